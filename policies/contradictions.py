@@ -16,11 +16,10 @@ from broker.core.policy.policy import Source
 from broker.core.ports import Rule
 from broker.core.values.units import print_duration
 from policies.fields import PATTERN_SIGNS
-from policies.rules.accelerators import AllowedAccelerators
-from policies.rules.allowed_locations import AllowedLocations, Names
-from policies.rules.capacity_types import CapacityTypes
-from policies.rules.max_job_duration import MaxJobDuration
+from policies.rules.job_limits import MaxJobDuration
+from policies.rules.machines import AllowedAccelerators, CapacityTypes
 from policies.rules.membership import Roster
+from policies.rules.places import AllowedLocations, Names
 from policies.rules.spot import Spot
 from policies.scope import Scope
 

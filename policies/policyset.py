@@ -31,7 +31,7 @@ from policies.fields import PATTERN_SIGNS
 from policies.references import at, entries, named_approvers, named_in_scopes, named_places
 from policies.rules.budget import Budget
 from policies.rules.budget_required import BudgetRequired
-from policies.rules.capacity_types import CapacityTypes
+from policies.rules.machines import CapacityTypes
 from policies.rules.membership import Membership, Roster
 from policies.rules.spot import Spot
 from policies.scope import Exempting, Scope

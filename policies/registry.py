@@ -1,4 +1,4 @@
-"""The registered rules. To add one: a file in `policies/rules`, a line here, and a contract test."""
+"""The registered rules. To add one: a class in `policies/rules`, a line here, and a contract test."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from broker.core import registry
 
 RULES: dict[str, str] = {
     "budget": "policies.rules.budget:Budget",
-    "max_price_per_gpu_hour": "policies.rules.max_price_per_gpu_hour:MaxPricePerGpuHour",
-    "max_concurrent_gpus": "policies.rules.max_concurrent_gpus:MaxConcurrentGpus",
-    "allowed_locations": "policies.rules.allowed_locations:AllowedLocations",
-    "max_job_cost": "policies.rules.max_job_cost:MaxJobCost",
-    "max_job_duration": "policies.rules.max_job_duration:MaxJobDuration",
-    "max_concurrent_jobs": "policies.rules.max_concurrent_jobs:MaxConcurrentJobs",
-    "capacity_types": "policies.rules.capacity_types:CapacityTypes",
+    "max_price_per_gpu_hour": "policies.rules.prices:MaxPricePerGpuHour",
+    "max_concurrent_gpus": "policies.rules.concurrency:MaxConcurrentGpus",
+    "allowed_locations": "policies.rules.places:AllowedLocations",
+    "max_job_cost": "policies.rules.job_limits:MaxJobCost",
+    "max_job_duration": "policies.rules.job_limits:MaxJobDuration",
+    "max_concurrent_jobs": "policies.rules.concurrency:MaxConcurrentJobs",
+    "capacity_types": "policies.rules.machines:CapacityTypes",
     "spot": "policies.rules.spot:Spot",
     "renting": "policies.rules.renting:Renting",
-    "accelerators": "policies.rules.accelerators:AllowedAccelerators",
-    "data_residency": "policies.rules.data_residency:DataResidency",
-    "sensitive_data": "policies.rules.sensitive_data:SensitiveData",
-    "max_price_age": "policies.rules.max_price_age:MaxPriceAge",
-    "reference_prices": "policies.rules.reference_prices:ReferencePrices",
-    "min_interconnect": "policies.rules.min_interconnect:MinInterconnect",
-    "working_hours": "policies.rules.working_hours:WorkingHours",
-    "freeze": "policies.rules.freeze:Freeze",
+    "accelerators": "policies.rules.machines:AllowedAccelerators",
+    "data_residency": "policies.rules.places:DataResidency",
+    "sensitive_data": "policies.rules.places:SensitiveData",
+    "max_price_age": "policies.rules.prices:MaxPriceAge",
+    "reference_prices": "policies.rules.prices:ReferencePrices",
+    "min_interconnect": "policies.rules.machines:MinInterconnect",
+    "working_hours": "policies.rules.times:WorkingHours",
+    "freeze": "policies.rules.times:Freeze",
     "max_kg_co2e": "policies.rules.max_kg_co2e:MaxKgCo2e",
-    "runaway": "policies.rules.runaway:RunawayLimit",
+    "runaway": "policies.rules.running:RunawayLimit",
     "approve_above": "policies.rules.approve_above:ApproveAbove",
     "reserved_quota": "policies.rules.reserved_quota:ReservedQuota",
-    "idle_shutdown": "policies.rules.idle_shutdown:IdleShutdown",
-    "unusual_spending": "policies.rules.unusual_spending:UnusualSpendingRule",
+    "idle_shutdown": "policies.rules.running:IdleShutdown",
+    "unusual_spending": "policies.rules.running:UnusualSpendingRule",
     "purchases": "policies.rules.purchases:Purchases",
 }
 

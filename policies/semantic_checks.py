@@ -79,7 +79,7 @@ def unclear_days(document: Document) -> list[Problem]:
 
 def _reads_as_range(days: object) -> str:
     """What two days in a list mean, and how to write the range between them; empty for any other list."""
-    from policies.rules.working_hours import DAYS, between
+    from policies.rules.times import DAYS, between
 
     if not isinstance(days, list) or len(days) != 2 or any(day not in DAYS for day in days):
         return ""

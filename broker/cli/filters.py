@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ from broker.cli import completion
 from broker.core.errors import InvalidInput, did_you_mean
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from broker.core.values.money import Money
 
@@ -150,3 +151,22 @@ class RowFilter:
         else:
             offered = [f"{one}=" for one in self._keys if one.startswith(term)]
         return [f"{before}{comma}{one}" for one in offered]
+
+
+def length(option: str, text: str) -> timedelta:
+    """A duration above zero, as `broker.core.values.units.parse_term` reads it. Raises `InvalidInput` naming the
+    option."""
+    from broker.core.values.units import parse_term
+
+    try:
+        return parse_term(text)
+    except ValueError as error:
+        raise InvalidInput(str(error), where=option) from error
+
+
+def hours(option: str, text: str) -> int:
+    """The duration in whole hours, at least one. Raises `InvalidInput` naming the option."""
+    found = length(option, text)
+    if found < timedelta(hours=1):
+        raise InvalidInput(f"expected 1 hour or more; got {text!r}", where=option)
+    return round(found / timedelta(hours=1))

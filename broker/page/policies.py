@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Path
 from fastapi.responses import RedirectResponse, Response
 
-from broker.app.policy import active, policies, trials
+from broker.app.policy import documents, policies
 from broker.app.results.policies import Activation
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
@@ -27,7 +27,7 @@ def policy_list(by: By) -> Response:
     found = routes_policies.policy_in_force(by.caller, files=True).active
     values = {
         "active": found,
-        "versions": active.versions(by.caller.broker).versions if by.may(Permission.SEE_ALL_TEAMS) else None,
+        "versions": documents.versions(by.caller.broker).versions if by.may(Permission.SEE_ALL_TEAMS) else None,
         "changes": by.may(Permission.CHANGE_POLICIES),
     }
     return drawn("policies.html", by, values, title="Policies", at=AT)
@@ -71,7 +71,7 @@ def previewing(by: By, form: Form) -> Response:
     files, reason, base = _files(form), form.get("reason", "").strip(), _base(form)
     try:
         check_names(files)
-        seen = trials.seen_before(by.caller.broker, files)
+        seen = documents.seen_before(by.caller.broker, files)
     except InvalidInput as problem:  # the form keeps the texts
         return _form(by, files, reason, base, problem)
     values: dict[str, Any] = {"seen": seen, "files": files, "reason": reason, "base": base}

@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from broker.app.access.once import ChangeAnswer, ChangeRequest, once
-from broker.app.capacity import capacity, purchases, undoing
+from broker.app.capacity import capacity, purchases
 from broker.app.capacity.wanted import WantedCapacity
 from broker.app.results.capacity import RecordedCapacity
 from broker.app.results.purchases import PurchasePreviewResult, PurchaseResult, QuoteList, UndoTermsResult
@@ -171,7 +171,7 @@ def withdraw_purchase(by: By, purchase: str, key: Key, body: WithdrawBody) -> Ch
 def show_undo_terms(by: By, purchase: str) -> UndoTermsResult:
     """The present cost of cancelling or returning a purchase, from its provider. Changes nothing."""
     purchase_of(by, purchase)
-    return UndoTermsResult.of(purchase, _answered(lambda: undoing.undo_terms(by.broker, purchase)))
+    return UndoTermsResult.of(purchase, _answered(lambda: purchases.undo_terms(by.broker, purchase)))
 
 
 def cancel_purchase(by: By, purchase: str, key: Key, body: CancelBody) -> ChangeAnswer:
@@ -179,7 +179,7 @@ def cancel_purchase(by: By, purchase: str, key: Key, body: CancelBody) -> Change
     most = _usd(body.at_most, "at_most") or Money.ZERO
 
     def cancelled() -> Purchase:
-        return _or_as_it_is(by, purchase, lambda: undoing.undo(by.broker, purchase, by=by.actor, at_most=most))
+        return _or_as_it_is(by, purchase, lambda: purchases.undo(by.broker, purchase, by=by.actor, at_most=most))
 
     return _changed(by, purchase, key, "purchases.cancel", body, cancelled)
 

@@ -27,7 +27,6 @@ from broker.app.outside.slurm_requests import SlurmAsks, admitted, begin_task
 from broker.app.results.access import AuditLog, CallerIdentity, PeopleList, TokenList
 from broker.app.results.approvals import ApprovalList, StandingGrantResult
 from broker.app.results.capacity import RecordedCapacity
-from broker.app.results.focus import FocusExportResult
 from broker.app.results.job_history import JobHistory, JobLedger, PlacementDecisions
 from broker.app.results.jobs import AttemptList, JobDetails, JobLogs
 from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOutputs
@@ -41,8 +40,8 @@ from broker.app.results.purchases import (
     PurchaseResult,
 )
 from broker.app.results.queue import QueueResult
+from broker.app.results.reports import ChargebackStatement, FocusExportResult
 from broker.app.results.risk import OfferRiskList
-from broker.app.results.showback import ChargebackStatement
 from broker.app.results.submission import JobFileText, SubmissionTerms
 from broker.core.access.permissions import Permission
 from broker.core.errors import ApprovalNeeded, InvalidInput, NotAllowed

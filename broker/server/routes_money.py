@@ -20,19 +20,23 @@ from broker.app.billing.report import SpendRow, SpendSource
 from broker.app.capacity import capacity
 from broker.app.market import price_history as recorded
 from broker.app.market.polling import is_scheduled, statuses
-from broker.app.policy import trials
-from broker.app.results.anomalies import IncidentList
+from broker.app.policy import documents
 from broker.app.results.budgets import BudgetDetails, BudgetList
 from broker.app.results.capacity import CapacityList
 from broker.app.results.capacity_plan import CapacityFindingList
 from broker.app.results.charges import BILLED_BY, BilledReport
-from broker.app.results.forecasts import ForecastsReport
 from broker.app.results.price_history import PriceHistoryList
 from broker.app.results.prices import PriceStatus
 from broker.app.results.purchases import PurchaseHistory, PurchaseList
-from broker.app.results.review import ReviewReport
-from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
-from broker.app.results.spend import SpendReport
+from broker.app.results.reports import (
+    ChargebackList,
+    ChargebackStatement,
+    ForecastsReport,
+    IncidentList,
+    ReviewReport,
+    ShowbackReport,
+    SpendReport,
+)
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput, UnknownName
@@ -215,7 +219,7 @@ def list_capacity(
 
 def capacity_use(by: By, since: Since = None) -> CapacityFindingList:
     """Findings from recorded use (default: of 90 days) on owning, reserving and renting."""
-    return trials.findings(by.broker, since or by.broker.clock.now() - _USE_OF)
+    return documents.findings(by.broker, since or by.broker.clock.now() - _USE_OF)
 
 
 def list_purchases(

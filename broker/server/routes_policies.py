@@ -13,11 +13,10 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from broker.agent.names import is_one_line
 from broker.app.access.once import ChangeAnswer, once
 from broker.app.jobs.received import received
-from broker.app.policy import active, changing, policies, trials
+from broker.app.policy import documents, policies
 from broker.app.results.capacity_plan import CapacityFindingList
 from broker.app.results.policies import CheckedPolicy, PolicyExplanation, PolicyInForce, PolicyVersionList
-from broker.app.results.policy_preview import PolicyPreviewResult
-from broker.app.results.trials import RecordedDecisions
+from broker.app.results.trials import PolicyPreviewResult, RecordedDecisions
 from broker.core.access.permissions import Permission
 from broker.core.documents import MAX_BYTES
 from broker.core.errors import InvalidInput
@@ -71,7 +70,7 @@ def policy_in_force(
     """The active policy: its rules with file and line; in a team, the rules that name no other team."""
     # In a team: no budgets over several teams, no names or texts of files, no note of the change.
     teams = by.access.teams(Permission.SEE_POLICIES)
-    found = active.in_force(by.broker, files=files and teams is None)
+    found = documents.in_force(by.broker, files=files and teams is None)
     if found.active is None or teams is None:
         return found
     seen = _concerning(by.broker.policy(), teams)
@@ -98,18 +97,18 @@ def _concerning(policy: PolicySet, teams: Collection[str]) -> set[str]:
 
 def policy_versions(by: By) -> PolicyVersionList:
     """Every version of the policy: when it was applied, by whom, and why."""
-    return active.versions(by.broker)
+    return documents.versions(by.broker)
 
 
 def preview_policy(by: By, body: PolicyBody) -> PolicyPreviewResult:
     """The effect of applying these files on jobs, budgets, and decisions of the last 30 days. Changes nothing."""
     check_names(body.files)
-    return trials.seen_before(by.broker, body.files)
+    return documents.seen_before(by.broker, body.files)
 
 
 def preview_rollback(by: By, body: RollbackBody) -> PolicyPreviewResult:
     """The effect of returning to an earlier version. Changes nothing."""
-    return trials.seen_before(by.broker, policies.version_before(by.broker, body.version).files)
+    return documents.seen_before(by.broker, policies.version_before(by.broker, body.version).files)
 
 
 def apply_policy(by: By, key: Key, body: ApplyBody) -> ChangeAnswer:
@@ -141,7 +140,7 @@ def apply(
     return once(
         broker,
         asked,
-        lambda: changing.apply(broker, files, note, by=by.actor, base=base),
+        lambda: documents.apply(broker, files, note, by=by.actor, base=base),
         lambda done: ChangeAnswer.of(done, f"version {done.number}"),
     )
 
@@ -149,7 +148,7 @@ def apply(
 def check_policy(by: By, body: PolicyBody) -> CheckedPolicy:
     """Whether the files are valid, with likely mistakes. Changes nothing."""
     check_names(body.files)
-    return changing.check(by.broker, body.files)
+    return documents.check(by.broker, body.files)
 
 
 def check_names(files: Mapping[str, str]) -> None:
@@ -167,13 +166,13 @@ def explain_policy(by: By, body: ExplainBody) -> PolicyExplanation:
     if body.files is not None:
         by.require(Permission.CHANGE_POLICIES, None)
         check_names(body.files)
-    found = trials.explain(by.broker, job, body.files, by=by.actor)
+    found = documents.explain(by.broker, job, body.files, by=by.actor)
     return found if _sees_all(by) else found.model_copy(update={"facts": None, "inputs": {}})
 
 
 def job_decisions(by: By, id: str) -> RecordedDecisions:
     """The recorded decisions about a job, oldest first; for those who see all teams, with what the rules saw."""
-    found = trials.decisions_about(by.broker, by.job(id).id)
+    found = documents.decisions_about(by.broker, by.job(id).id)
     if _sees_all(by):
         return found
     return RecordedDecisions(decisions=[one.model_copy(update={"seen": {}}) for one in found.decisions])

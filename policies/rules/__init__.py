@@ -1,1 +1,1 @@
-"""The rules of policy files, one per file; `policies.registry` names them."""
+"""The rules of policy files, a module per subject; `policies.registry` names them."""

@@ -14,8 +14,8 @@ from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, CapacityInHand, Facts, Verdict
 from broker.core.values.money import Money
 from policies.bound_rule import BoundRule
-from policies.concurrency import starts
 from policies.fields import HoldOrRent
+from policies.rules.concurrency import starts
 from policies.verdicts import allow, deny, length
 
 _RENTED = (CapacityType.SPOT, CapacityType.ON_DEMAND)

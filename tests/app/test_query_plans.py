@@ -30,7 +30,7 @@ from broker.app.jobs.bills import bill_of
 from broker.app.jobs.extension import extend
 from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
-from broker.app.policy import trials, unknown_names
+from broker.app.policy import documents, unknown_names
 from broker.app.service import background
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, UnknownName
@@ -213,7 +213,7 @@ def found(site: QuerySite) -> None:
     view = jobs.find(site.broker, site.running[0])
     bill_of(site.broker, view)
     jobs.events(site.broker, view)
-    trials.decisions_about(site.broker, view.id)
+    documents.decisions_about(site.broker, view.id)
 
 
 def budget_lines(site: QuerySite) -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from broker.finops.smoothing import FittedModels
+from broker.finops.expectation import FittedModels
 
 
 def noisy(length: int, spread: float, seed: int = 4) -> list[float]:

@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 
 from broker.app.billing import anomalies
-from broker.app.results.anomalies import SpendingIncidentResult
+from broker.app.results.reports import SpendingIncidentResult
 from broker.core.values.money import Money
 from tests.page.browsing import Site
 

@@ -10,7 +10,7 @@ from broker.core.policy.policy import ActionKind, Answer, Facts
 from broker.core.values.money import Money
 from policies.loader import load
 from policies.rules.budget import Budget
-from policies.rules.max_price_per_gpu_hour import MaxPricePerGpuHour
+from policies.rules.prices import MaxPricePerGpuHour
 from tests.contracts.rule_contract import NOW, action, job, placement
 
 NLP = """\

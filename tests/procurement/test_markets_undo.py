@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.app.capacity import undoing
+from broker.app.capacity import purchases
 from broker.core.errors import BrokerError, Refused
 from broker.core.purchases.purchase_events import NotBought
 from broker.core.purchases.purchases import Purchase, PurchaseState
@@ -41,7 +41,7 @@ def test_a_google_reservation_is_deleted_and_billed_until_then(opened: Open) -> 
     with opened(gcp_reservation) as market:
         bought = held(market)
         market.clock.advance(timedelta(hours=24))
-        gone = undoing.undo(market.broker, bought.id, by=ANN)
+        gone = purchases.undo(market.broker, bought.id, by=ANN)
         assert (gone.state, market.stall.bought(), gone.held) == (PurchaseState.UNDONE, [], Money.ZERO)
         spent = market.money(bought)[1]
         assert Money.ZERO < spent < bought.quote.total
@@ -51,14 +51,14 @@ def test_a_calendar_reservation_is_cancelled_until_its_lock_time(opened: Open) -
     with opened(gcp_calendar) as market:
         bought, [row] = held(market), market.stall.bought()
         with pytest.raises(Refused, match="no time until which"):
-            undoing.undo_terms(market.broker, bought.id)
+            purchases.undo_terms(market.broker, bought.id)
         row["status"]["lockTime"] = (market.clock.now() + timedelta(days=1)).isoformat()
-        assert undoing.undo_terms(market.broker, bought.id).way == "cancel"
+        assert purchases.undo_terms(market.broker, bought.id).way == "cancel"
         market.clock.advance(timedelta(days=1))
         with pytest.raises(Refused, match="it is locked"):
-            undoing.undo_terms(market.broker, bought.id)
+            purchases.undo_terms(market.broker, bought.id)
         row["status"]["lockTime"] = (market.clock.now() + timedelta(hours=1)).isoformat()
-        gone = undoing.undo(market.broker, bought.id, by=ANN)
+        gone = purchases.undo(market.broker, bought.id, by=ANN)
         assert (gone.state, gone.charged, row["status"]["procurementStatus"]) == (
             PurchaseState.UNDONE, Money.ZERO, "CANCELLED",
         )  # fmt: skip
@@ -107,14 +107,14 @@ def test_a_google_commitment_is_never_taken_back(opened: Open) -> None:
         bought = held(market)
         assert (bought.approvals, [row["plan"] for row in market.stall.bought()]) == (2, ["TWELVE_MONTH"])
         with pytest.raises(Refused, match="takes none back"):
-            undoing.undo_terms(market.broker, bought.id)
+            purchases.undo_terms(market.broker, bought.id)
 
 
 def test_an_azure_reservation_is_deleted_at_its_end_or_before(opened: Open) -> None:
     with opened(azure("azure_reservation")) as market:
         first = held(market)
         market.clock.advance(timedelta(hours=5))
-        gone = undoing.undo(market.broker, first.id, by=ANN)
+        gone = purchases.undo(market.broker, first.id, by=ANN)
         assert (gone.state, market.stall.bought()) == (PurchaseState.UNDONE, [])
         second = held(market)
         for _ in range(5):
@@ -156,8 +156,8 @@ def test_azure_returns_a_reservation_at_its_quoted_refund_within_its_limit(opene
         world: Any = market.stall.line.market
         world.shop.policy_error = "the yearly limit of refunds is reached"
         with pytest.raises(Refused, match="yearly limit"):
-            undoing.undo_terms(market.broker, bought.id)
+            purchases.undo_terms(market.broker, bought.id)
         world.shop.policy_error, world.shop.refund = "", Decimal("900000")
-        gone = undoing.undo(market.broker, bought.id, by=ANN)
+        gone = purchases.undo(market.broker, bought.id, by=ANN)
         assert (gone.state, gone.charged) == (PurchaseState.UNDONE, Money.usd(100_000))
         assert market.money(bought) == (Money.ZERO, Money.usd(100_000))

@@ -13,7 +13,7 @@ import pytest
 
 from broker.app.capacity import proposal, purchases
 from broker.app.capacity.plan import CapacityPlans, Stated, plan
-from broker.app.capacity.review import purchase_review
+from broker.app.capacity.purchases import purchase_review
 from broker.core.events import events as ev
 from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.outcomes import Cause, JobState

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from broker.app.capacity import purchases
-from broker.app.capacity.undoing import undo
+from broker.app.capacity.purchases import undo
 from broker.app.jobs.approvals import GrantRequest, give_standing
 from broker.app.service.sweep import sweep
 from broker.core.errors import InvalidInput, NotAllowed, RetryLater

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.app.capacity import undoing
+from broker.app.capacity import purchases
 from broker.core.errors import BrokerError, InvalidInput, NotAllowed, Refused
 from broker.core.purchases.purchase_events import NotBought
 from broker.core.purchases.purchases import PurchaseState
@@ -62,9 +62,9 @@ def test_days_that_nobody_looked_are_booked_each_in_its_own_time(shop: Shop) -> 
 def test_a_reservation_is_cancelled_at_any_time(shop: Shop) -> None:
     held = NOW_ON.held(shop)
     shop.clock.advance(timedelta(hours=30))
-    terms = undoing.undo_terms(shop.broker, held.id)
+    terms = purchases.undo_terms(shop.broker, held.id)
     assert (terms.way, terms.charge) == ("cancel", NOTHING)
-    gone = undoing.undo(shop.broker, held.id, by=ANN)
+    gone = purchases.undo(shop.broker, held.id, by=ANN)
     assert (gone.state, gone.undone_by, shop.money(held)) == (PurchaseState.UNDONE, "ann", (NOTHING, Money.usd(600)))
     assert shop.broker.store.holdings() == []
     assert [row["State"] for row in shop.cloud.reservations[REGION]] == ["cancelled"]
@@ -137,13 +137,13 @@ def test_a_future_reservation_is_billed_from_its_delivery(shop: Shop) -> None:
 
 def test_cancelling_a_scheduled_reservation_costs_what_aws_quotes(shop: Shop) -> None:
     held = LATER.held(shop)
-    terms = undoing.undo_terms(shop.broker, held.id)
+    terms = purchases.undo_terms(shop.broker, held.id)
     assert (terms.charge, terms.until) == (Money.usd(960), NOW + DAY)
     with pytest.raises(InvalidInput, match=r"costs \$960.00"):
-        undoing.undo(shop.broker, held.id, by=ANN)
+        purchases.undo(shop.broker, held.id, by=ANN)
     with pytest.raises(InvalidInput, match=r"costs \$960.00"):
-        undoing.undo(shop.broker, held.id, by=ANN, at_most=Money.usd("959.99"))
-    gone = undoing.undo(shop.broker, held.id, by=ANN, at_most=Money.usd(960))
+        purchases.undo(shop.broker, held.id, by=ANN, at_most=Money.usd("959.99"))
+    gone = purchases.undo(shop.broker, held.id, by=ANN, at_most=Money.usd(960))
     assert (gone.state, shop.money(held)) == (PurchaseState.UNDONE, (NOTHING, Money.usd(960)))
 
 
@@ -156,7 +156,7 @@ def test_a_wind_down_is_charged_once(shop: Shop) -> None:
     shop.advance(held)
     spent = shop.money(held)[1]
     shop.cloud.mangle["DescribeCapacityReservations"] = lambda body: body.replace(b"cancelled", b"cancelling")
-    assert undoing.undo(shop.broker, held.id, by=ANN, at_most=Money.usd(2000)).state is PurchaseState.UNDOING
+    assert purchases.undo(shop.broker, held.id, by=ANN, at_most=Money.usd(2000)).state is PurchaseState.UNDOING
     shop.clock.advance(2 * DAY)
     assert shop.advance(held).state is PurchaseState.UNDOING
     shop.cloud.mangle.clear()
@@ -172,14 +172,14 @@ def test_what_is_assessed_or_late_is_cancelled_for_nothing(shop: Shop, word: str
     shop.advance(asked)
     shop.cloud.reservations[REGION][0]["State"] = word
     shop.advance(asked)
-    gone = undoing.undo(shop.broker, asked.id, by=ANN)
+    gone = purchases.undo(shop.broker, asked.id, by=ANN)
     assert (gone.state, shop.money(asked)) == (PurchaseState.UNDONE, (NOTHING, NOTHING))
 
 
 def test_an_expired_cancellation_quote_leaves_it_as_it_was(shop: Shop) -> None:
     held = LATER.held(shop)
     shop.cloud.faults["CancelCapacityReservation"] = [AwsFault("CancellationQuoteExpired", 400, "ask again")]
-    still = undoing.undo(shop.broker, held.id, by=ANN, at_most=Money.usd(960))
+    still = purchases.undo(shop.broker, held.id, by=ANN, at_most=Money.usd(960))
     assert (still.state, shop.money(held)) == (PurchaseState.HELD, (held.ceiling, NOTHING))
     assert "CancellationQuoteExpired" in still.evidence
     assert f"purchase/{held.id}/not-undone" in shop.notices()
@@ -189,7 +189,7 @@ def test_a_quote_that_aws_has_not_computed_yet_can_be_asked_for_again(shop: Shop
     held = LATER.held(shop)
     shop.cloud.shop.quote_state = "pending"
     with pytest.raises(BrokerError, match="not computed"):
-        undoing.undo_terms(shop.broker, held.id)
+        purchases.undo_terms(shop.broker, held.id)
 
 
 def test_a_plan_is_returned_and_what_was_paid_upfront_comes_back(shop: Shop) -> None:
@@ -198,9 +198,9 @@ def test_a_plan_is_returned_and_what_was_paid_upfront_comes_back(shop: Shop) -> 
     shop.clock.advance(timedelta(hours=12))
     due = shop.advance(held).charged - PLAN.upfront
     assert due > NOTHING
-    terms = undoing.undo_terms(shop.broker, held.id)
+    terms = purchases.undo_terms(shop.broker, held.id)
     assert (terms.way, terms.refund, terms.until) == ("return", PLAN.upfront, NOW + 7 * DAY)
-    gone = undoing.undo(shop.broker, held.id, by=ANN)
+    gone = purchases.undo(shop.broker, held.id, by=ANN)
     assert (gone.state, gone.charged, shop.money(held)) == (PurchaseState.UNDONE, due, (NOTHING, due))
     assert [row["state"] for row in shop.cloud.savings_plans] == ["returned"]
     with shop.broker.store.reading() as look:
@@ -212,7 +212,7 @@ def test_a_plan_that_aws_does_not_take_back_any_more_stays(shop: Shop) -> None:
     held = PLAN.held(shop)
     shop.clock.advance(7 * DAY)
     with pytest.raises(Refused, match="since 2026-11-30 12:00 UTC"):
-        undoing.undo(shop.broker, held.id, by=ANN)
+        purchases.undo(shop.broker, held.id, by=ANN)
 
 
 def test_a_queued_plan_is_deleted_before_it_begins(shop: Shop) -> None:
@@ -220,9 +220,9 @@ def test_a_queued_plan_is_deleted_before_it_begins(shop: Shop) -> None:
     later = Kind(PLAN.product, request, PLAN.call, PLAN.stock, PLAN.bought, PLAN.paid, PLAN.upfront)
     asked = later.approved(shop)
     assert shop.advance(asked).state is PurchaseState.ORDERED
-    terms = undoing.undo_terms(shop.broker, asked.id)
+    terms = purchases.undo_terms(shop.broker, asked.id)
     assert (terms.way, terms.until) == ("delete_queued", NOW + 30 * DAY)
-    gone = undoing.undo(shop.broker, asked.id, by=ANN)
+    gone = purchases.undo(shop.broker, asked.id, by=ANN)
     assert (gone.state, shop.money(asked)) == (PurchaseState.UNDONE, (NOTHING, NOTHING))
 
 
@@ -232,7 +232,7 @@ def test_what_cannot_be_undone_says_so(shop: Shop) -> None:
     shop.paid()
     held = shop.advance(asked)
     with pytest.raises(Refused, match="cannot be undone"):
-        undoing.undo(shop.broker, held.id, by=ANN)
+        purchases.undo(shop.broker, held.id, by=ANN)
     assert shop.broker.store.purchase(held.id).state is PurchaseState.HELD
 
 
@@ -248,14 +248,14 @@ def test_a_payment_that_fails_gives_the_money_back(shop: Shop) -> None:
 def test_who_may_undo(shop: Shop) -> None:
     held = NOW_ON.held(shop)
     with pytest.raises(NotAllowed, match="purchase of ann"):
-        undoing.undo(shop.broker, held.id, by=person("carl"))
-    assert undoing.undo(shop.broker, held.id, by=BOB).undone_by == "bob", "he approves such purchases"
+        purchases.undo(shop.broker, held.id, by=person("carl"))
+    assert purchases.undo(shop.broker, held.id, by=BOB).undone_by == "bob", "he approves such purchases"
 
 
 def test_what_was_not_ordered_is_withdrawn_instead(shop: Shop) -> None:
     asked = NOW_ON.approved(shop)
     with pytest.raises(InvalidInput, match="approved"):
-        undoing.undo(shop.broker, asked.id, by=ANN)
+        purchases.undo(shop.broker, asked.id, by=ANN)
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -265,7 +265,7 @@ def test_what_was_not_ordered_is_withdrawn_instead(shop: Shop) -> None:
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_a_buyer_killed_while_it_undoes(shop: Shop, at: int, lost: bool) -> None:
     held = LATER.held(shop)
-    terms = undoing.undo_terms(shop.broker, held.id)
+    terms = purchases.undo_terms(shop.broker, held.id)
     if lost:
         shop.cloud.late_faults["CancelCapacityReservation"] = [AwsFault("InternalError", 500)]
     with suppress(BuyerKilled):
@@ -275,5 +275,5 @@ def test_a_buyer_killed_while_it_undoes(shop: Shop, at: int, lost: bool) -> None
         found = shop.advance(held)
     if found.state is PurchaseState.HELD:  # it was killed before it wrote the request down
         assert [row["State"] for row in shop.cloud.reservations[REGION]] == ["scheduled"]
-        found = undoing.undo(shop.broker, held.id, by=ANN, at_most=terms.charge)
+        found = purchases.undo(shop.broker, held.id, by=ANN, at_most=terms.charge)
     assert (found.state, shop.money(held)) == (PurchaseState.UNDONE, (NOTHING, Money.usd(960)))

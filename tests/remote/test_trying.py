@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.policy import changing
+from broker.app.policy import documents
 from broker.app.policy.policies import read_files
 from broker.cli.render.errors import error_text
 from broker.core.errors import InvalidInput
@@ -56,7 +56,7 @@ def test_mistakes_in_files_are_shown_as_without_a_server(
     ):
         for files in ([wrong], [empty], [wrong, empty]):
             with pytest.raises(InvalidInput) as here:
-                changing.check(service.world.broker, read_files(files))
+                documents.check(service.world.broker, read_files(files))
             refused = laptop("policy", *command, *map(str, files), by="adam")
             assert (refused.code, refused.err) == (2, f"{error_text(here.value)}\n")
             assert "unknown key" in refused.err or files == [empty]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.app.billing.focus_files import may_write, writing
 from broker.app.billing.months import begun
-from broker.app.results.focus import FocusExportResult
+from broker.app.results.reports import FocusExportResult
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.errors import UnknownName

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.billing.report import named_period
-from broker.app.results.forecasts import ForecastsReport
+from broker.app.results.reports import ForecastsReport
 from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause

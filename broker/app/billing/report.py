@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from broker.app.results.spend import SpendReport, SpendTotal
+from broker.app.results.reports import SpendReport, SpendTotal
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.events.views import JobView

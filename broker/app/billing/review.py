@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from broker.app.billing.budgets import rules_of, shares
 from broker.app.billing.months import begun
 from broker.app.capacity.findings import capacity_findings
-from broker.app.results.review import FollowedAdviceResult, ReviewedBudget, ReviewedMonth, ReviewedTeam, ReviewReport
+from broker.app.results.reports import FollowedAdviceResult, ReviewedBudget, ReviewedMonth, ReviewedTeam, ReviewReport
 from broker.app.wiring import Broker
 from broker.core.market.offers import BOUGHT, CapacityType
 from broker.core.ports import BudgetSpec

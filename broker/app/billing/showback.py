@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from broker.app.access.people import only_permitted
 from broker.app.billing.months import begun, month_named, month_of
 from broker.app.billing.report import spend
-from broker.app.results.showback import ChargebackList, ChargebackStatement, ShowbackReport
+from broker.app.results.reports import ChargebackList, ChargebackStatement, ShowbackReport
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.actors import Actor

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from broker.app.billing.focus_files import FORMULA, drafted, load_parquet, may_write
-from broker.app.results.spend import SpendGroup, SpendReport
+from broker.app.results.reports import SpendGroup, SpendReport
 
 _MONEY = ("cash", "amortised", "sandbox", "held", "bought", "rented")
 _HOURS = ("gpu_hours", "machine_hours")

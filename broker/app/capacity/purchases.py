@@ -1,4 +1,4 @@
-"""Buying capacity: quotes, the intent with its money, approvals, and the order."""
+"""Quotes, purchases with their approvals, undoing them, and the review of what they brought."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.app.alerts.routes import recipients
+from broker.app.capacity.plan import cheapest, has_current_price, usd
 from broker.app.results.purchases import PurchasePreviewResult
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, NotAllowed, UnknownName
-from broker.core.market.offers import SkippedRow
+from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
 from broker.core.notices import Notice
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import Approved, AskedAgain, Intended, NotBought
 from broker.core.purchases.purchases import PREFIX, Purchase, PurchaseState, intended
-from broker.core.purchases.quotes import CapacityQuote, QuoteRequest
+from broker.core.purchases.quotes import CapacityQuote, QuoteRequest, UndoTerms
 from broker.core.purchases.selling import SellsCapacity, SellsProduct
 from broker.core.values.money import Money
 from broker.procurement.buyer import CapacityBuyer
@@ -31,11 +32,13 @@ from broker.procurement.judging import (
     objections,
 )
 from broker.procurement.money import held_for
+from broker.procurement.reviewing import PurchaseReview, Use, review
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs.reading import StoreReading
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
+
 
 OLD_QUOTE = timedelta(hours=1)  # an older quote cannot be bought: prices and blocks change by the hour
 
@@ -284,3 +287,80 @@ def _why_not(purchase: Purchase, who: str) -> str:
     if who in purchase.approved_by:
         return f"{who} has approved it already; {purchase.approvals_missing} more have to{others}"
     return f"{who} is no approver of it{others}"
+
+
+def undo_terms(broker: Broker, id: str) -> UndoTerms:
+    """The present cost of undoing a purchase, from the provider. Changes nothing. Raises `InvalidInput` if it was not
+    ordered or is over, `Refused` if it cannot be undone, and the provider's errors."""
+    purchase = broker.store.purchase(id)
+    if purchase.state not in (PurchaseState.ORDERED, PurchaseState.HELD) or purchase.order is None:
+        before = purchase.state.before_order
+        raise InvalidInput(
+            f"it cannot be undone: its state is {purchase.state}",
+            where=id,
+            hint=f"gpubroker capacity undo {id}" if before else f"gpubroker capacity show {id}",
+        )
+    seller = seller_of(broker, purchase.quote)
+    listed = seller.find_orders(purchase.quote, purchase.id)
+    newest = next((one for one in listed if one.id == purchase.order.id), purchase.order)
+    return seller.undo_terms(purchase.quote, newest)
+
+
+def undo(broker: Broker, id: str, *, by: Actor, at_most: Money = Money.ZERO) -> Purchase:
+    """Cancel or return a purchase if the provider charges ``at_most`` (USD) for that. The request is recorded before
+    the call; `CapacityBuyer.advance` finds out what became of a call without an answer. Raises as `undo_terms`,
+    `NotAllowed` unless ``by`` is the buyer, an approver by the policies in force or an administrator, and
+    `InvalidInput` if it costs more."""
+    purchase = broker.store.purchase(id)
+    if not by.may_act_for(purchase.user) and not _is_approver(broker, purchase, by):
+        raise NotAllowed(f"it is the purchase of {purchase.user}; {by.identity} cannot undo it", where=id)
+    terms = undo_terms(broker, id)
+    if terms.charge > at_most:
+        raise InvalidInput(
+            f"undoing it costs {terms.charge.rounded(2)}; at most {at_most.rounded(2)} was accepted",
+            where="--at-most",
+            hint=f"--at-most {terms.charge}",
+        )
+    return buyer(broker).ask_undo(purchase, terms, by.identity)
+
+
+def _is_approver(broker: Broker, purchase: Purchase, by: Actor) -> bool:
+    with broker.store.reading() as look:
+        asked = judged_now(broker, look, purchase).questions
+    return any(question.may_answer(by.identity, purchase.user) for question in asked)
+
+
+def purchase_review(
+    broker: Broker, id: str, *, on_demand: float | None = None, spot: float | None = None
+) -> PurchaseReview:
+    """The review of a purchase up to now. ``on_demand``, ``spot``: USD per GPU-hour, instead of the cheapest current
+    price at its provider. Use is the machine time of jobs on reserved machines with its accelerator at its provider; if
+    several such purchases are in force at once, each shows all of that use. Raises `InvalidInput` if it was not
+    bought."""
+    purchase, now = broker.store.purchase(id), broker.clock.now()
+    quote = purchase.quote
+    if purchase.paid_at is None:
+        raise InvalidInput(f"{id} is {purchase.state}: nothing was bought", where=id)
+    with broker.store.reading() as look:
+        uses: list[Use] = [
+            (one.team, one.since, one.until or now, one.gpus)
+            for one in look.machine_time(since=quote.starts)
+            if (one.provider, one.accelerator, one.capacity_type) == (quote.provider, quote.accelerator, _RESERVED)
+        ]
+    query = OfferQuery(accelerators=(quote.accelerator,), providers=(quote.provider,))
+    offers = [one for one in broker.store.offers(query) if has_current_price(one, now)]
+
+    def price(kind: CapacityType) -> float | None:
+        best = cheapest(offers, kind)
+        return None if best is None else usd(best)
+
+    return review(
+        purchase,
+        uses,
+        now,
+        price(CapacityType.ON_DEMAND) if on_demand is None else on_demand,
+        price(CapacityType.SPOT) if spot is None else spot,
+    )
+
+
+_RESERVED = CapacityType.RESERVED

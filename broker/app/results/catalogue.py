@@ -79,7 +79,7 @@ DOCUMENTS: Mapping[str, str] = {
     "plan": "plans:PlanResult",
     "plan-together": "queue:PlannedTogether",  # of several job files
     "policy-apply": "policies:AppliedPolicy",  # also of `policy rollback`
-    "policy-apply-preview": "policy_preview:PolicyPreviewResult",  # with --dry-run
+    "policy-apply-preview": "trials:PolicyPreviewResult",  # with --dry-run
     "policy-check": "policies:CheckedPolicy",
     "policy-decisions": "trials:RecordedDecisions",  # of `policy explain` with a submitted job
     "policy-explain": "policies:PolicyExplanation",  # of a job file
@@ -96,15 +96,15 @@ DOCUMENTS: Mapping[str, str] = {
     "prices-prune": "price_history:PrunedPriceHistory",
     "prices-status": "prices:PriceStatus",
     "reconcile": "service:ReconcileReport",
-    "report-anomalies": "anomalies:IncidentList",
+    "report-anomalies": "reports:IncidentList",
     "report-billed": "charges:BilledReport",
-    "report-chargeback": "showback:ChargebackStatement",  # with a month
-    "report-chargeback-list": "showback:ChargebackList",
-    "report-focus": "focus:FocusExportResult",
-    "report-forecasts": "forecasts:ForecastsReport",
-    "report-review": "review:ReviewReport",
-    "report-showback": "showback:ShowbackReport",
-    "report-spend": "spend:SpendReport",
+    "report-chargeback": "reports:ChargebackStatement",  # with a month
+    "report-chargeback-list": "reports:ChargebackList",
+    "report-focus": "reports:FocusExportResult",
+    "report-forecasts": "reports:ForecastsReport",
+    "report-review": "reports:ReviewReport",
+    "report-showback": "reports:ShowbackReport",
+    "report-spend": "reports:SpendReport",
     "report-units": "broker.finops.units:UnitMetrics",
     "serve": "service:ServiceReport",  # once it is stopped
     "standing-grant": "approvals:StandingGrantResult",  # of `approvals grant` without a job, and `approvals revoke`

@@ -24,7 +24,7 @@ from broker.app.advise import speed as speeds
 from broker.app.advise.assumptions import listed
 from broker.app.advise.deploy import deploy as deployment
 from broker.app.advise.deploy.situation import DeployDemand
-from broker.cli.advise import charts, view
+from broker.cli.advise import view
 from broker.cli.advise.inputs import EVERYWHERE, AnyModel, Ask, Gpu, Gpus, Model, Setting, row
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
@@ -125,7 +125,7 @@ def speed(
     ask = Ask(ctx, at, given, gpu)
     found = speeds.speed(ask.model(model), ask.gpus[0], given.measured or (), ask.prices, ask.assumptions)
     _answer(ask.terminal, found)
-    draw(ask.terminal, lambda: charts.utilization_by_size(found), drawing)
+    draw(ask.terminal, lambda: view.utilization_by_size(found), drawing)
 
 
 class CostOf(StrEnum):
@@ -247,7 +247,7 @@ def buy_or_rent(
     offers = ask.offers() if name else []
     found = buying.buy_or_rent(name, offers, ask.anywhere, ask.assumptions, _usage(ask, given, name))
     _answer(ask.terminal, found)
-    draw(ask.terminal, lambda: [charts.costs_by_hours(found)], drawing)
+    draw(ask.terminal, lambda: [view.costs_by_hours(found)], drawing)
 
 
 def _usage(ask: Ask, given: BuyOrRentOptions, gpu: str | None) -> history.PastUse | None:
@@ -356,7 +356,7 @@ def hardware(
         given.bound_by, ask.gpus, given.trial or (), ask.prices, ask.assumptions, buy=given.buy, hours=given.hours
     )
     _answer(ask.terminal, found)
-    draw(ask.terminal, lambda: [charts.radar(found)], drawing)
+    draw(ask.terminal, lambda: [view.radar(found)], drawing)
 
 
 SAVINGS_EXAMPLES = examples(

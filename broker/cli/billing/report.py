@@ -14,8 +14,7 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput, UnknownName
 
 if TYPE_CHECKING:
-    from broker.app.results.anomalies import IncidentList
-    from broker.app.results.focus import FocusExportResult
+    from broker.app.results.reports import FocusExportResult, IncidentList
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -63,7 +62,7 @@ def spend(
     from broker.app.billing.focus_files import FORMATS, drafted, may_write
     from broker.app.billing.report import spend_report
     from broker.app.billing.spend_files import write_spend
-    from broker.app.results.spend import SpendReport
+    from broker.app.results.reports import SpendReport
     from broker.cli.billing import report_view
     from broker.cli.render import formats
 
@@ -120,7 +119,7 @@ def focus(
 
 def _fetched(terminal: Terminal, month: str, out: Path, version: str) -> FocusExportResult:
     from broker.app.billing.focus_files import drafted
-    from broker.app.results.focus import FocusExportResult
+    from broker.app.results.reports import FocusExportResult
 
     path, asked = f"/reports/focus/{month}", {"version": version, "form": out.suffix.lower().removeprefix(".")}
     found = terminal.api.fetch(FocusExportResult, path, **asked)
@@ -157,7 +156,7 @@ def anomalies(
     answer.
     """
     from broker.app.billing.anomalies import spending_anomalies
-    from broker.app.results.anomalies import IncidentList
+    from broker.app.results.reports import IncidentList
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
@@ -175,7 +174,7 @@ def _answered(terminal: Terminal, team: str | None, day: str | None, answer: str
     from datetime import UTC, datetime
 
     from broker.app.billing import anomalies as use_case
-    from broker.app.results.anomalies import IncidentList
+    from broker.app.results.reports import IncidentList
     from broker.finops.anomalies import AnomalyAnswer
 
     if answer is None or day is None or team is None:
@@ -244,7 +243,7 @@ def forecasts(
     report with `gpubroker_checkpoint.report`; the measured share of peak compute replaces the assumed one in advice.
     """
     from broker.app.billing.outcomes import forecasts as compared
-    from broker.app.results.forecasts import ForecastsReport
+    from broker.app.results.reports import ForecastsReport
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
@@ -280,7 +279,7 @@ def review(
     """
     from broker.app.billing.focus_files import drafted, may_write
     from broker.app.billing.review import review as reviewed
-    from broker.app.results.review import ReviewReport
+    from broker.app.results.reports import ReviewReport
     from broker.cli.billing.review_view import blocks
     from broker.cli.render.written import html, markdown
 

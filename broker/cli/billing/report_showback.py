@@ -63,7 +63,7 @@ def showback(context: typer.Context, sharing: Sharing, month: Month = "month", a
     to the total, to the micro-dollar.
     """
     from broker.app.billing.showback import sharing_rules, shown
-    from broker.app.results.showback import ShowbackReport
+    from broker.app.results.reports import ShowbackReport
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
@@ -92,7 +92,7 @@ def chargeback(
     with the scope `statements` of an administrator.
     """
     from broker.app.billing import showback as use_case
-    from broker.app.results.showback import ChargebackList, ChargebackStatement
+    from broker.app.results.reports import ChargebackList, ChargebackStatement
     from broker.cli.billing import report_view
 
     terminal, at = Terminal.of(context), "/reports/chargeback"

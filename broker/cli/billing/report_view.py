@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from broker.app.results.anomalies import IncidentList
 from broker.app.results.charges import BilledReport, ChargesResult, ComparedGroup
-from broker.app.results.focus import FocusExportResult
-from broker.app.results.forecasts import ForecastsReport
-from broker.app.results.showback import (
+from broker.app.results.reports import (
     ChargebackList,
     ChargebackStatement,
+    FocusExportResult,
+    ForecastsReport,
+    IncidentList,
     ShowbackReport,
+    SpendGroup,
+    SpendReport,
     TeamCostResult,
 )
-from broker.app.results.spend import SpendGroup, SpendReport
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, listed
 from broker.cli.render.written import Block, Grid, Heading, Paragraph, html

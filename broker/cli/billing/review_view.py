@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from broker.app.results.review import ReviewedMonth, ReviewReport
+from broker.app.results.reports import ReviewedMonth, ReviewReport
 from broker.cli.render import formats
 from broker.cli.render.written import Block, Bullets, Grid, Heading, Paragraph
 from broker.core.values.money import Money

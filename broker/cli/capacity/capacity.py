@@ -13,7 +13,7 @@ import typer
 
 from broker.cli import completion
 from broker.cli.capacity import plan, purchases
-from broker.cli.capacity.purchase_options import PurchaseId
+from broker.cli.capacity.purchases import PurchaseId
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, OnDemandPrice, SpotPrice, examples, one_line
 from broker.cli.terminal import Terminal
@@ -221,9 +221,9 @@ def review(
     as_json: AsJson = False,
 ) -> None:
     """Show the use of a purchase by team, its idle hours, and the cost of the same use elsewhere."""
-    from broker.app.capacity.review import purchase_review
+    from broker.app.capacity.purchases import purchase_review
     from broker.cli import filters
-    from broker.cli.capacity import purchases_view
+    from broker.cli.capacity import capacity_view
 
     def price(option: str, text: str | None) -> float | None:
         return None if text is None else float(filters.price(option, text).dollars)
@@ -232,7 +232,7 @@ def review(
     broker = terminal.broker()
     on_demand, spot = price("--on-demand-price", on_demand_price), price("--spot-price", spot_price)
     found = purchase_review(broker, id, on_demand=on_demand, spot=spot)
-    terminal.result(found, lambda: purchases_view.review(found))
+    terminal.result(found, lambda: capacity_view.review(found))
 
 
 _ID = "purchase-0123456789ab"
@@ -309,7 +309,7 @@ def _holding(kind: CapacityKind, given: HoldingOptions, provider: str, starts: d
 
 def _span(start: str | None, term: str | None, until: str | None, now: datetime) -> tuple[datetime, datetime]:
     from broker.cli import filters
-    from broker.cli.capacity.terms import length
+    from broker.cli.filters import length
 
     begins = now if start is None else filters.moment("--since", start, now)
     if term is None and until is None:

@@ -141,8 +141,8 @@ def propose(context: typer.Context, given: ProposeOptions, as_json: AsJson = Fal
     from broker.app.capacity.wanted import WantedCapacity
     from broker.app.results.proposal import ProposalResult
     from broker.cli import filters
-    from broker.cli.capacity import purchases_view
-    from broker.cli.capacity.terms import length
+    from broker.cli.capacity import capacity_view
+    from broker.cli.filters import length
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -162,12 +162,12 @@ def propose(context: typer.Context, given: ProposeOptions, as_json: AsJson = Fal
     only, share = {accelerator: known.demand[accelerator]}, known.spot_share
     planned = plan.plan(broker, only, known.source, plan.checked(stated), spot_share=share)
     found = ProposalResult.of(proposal.propose(broker, planned, accelerator, wanted, given.provider or ()))
-    terminal.result(found, lambda: purchases_view.proposal(terminal.out, found))
+    terminal.result(found, lambda: capacity_view.proposal(terminal.out, found))
 
 
 def _stated(given: CapacityPlanOptions) -> Stated:
     from broker.app.capacity.plan import Stated
-    from broker.cli.capacity.terms import hours, length
+    from broker.cli.filters import hours, length
 
     if given.term and given.ratio is None and not given.reserved_price:
         raise InvalidInput("needs a stated price", where="--term", hint="add --reserved-price or --ratio")
@@ -230,7 +230,7 @@ def _prices(option: str, texts: list[str] | None) -> dict[str, float]:
 def _demand(broker: Broker, files: list[str], last: str) -> KnownDemand:
     """The demand in the files, or else as recorded in the ``last`` time."""
     from broker.app.capacity import plan
-    from broker.cli.capacity.terms import length
+    from broker.cli.filters import length
 
     if files:
         return plan.demand_of_files([_named(text) for text in files])

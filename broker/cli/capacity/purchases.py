@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broker.cli.capacity.purchase_options import (
-    AtMost,
-    Binding,
-    Ceiling,
-    DryRun,
-    NothingBought,
-    PayerOptions,
-    PurchaseId,
-    QuoteOptions,
-    WithClosed,
-    Yes,
-)
+from broker.cli import completion
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, Reason
 from broker.cli.terminal import Terminal
@@ -35,6 +25,79 @@ if TYPE_CHECKING:
     from broker.core.purchases.quotes import CapacityQuote
 
 
+PurchaseId = Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpubroker capacity purchases`.")]
+AtMost = Annotated[
+    str | None,
+    typer.Option("--at-most", metavar="USD", help="Accept a charge of the provider up to this. Default: none."),
+]
+Binding = Annotated[
+    str | None, typer.Option("--binding", metavar="HASH", help="Approve only if the purchase has this hash.")
+]
+Ceiling = Annotated[
+    str | None, typer.Option("--ceiling", metavar="USD", help="Maximum cost, which is held. Default: the quoted price.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show verdict, cost and terms; change nothing.")]
+NothingBought = Annotated[
+    bool,
+    typer.Option("--nothing-bought", help="The order had no answer, and the provider's console shows no purchase."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
+WithClosed = Annotated[bool, typer.Option("--all", help="Also purchases that have ended or failed.")]
+
+
+class ProductKind(StrEnum):
+    """The kinds of product, as the command line names them."""
+
+    CAPACITY_BLOCK = "capacity-block"
+    CAPACITY_RESERVATION = "capacity-reservation"
+    FUTURE_RESERVATION = "future-reservation"
+    RESERVED_INSTANCES = "reserved-instances"
+    SAVINGS_PLAN = "savings-plan"
+    COMMITMENT = "commitment"
+    ALL = "all"
+
+
+@dataclass(frozen=True)
+class QuoteOptions:
+    """The options of `quote`."""
+
+    machine: Annotated[
+        str, typer.Argument(metavar="GPU:COUNT|TYPE", help="Accelerators per machine (H100:8), or an instance type.")
+    ]
+    machines: Annotated[int, typer.Option("--machines", min=1, max=10_000, help="Number of machines.")] = 1
+    term: Annotated[str, typer.Option("--for", metavar="TIME", help="Duration, such as 2d or 3w.")] = "1d"
+    start: Annotated[
+        str | None,
+        typer.Option("--since", "--from", metavar="WHEN", help="Earliest start: 2026-12-01, or 3d (from now)."),
+    ] = None
+    latest: Annotated[
+        str | None, typer.Option("--until", "--to", metavar="WHEN", help="Latest start: 2026-12-31, or 30d (from now).")
+    ] = None
+    provider: Annotated[
+        list[str] | None,
+        typer.Option("--provider", "-p", metavar="NAME", autocompletion=completion.providers, help="Repeatable."),
+    ] = None
+    region: Annotated[
+        str | None,
+        typer.Option(
+            "--region", "-r", metavar="REGION", autocompletion=completion.regions, help="Default: every region."
+        ),
+    ] = None
+    product: Annotated[
+        list[ProductKind] | None,
+        typer.Option("--product", help="Kind of product; repeatable. Default: capacity-block."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class PayerOptions:
+    """The team, project and environment that pay."""
+
+    team: Annotated[str | None, typer.Option("--team", metavar="NAME", help="Team that pays.")] = None
+    project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="Project that pays.")] = None
+    environment: Annotated[str | None, typer.Option("--environment", metavar="NAME", help="Environment.")] = None
+
+
 @gathered
 def quote(context: typer.Context, given: QuoteOptions, as_json: AsJson = False) -> None:
     """Ask providers for capacity on sale, with its price. Buys nothing.
@@ -44,8 +107,8 @@ def quote(context: typer.Context, given: QuoteOptions, as_json: AsJson = False) 
     """
     from broker.app.capacity.wanted import WantedCapacity
     from broker.cli import filters
-    from broker.cli.capacity import purchases_view
-    from broker.cli.capacity.terms import length
+    from broker.cli.capacity import capacity_view
+    from broker.cli.filters import length
 
     terminal = Terminal.of(context)
     now = terminal.now()
@@ -60,7 +123,7 @@ def quote(context: typer.Context, given: QuoteOptions, as_json: AsJson = False) 
         products=[one.value for one in given.product or ()],
     )
     found = _quoted(terminal, wanted, given.provider or [])
-    terminal.result(found, lambda: purchases_view.quotes(terminal.out, found))
+    terminal.result(found, lambda: capacity_view.quotes(terminal.out, found))
 
 
 def _quoted(terminal: Terminal, wanted: WantedCapacity, providers: list[str]) -> QuoteList:
@@ -103,7 +166,7 @@ def buy(
     from broker.app.capacity import purchases as use_case
     from broker.app.results.purchases import PurchasePreviewResult
     from broker.cli import filters
-    from broker.cli.capacity import purchases_view
+    from broker.cli.capacity import capacity_view
     from broker.core.policy.policy import Answer
 
     terminal = Terminal.of(context)
@@ -133,7 +196,7 @@ def buy(
         seen = terminal.api.query(PurchasePreviewResult, "/purchases/preview", body)
     else:
         seen = use_case.preview(*wanted(), by=terminal.actor, ceiling=most)
-    terminal.result(seen, lambda: purchases_view.preview(seen))
+    terminal.result(seen, lambda: capacity_view.preview(seen))
     if seen.answer is Answer.DENY:
         raise typer.Exit(3)
 
@@ -141,33 +204,33 @@ def buy(
 def _buy_lines(terminal: Terminal, file: Path, lines: list[int], payer: Payer) -> None:
     from broker.app.capacity.proposal import buy_lines
     from broker.app.results.purchases import PurchaseList
-    from broker.cli.capacity import purchases_view
+    from broker.cli.capacity import capacity_view
 
     found = PurchaseList.of(buy_lines(terminal.broker(), file, lines, payer, by=terminal.actor))
-    shown = (text for one in found.purchases for text in purchases_view.purchase(one, here=True))
+    shown = (text for one in found.purchases for text in capacity_view.purchase(one, here=True))
     terminal.result(found, lambda: shown)
 
 
 def purchases(context: typer.Context, every: WithClosed = False, as_json: AsJson = False) -> None:
     """List purchases that wait for approval, were ordered, or are in force; through a server, those of your teams."""
     from broker.app.results.purchases import PurchaseList
-    from broker.cli.capacity import purchases_view
+    from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
     if terminal.through_server:
         found = terminal.api.fetch(PurchaseList, "/purchases", closed=every or None)
     else:
         found = PurchaseList.of(terminal.broker().store.purchases(closed=every))
-    terminal.result(found, lambda: purchases_view.purchases(terminal.out, found, every=every))
+    terminal.result(found, lambda: capacity_view.purchases(terminal.out, found, every=every))
 
 
 def show(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
     """Show a purchase: capacity, price, approvals and events."""
-    from broker.cli.capacity import purchases_view
+    from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
     found = _history(terminal, id)
-    terminal.result(found, lambda: purchases_view.history(found, here=not terminal.through_server))
+    terminal.result(found, lambda: capacity_view.history(found, here=not terminal.through_server))
 
 
 def _history(terminal: Terminal, id: str) -> PurchaseHistory:
@@ -244,7 +307,7 @@ def undo(
     """
     from broker.app.results.purchases import UndoTermsResult
     from broker.cli import filters
-    from broker.cli.capacity import purchases_view
+    from broker.cli.capacity import capacity_view
     from broker.core.purchases.purchases import PurchaseState
     from broker.core.values.money import Money
 
@@ -254,7 +317,7 @@ def undo(
         return use_case.withdraw(terminal.broker(), id, by=terminal.actor, nothing_bought=nothing_bought)
 
     def undone() -> Purchase:
-        from broker.app.capacity.undoing import undo
+        from broker.app.capacity.purchases import undo
 
         return undo(terminal.broker(), id, by=terminal.actor, at_most=most)
 
@@ -266,18 +329,18 @@ def undo(
             free = UndoTermsResult(
                 purchase=id, way="withdraw", charge_usd=Money.ZERO, refund_usd=Money.ZERO, until=None
             )
-            terminal.result(free, lambda: purchases_view.terms(free))
+            terminal.result(free, lambda: capacity_view.terms(free))
             return
         _change(terminal, f"/purchases/{id}/withdraw", {"nothing_bought": nothing_bought}, withdrawn)
         return
     if dry_run or not yes:
         terms = _undo_terms(terminal, id)
         if dry_run:
-            terminal.result(terms, lambda: purchases_view.terms(terms))
+            terminal.result(terms, lambda: capacity_view.terms(terms))
             return
         if not terminal.asks:
             raise InvalidInput("no terminal for the confirmation; nothing was undone", hint="add --yes")
-        terminal.show(next(purchases_view.terms(terms)))
+        terminal.show(next(capacity_view.terms(terms)))
         if terms.charge_usd <= most and not typer.confirm(f"Undo {id} on these terms?", default=False, err=True):
             terminal.say("Nothing was undone.")
             raise typer.Exit(1)
@@ -289,7 +352,7 @@ def _undo_terms(terminal: Terminal, id: str) -> UndoTermsResult:
 
     if terminal.through_server:
         return terminal.api.fetch(UndoTermsResult, f"/purchases/{id}/undo")
-    from broker.app.capacity.undoing import undo_terms
+    from broker.app.capacity.purchases import undo_terms
 
     return UndoTermsResult.of(id, undo_terms(terminal.broker(), id))
 
@@ -305,6 +368,6 @@ def _change(terminal: Terminal, path: str, body: Mapping[str, Any] | None, here:
 
 
 def _show(terminal: Terminal, found: PurchaseResult) -> None:
-    from broker.cli.capacity import purchases_view
+    from broker.cli.capacity import capacity_view
 
-    terminal.result(found, lambda: purchases_view.purchase(found, here=not terminal.through_server))
+    terminal.result(found, lambda: capacity_view.purchase(found, here=not terminal.through_server))

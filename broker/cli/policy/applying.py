@@ -17,7 +17,7 @@ from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.results.policies import AppliedPolicy
-    from broker.app.results.policy_preview import PolicyPreviewResult
+    from broker.app.results.trials import PolicyPreviewResult
 
 APPLY_EXAMPLES = examples(
     "gpubroker policy apply team.yaml",
@@ -102,7 +102,7 @@ def rollback(
 
 def versions(context: typer.Context, as_json: AsJson = False) -> None:
     """List every version of the policy: when it was applied, by whom, and why. The newest is active."""
-    from broker.app.policy import active
+    from broker.app.policy import documents
     from broker.app.results.policies import PolicyVersionList
     from broker.cli.policy import policy_view
 
@@ -110,7 +110,7 @@ def versions(context: typer.Context, as_json: AsJson = False) -> None:
     if terminal.through_server:
         found = terminal.api.fetch(PolicyVersionList, "/policies/versions")
     else:
-        found = active.versions(terminal.broker())
+        found = documents.versions(terminal.broker())
     terminal.result(found, lambda: policy_view.history_table(terminal.out, found.versions))
 
 
@@ -144,17 +144,17 @@ def errors_at(files: Sequence[Path]) -> Iterator[None]:
 
 
 def _seen_before(terminal: Terminal, change: _Change) -> PolicyPreviewResult:
-    from broker.app.policy import trials
-    from broker.app.results.policy_preview import PolicyPreviewResult
+    from broker.app.policy import documents
+    from broker.app.results.trials import PolicyPreviewResult
 
     if terminal.through_server:
         with errors_at(change.paths):
             return terminal.api.query(PolicyPreviewResult, f"{change.path}/preview", change.body)
-    return trials.seen_before(terminal.broker(), change.body["files"])
+    return documents.seen_before(terminal.broker(), change.body["files"])
 
 
 def _applied(terminal: Terminal, change: _Change, base: int) -> AppliedPolicy:
-    from broker.app.policy import changing
+    from broker.app.policy import documents
     from broker.app.results.policies import AppliedPolicy
     from broker.app.service import background
 
@@ -163,13 +163,13 @@ def _applied(terminal: Terminal, change: _Change, base: int) -> AppliedPolicy:
         with errors_at(change.paths):
             return terminal.api.request(AppliedPolicy, change.path, asked)
     broker = terminal.broker()
-    done = changing.apply(broker, change.body["files"], change.reason, by=terminal.actor, base=base)
+    done = documents.apply(broker, change.body["files"], change.reason, by=terminal.actor, base=base)
     background.revive(broker)  # waiting jobs may be allowed now
     return done
 
 
 def _propose(terminal: Terminal, change: _Change, given: ChangeOptions) -> None:
-    from broker.cli.policy import policy_view, preview_view
+    from broker.cli.policy import policy_view, trial_view
 
     seen = _seen_before(terminal, change)
     if given.dry_run and terminal.as_json:
@@ -178,7 +178,7 @@ def _propose(terminal: Terminal, change: _Change, given: ChangeOptions) -> None:
     if given.diff and seen.changed:
         terminal.show(*policy_view.difference(seen.difference))
     if seen.changed and (seen.active_version or given.dry_run):
-        terminal.show(*preview_view.screen(terminal.err if terminal.as_json else terminal.out, seen))
+        terminal.show(*trial_view.screen(terminal.err if terminal.as_json else terminal.out, seen))
     if given.dry_run:
         terminal.show("Nothing was changed." if seen.changed else policy_view.unchanged(seen.active_version))
         return

@@ -43,7 +43,7 @@ def findings(
     Each finding shows its arithmetic. The thresholds are assumptions; policy files may replace them
     (`rules_of_thumb:`). Changes nothing.
     """
-    from broker.app.policy import trials
+    from broker.app.policy import documents
     from broker.app.results.capacity_plan import CapacityFindingList
 
     terminal = Terminal.of(context)
@@ -51,7 +51,7 @@ def findings(
     if terminal.through_server:
         found = terminal.api.fetch(CapacityFindingList, "/policies/findings", since=start.isoformat())
     else:
-        found = trials.findings(terminal.broker(), start)
+        found = documents.findings(terminal.broker(), start)
     terminal.result(found, lambda: _screen(found))
 
 
@@ -109,7 +109,7 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
     Warns of likely mistakes: unknown names, rules that overlap, conditions on optional job fields, lists that together
     allow nothing.
     """
-    from broker.app.policy import changing
+    from broker.app.policy import documents
     from broker.app.policy.policies import cases_among
     from broker.app.results.policies import CheckedPolicy
     from broker.cli.policy import policy_view
@@ -120,7 +120,7 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
         with applying.errors_at(files):
             found = terminal.api.query(CheckedPolicy, "/policies/check", {"files": texts})
     else:
-        found = changing.check(terminal.broker(), texts)
+        found = documents.check(terminal.broker(), texts)
     found = found.model_copy(update={"left_out": [str(one) for one in cases_among(files)]})
     if not as_json:
         terminal.say(*policy_view.warnings(found.warnings), *policy_view.left_out_cases(found.left_out))
@@ -138,7 +138,7 @@ def show(
 ) -> None:
     """Show the active policy: its rules, and time and user of its activation; through a server, the rules that name no
     other team than yours."""
-    from broker.app.policy import active
+    from broker.app.policy import documents
     from broker.app.results.policies import PolicyInForce
     from broker.cli.policy import policy_view
 
@@ -149,7 +149,7 @@ def show(
             terminal.say("The server shows the texts of the files to those who may see all teams.")
     else:
         terminal.adopt()
-        found = active.in_force(terminal.broker(), files=files)
+        found = documents.in_force(terminal.broker(), files=files)
     terminal.result(found, lambda: policy_view.in_force(terminal.out, found))
 
 
@@ -186,19 +186,19 @@ def explain(
 
 
 def _decisions(terminal: Terminal, reference: str) -> RecordedDecisions:
-    from broker.app.policy import trials
+    from broker.app.policy import documents
     from broker.app.results.trials import RecordedDecisions
 
     if terminal.through_server:
         from broker.remote.sending import job_id
 
         return terminal.api.fetch(RecordedDecisions, f"/jobs/{job_id(terminal.api, reference)}/decisions")
-    return trials.decisions_about(terminal.broker(), reference)
+    return documents.decisions_about(terminal.broker(), reference)
 
 
 def _explanation(terminal: Terminal, file: Path, policy: Sequence[Path] | None) -> PolicyExplanation:
     from broker.app.jobs.job_input import read_job
-    from broker.app.policy import trials
+    from broker.app.policy import documents
     from broker.app.results.policies import PolicyExplanation
     from broker.core.job.file import print_job
 
@@ -208,7 +208,7 @@ def _explanation(terminal: Terminal, file: Path, policy: Sequence[Path] | None) 
         with applying.errors_at(policy or ()):
             return terminal.api.query(PolicyExplanation, "/policies/explain", body)
     terminal.adopt()
-    return trials.explain(terminal.broker(), job, files, by=terminal.actor)
+    return documents.explain(terminal.broker(), job, files, by=terminal.actor)
 
 
 @app.command("test", epilog=examples("gpubroker policy test team.test.yaml", "gpubroker policy test policies/ --json"))

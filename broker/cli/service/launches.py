@@ -98,7 +98,7 @@ def end(
     from broker.app.outside import launches as use_case
     from broker.app.outside.overdue import reported
     from broker.app.results.outside import OutsideEnd
-    from broker.cli.capacity.terms import length
+    from broker.cli.filters import length
     from broker.cli.render import formats
     from broker.core.access.permissions import Permission
     from broker.core.errors import InvalidInput, UnknownName

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from broker.app.billing import review as review_module
 from broker.app.billing.review import review
-from broker.app.results.review import ReviewReport
+from broker.app.results.reports import ReviewReport
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.events import events as ev

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from broker.core.policy.policy import ActionKind, Answer, Facts, Source
-from policies.rules.accelerators import AllowedAccelerators
+from policies.rules.machines import AllowedAccelerators
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement
 

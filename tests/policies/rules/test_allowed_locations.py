@@ -1,7 +1,7 @@
 import pytest
 
 from broker.core.policy.policy import Facts, Source
-from policies.rules.allowed_locations import AllowedLocations, LocationPatterns
+from policies.rules.places import AllowedLocations, LocationPatterns
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement
 

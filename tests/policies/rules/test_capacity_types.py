@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from broker.core.market.offers import CapacityType
 from broker.core.policy.policy import ActionKind, Answer, Facts, Source
-from policies.rules.capacity_types import CapacityTypes
+from policies.rules.machines import CapacityTypes
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement
 

@@ -5,7 +5,7 @@ import pytest
 
 from broker.core.job.jobs import Data, Job
 from broker.core.policy.policy import ActionKind, Answer, Facts, Source
-from policies.rules.data_residency import DataResidency
+from policies.rules.places import DataResidency
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, job, placement
 

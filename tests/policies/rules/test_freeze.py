@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from broker.core.policy.policy import ActionKind, Answer, Facts, Source
-from policies.rules.freeze import Freeze
+from policies.rules.times import Freeze
 from policies.scope import Scope
 from tests.contracts.rule_contract import TEAM, Case, RuleContract, action
 

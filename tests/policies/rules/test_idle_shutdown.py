@@ -5,7 +5,7 @@ import pytest
 
 from broker.core.policy.policy import ActionKind, Answer, Facts, IdleLimit, Source, Usage
 from broker.core.ports import LimitsIdleness
-from policies.rules.idle_shutdown import IdleShutdown
+from policies.rules.running import IdleShutdown
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
 

@@ -6,7 +6,7 @@ from broker.core.errors import InvalidInput
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import ActionKind, Answer, Facts, LiveAttempt, Source
 from policies.loader import load
-from policies.rules.max_concurrent_gpus import Gpus, MaxConcurrentGpus
+from policies.rules.concurrency import Gpus, MaxConcurrentGpus
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, live, placement
 

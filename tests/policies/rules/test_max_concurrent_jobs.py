@@ -4,7 +4,7 @@ import pytest
 
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import ActionKind, Answer, Facts, Source
-from policies.rules.max_concurrent_jobs import MaxConcurrentJobs
+from policies.rules.concurrency import MaxConcurrentJobs
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, live, placement
 

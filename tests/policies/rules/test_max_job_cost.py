@@ -5,7 +5,7 @@ import pytest
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import ActionKind, Answer, Facts, Source
 from broker.core.values.money import Money
-from policies.rules.max_job_cost import MaxJobCost
+from policies.rules.job_limits import MaxJobCost
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
 

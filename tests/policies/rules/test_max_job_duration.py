@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from broker.core.policy.policy import ActionKind, Answer, Facts, Source
-from policies.rules.max_job_duration import MaxJobDuration
+from policies.rules.job_limits import MaxJobDuration
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
 

@@ -5,7 +5,7 @@ import pytest
 
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import ActionKind, Answer, Facts, Source
-from policies.rules.max_price_age import MaxPriceAge
+from policies.rules.prices import MaxPriceAge
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from broker.core.policy.policy import Answer, Facts, Source
-from policies.rules.max_price_per_gpu_hour import MaxPricePerGpuHour, PriceLimits
+from policies.rules.prices import MaxPricePerGpuHour, PriceLimits
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement
 

@@ -4,7 +4,7 @@ import pytest
 
 from broker.core.market.offers import Interconnect
 from broker.core.policy.policy import ActionKind, Answer, Facts, Source
-from policies.rules.min_interconnect import MinInterconnect
+from policies.rules.machines import MinInterconnect
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from broker.core.policy.policy import ActionKind, Answer, Facts, Source
-from policies.rules.reference_prices import ReferencePrices
+from policies.rules.prices import ReferencePrices
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement
 

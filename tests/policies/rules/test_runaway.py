@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from broker.core.policy.policy import ActionKind, Facts, Source
-from policies.rules.runaway import RunawayLimit
+from policies.rules.running import RunawayLimit
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
 

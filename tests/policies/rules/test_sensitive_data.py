@@ -5,7 +5,7 @@ import pytest
 from broker.core.job.jobs import Data
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.policy import ActionKind, Answer, Facts, Source
-from policies.rules.sensitive_data import SensitiveData
+from policies.rules.places import SensitiveData
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, job, placement
 

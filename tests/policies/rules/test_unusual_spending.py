@@ -6,7 +6,7 @@ import pytest
 
 from broker.core.policy.policy import ActionKind, Answer, Facts, Source, UnusualSpending
 from broker.core.values.money import Money
-from policies.rules.unusual_spending import UnusualSpendingRule
+from policies.rules.running import UnusualSpendingRule
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
 

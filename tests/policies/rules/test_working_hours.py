@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from broker.core.policy.policy import ActionKind, Answer, Facts, Source
 from broker.ledger.budgets import zone
-from policies.rules.working_hours import WorkingHours
+from policies.rules.times import WorkingHours
 from policies.scope import Scope
 from tests.contracts.rule_contract import TEAM, Case, RuleContract, action
 

@@ -1,24 +1,75 @@
-"""Verdicts on jobs, on past decisions and on recorded use; as results, for the command line and the API."""
+"""What policies say and do, as documents for the command line, the API and the page."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from broker.app.capacity.findings import capacity_findings
 from broker.app.jobs.jobs import find
 from broker.app.jobs.preview import NothingToJudge
 from broker.app.policy import policies
-from broker.app.policy.changing import Files
 from broker.app.policy.preview import preview
 from broker.app.policy.warned import warned
 from broker.app.results.capacity_plan import CapacityFindingList
-from broker.app.results.policies import PolicyExplanation
-from broker.app.results.policy_preview import PolicyPreviewResult
-from broker.app.results.trials import RecordedDecisions
+from broker.app.results.policies import (
+    ActivePolicy,
+    AppliedPolicy,
+    CheckedPolicy,
+    PolicyExplanation,
+    PolicyInForce,
+    PolicyVersionList,
+)
+from broker.app.results.trials import PolicyPreviewResult, RecordedDecisions
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job
+from broker.core.ports import PolicySet
+
+
+def in_force(broker: Broker, *, files: bool = False) -> PolicyInForce:
+    """The active policy; ``files``: with the texts of its files."""
+    active = broker.store.active_policy()
+    return PolicyInForce(active=active and ActivePolicy.of_set(active, broker.policy(), files=files))
+
+
+def versions(broker: Broker) -> PolicyVersionList:
+    """Every activation, the newest first."""
+    return PolicyVersionList.of(broker.store.policy_history())
+
+
+Files = Mapping[str, str]
+"""The texts of policy files by name."""
+
+
+def check(broker: Broker, files: Files) -> CheckedPolicy:
+    """The rules of the files, and likely mistakes. Raises `InvalidInput` with every finding. Changes nothing."""
+    found = policies.loaded(broker, files)
+    return CheckedPolicy.of(found, policies.likely_mistakes(broker, found))
+
+
+def apply(broker: Broker, files: Files, note: str, *, by: Actor, base: int | None = None) -> AppliedPolicy:
+    """Make these files the active policy. ``base``: the version that must be active (0: none); None: any. Raises
+    `InvalidInput` for invalid files, and if another version is active; then nothing was changed."""
+    before, old, new = broker.store.active_policy(), _readable(broker), policies.loaded(broker, files)
+    version, difference = policies.activate(broker, files, note, by=by, base=base)
+    return AppliedPolicy.of_change(
+        version,
+        old,
+        new,
+        changed=before is None or before.number != version.number,
+        difference=difference,
+        warnings=policies.likely_mistakes(broker, new),
+    )
+
+
+def _readable(broker: Broker) -> PolicySet | None:
+    """The active set; None if there is none, or if this version cannot read it (applying another set fixes that)."""
+    try:
+        return broker.policy()
+    except InvalidInput:
+        return None
 
 
 def seen_before(broker: Broker, files: Files) -> PolicyPreviewResult:

@@ -1,23 +1,24 @@
-"""Limits the price per GPU-hour, for all accelerators or by accelerator."""
+"""Rules on prices: how high, how old, and from where."""
 
 from __future__ import annotations
 
 from functools import cached_property
 from inspect import cleandoc
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, RootModel, model_validator
 from pydantic_core import CoreSchema
 
+from broker.core.market.offers import MoneyKind
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
-from broker.core.policy.policy import Action, Facts, Verdict
+from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.validation import each
 from broker.core.values.money import Money, alike
-from broker.core.values.units import print_money
+from broker.core.values.units import PositiveDuration, print_money
 from policies.bound_rule import BoundRule
 from policies.fields import PATTERN_SIGNS, Limit, names_accelerator, parse_accelerator, parse_limit
-from policies.verdicts import allow, deny
+from policies.verdicts import allow, deny, length
 
 _DEFAULT = "default"
 
@@ -105,3 +106,65 @@ class MaxPricePerGpuHour(BoundRule[PriceLimits]):
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
         return seen(action, Aspect.PROVIDER, Aspect.REGION, Aspect.ACCELERATOR, Aspect.PRICE_PER_GPU)
+
+
+class Age(RootModel[PositiveDuration]):
+    """Maximum age of a price, such as ``30m``. The provider's own limit applies as well."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class MaxPriceAge(BoundRule[Age]):
+    """Denies a start that costs cash at an older price. Running jobs keep their starting price."""
+
+    kind: ClassVar[str] = "max_price_age"
+    Config: ClassVar[type[BaseModel]] = Age
+
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
+        placement = action.placement
+        if placement is None or placement.money is not MoneyKind.CASH or action.kind is ActionKind.CONTINUE:
+            return allow(self, "no_cash", "starts nothing that costs cash")
+        age, limit = facts.now - placement.offer.as_of, self.config.root
+        if age <= limit:
+            return allow(self, "fresh", f"prices of the last {length(limit)} are accepted")
+        return deny(
+            self,
+            "price_too_old",
+            f"the price of {placement.offer.pool} is {length(age)} old; the limit is {length(limit)}; run "
+            "`gpubroker prices poll` to update it",
+            age=length(age),
+            limit=length(limit),
+        )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.PRICE_DATE)
+
+
+class ReferencePriceUse(RootModel[Literal["forbidden"]]):
+    """``forbidden`` for the jobs in the scope, regardless of ``defaults: allow_reference_prices``."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class ReferencePrices(BoundRule[ReferencePriceUse]):
+    """Denies a start at a price from a price book. Running jobs continue."""
+
+    kind: ClassVar[str] = "reference_prices"
+    Config: ClassVar[type[BaseModel]] = ReferencePriceUse
+
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
+        if action.placement is None or action.kind is ActionKind.CONTINUE:
+            return allow(self, "starts_none", "nothing is started")
+        offer = action.placement.offer
+        if not offer.reference:
+            return allow(self, "live_price", "the price is live")
+        return deny(
+            self,
+            "reference_price",
+            f"the price of {offer.pool} is a reference price of {offer.as_of:%Y-%m-%d}, not a live one",
+            source=offer.source,
+            as_of=f"{offer.as_of:%Y-%m-%d}",
+        )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.REFERENCE_PRICE, Aspect.PRICE_SOURCE, Aspect.PRICE_DATE)

@@ -1,0 +1,260 @@
+"""Reports of spending as results. Amounts are USD."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Self
+
+from broker.app.results.values import Figure, Moment, Result
+from broker.core.values.money import Money
+from broker.economics.reserve.capacity_findings import CapacityFinding
+from broker.finops.accuracy import MeasuredSpeed, PredictionError
+from broker.finops.advice import AdviceKind, MonthAdvice
+from broker.finops.anomalies import IncidentAnswer
+from broker.finops.change import Change, Part
+from broker.finops.showback import Correction, SharingRules, Statement, total
+
+
+class SpendGroup(Result):
+    """The spend of one group: money in USD by kind, machine and GPU time in hours. ``values``: what the group is in
+    each dimension, in their order. ``held``: set aside now for its jobs. ``bought``: the part of the spend on owned and
+    reserved machines; ``rented``: on on-demand and spot ones."""
+
+    group: str
+    values: list[str]
+    cash: Money
+    amortised: Money
+    sandbox: Money
+    held: Money
+    bought: Money
+    rented: Money
+    gpu_hours: Figure
+    machine_hours: Figure
+    attempts: int
+    jobs: int
+
+
+class SpendTotal(Result):
+    """The sums over all groups (USD). ``bought_in_advance``: paid in the period for capacity that is used later, and in
+    no group; null in the report of single teams."""
+
+    cash: Money
+    amortised: Money
+    sandbox: Money
+    held: Money
+    bought: Money
+    rented: Money
+    bought_in_advance: Money | None
+
+
+class SpendReport(Result):
+    """Spend by one or several dimensions (separated by commas), the most expensive group first; times null where the
+    period is open."""
+
+    by: str
+    since: Moment | None
+    until: Moment | None
+    sandbox_only: bool
+    rows: list[SpendGroup]
+    total: SpendTotal
+
+
+class TeamCostResult(Result):
+    """What a team's own use cost, in cash and of what was paid before, its share of idle and shared cost (negative
+    where it gives its own away), and all of it (USD). ``on_own``: the part of its own use on owned and reserved
+    machines, ``rented``: on on-demand and spot ones."""
+
+    team: str
+    cash: Money
+    amortised: Money
+    idle: Money
+    shared: Money
+    on_own: Money
+    rented: Money
+    total: Money
+
+
+class ShowbackReport(Result):
+    """The cost of each team's use in a month, most expensive first, as known now. ``over``: whether the month has
+    ended; ``held``: set aside now by team, of a month that runs; ``bought_in_advance``: charged to nobody
+    (USD).
+    """
+
+    month: str
+    since: Moment
+    until: Moment
+    over: bool
+    rules: SharingRules
+    rows: list[TeamCostResult]
+    total: TeamCostResult
+    held: dict[str, Money]
+    bought_in_advance: Money
+
+
+class ChargebackStatement(Result):
+    """The statement of a month, as it was frozen. ``corrections`` of months frozen before are billed with it, and part
+    of ``charged``; ``corrected_since`` are those of this month, billed with statements frozen later (USD)."""
+
+    month: str
+    frozen_at: Moment
+    frozen_by: str
+    rules: SharingRules
+    rows: list[TeamCostResult]
+    total: TeamCostResult
+    corrections: list[Correction]
+    charged: Money
+    bought_in_advance: Money
+    corrected_since: list[Correction]
+
+    @classmethod
+    def of(cls, one: Statement, corrected_since: Sequence[Correction]) -> Self:
+        return cls.from_parts(one, total=total(one.rows), charged=one.total, corrected_since=corrected_since)
+
+
+class FrozenMonth(Result):
+    """A month whose statement is frozen, and what it charges (USD)."""
+
+    month: str
+    frozen_at: Moment
+    frozen_by: str
+    charged: Money
+
+    @classmethod
+    def of(cls, one: Statement) -> Self:
+        return cls.from_parts(one, charged=one.total)
+
+
+class ChargebackList(Result):
+    """All statements, newest month first."""
+
+    statements: list[FrozenMonth]
+
+
+class ReviewedMonth(Result):
+    """One month, or the days of it that are compared (UTC). Money in USD: ``spent`` is the cost of use, cash and
+    amortised; ``cash`` the amount payable, including capacity
+    ``bought_in_advance``. Hours are of GPUs; ``price``: USD
+    per GPU-hour, null without any. ``on_own``: use of owned and reserved capacity, ``rented``: of all other."""
+
+    since: Moment
+    until: Moment
+    spent: Money
+    cash: Money
+    bought_in_advance: Money
+    amortised: Money
+    gpu_hours: Figure
+    gpu_spent: Money
+    price: Money | None
+    spot_hours: Figure
+    spot_spent: Money
+    wasted: Money
+    untagged: Money
+    on_own: Money
+    rented: Money
+
+
+class ReviewedTeam(Result):
+    """The cost of a team's use before and in the month (USD)."""
+
+    team: str
+    before: Money
+    spent: Money
+
+
+class ReviewedBudget(Result):
+    """A monthly budget in force now, and the spend under it in the month (USD)."""
+
+    name: str
+    limit: Money
+    spent: Money
+
+
+class FollowedAdviceResult(Result):
+    """Advice on the month before: its subject's cost ``then`` and ``now`` (USD)."""
+
+    kind: AdviceKind
+    about: str
+    then: Money
+    now: Money
+
+
+class ReviewReport(Result):
+    """A month against the one before. ``over``: whether the month has ended; otherwise as many days of both are
+    compared. ``change`` (USD) is the sum of ``parts``, by their names, and that of ``causes`` and ``other_causes``."""
+
+    month: str
+    over: bool
+    before: ReviewedMonth
+    after: ReviewedMonth
+    change: Money
+    parts: dict[Part, Money]
+    causes: list[Change]
+    other_causes: Money
+    teams: list[ReviewedTeam]
+    budgets: list[ReviewedBudget]
+    advice: list[MonthAdvice]
+    followed: list[FollowedAdviceResult]
+    capacity: list[CapacityFinding]
+
+
+class ForecastsReport(Result):
+    """Predictions of the first plans of successful ``runs`` against what happened, by kind; amounts USD, times hours.
+    Of more than 2,000 runs those count that ended last. ``unpredicted``: runs of unknown work, whose time and cost no
+    plan could predict. ``measured``: what the runs measured, by accelerator, without runs on several kinds; null: not
+    reported."""
+
+    since: Moment
+    until: Moment
+    team: str | None
+    runs: int
+    unpredicted: int
+    unpredicted_share: Figure | None
+    errors: list[PredictionError]
+    measured: list[MeasuredSpeed]
+
+
+class IncidentCauseResult(Result):
+    """A job, and its spend above its average of the four weeks before (USD)."""
+
+    job: str
+    user: str
+    excess: Money
+
+
+class SpendingIncidentResult(Result):
+    """Days (UTC, both included) on which a team spent more than the weeks before explain. ``excess``: above the usual
+    level; ``spent``: in all (USD), ``on_own`` the part of it on owned and reserved machines, ``rented`` on on-demand
+    and spot ones. ``running``: the last day is today. ``answer``: null if nobody has said anything."""
+
+    team: str
+    first: date
+    last: date
+    spent: Money
+    on_own: Money
+    rented: Money
+    excess: Money
+    running: bool
+    causes: list[IncidentCauseResult]
+    answer: IncidentAnswer | None
+
+
+class IncidentList(Result):
+    """Incidents of the last 30 days, newest first."""
+
+    incidents: list[SpendingIncidentResult]
+
+
+class FocusExportResult(Result):
+    """A written export. ``closed``: whether a repeated export gives the same file, which is so from ``closes``
+    on; ``corrections``: rows about earlier months; the sums are of all rows."""
+
+    file: str
+    version: str
+    month: str
+    closed: bool
+    closes: Moment
+    rows: int
+    corrections: int
+    billed_cost: Money
+    effective_cost: Money

@@ -1,0 +1,168 @@
+"""Limits of what runs at once: GPUs and jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict, RootModel
+
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, ActionKind, Facts, LiveAttempt, Verdict
+from policies.bound_rule import BoundRule
+from policies.fields import GpuCount, JobCount
+from policies.scope import Scope
+from policies.verdicts import allow, deny
+
+
+@dataclass(frozen=True)
+class RunningAttempts:
+    """Running attempts of other jobs, and their totals."""
+
+    attempts: tuple[LiveAttempt, ...]
+
+    @cached_property
+    def gpus(self) -> int:
+        return sum(one.gpus for one in self.attempts)
+
+    @cached_property
+    def jobs(self) -> int:
+        return len({one.job_id for one in self.attempts})
+
+
+class Others:
+    """Every other job in a scope. The judged job is left out, so a job that moves does not count twice.
+
+    Simulated machines count with simulated ones only. The last answer is cached: a plan judges hundreds of placements
+    with the same facts.
+    """
+
+    def __init__(self, scope: Scope, per: str = "") -> None:
+        self._scope, self._per = scope, per
+        self._last: tuple[tuple[LiveAttempt, ...], tuple[object, ...], RunningAttempts] | None = None
+
+    def beside(self, action: Action, facts: Facts) -> RunningAttempts:
+        """Attempts that run beside the one to start."""
+        simulated = action.placement is not None and action.placement.money is MoneyKind.SANDBOX
+        if self._last is not None:
+            live, before, found = self._last
+            if live is facts.live and before == (action.job_id, simulated, action.whose(self._per)):
+                return found
+        key = action.job_id, simulated, action.whose(self._per)
+        found = RunningAttempts(tuple(one for one in facts.live if self._counts(one, *key)))
+        self._last = (facts.live, key, found)
+        return found
+
+    def _counts(self, one: LiveAttempt, job_id: str | None, simulated: bool, name: str | None) -> bool:
+        if one.job_id == job_id or (one.money is MoneyKind.SANDBOX) is not simulated:
+            return False
+        return self._scope.counts(one) and (name is None or getattr(one, self._per) == name)
+
+
+def starts(action: Action) -> bool:
+    """Whether the action starts an attempt."""
+    return action.placement is not None and action.kind not in (ActionKind.CONTINUE, ActionKind.RESERVE)
+
+
+def room(wanted: int, running: int, limit: int) -> str:
+    """The number of GPUs that would pass now and later, for the end of a sentence."""
+    free, most = max(limit - running, 0), []
+    if free:
+        most.append(f"{free} would pass now")
+    if wanted <= limit:
+        most.append(f"{wanted} once {wanted - free} of those running are free")
+    return f"; {', '.join(most)}" if most else f"; at most {limit} ever would pass"
+
+
+def whose(scope: Scope, per: str, action: Action) -> str:
+    """`` for team nlp``, or `` for user ann`` by a limit ``per`` user; empty without a scope."""
+    whom = f"{per} {action.whose(per)}" if per else str(scope)
+    return f" for {whom}" if whom else ""
+
+
+class Gpus(RootModel[GpuCount]):
+    """Maximum GPUs in use at once by all jobs in the scope."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class MaxConcurrentGpus(BoundRule[Gpus]):
+    """Denies a start that would exceed the limit. Running jobs continue: neither of two jobs is the excess one.
+
+    Simulated GPUs count with simulated ones only. A job that moves does not count twice.
+    """
+
+    kind: ClassVar[str] = "max_concurrent_gpus"
+    Config: ClassVar[type[BaseModel]] = Gpus
+    counts_live: ClassVar[bool] = True
+    counts_per: ClassVar[bool] = True
+
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
+        placement = action.placement
+        if placement is None or not placement.gpus or not starts(action):
+            return allow(self, "starts_none", "no GPU is started")
+        running, limit = self._others.beside(action, facts).gpus, self.config.root
+        if running + placement.gpus <= limit:
+            return allow(self, "within_limit", f"at most {limit} GPUs at once")
+        return deny(
+            self,
+            "too_many_gpus",
+            f"{placement.gpus} GPUs requested, {running} running{whose(self.scope, self.per, action)}; "
+            f"the limit is {limit}{room(placement.gpus, running, limit)}",
+            gpus=placement.gpus,
+            running=running,
+            free=max(limit - running, 0),
+            limit=limit,
+        )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        gpus = action.placement.gpus if action.placement else 0
+        return (Fact(aspect=Aspect.GPUS_AT_ONCE, value=self._others.beside(action, facts).gpus + gpus),)
+
+    @cached_property
+    def _others(self) -> Others:
+        return Others(self.scope, self.per)
+
+
+class Jobs(RootModel[JobCount]):
+    """Maximum jobs running at once in the scope."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class MaxConcurrentJobs(BoundRule[Jobs]):
+    """Denies a start that would exceed the limit. Running jobs continue: neither of two jobs is the excess one.
+
+    Simulated machines count with simulated ones only. A job that moves does not count twice.
+    """
+
+    kind: ClassVar[str] = "max_concurrent_jobs"
+    Config: ClassVar[type[BaseModel]] = Jobs
+    counts_live: ClassVar[bool] = True
+    counts_per: ClassVar[bool] = True
+
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
+        if not starts(action):
+            return allow(self, "starts_none", "no job is started")
+        running, limit = self._others.beside(action, facts).jobs, self.config.root
+        if running < limit:
+            return allow(self, "within_limit", f"at most {limit} jobs at once")
+        many = running + 1 - limit
+        return deny(
+            self,
+            "too_many_jobs",
+            f"{running} jobs are running{whose(self.scope, self.per, action)}; the limit is {limit}; one more "
+            f"passes once {many} of them {'has' if many == 1 else 'have'} ended",
+            running=running,
+            must_end=many,
+            limit=limit,
+        )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return (Fact(aspect=Aspect.JOBS_AT_ONCE, value=self._others.beside(action, facts).jobs + 1),)
+
+    @cached_property
+    def _others(self) -> Others:
+        return Others(self.scope, self.per)

@@ -1,0 +1,151 @@
+"""Rules on machines: accelerators, their connection, and how they are paid for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from broker.core.market.offers import CapacityType, Interconnect
+from broker.core.policy.coverage import seen
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, Facts, Verdict
+from policies.bound_rule import BoundRule
+from policies.fields import AcceleratorPatterns, GpuCount, PolicyPart, names_accelerator
+from policies.rules.places import Names
+from policies.verdicts import allow, deny
+
+
+class AcceleratorNames(Names):
+    """``[L4, A100]`` (only these), or ``{allow: [...], deny: [...]}``, where a denial wins. Names as in offers, their
+    aliases, or patterns such as ``RTX*``. A name stands for its variants, too (``A100`` for A100-80GB, ``H100`` for
+    H100-NVL); ``=A100`` for that card alone. CPU machines are not affected.
+    """
+
+    allow: AcceleratorPatterns = ()
+    deny: AcceleratorPatterns = ()
+
+    def _match(self, patterns: tuple[str, ...], names: tuple[str, ...]) -> bool:
+        return any(names_accelerator(pattern, name) for pattern in patterns for name in names)
+
+
+class AllowedAccelerators(BoundRule[AcceleratorNames]):
+    """Denies a placement on an accelerator that is not allowed."""
+
+    kind: ClassVar[str] = "accelerators"
+    Config: ClassVar[type[BaseModel]] = AcceleratorNames
+
+    @cached_property
+    def _objections(self) -> dict[str, str | None]:
+        """Cached objections by accelerator: few accelerators, many offers."""
+        return {}
+
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
+        accelerator = action.placement.offer.accelerator if action.placement else None
+        if accelerator is None:
+            return allow(self, "no_accelerator", "no accelerator is requested")
+        if accelerator not in self._objections:
+            self._objections[accelerator] = self.config.objection(accelerator)
+        if objection := self._objections[accelerator]:
+            return deny(
+                self, "accelerator_not_allowed", f"{accelerator} is not allowed: {objection}", accelerator=accelerator
+            )
+        return allow(self, "allowed", f"{accelerator} is allowed")
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.ACCELERATOR)
+
+
+_STRENGTH = {Interconnect.NONE: 0, Interconnect.PCIE: 1, Interconnect.NVLINK: 2}
+
+
+class Link(PolicyPart):
+    """``nvlink`` or ``pcie``, or ``{at_least: nvlink, from_gpus: 4}``: for machines with that many accelerators or more
+    (default 2). An unknown interconnect is denied.
+    """
+
+    at_least: Literal["nvlink", "pcie"] = Field(description="one of nvlink, pcie")
+    from_gpus: GpuCount = 2
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> Any:
+        return {"at_least": value} if isinstance(value, str) else value
+
+
+class MinInterconnect(BoundRule[Link]):
+    """Denies a placement on a machine with a weaker interconnect."""
+
+    kind: ClassVar[str] = "min_interconnect"
+    Config: ClassVar[type[BaseModel]] = Link
+
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
+        offer = action.placement.offer if action.placement else None
+        if offer is None or offer.count < self.config.from_gpus:
+            return allow(self, "too_small", f"applies to machines with {self.config.from_gpus} or more accelerators")
+        wanted, has = Interconnect(self.config.at_least), offer.interconnect
+        if has is not None and _STRENGTH[has] >= _STRENGTH[wanted]:
+            return allow(self, "strong_enough", f"is joined by {has.value}")
+        known = has.value if has else "an unknown interconnect"
+        return deny(
+            self,
+            "interconnect_too_weak",
+            f"{offer.count} accelerators of {offer.instance_type} are joined by {known}; the minimum is {wanted.value}",
+            interconnect=has.value if has else "unknown",
+            at_least=wanted.value,
+        )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.INTERCONNECT, Aspect.GPUS_PER_MACHINE)
+
+
+class Types(PolicyPart):
+    """``[owned, reserved]`` (only these), or ``{allow: [...]}`` or ``{deny: [...]}``."""
+
+    allow: tuple[CapacityType, ...] = ()
+    deny: tuple[CapacityType, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> Any:
+        if isinstance(value, str | list):
+            value = {"allow": value}
+        if isinstance(value, dict):
+            value = {key: [said] if isinstance(said, str) else said for key, said in value.items()}
+            if not value or [] in value.values():
+                raise ValueError(f"names no capacity type; expected some of {', '.join(CapacityType)}")
+        return value
+
+
+class CapacityTypes(BoundRule[Types]):
+    """Denies a placement on another capacity type."""
+
+    kind: ClassVar[str] = "capacity_types"
+    Config: ClassVar[type[BaseModel]] = Types
+
+    @property
+    def forbids_spot(self) -> bool:
+        config = self.config
+        return CapacityType.SPOT in config.deny or (bool(config.allow) and CapacityType.SPOT not in config.allow)
+
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
+        if action.placement is None:
+            return allow(self, "no_place", "no capacity is requested")
+        asked, config = action.placement.offer.capacity_type, self.config
+        if asked in config.deny or (config.allow and asked not in config.allow):
+            said = f"denied: {_words(config.deny)}" if asked in config.deny else f"allowed: {_words(config.allow)}"
+            return deny(
+                self,
+                "capacity_type_not_allowed",
+                f"{asked.value} capacity is not allowed: {said}",
+                capacity_type=asked.value,
+            )
+        return allow(self, "allowed", f"{asked.value} capacity is allowed")
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.CAPACITY_TYPE)
+
+
+def _words(types: tuple[CapacityType, ...]) -> str:
+    return ", ".join(one.value for one in types)

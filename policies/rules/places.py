@@ -1,0 +1,212 @@
+"""Rules on where jobs and their data may be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fnmatch import translate
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, RootModel, model_validator
+from pydantic_core import CoreSchema
+
+from broker.core.market.offers import CapacityType
+from broker.core.market.territories import TERRITORIES, lies_in, territory_named
+from broker.core.policy.coverage import seen
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, Facts, Verdict
+from policies.bound_rule import BoundRule
+from policies.fields import Patterns, PlacePatterns, PolicyPart, ProviderPatterns
+from policies.verdicts import allow, deny
+
+
+class Names(PolicyPart):
+    """``[aws, gcp]`` (only these), or ``{allow: [...], deny: [...]}``, where a denial wins."""
+
+    allow: Patterns = ()
+    deny: Patterns = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> object:
+        if isinstance(value, str | list):
+            return {"allow": value}
+        if value == {}:
+            raise ValueError("is empty; expected a list of names to allow, or {allow: [...]} or {deny: [...]}")
+        return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        names = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+        both = {"type": "object", "properties": {"allow": names, "deny": names}, "additionalProperties": False}
+        return {"anyOf": [*names["anyOf"], both], "description": cls.__doc__}
+
+    def objection(self, *names: str) -> str | None:
+        """The objection to any of these names of one thing, or None."""
+        if self.deny and self._match(self.deny, names):
+            return f"denied: {', '.join(self.deny)}"
+        if self.allow and not self._match(self.allow, names):
+            return f"allowed: {', '.join(self.allow)}"
+        return None
+
+    def _match(self, patterns: tuple[str, ...], names: tuple[str, ...]) -> bool:
+        pattern = re.compile("|".join(map(translate, patterns)), re.IGNORECASE)
+        return any(pattern.match(name) for name in names)
+
+
+class ProviderNames(Names):
+    """Providers by their names in offers, or by an alias such as ``google``."""
+
+    allow: ProviderPatterns = ()
+    deny: ProviderPatterns = ()
+
+
+class RegionNames(Names):
+    """Regions, alone or as ``provider/region``."""
+
+    allow: PlacePatterns = ()
+    deny: PlacePatterns = ()
+
+
+class LocationPatterns(PolicyPart):
+    """Shell-style patterns, case-insensitive. Write a region as ``eu-*`` or with its provider, ``aws/eu-*``. Owned and
+    simulated machines have a provider and a region too.
+    """
+
+    providers: ProviderNames = Field(default_factory=ProviderNames.model_construct)
+    regions: RegionNames = Field(default_factory=RegionNames.model_construct)
+
+    @model_validator(mode="after")
+    def _says_something(self) -> LocationPatterns:
+        if not any((self.providers.allow, self.providers.deny, self.regions.allow, self.regions.deny)):
+            raise ValueError("is empty; expected `providers` or `regions`")
+        return self
+
+
+class AllowedLocations(BoundRule[LocationPatterns]):
+    """Denies a placement at a provider or in a region that is not allowed."""
+
+    kind: ClassVar[str] = "allowed_locations"
+    Config: ClassVar[type[BaseModel]] = LocationPatterns
+
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
+        if action.placement is None:
+            return allow(self, "no_place", "no place is requested")
+        return self._at(action.placement.offer.provider, action.placement.offer.region)
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.PROVIDER, Aspect.REGION)
+
+    @cached_property
+    def _at(self) -> Callable[[str, str], Verdict]:
+        """The cached verdict on a place: a market has far fewer places than offers."""
+        return lru_cache(maxsize=4096)(self._judge_place)
+
+    def _judge_place(self, provider: str, region: str) -> Verdict:
+        place = f"{provider}/{region}"
+        if objection := self.config.providers.objection(provider):
+            return deny(self, "provider_not_allowed", f"{provider} is not allowed: {objection}", provider=provider)
+        if objection := self.config.regions.objection(region, place):
+            return deny(
+                self, "region_not_allowed", f"{place} is not allowed: {objection}", provider=provider, region=region
+            )
+        return allow(self, "allowed", f"{place} is allowed")
+
+
+class Residency(PolicyPart):
+    """Jobs whose ``data.location`` (``provider/region``) matches ``data`` run only where ``run_in`` matches; without
+    ``data``, all jobs. Both: patterns of places, or territories (``eu``, ``us``), which are sets of regions. Data of
+    unknown place counts as covered. A job with sensitive data must give its location.
+    """
+
+    run_in: PlacePatterns = Field(description="allowed places, such as [eu, '*/ca-*', 'owned/*']")
+    data: PlacePatterns = ()
+
+
+class DataResidency(BoundRule[Residency]):
+    """Denies a placement elsewhere. Case-insensitive."""
+
+    kind: ClassVar[str] = "data_residency"
+    Config: ClassVar[type[BaseModel]] = Residency
+
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
+        data, placement = action.job.data, action.placement
+        if placement is None:
+            return allow(self, "no_place", "no place is requested")
+        place = placement.offer.location
+        inside = _matches(self.config.run_in, place)
+        if data.location is None:
+            if inside and not data.sensitive:
+                return allow(self, "within_residency", f"data of any place may be processed at {place}")
+            covered = f"what {', '.join(self.config.data)} covers" if self.config.data else "limited in place"
+            sensitive = "the data is sensitive, and " if data.sensitive else ""
+            return deny(
+                self,
+                "data_location_unknown",
+                f"{sensitive}the job does not give the location of its data, which may be {covered}, so {place} is "
+                "denied; write `data: {location: provider/region}`",
+                place=place,
+            )
+        if not self._covers(data.location):
+            return allow(self, "other_data", f"does not cover data in {data.location}")
+        if not inside:
+            return deny(
+                self,
+                "outside_of_residency",
+                f"data in {data.location} may be processed in {', '.join(self.config.run_in)}, not at {place}",
+                place=place,
+                data=data.location,
+            )
+        return allow(self, "within_residency", f"data in {data.location} may be processed at {place}")
+
+    def _covers(self, location: str) -> bool:
+        """Whether data there is covered: by a pattern, or as data of a territory that a pattern names for every
+        provider, so that ``*/eu-*`` covers gcp/europe-west4."""
+        named = (territory_named(pattern) for pattern in self.config.data)
+        alike = any(territory and _matches((territory,), location) for territory in named)
+        return not self.config.data or alike or _matches(self.config.data, location)
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.PROVIDER, Aspect.REGION, Aspect.DATA_LOCATION, Aspect.SENSITIVE_DATA)
+
+
+@lru_cache(maxsize=4096)
+def _matches(places: tuple[str, ...], location: str) -> bool:
+    """Whether ``provider/region`` is one of these places, or lies in one of these territories."""
+    region = location.rpartition("/")[2]
+    territories = [name for name in map(str.lower, places) if name in TERRITORIES]
+    inside = any(lies_in(territory, region) for territory in territories)
+    return inside or Names(allow=places).objection(location, region) is None
+
+
+class Where(RootModel[Literal["on_premises"]]):
+    """``on_premises``: jobs with ``data: {sensitive: true}`` run on owned capacity only."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class SensitiveData(BoundRule[Where]):
+    """Denies a placement of such a job on other capacity."""
+
+    kind: ClassVar[str] = "sensitive_data"
+    Config: ClassVar[type[BaseModel]] = Where
+
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
+        if not action.job.data.sensitive:
+            return allow(self, "not_sensitive", "the job's data is not sensitive")
+        if action.placement is None:
+            return allow(self, "no_place", "no place is requested")
+        offer = action.placement.offer
+        if offer.capacity_type is CapacityType.OWNED:
+            return allow(self, "on_premises", f"{offer.location} is owned")
+        return deny(
+            self,
+            "sensitive_data_elsewhere",
+            f"the job's data is sensitive, so it runs on owned machines only; {offer.location} is not owned",
+            place=offer.location,
+            capacity_type=offer.capacity_type.value,
+        )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.PROVIDER, Aspect.REGION, Aspect.CAPACITY_TYPE, Aspect.SENSITIVE_DATA)

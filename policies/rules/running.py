@@ -1,0 +1,174 @@
+"""Rules that stop running jobs: idle ones, expensive ones, and those behind unusual spending."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import ClassVar
+
+from pydantic import BaseModel, Field, model_validator
+
+from broker.core.policy.coverage import moment, seen
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, ActionKind, Facts, IdleLimit, Verdict
+from broker.core.values.units import Duration, PositiveDuration
+from policies.bound_rule import BoundRule
+from policies.fields import AttemptCount, Limit, Percent, PolicyPart
+from policies.verdicts import allow, deny, length
+
+
+class IdleThreshold(PolicyPart):
+    """All accelerators below ``below`` (``5%``) throughout the last ``for`` (``30m``)."""
+
+    below: Percent = Field(description="a percentage such as 5%")
+    stretch: PositiveDuration = Field(alias="for", description="a duration such as 30m")
+
+
+class IdleShutdown(BoundRule[IdleThreshold]):
+    """Stops an idle job. Without utilisation samples for the whole time it stops nothing."""
+
+    kind: ClassVar[str] = "idle_shutdown"
+    Config: ClassVar[type[BaseModel]] = IdleThreshold
+    # Callers must provide accelerator utilisation.
+    needs_usage: ClassVar[bool] = True
+    never_asks: ClassVar[str] = "does not apply to idle_shutdown, which judges running jobs only; delete `action`"
+
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
+        if action.kind is not ActionKind.CONTINUE:
+            return allow(self, "does_not_run", "judges running jobs")
+        begins = facts.now - self.config.stretch
+        before = [one for one in action.usage if one.at <= begins]
+        lately = [one for one in action.usage if one.at > begins]
+        if not before or not lately:
+            return allow(self, "not_long_enough", f"has no utilisation samples for {length(self.config.stretch)} yet")
+        # The last sample before the window shows the state at its start.
+        most = max(one.percent for one in (before[-1], *lately))
+        if most >= self.config.below:
+            return allow(self, "busy", f"its accelerators are not idle (below {self.config.below:g}%)")
+        return deny(
+            self,
+            "idle",
+            f"accelerator utilisation was at most {most:g}% {self._limit}",
+            busiest=f"{most:g}",
+            below=f"{self.config.below:g}",
+            length=length(self.config.stretch),
+        )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return ()  # no approval involved
+
+    def idle_limit(self, action: Action) -> IdleLimit | None:
+        """As `broker.core.ports.LimitsIdleness`."""
+        if not self.scope.covers(action):
+            return None
+        return IdleLimit(self.config.below, self.config.stretch, f"{self._limit} ({self.source})")
+
+    @property
+    def _limit(self) -> str:
+        return f"for {length(self.config.stretch)}; the limit is {self.config.below:g}%"
+
+
+class Runaway(PolicyPart):
+    """``max_age``: maximum time from submission to end, including waiting and interruptions, such as ``7d``.
+    ``max_attempts``: maximum number of starts.
+    """
+
+    max_age: PositiveDuration | None = None
+    max_attempts: AttemptCount | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Runaway:
+        if self.max_age is None and self.max_attempts is None:
+            raise ValueError("is empty; expected `max_age` or `max_attempts`")
+        return self
+
+
+class RunawayLimit(BoundRule[Runaway]):
+    """Denies a start if the job could exceed the age or has used its attempts; stops a running job at the age."""
+
+    kind: ClassVar[str] = "runaway"
+    Config: ClassVar[type[BaseModel]] = Runaway
+
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
+        attempts, most = action.attempts, self.config.max_attempts
+        if self._too_many(action):
+            return deny(
+                self,
+                "too_many_attempts",
+                f"the job was started {attempts} times; the limit is {most}; submitted again it counts from 1",
+                attempts=attempts,
+                limit=most,
+            )
+        oldest = self.config.max_age
+        if oldest is None:
+            return allow(self, "within_limit", f"at most {most} attempts")
+        submitted = action.submitted_at or facts.now
+        asked = action.window[1] - submitted if action.window and action.submitted_at is None else facts.now - submitted
+        if asked < oldest or (asked == oldest and action.submitted_at is None):
+            return allow(self, "within_limit", f"at most {length(oldest)} from submission to end")
+        said = "was submitted" if action.submitted_at else "may run for"
+        ago = " ago" if action.submitted_at else ""
+        lower = "" if action.submitted_at else f"; set max_duration to at most {length(oldest)}"
+        return deny(
+            self,
+            "runs_away",
+            f"the job {said} {length(asked)}{ago}; the limit is {length(oldest)} from submission to end{lower}",
+            age=length(asked),
+            limit=length(oldest),
+        )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        found = seen(action, Aspect.ATTEMPTS) if self._too_many(action) else ()
+        if self.config.max_age is None:
+            return found
+        ahead = action.window[1] - action.window[0] if action.window else timedelta(0)
+        return (*found, Fact(aspect=Aspect.ENDS_BY, value=moment(facts.now + ahead)))
+
+    def _too_many(self, action: Action) -> bool:
+        """Whether the action starts one attempt too many."""
+        starts = action.kind in (ActionKind.RE_PLACE, ActionKind.EXTEND) and not (action.in_place or action.by_owner)
+        return starts and self.config.max_attempts is not None and action.attempts >= self.config.max_attempts
+
+
+class UnusualSpendingLimit(PolicyPart):
+    """A running job may spend at most ``above`` more than it usually does while its team's spending of the day is an
+    anomaly. People are notified first: the job stops ``answer_within`` (default ``1h``) after the anomaly was found,
+    unless a person answers that it is no anomaly or was planned; and at once if a person confirms it.
+    """
+
+    above: Limit = Field(description="an amount such as $50")
+    answer_within: Duration = timedelta(hours=1)
+
+
+class UnusualSpendingRule(BoundRule[UnusualSpendingLimit]):
+    """Stops a running job that is among the causes of an unanswered anomaly, checkpoint first."""
+
+    kind: ClassVar[str] = "unusual_spending"
+    Config: ClassVar[type[BaseModel]] = UnusualSpendingLimit
+    # Callers must provide the job's part in anomalies (`Facts.unusual`).
+    needs_anomalies: ClassVar[bool] = True
+    never_asks: ClassVar[str] = (
+        "does not apply to unusual_spending, which asks whether spending was planned; delete `action`"
+    )
+
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
+        if action.kind is not ActionKind.CONTINUE:
+            return allow(self, "does_not_run", "judges running jobs")
+        found, limit = facts.unusual, self.config.above
+        if found is None:
+            return allow(self, "usual", "is in no unexplained anomaly")
+        spent, most = found.excess.rounded(2), limit
+        said = f"the job spent {spent} above its usual in an anomaly of its team; the limit is {most}"
+        figures = {"excess": found.excess, "limit": limit, "known_since": found.known_since.isoformat()}
+        if found.excess <= limit:
+            return allow(self, "within_limit", said, **figures)
+        if found.said_by:
+            return deny(self, "unusual", f"{said}, and {found.said_by} said that it is one", **figures)
+        stops = found.known_since + self.config.answer_within
+        if facts.now < stops:
+            return allow(self, "awaits_answer", f"{said}; it stops at {stops:%Y-%m-%d %H:%M} UTC", **figures)
+        waited = length(facts.now - found.known_since)
+        message = f"{said}, and it was not answered within {waited} (`gpubroker report anomalies --answer`)"
+        return deny(self, "unusual", message, **figures)
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return ()  # no approval involved
