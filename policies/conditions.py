@@ -19,8 +19,8 @@ from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Verdict
 from broker.core.ports import Rule
 from broker.core.values.money import Money
 from broker.ledger.budgets import zone
+from policies.bound_rule import allow
 from policies.fields import meant_zone
-from policies.verdicts import allow
 
 # Variables of conditions. Amounts are USD, times UTC, durations hours unless the name says otherwise. `spend.asked` is
 # the job's total: what it has spent, holds and requests now. Text that a job leaves out is ""; numbers and times marked

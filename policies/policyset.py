@@ -26,6 +26,7 @@ from broker.core.policy.policy import (
 from broker.core.ports import BudgetSpec, PolicyDefaults, Rule
 from broker.ledger.budgets import in_scope, matches
 from policies.approval_config import ApprovalConfig, among, asks_instead
+from policies.bound_rule import OUT_OF_SCOPE
 from policies.conditions import Condition, Variables
 from policies.fields import PATTERN_SIGNS
 from policies.references import at, entries, named_approvers, named_in_scopes, named_places
@@ -35,7 +36,6 @@ from policies.rules.machines import CapacityTypes
 from policies.rules.membership import Membership, Roster
 from policies.rules.spot import Spot
 from policies.scope import Exempting, Scope
-from policies.verdicts import OUT_OF_SCOPE
 
 
 @dataclass(frozen=True)
@@ -230,8 +230,12 @@ class ActivePolicies:
         """Possible mistakes: guardrails that allow nothing together (unconditional denials for all in their scope
         only), rules of one file that share some jobs, and conditions on optional fields.
         """
-        from policies.contradictions import dead_ends, nobodys, too_short  # imported only to check and apply files
-        from policies.overlaps import overlaps
+        from policies.contradictions import (  # imported only to check and apply files
+            dead_ends,
+            nobodys,
+            overlaps,
+            too_short,
+        )
 
         sometimes = {*self.conditions, *self.asking, *self.warning, *self._exempting}
         always = [one for one in self.rules if one.name not in sometimes]

@@ -19,8 +19,7 @@ from pydantic import SecretStr
 from broker.core.errors import Malformed, NoLogin
 from broker.core.market.capacity import Reservation
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
-from broker.core.purchases.quotes import PurchaseProduct
-from broker.core.purchases.selling import SellsProduct
+from broker.core.purchases.quotes import PurchaseProduct, SellsProduct
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers.http import Api, HttpSettings, Url, endpoint, setting, usable

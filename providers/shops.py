@@ -7,8 +7,7 @@ from datetime import timedelta
 from typing import ClassVar, Generic, TypeVar, cast
 
 from broker.core.errors import Refused
-from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseProduct, UndoTerms
-from broker.core.purchases.selling import SellsProduct
+from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseProduct, SellsProduct, UndoTerms
 from broker.core.registry import load
 
 CounterT = TypeVar("CounterT")

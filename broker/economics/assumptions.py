@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_origin, get_type_hints
 
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.units import parse_count, parse_duration
-from broker.economics.estimates import about, count_text
+from broker.economics.figures import about, count_text
 from broker.economics.kinds import Adapted, Method, Precision, Recomputation
 
 SAME_SIZE = 0.02

@@ -23,10 +23,8 @@ from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import DEFAULTS, Assumptions, table
-from broker.economics.claims import RuleCheck
 from broker.economics.energy import energy_usd_per_hour
-from broker.economics.estimates import about
-from broker.economics.figures import Figure, Share, Usd
+from broker.economics.figures import Figure, RuleCheck, Share, Usd, about
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR, ceil
 
 WEEKS_PER_YEAR = HOURS_PER_YEAR / 168

@@ -13,9 +13,8 @@ from statistics import median
 from broker.core.values.accelerators import lookup
 from broker.economics.assumptions import DEFAULTS, Assumptions, replaced
 from broker.economics.buy_or_rent import compare
-from broker.economics.claims import API_BREAK_EVEN, FLEET_SAVING, SAVINGS_TOGETHER, WITHIN, RuleCheck
-from broker.economics.estimates import digits
 from broker.economics.families import shape_for
+from broker.economics.figures import API_BREAK_EVEN, FLEET_SAVING, SAVINGS_TOGETHER, WITHIN, RuleCheck, digits
 from broker.economics.kinds import Method, Precision
 from broker.economics.memory import ModelUse, Subject, estimate, kv_cache_bytes
 from broker.economics.replica import ServedModel, replica_speed

@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from broker.economics.assumptions import DEFAULTS, Assumptions
-from broker.economics.claims import SAVINGS_TOGETHER, RuleCheck
-from broker.economics.figures import Share
+from broker.economics.figures import SAVINGS_TOGETHER, RuleCheck, Share
 from broker.economics.kinds import Fact, Method
 
 PRESENT_UTILIZATION = 0.5

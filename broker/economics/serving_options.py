@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import Assumptions
-from broker.economics.estimates import digits
 from broker.economics.families import shape_for
-from broker.economics.figures import Estimate, EstimatedUsd, Seconds, Share
+from broker.economics.figures import Estimate, EstimatedUsd, Seconds, Share, digits
 from broker.economics.fits import fits
 from broker.economics.kinds import Method, Precision
 from broker.economics.memory import ModelUse, Subject, estimate

@@ -9,10 +9,18 @@ import math
 from dataclasses import dataclass
 
 from broker.economics.assumptions import DEFAULTS, Assumptions
-from broker.economics.claims import API_BREAK_EVEN, CLUSTER_USD_PER_GPU_HOUR, WITHIN, RuleCheck
 from broker.economics.energy import energy_usd_per_hour
-from broker.economics.estimates import about, digits
-from broker.economics.figures import Figure, Share, Usd
+from broker.economics.figures import (
+    API_BREAK_EVEN,
+    CLUSTER_USD_PER_GPU_HOUR,
+    WITHIN,
+    Figure,
+    RuleCheck,
+    Share,
+    Usd,
+    about,
+    digits,
+)
 from broker.economics.units import HOURS_PER_YEAR, MOST_USD, fraction, positive
 
 _MILLION = 1_000_000

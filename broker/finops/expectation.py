@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from statistics import NormalDist, fmean
 
-from broker.finops.weekdays import week_pattern
+from broker.finops.anomalies import week_pattern
 
 _SHAPES = ((0.0, 0.0), (1.0, 0.1), (1.0, 0.3), (1.0, 0.8), (0.85, 0.25), (0.85, 0.7), (0.5, 0.4))
 _DRIFTS = ((0.0, 0.8), (0.02, 0.1), (-0.02, 0.1))  # share per week, and its prior probability

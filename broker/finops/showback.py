@@ -16,8 +16,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from broker.core.values.money import Money
-from broker.finops.change import NOBODY
-from broker.finops.division import shared
+from broker.finops.change import NOBODY, shared
 
 IDLE = "(idle)"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fastapi.responses import Response
 
 from broker.core.access.permissions import Permission
-from broker.page import admin, approvals, buying, capacity, jobs, market, money, policies, reports, signing
+from broker.page import admin, approvals, capacity, jobs, market, money, policies, reports, signing
 from broker.page.overview import overview
 
 
@@ -46,14 +46,14 @@ PAGES = (
     PageRoute("POST", "/policies/preview", Permission.CHANGE_POLICIES, policies.previewing),
     PageRoute("POST", "/policies/apply", Permission.CHANGE_POLICIES, policies.applying),
     PageRoute("GET", "/capacity", Permission.SEE_ALL_TEAMS, capacity.capacity_list),
-    PageRoute("GET", "/capacity/quote", Permission.BUY, buying.quoting),
-    PageRoute("POST", "/capacity/buy", Permission.BUY, buying.buying),
+    PageRoute("GET", "/capacity/quote", Permission.BUY, capacity.quoting),
+    PageRoute("POST", "/capacity/buy", Permission.BUY, capacity.buying),
     PageRoute("GET", "/purchases/{purchase}", Permission.SEE_BUDGETS, capacity.purchase),
-    PageRoute("GET", "/purchases/{purchase}/undo", Permission.BUY, buying.undoing),
-    PageRoute("POST", "/purchases/{purchase}/approve", Permission.APPROVE, buying.approving),
-    PageRoute("POST", "/purchases/{purchase}/reject", Permission.APPROVE, buying.rejecting),
-    PageRoute("POST", "/purchases/{purchase}/cancel", Permission.BUY, buying.cancelling),
-    PageRoute("POST", "/purchases/{purchase}/withdraw", Permission.BUY, buying.withdrawing),
+    PageRoute("GET", "/purchases/{purchase}/undo", Permission.BUY, capacity.undoing),
+    PageRoute("POST", "/purchases/{purchase}/approve", Permission.APPROVE, capacity.approving),
+    PageRoute("POST", "/purchases/{purchase}/reject", Permission.APPROVE, capacity.rejecting),
+    PageRoute("POST", "/purchases/{purchase}/cancel", Permission.BUY, capacity.cancelling),
+    PageRoute("POST", "/purchases/{purchase}/withdraw", Permission.BUY, capacity.withdrawing),
     PageRoute("GET", "/prices", Permission.SEE_MARKET, market.price_history),
     PageRoute("GET", "/jobs/{id}/files", Permission.SEE_OUTPUT, jobs.job_files),
     PageRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, jobs.job_file),

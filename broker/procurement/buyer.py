@@ -20,16 +20,24 @@ from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
 from broker.core.purchases import purchase_events as ev
 from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import AT_ITS_END, CapacityQuote, Order, OrderState, UndoTerms
-from broker.core.purchases.selling import SellsProduct
+from broker.core.purchases.quotes import AT_ITS_END, CapacityQuote, Order, OrderState, SellsProduct, UndoTerms
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.ledger.entries import Entry
 from broker.procurement.judging import PurchaseJudgement, decision_of, judge_again, objections
-from broker.procurement.money import ended, paid_for, released, undone
+from broker.procurement.money import (
+    accrual,
+    billed_until,
+    early_end,
+    ended,
+    next_due,
+    overdue,
+    paid_for,
+    released,
+    undone,
+)
 from broker.procurement.notices import ending_notice, notice_of, unended_notice
-from broker.procurement.running import accrual, billed_until, early_end, next_due, overdue
 
 if TYPE_CHECKING:
     from broker.store.store import Store

@@ -8,7 +8,7 @@ from zlib import crc32
 from broker.core.notices import Notice, Severity
 from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.purchases.quotes import AT_ITS_END
-from broker.procurement.running import is_late
+from broker.procurement.money import is_late
 from broker.procurement.using import LEAVES
 
 _TOLD_BEFORE = timedelta(days=1)

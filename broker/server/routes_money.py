@@ -12,7 +12,7 @@ from fastapi import Depends, Query
 from pydantic import AwareDatetime
 
 from broker.app.billing import anomalies as unusual
-from broker.app.billing import budgets, charges, outcomes, report
+from broker.app.billing import budgets, charges, report
 from broker.app.billing import review as reviews
 from broker.app.billing import showback as months
 from broker.app.billing import units as unit_costs
@@ -144,7 +144,7 @@ def units(
 
 def forecasts(by: By, period: NamedPeriod = "month", team: Team = None) -> ForecastsReport:
     """Predictions of plans compared with what happened."""
-    return outcomes.forecasts(by.broker, period, _one_team(by, team))
+    return unit_costs.forecasts(by.broker, period, _one_team(by, team))
 
 
 def anomalies(by: By, team: Team = None) -> IncidentList:

@@ -12,9 +12,8 @@ from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.values.money import alike
 from broker.core.values.units import PositiveDuration
 from policies.approval_config import ApprovalConfig
-from policies.bound_rule import BoundRule
+from policies.bound_rule import BoundRule, allow, ask, length
 from policies.fields import GpuCount, Limit
-from policies.verdicts import allow, ask, length
 
 
 class Thresholds(ApprovalConfig):

@@ -13,9 +13,9 @@ from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
 from broker.ledger.budgets import in_scope
+from policies.bound_rule import allow, deny
 from policies.conditions import Condition, Variables
 from policies.rules.membership import BUILT_IN
-from policies.verdicts import allow, deny
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,10 +11,9 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, LiveAttempt, Verdict
-from policies.bound_rule import BoundRule
+from policies.bound_rule import BoundRule, allow, deny
 from policies.fields import GpuCount, JobCount
 from policies.scope import Scope
-from policies.verdicts import allow, deny
 
 
 @dataclass(frozen=True)

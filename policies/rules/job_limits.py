@@ -15,9 +15,8 @@ from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.ports import Rule
 from broker.core.values.money import Money, alike
 from broker.core.values.units import PositiveDuration
-from policies.bound_rule import BoundRule
+from policies.bound_rule import BoundRule, allow, deny, length
 from policies.fields import Limit
-from policies.verdicts import allow, deny, length
 
 T = TypeVar("T", Money, timedelta)
 

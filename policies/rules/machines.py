@@ -11,10 +11,9 @@ from broker.core.market.offers import CapacityType, Interconnect
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict
-from policies.bound_rule import BoundRule
+from policies.bound_rule import BoundRule, allow, deny
 from policies.fields import AcceleratorPatterns, GpuCount, PolicyPart, names_accelerator
 from policies.rules.places import Names
-from policies.verdicts import allow, deny
 
 
 class AcceleratorNames(Names):

@@ -13,8 +13,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
-from policies.bound_rule import BoundRule
-from policies.verdicts import allow, deny, length
+from policies.bound_rule import BoundRule, allow, deny, length
 
 _MASS = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(kg|t)", re.ASCII)
 _EXPECTED = "expected kilograms of CO2e above zero, such as 50, 50kg or 1.2t"

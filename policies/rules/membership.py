@@ -9,7 +9,7 @@ from broker.core.errors import closest, did_you_mean
 from broker.core.policy.facts import Fact
 from broker.core.policy.policy import Action, Facts, Source, Verdict
 from broker.ledger.budgets import matches
-from policies.verdicts import allow, deny
+from policies.bound_rule import allow, deny
 
 BUILT_IN = Source("built-in", 0)
 

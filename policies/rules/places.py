@@ -16,9 +16,8 @@ from broker.core.market.territories import TERRITORIES, lies_in, territory_named
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict
-from policies.bound_rule import BoundRule
+from policies.bound_rule import BoundRule, allow, deny
 from policies.fields import Patterns, PlacePatterns, PolicyPart, ProviderPatterns
-from policies.verdicts import allow, deny
 
 
 class Names(PolicyPart):

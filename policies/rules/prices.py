@@ -16,9 +16,8 @@ from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.validation import each
 from broker.core.values.money import Money, alike
 from broker.core.values.units import PositiveDuration, print_money
-from policies.bound_rule import BoundRule
+from policies.bound_rule import BoundRule, allow, deny, length
 from policies.fields import PATTERN_SIGNS, Limit, names_accelerator, parse_accelerator, parse_limit
-from policies.verdicts import allow, deny, length
 
 _DEFAULT = "default"
 

@@ -14,9 +14,8 @@ from broker.core.values.money import alike
 from broker.core.values.units import PositiveDuration
 from broker.ledger.budgets import matches
 from policies.approval_config import ApprovalConfig
-from policies.bound_rule import BoundRule
+from policies.bound_rule import BoundRule, allow, ask, deny, length
 from policies.fields import Limit, Patterns, ProviderPatterns
-from policies.verdicts import allow, ask, deny, length
 
 
 class PurchaseTerms(ApprovalConfig):

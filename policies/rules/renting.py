@@ -13,10 +13,9 @@ from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, CapacityInHand, Facts, Verdict
 from broker.core.values.money import Money
-from policies.bound_rule import BoundRule
+from policies.bound_rule import BoundRule, allow, deny, length
 from policies.fields import HoldOrRent
 from policies.rules.concurrency import starts
-from policies.verdicts import allow, deny, length
 
 _RENTED = (CapacityType.SPOT, CapacityType.ON_DEMAND)
 

@@ -13,10 +13,9 @@ from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict
 from broker.core.validation import each
-from policies.bound_rule import BoundRule
+from policies.bound_rule import BoundRule, allow, deny
 from policies.fields import AcceleratorPatterns, GpuCount, PolicyPart, names_accelerator, parse_name
 from policies.rules.concurrency import Others, room, starts
-from policies.verdicts import allow, deny
 
 _PAID = (CapacityType.OWNED, CapacityType.RESERVED)
 

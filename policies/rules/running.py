@@ -11,9 +11,8 @@ from broker.core.policy.coverage import moment, seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, IdleLimit, Verdict
 from broker.core.values.units import Duration, PositiveDuration
-from policies.bound_rule import BoundRule
+from policies.bound_rule import BoundRule, allow, deny, length
 from policies.fields import AttemptCount, Limit, Percent, PolicyPart
-from policies.verdicts import allow, deny, length
 
 
 class IdleThreshold(PolicyPart):

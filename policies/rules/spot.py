@@ -14,10 +14,9 @@ from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, SpotShare, Verdict
 from broker.ledger.budgets import period_containing, period_name
-from policies.bound_rule import BoundRule
+from policies.bound_rule import BoundRule, allow, deny
 from policies.fields import GpuHours, Percent, PolicyPart, TimeZone
 from policies.rules.concurrency import starts
-from policies.verdicts import allow, deny
 
 _RENTED = (CapacityType.SPOT, CapacityType.ON_DEMAND)
 _HOUR = timedelta(hours=1)

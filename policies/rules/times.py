@@ -13,9 +13,8 @@ from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.validation import each
 from broker.ledger.budgets import zone
-from policies.bound_rule import BoundRule
+from policies.bound_rule import BoundRule, allow, deny
 from policies.fields import LocalTime, PolicyPart, TimeZone, WallTime, parse_local_time
-from policies.verdicts import allow, deny
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 

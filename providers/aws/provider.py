@@ -13,8 +13,7 @@ from broker.core.errors import Malformed, MissingExtra, NoLogin
 from broker.core.market.capacity import Charge, Instance, Reservation
 from broker.core.market.machines import TAG
 from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
-from broker.core.purchases.quotes import PurchaseProduct
-from broker.core.purchases.selling import SellsProduct
+from broker.core.purchases.quotes import PurchaseProduct, SellsProduct
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers import shops

@@ -14,8 +14,7 @@ from broker.core.market.capacity import Charge, Instance, Reservation
 from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.core.purchases.purchases import is_purchase
-from broker.core.purchases.quotes import PurchaseProduct
-from broker.core.purchases.selling import SellsProduct
+from broker.core.purchases.quotes import PurchaseProduct, SellsProduct
 from broker.core.values.clock import Clock
 from providers import shops
 from providers.azure import holdings

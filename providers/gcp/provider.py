@@ -12,8 +12,7 @@ from broker.core.errors import BrokerError, Malformed, Refused
 from broker.core.market.capacity import Instance, Reservation
 from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery, SkippedRow
-from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest
-from broker.core.purchases.selling import SellsProduct
+from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest, SellsProduct
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers import shops

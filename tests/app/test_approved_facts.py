@@ -184,7 +184,7 @@ def test_a_higher_price_is_asked_again(site: ApprovalSite) -> None:
 
 
 def covered_by(view: JobView) -> set[str]:
-    from broker.core.policy.coverage_words import in_words
+    from broker.core.policy.coverage import in_words
 
     return {said for grant in view.grants for facts in (grant.facts or {}).values() for said in in_words(facts)}
 

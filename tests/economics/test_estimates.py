@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.economics.estimates import DIGITS, about, digits, rounded
+from broker.economics.figures import DIGITS, about, digits, rounded
 
 
 @given(st.floats(min_value=1e-6, max_value=1e15))

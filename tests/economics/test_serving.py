@@ -17,8 +17,7 @@ from broker.economics.kinds import Precision
 from broker.economics.memory import Subject
 from broker.economics.model import ModelShape
 from broker.economics.replica import ServedModel, at_measured_pace, replica_speed
-from broker.economics.routing import TaskClass, Tier, route
-from broker.economics.serving import erlang_c, p95_seconds, plan, scale_to_zero
+from broker.economics.serving import TaskClass, Tier, erlang_c, p95_seconds, plan, route, scale_to_zero
 from broker.economics.serving_options import (
     GpuHourPrices,
     MachinePrice,

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from broker.core.values.money import Money
 from broker.finops.advice import AdviceKind, advice
-from broker.finops.change import Cell, Change, Part, Used, changes, total
-from broker.finops.division import shared, whole_parts
+from broker.finops.change import Cell, Change, Part, Used, changes, shared, total, whole_parts
 
 HOUR = 3_600_000
 SPOT = Cell("nlp", "llm", "aws", "r1", "H100", "spot")

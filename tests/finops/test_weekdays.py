@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from broker.finops.weekdays import week_pattern
+from broker.finops.anomalies import week_pattern
 
 WEEK = (110.0, 110.0, 110.0, 110.0, 110.0, 75.0, 75.0)
 

@@ -19,9 +19,8 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from broker.core.errors import GiveUp, InvalidInput
-from broker.economics.reserve.planner import Planner
+from broker.economics.reserve.planner import Planner, SlidingWindow
 from broker.economics.reserve.replay import Buyer, PurchaseOutcome, ReserveTerms, Stock, charge, checked
-from broker.economics.reserve.season import SlidingWindow
 from broker.economics.units import positive
 
 ROUND_HOURS = 168

@@ -11,7 +11,7 @@ import pytest
 from broker.core.job.jobs import Data
 from broker.core.market.offers import CapacityType, Interconnect, MoneyKind
 from broker.core.policy.approvals import RequestedApproval, lasts, questions, total_of
-from broker.core.policy.coverage_words import covered, in_words
+from broker.core.policy.coverage import covered, in_words
 from broker.core.policy.facts import Aspect, Fact, covers
 from broker.core.policy.policy import (
     Action,

@@ -17,8 +17,7 @@ from broker.core.values.figures import plural
 from broker.core.values.money import MICROS_PER_USD
 from broker.economics.assumptions import Assumptions, replaced
 from broker.economics.buy_or_rent import BuyOrRent, compare, costs, server
-from broker.economics.estimates import about
-from broker.economics.figures import HIDDEN, Figure, Usd
+from broker.economics.figures import HIDDEN, Figure, Usd, about
 
 RENTED = (CapacityType.RESERVED, CapacityType.ON_DEMAND, CapacityType.SPOT)
 _ROWS = {

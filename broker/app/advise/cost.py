@@ -13,8 +13,7 @@ from broker.core.market.offers import CapacityType
 from broker.core.values.figures import plural
 from broker.economics.assumptions import Assumptions
 from broker.economics.embedding import EmbeddingSpeed, embedding_speed, encoder_of, index_gb, tokens_of, vectors_gb
-from broker.economics.estimates import about, count_text, digits
-from broker.economics.figures import Count, Estimate, EstimatedUsd, Gib, Hours, Usd
+from broker.economics.figures import Count, Estimate, EstimatedUsd, Gib, Hours, Usd, about, count_text, digits
 from broker.economics.images import (
     ImageMemory,
     ImageMethod,

@@ -21,8 +21,7 @@ from broker.economics.energy import (
     known_regions,
     scorecard,
 )
-from broker.economics.estimates import digits
-from broker.economics.figures import HIDDEN, Estimate, Figure, Hours, Share
+from broker.economics.figures import HIDDEN, Estimate, Figure, Hours, Share, digits
 from broker.economics.hardware import Candidate, RadarRow, Trial, TrialResult, Value, compare, radar, rank
 from broker.economics.kinds import BoundBy
 

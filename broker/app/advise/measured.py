@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from broker.app.billing.outcomes import finished_runs, peaks
+from broker.app.billing.units import finished_runs, peaks
 from broker.economics.assumptions import Assumptions
 from broker.finops.accuracy import measured_speeds, model_speeds, served_speeds
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from broker.app.advise.prices import CurrentPrices
 from broker.core.market.offers import CapacityType
 from broker.economics.assumptions import Assumptions
-from broker.economics.claims import FLEET_SAVING, RuleCheck
-from broker.economics.estimates import count_text
-from broker.economics.figures import Share, Usd
+from broker.economics.figures import FLEET_SAVING, RuleCheck, Share, Usd, count_text
 from broker.economics.kinds import Fact, Method
 from broker.economics.quoted import MarketFigures, QuotedRule, quoted_rules
 from broker.economics.savings import (

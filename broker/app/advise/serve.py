@@ -16,8 +16,7 @@ from broker.economics.assumptions import Assumptions, named_numbers
 from broker.economics.energy import energy_usd_per_hour
 from broker.economics.figures import EstimatedUsd
 from broker.economics.memory import Subject
-from broker.economics.routing import Routing, TaskClass, Tier, route
-from broker.economics.serving import ScaleToZero, ServingPlan, plan, scale_to_zero
+from broker.economics.serving import Routing, ScaleToZero, ServingPlan, TaskClass, Tier, plan, route, scale_to_zero
 from broker.economics.serving_options import GpuHourPrices, MachinePrice, ServingOption, options, settled, simulated
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR
 

@@ -11,8 +11,7 @@ from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator, known, lookup
 from broker.core.values.units import split_machine
 from broker.economics.assumptions import DEFAULTS, Assumptions
-from broker.economics.estimates import count_text
-from broker.economics.figures import HIDDEN, Count
+from broker.economics.figures import HIDDEN, Count, count_text
 from broker.economics.fits import Fit, fits
 from broker.economics.kinds import Method, Precision
 from broker.economics.memory import MemoryEstimate, ParallelLayout, Subject, estimate, lower_bound_cards

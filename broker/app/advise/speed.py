@@ -10,8 +10,7 @@ from broker.app.advise.prices import CurrentPrices
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import Accelerator, lookup
 from broker.economics.assumptions import DEFAULTS, Assumptions, number_of
-from broker.economics.estimates import count_text
-from broker.economics.figures import HIDDEN, Count, Hours, Share, Usd
+from broker.economics.figures import HIDDEN, Count, Hours, Share, Usd, count_text
 from broker.economics.kinds import Precision
 from broker.economics.memory import Subject
 from broker.economics.scaling import ScalingCurve, ScalingModel, curve, fit

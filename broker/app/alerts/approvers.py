@@ -14,7 +14,7 @@ from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.notices import Notice, Severity
 from broker.core.policy.approvals import RequestedApproval
-from broker.core.policy.coverage_words import covered
+from broker.core.policy.coverage import covered
 from broker.store.outbox import Dispatch
 
 log = logging.getLogger(__name__)

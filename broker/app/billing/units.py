@@ -1,19 +1,30 @@
-"""Unit metrics of a period, of all or of one team, with utilisation from the agents' own samples."""
+"""Unit metrics of a period, of all or of one team, with utilisation from the agents' own samples.
+
+Successful runs of a period: what their first plans predicted, what happened, and what was measured.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.billing.report import named_period
 from broker.app.jobs.runs_root import run_folders
+from broker.app.results.reports import ForecastsReport
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput
-from broker.core.events.outcomes import JobState
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.job.placements import Placement
+from broker.core.market.offers import CapacityType
 from broker.core.policy.policy import SpotShare
-from broker.core.values.money import Money
+from broker.core.values.accelerators import known, lookup
+from broker.core.values.money import MICROS_PER_USD, Money
+from broker.economics.units import TERA
+from broker.finops.accuracy import RunOutcome, measured_speeds, prediction_errors
 from broker.finops.change import owner_of
 from broker.finops.idle import idle_in
 from broker.finops.units import (
@@ -27,7 +38,9 @@ from broker.finops.units import (
 from broker.store.ledger.month_runs import GpuAttempt
 
 if TYPE_CHECKING:
+    from broker.app.wiring import Broker
     from broker.store.jobs.reading import StoreReading
+
 
 MOST_READ = 500  # attempts whose samples are read, those with most accelerator time
 TOKENS = "tokens"
@@ -91,3 +104,86 @@ def _measured(broker: Broker, one: GpuAttempt, start: datetime, end: datetime) -
     except BrokerError:
         return None
     return MeasuredAttempt(one.time, one.price, [s.percent for s in samples if start <= s.at < end])
+
+
+TOKENS, GENERATED = "tokens", "generated_tokens"
+MOST_RUNS = 2_000  # that are read, those that ended last
+_TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST)
+
+
+def forecasts(broker: Broker, period: str, team: str | None = None) -> ForecastsReport:
+    """Predictions against outcomes of a period (`report.named_period`). Raises `UnknownName`, and `InvalidInput` for a
+    period that has not begun."""
+    now = broker.clock.now()
+    start, end = named_period(period, now)
+    if start > now:
+        raise InvalidInput(f"{period} has not begun", where="--period")
+    with broker.store.reading() as look:
+        runs = finished_runs(look, start, min(end, now), team)
+    unpredicted = sum(run.expected_hours is None for run in runs)
+    return ForecastsReport(
+        since=start,
+        until=min(end, now),
+        team=team,
+        runs=len(runs),
+        unpredicted=unpredicted,
+        unpredicted_share=unpredicted / len(runs) if runs else None,
+        errors=list(prediction_errors(runs)),
+        measured=list(measured_speeds(runs, peaks())),
+    )
+
+
+def finished_runs(look: StoreReading, start: datetime, end: datetime, team: str | None = None) -> list[RunOutcome]:
+    """The successful runs on accelerators whose machines all ended in the half-open period (UTC), at most the
+    `MOST_RUNS` that ended last. Simulated runs do not count."""
+    hours = look.machine_hours(look.succeeded_jobs(team, start, end, MOST_RUNS))
+    views = {view.id: view for view in look.views(list(hours))}
+    spent = look.balances(list(hours))
+    told = look.last_reports(list(hours))
+    plans: dict[str, tuple[datetime, Placement]] = {}
+    taken, lost_spot = Counter[str](), Counter[str]()
+    on_spot: dict[str, bool] = {}  # whether the latest attempt placed is on spot
+    for job_id, at, body in look.plans_and_ends(list(hours)):
+        if isinstance(body, ev.LaunchRequested):
+            plans.setdefault(job_id, (at, body.placement))
+            on_spot[job_id] = body.placement.offer.capacity_type is CapacityType.SPOT
+        elif isinstance(body, ev.AttemptEnded) and body.cause in _TAKEN:
+            taken[job_id] += 1
+            lost_spot[job_id] += on_spot.get(job_id, False)
+    found = []
+    for job_id, machine in hours.items():
+        if job_id not in plans or job_id not in views:
+            continue
+        (began, placement), model = plans[job_id], views[job_id].job.model
+        cost = sum((one.spent for one in spent.get(job_id, {}).values()), Money.ZERO)  # with prepaid hours, as in plans
+        length = placement.duration / timedelta(hours=1) if placement.duration is not None else None
+        found.append(
+            RunOutcome(
+                job_id=job_id,
+                accelerator=machine.accelerator or "",
+                usd=_usd(cost),
+                hours=(machine.until - began) / timedelta(hours=1),
+                gpu_hours=machine.gpu_hours,
+                interruptions=taken[job_id],
+                spot_gpu_hours=machine.spot_gpu_hours,
+                spot_interruptions=lost_spot[job_id],
+                expected_usd=None if length is None else _usd(placement.expected_cost),
+                expected_hours=length,
+                expected_usd_per_gpu_hour=_usd(placement.rate) / placement.gpus if placement.gpus else None,
+                expected_interruptions=None if length is None else length * placement.interruptions_per_hour,
+                parameters=model.parameters if model else None,
+                trains=model is None or model.method != "inference",
+                tokens=told.get(job_id, {}).get(TOKENS),
+                generated=told.get(job_id, {}).get(GENERATED),
+            )
+        )
+    return found
+
+
+def peaks() -> dict[str, float]:
+    """Dense 16-bit FLOP/s of one accelerator, by name, where its vendor states it."""
+    return {card.name: card.tflops_16bit * TERA for card in map(lookup, known()) if card.tflops_16bit}
+
+
+def _usd(amount: Money) -> float:
+    return amount.micros / MICROS_PER_USD

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from broker.app.capacity.capacity import provider_of
 from broker.app.results.capacity import ChecklistStep, PurchaseChecklistResult
 from broker.core.errors import BrokerError, InvalidInput, UnknownName, did_you_mean
-from broker.core.purchases.selling import SellsCapacity
+from broker.core.purchases.quotes import SellsCapacity
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker

@@ -18,8 +18,7 @@ from broker.core.notices import Notice
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import Approved, AskedAgain, Intended, NotBought
 from broker.core.purchases.purchases import PREFIX, Purchase, PurchaseState, intended
-from broker.core.purchases.quotes import CapacityQuote, QuoteRequest, UndoTerms
-from broker.core.purchases.selling import SellsCapacity, SellsProduct
+from broker.core.purchases.quotes import CapacityQuote, QuoteRequest, SellsCapacity, SellsProduct, UndoTerms
 from broker.core.values.money import Money
 from broker.procurement.buyer import CapacityBuyer
 from broker.procurement.judging import (

@@ -74,7 +74,7 @@ def unreached(
         one = recorded.holding
         if one.accelerator not in wanted:
             continue
-        from broker.economics.estimates import about
+        from broker.economics.figures import about
 
         energy = _energy(one, assumptions)
         power = f"${assumptions.kwh_usd:g} a kWh, PUE {assumptions.pue:g}"

@@ -28,8 +28,17 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from broker.app.market.market import conditions, query_for, wants_sandbox
-from broker.app.policy.replayed_courses import ReplayedCourses, counts, spent_within, standing
-from broker.app.policy.replayed_job import ReplayBasis, ReplayedJob, Window, elsewhere, planned
+from broker.app.policy.replayed_job import (
+    ReplayBasis,
+    ReplayedCourses,
+    ReplayedJob,
+    Window,
+    counts,
+    elsewhere,
+    planned,
+    spent_within,
+    standing,
+)
 from broker.app.policy.replayed_job import spent as spent_in
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput

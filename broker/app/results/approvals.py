@@ -13,7 +13,7 @@ from broker.app.results.values import Moment, Result, Seconds
 from broker.core.actors import Actor
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.approvals import StandingGrant
-from broker.core.policy.coverage_words import covered
+from broker.core.policy.coverage import covered
 from broker.core.policy.facts import Fact
 from broker.core.values.money import Money
 from broker.store.outbox import Dispatch

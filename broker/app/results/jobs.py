@@ -20,7 +20,7 @@ from broker.core.job.arrays import JobArray, TaskOf
 from broker.core.job.jobs import When, Workload
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.approvals import RequestedApproval
-from broker.core.policy.coverage_words import covered
+from broker.core.policy.coverage import covered
 from broker.core.values.money import Money
 from broker.ledger.journal import TaskCounts
 from broker.reconciler.progress import billed_time, machine_time, steps_redone

@@ -13,9 +13,9 @@ import typer
 
 from broker.app.advise.assumptions import active
 from broker.app.advise.measured import measured
+from broker.app.advise.model_job import subject
 from broker.app.advise.places import RESIDENCIES, Places, check_providers, places_of
 from broker.app.advise.prices import CurrentPrices, current_offers, held, known
-from broker.app.advise.subject import subject
 from broker.cli import completion
 from broker.cli.filters import RowFilter
 from broker.cli.terminal import Terminal

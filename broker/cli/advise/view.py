@@ -20,9 +20,7 @@ from broker.cli.render.charts.chart import Bars, Chart, Line
 from broker.cli.render.formats import NOTHING
 from broker.cli.render.tables import Column, fitting, hanging
 from broker.core.documents import print_document
-from broker.economics.claims import RuleCheck
-from broker.economics.estimates import about, count_text, digits
-from broker.economics.figures import Shown
+from broker.economics.figures import RuleCheck, Shown, about, count_text, digits
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli import filters
-from broker.cli.billing import report_billed, report_showback
+from broker.cli.billing import report_billed
 from broker.cli.options import MONTH_HELP, AsJson, MaybePeriod, NamedPeriod, OnlyTeam, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput, UnknownName
@@ -242,7 +242,7 @@ def forecasts(
     Only successful runs on GPUs count; the prediction is that of a run's first plan. Tokens are those that programs
     report with `gpubroker_checkpoint.report`; the measured share of peak compute replaces the assumed one in advice.
     """
-    from broker.app.billing.outcomes import forecasts as compared
+    from broker.app.billing.units import forecasts as compared
     from broker.app.results.reports import ForecastsReport
     from broker.cli.billing import report_view
 
@@ -305,6 +305,6 @@ def review(
 
 
 app.command("billed", epilog=report_billed.BILLED_EXAMPLES)(report_billed.billed)
-app.command("showback", epilog=report_showback.SHOWBACK_EXAMPLES)(report_showback.showback)
-app.command("chargeback", epilog=report_showback.CHARGEBACK_EXAMPLES)(report_showback.chargeback)
+app.command("showback", epilog=report_billed.SHOWBACK_EXAMPLES)(report_billed.showback)
+app.command("chargeback", epilog=report_billed.CHARGEBACK_EXAMPLES)(report_billed.chargeback)
 app.add_typer(report_billed.charges, name="charges")

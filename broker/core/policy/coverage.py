@@ -1,14 +1,20 @@
-"""The facts of an action that a rule read, which an approval covers. Pure."""
+"""The facts of an action that a rule read, which an approval covers. Pure.
+
+The coverage of an approval in words: ``gcp/eu-1, at most $12.25 per GPU-hour, 8 GPUs, $900.00 in total``. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 
 from broker.core.job.placements import Placement
 from broker.core.market.offers import Offer
+from broker.core.policy.approvals import RequestedApproval
 from broker.core.policy.facts import Aspect, Fact, Value
 from broker.core.policy.policy import Action, ActionKind
+from broker.core.values.money import Money
+from broker.core.values.units import print_duration
 
 
 def seen(action: Action, *aspects: Aspect) -> tuple[Fact, ...]:
@@ -68,4 +74,86 @@ _OF_PLACEMENT: Mapping[Aspect, Callable[[Placement], Value]] = {
     Aspect.EXPECTED_HOURS: lambda placement: (
         None if placement.duration is None else placement.duration / timedelta(hours=1)
     ),
+}
+
+
+def covered(asked: RequestedApproval) -> str:
+    """The coverage once all approvers agree."""
+    facts = {(f.aspect, f.of): f for question in asked.questions for f in question.facts}
+    limits = ["1 GPU" if asked.gpus == 1 else f"{asked.gpus} GPUs"] if asked.gpus else []
+    limits.append(f"{asked.total} in total")
+    if asked.lasts is not None:
+        limits.append(print_duration(timedelta(seconds=round(asked.lasts.total_seconds()))))
+    return ", ".join([*in_words(facts.values()), *limits])
+
+
+def in_words(facts: Iterable[Fact]) -> list[str]:
+    """Each fact as a few words; provider and region are one."""
+    known = {(fact.aspect, fact.of): fact for fact in facts}
+    region = known.pop((Aspect.REGION, ""), None)
+    said = []
+    for fact in known.values():
+        if fact.aspect is Aspect.PROVIDER and region is not None:
+            said.append(f"{fact.value}/{region.value}")
+            region = None
+        else:
+            said.append(_said(fact))
+    return [*said, *([_said(region)] if region is not None else [])]
+
+
+def _said(fact: Fact) -> str:
+    if fact.value is None:
+        return f"{_UNKNOWN.get(fact.aspect, fact.aspect.value.replace('_', ' '))} not known"
+    if fact.aspect in (Aspect.SENSITIVE_DATA, Aspect.REFERENCE_PRICE):
+        return _YES_OR_NO[fact.aspect, bool(fact.value)]
+    words = _WORDS.get(fact.aspect)
+    found = words(fact.value) if words else str(fact.value).replace("_", "-")
+    return f"{found} in the budget's period from {fact.of[:10]}" if fact.aspect is Aspect.BUDGET else found
+
+
+_UNKNOWN = {Aspect.DATA_LOCATION: "location of the data"}
+_YES_OR_NO = {
+    (Aspect.SENSITIVE_DATA, True): "sensitive data",
+    (Aspect.SENSITIVE_DATA, False): "data that is not sensitive",
+    (Aspect.REFERENCE_PRICE, True): "a reference price",
+    (Aspect.REFERENCE_PRICE, False): "a live price",
+}
+
+
+def _usd(value: Value) -> str:
+    return str(Money(round(float(value or 0))))
+
+
+def _time(value: Value) -> str:
+    return f"{datetime.fromtimestamp(float(value or 0) / 1_000_000, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _figure(value: Value) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+_WORDS: Mapping[Aspect, Callable[[Value], str]] = {
+    Aspect.MONEY: lambda value: f"{value} money",
+    Aspect.PRICE_SOURCE: lambda value: f"prices of {value}",
+    Aspect.INTERCONNECT: lambda value: f"joined by {value}",
+    Aspect.DATA_LOCATION: lambda value: f"data in {value}",
+    Aspect.FREEZE: lambda value: f"the freeze until {_time(value)}",
+    Aspect.GPUS_PER_MACHINE: lambda value: f"at most {value} GPUs a machine",
+    Aspect.NODES: lambda value: f"at most {value} machines",
+    Aspect.GPUS: lambda value: f"at most {value} GPUs",
+    Aspect.PRICE: lambda value: f"at most {_usd(value)} per machine-hour",
+    Aspect.PRICE_PER_GPU: lambda value: f"at most {_usd(value)} per GPU-hour",
+    Aspect.RATE: lambda value: f"at most {_usd(value)} per hour",
+    Aspect.EXPECTED_COST: lambda value: f"at most {_usd(value)} expected",
+    Aspect.EXPECTED_HOURS: lambda value: f"at most {_figure(value)} h expected",
+    Aspect.INTERRUPTIONS: lambda value: f"at most {_figure(value)} interruptions per hour expected",
+    Aspect.ATTEMPTS: lambda value: f"at most {value} attempts",
+    Aspect.EMISSIONS: lambda value: f"at most {_figure(value)} kg CO2e",
+    Aspect.GPUS_AT_ONCE: lambda value: f"at most {value} GPUs at once with those of others",
+    Aspect.JOBS_AT_ONCE: lambda value: f"at most {value} jobs at once with those of others",
+    Aspect.BUDGET: lambda value: f"at most {_usd(value)} spent and held",
+    Aspect.ENDS_BY: lambda value: f"until {_time(value)}",
+    Aspect.PRICE_DATE: lambda value: f"a price of {_time(value)} or later",
+    Aspect.SPOT_SHARE: lambda value: f"at least {_figure(value)} percent spot",
+    Aspect.HELD_USE: lambda value: f"at least {_figure(value)} percent of what is held at work",
 }

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.economics.reserve.planner import Memory, Planner, units_to_buy
+from broker.economics.reserve.planner import Memory, Planner, Season, units_to_buy
 from broker.economics.reserve.replay import ReserveTerms, Stock, replay
-from broker.economics.reserve.season import Season
 
 YEAR = 8760
 HALF_DAY = [12 if hour % 24 < 12 else 4 for hour in range(YEAR)]

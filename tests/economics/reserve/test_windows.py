@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.economics.reserve.planner import SlidingWindow
 from broker.economics.reserve.replay import Stock
-from broker.economics.reserve.season import SlidingWindow
 
 values = st.lists(st.integers(0, 50), min_size=1, max_size=120)
 

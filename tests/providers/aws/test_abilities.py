@@ -12,8 +12,7 @@ from broker.core.errors import LoginMissing, Malformed, Refused, Unreachable
 from broker.core.market.capacity import Reservation
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, OfferQuery, SkippedRow
 from broker.core.ports import HasCharges, HasReservations, RunsInstances
-from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, QuoteRequest
-from broker.core.purchases.selling import SellsCapacity
+from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, QuoteRequest, SellsCapacity
 from broker.core.values.money import Money
 from providers.aws.login import AwsLogin
 from providers.aws.provider import Aws

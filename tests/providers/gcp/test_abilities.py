@@ -13,7 +13,7 @@ from broker.core.errors import LoginMissing, QuotaExceeded, Refused, Throttled
 from broker.core.market.capacity import Instance
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow
 from broker.core.ports import HasCharges, HasReservations, RunsInstances
-from broker.core.purchases.selling import SellsCapacity
+from broker.core.purchases.quotes import SellsCapacity
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from providers.gcp.provider import Gcp

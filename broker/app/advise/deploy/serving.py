@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
-from broker.app.advise.deploy.after import DecidedSavings, after
 from broker.app.advise.deploy.files import burst_text, job_text, policy_text, serving_job
-from broker.app.advise.deploy.situation import DeployAdvice, DeployDemand, PathStep
+from broker.app.advise.deploy.situation import DecidedSavings, DeployAdvice, DeployDemand, PathStep, after
 from broker.app.advise.prices import PAID_FOR, CurrentPrices, Quote
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
@@ -26,7 +25,7 @@ from broker.economics.buy_or_rent import (
     opinions,
     server,
 )
-from broker.economics.estimates import about, digits, limit
+from broker.economics.figures import about, digits, limit
 from broker.economics.fits import FLASH_ATTENTION_2
 from broker.economics.kinds import Precision
 from broker.economics.serving import demand_tokens_per_second

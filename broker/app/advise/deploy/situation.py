@@ -1,18 +1,27 @@
-"""A demand, and the advice on it: steps with their figures, and files."""
+"""A demand, and the advice on it: steps with their figures, and files.
+
+The last steps of every deployment: savings, monitoring, carbon, and review.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from pydantic import PlainSerializer
 
 from broker.app.advise.places import Places
 from broker.app.results.values import plain
-from broker.economics.figures import EstimatedUsd, usd
-from broker.economics.kinds import Goal, Method
+from broker.core.errors import InvalidInput, UnknownName
+from broker.core.values.accelerators import Accelerator
+from broker.economics.assumptions import Assumptions
+from broker.economics.buy_or_rent import in_use
+from broker.economics.energy import footprint
+from broker.economics.figures import EstimatedUsd, digits, usd
+from broker.economics.kinds import Fact, Goal, Method
 from broker.economics.memory import Subject
+from broker.economics.savings import ladder
 
 _USD = re.compile(r"(^|_)usd(_|$)")
 
@@ -78,3 +87,84 @@ class DeployAdvice:
     job_file: str
     policy_file: str
     burst_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedSavings:
+    """The decisions of earlier steps. ``interruptible``: whether spot is possible; ``spot``: whether it is used;
+    ``quantized``: whether the weights are quantized already."""
+
+    interruptible: bool
+    committed: bool
+    spot: bool = False
+    quantized: bool = False
+
+
+def after(
+    situation: DeployDemand,
+    card: Accelerator,
+    gpus: int,
+    hours: float,
+    decided: DecidedSavings,
+    assumptions: Assumptions,
+) -> tuple[PathStep, ...]:
+    """``hours``: of a run, or in use per month. What an earlier step has decided is not advised again."""
+    serves = situation.goal is Goal.SERVE
+    target = assumptions.inference_utilization if serves else assumptions.training_utilization
+    facts = {Fact.INTERRUPTIBLE: decided.interruptible, Fact.COMMITTED: decided.committed, Fact.ON_SPOT: decided.spot,
+             Fact.QUANTIZED: decided.quantized, Fact.CHECKPOINTED: not serves}  # fmt: skip
+    share = in_use(assumptions) if serves else 0.0
+    advice = ladder(
+        situation.model.parameters,
+        Method.INFERENCE if serves else None,
+        [fact for fact, holds in facts.items() if holds],
+        replace(
+            assumptions, gpu_utilization=target, steady_share=share, spare_hours_share=1 - share if serves else 0.0
+        ),
+    )
+    first = [one for one in advice if one.applies][:4]
+    return (
+        PathStep(
+            "optimizations",
+            "savings in order; each applies to the cost that the earlier ones leave",
+            {one.name: f"{one.saving_low:.0%}-{one.saving_high:.0%}; then measure {one.measure}" for one in first},
+            f"start with: {', '.join(one.name for one in first[:2])}",
+        ),
+        PathStep(
+            "monitoring",
+            "GPU compute and memory utilization, idle hours, cost per unit, spend against budget",
+            {"target_utilization": target, "idle_hours_below": assumptions.idle_hours_below},
+            "`gpubroker policy findings` and `gpubroker report spend`, weekly",
+        ),
+        _sustainability(situation, card, gpus, hours, target, assumptions),
+        PathStep(
+            "revisit",
+            "advice is as old as its prices",
+            {"prices": "monthly", "quality bar": "with each new model", "hardware": "with each generation"},
+            "run this again when prices move by a fifth, use changes by a third, or a smaller model passes the bar",
+        ),
+    )
+
+
+def _sustainability(
+    situation: DeployDemand, card: Accelerator, gpus: int, hours: float, busy: float, assumptions: Assumptions
+) -> PathStep:
+    rule = "kWh = power × hours × PUE; kg CO2e by the grid of the place"
+    try:
+        used = footprint(card, gpus=gpus, hours=hours, utilization=busy, assumptions=assumptions)
+    except (InvalidInput, UnknownName) as error:
+        return PathStep(
+            "sustainability", rule, {"not known": str(error)}, "give --location, or a card with a known power"
+        )
+    clean = used.kwh * assumptions.clean_grid_g_per_kwh / 1000
+    return PathStep(
+        "sustainability",
+        rule,
+        {
+            "kwh": used.kwh, "kg_co2e": used.kg_co2e, "kg_co2e_low": used.kg_co2e_low,
+            "kg_co2e_high": used.kg_co2e_high, "range": used.range_source,
+            "grams_per_kwh": used.intensity.grams_per_kwh, "location": used.intensity.region, "pue": used.pue,
+        },
+        f"{digits(used.kg_co2e)} kg CO2e ({digits(used.kg_co2e_low)} to {digits(used.kg_co2e_high)} kg by the grid of "
+        f"the hours); {digits(clean)} kg on a clean grid: a guardrail max_kg_co2e caps it",
+    )  # fmt: skip

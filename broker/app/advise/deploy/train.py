@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from broker.app.advise.deploy.after import DecidedSavings, after
 from broker.app.advise.deploy.files import dollars, hours, job_text, policy_text, training_job
-from broker.app.advise.deploy.situation import DeployAdvice, DeployDemand, PathStep
+from broker.app.advise.deploy.situation import DecidedSavings, DeployAdvice, DeployDemand, PathStep, after
 from broker.app.advise.deploy.training import Way, tokens_of, ways
 from broker.app.advise.prices import RECORDED, CurrentPrices
 from broker.core.errors import InvalidInput
@@ -15,7 +14,7 @@ from broker.core.job.jobs import CheckpointPlan
 from broker.core.market.offers import CapacityType
 from broker.economics.assumptions import Assumptions
 from broker.economics.buy_or_rent import WEEKS_PER_YEAR, BuyOrRent, compare, server
-from broker.economics.estimates import about, digits, limit
+from broker.economics.figures import about, digits, limit
 from broker.economics.kinds import Goal, Method
 from broker.economics.throughput import training_flops
 from broker.economics.units import HOURS_PER_YEAR
