@@ -59,9 +59,10 @@ def descendants(roots: Iterable[int], among: Mapping[int, ProcessInfo]) -> Itera
 
 def kernel_start(pid: int | None = None) -> str | None:
     """The start of the process (None: this one) in kernel ticks since boot, which changes of the wall clock do not
-    affect. None if there is no such process, or no /proc."""
+    affect. None if there is no such process, if it is a zombie, or without /proc."""
     with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{pid or 'self'}/stat").read_text().rpartition(")")[2].split()[19]
+        words = Path(f"/proc/{pid or 'self'}/stat").read_text().rpartition(")")[2].split()
+        return None if words[0] in "ZX" else words[19]
     return None
 
 

@@ -171,8 +171,11 @@ class Slot:
 
     def last_seen(self, clock: Clock, *names: str) -> datetime:
         """When a process that has ended was last known to run, by ``clock`` (UTC): the newest change of the files
-        ``names``, which it touched. Computed once and stored, so that bills do not change later.
+        ``names``, which it touched. Computed once and stored, so that bills do not change later. Deletes what the
+        commands of dead agents printed, as `enforce` does.
         """
+        for scratch in self._dead_agents():
+            (scratch / "output.log").unlink(missing_ok=True)
         now = time.time()
         touched = [path.stat().st_mtime for path in map(self.folder.joinpath, names) if path.exists()]
         at = clock.now() - timedelta(seconds=(now - max(touched, default=now)) * clock.scale)

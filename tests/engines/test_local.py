@@ -19,6 +19,7 @@ from broker.core.market.offers import Availability, CapacityType, MoneyKind, Off
 from broker.core.ports import EngineState
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
+from broker.engines.detached import Slot
 from broker.engines.local import Local
 from tests.contracts.engine_bench import Bench, alive, eventually, lines
 from tests.contracts.engine_contract import EngineContract
@@ -89,12 +90,15 @@ def test_the_agent_killed_takes_the_command_and_its_children_along(bench: Bench,
     pids = [int(line) for line in eventually(lambda: lines(mark) if len(lines(mark)) == 2 else None, "it runs")]
     killed_at = datetime.now(UTC)
     os.kill(agent_pid(tmp_path / "home", handle), signal.SIGKILL)
+    slot = Slot(slot_of(tmp_path / "home", handle))
+    eventually(lambda: not slot.alive(), "all is over before anybody looks")
     gone = bench.until(handle, EngineState.GONE)
     assert not [pid for pid in pids if alive(pid)]
     assert not gone.interrupted
     assert gone.evidence == "the agent died without a message"
     assert gone.gone_at is not None
     assert abs(gone.gone_at - killed_at) < timedelta(minutes=4), "the guard saw when"
+    assert not (slot.folder / "output.log").exists(), "it may have values of secrets"
     assert bench.look(handle) == gone
 
 

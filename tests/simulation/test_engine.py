@@ -242,6 +242,7 @@ def test_the_machine_killed_takes_all_of_it_along(bench: Bench) -> None:
     assert not [pid for pid in pids if alive(pid)]
     assert not gone.interrupted
     assert gone.evidence == "the sandbox machine was killed"
+    assert not list(slot_of(bench.folder / "home", handle).glob("node-*/output.log")), "it may have values of secrets"
     assert gone.gone_at is not None
 
 
