@@ -277,6 +277,7 @@ def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefault
         keep_snapshots=_longest(one.defaults.keep_snapshots for one in contents),
         keep_prices=_longest(one.defaults.keep_prices for one in contents),
         keep_notices=_longest(one.defaults.keep_notices for one in contents),
+        timezone=next((one.defaults.timezone for one in contents if one.defaults.timezone), None),
     )
 
 

@@ -47,6 +47,7 @@ from policies.fields import (
     Name,
     Patterns,
     PolicyPart,
+    TimeZone,
     When,
 )
 from policies.registry import GUARDRAILS, rule_class
@@ -108,7 +109,8 @@ class Defaults(PolicyPart):
     history and older delivered notices. The longest of several files applies; by default all stay.
     ``hold_quantile``: the share of runs that the hold of a job with known work covers at its start, by the
     interruptions to be expected; 100% holds its whole time limit. By default 95% for a job without ``max_duration``,
-    and 100% for others; the highest of several files applies.
+    and 100% for others; the highest of several files applies. ``timezone``: in which the months of reports begin, by
+    default that of all budgets, where they have the same, else UTC; the first of several files applies.
     """
 
     max_duration: PositiveDuration | None = None
@@ -125,6 +127,7 @@ class Defaults(PolicyPart):
     keep_prices: KeptHistory | None = None
     keep_notices: KeptNotices | None = None
     hold_quantile: HoldQuantile | None = None
+    timezone: TimeZone | None = None
 
 
 class OrderException(PolicyPart):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from broker.cli import completion
+from broker.cli.options import PERIOD_HELP, Timezone
 from broker.core.errors import InvalidInput, did_you_mean
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from broker.app.billing.months import ReportPeriod
     from broker.core.values.money import Money
 
 Gpus = Annotated[
@@ -42,16 +45,24 @@ def moment(option: str, text: str, now: datetime) -> datetime:
         raise InvalidInput(f"time out of range: {text!r}", where=option) from error
 
 
-def period(
-    name: str | None, since: str | None, until: str | None, now: datetime
-) -> tuple[datetime | None, datetime | None]:
-    """Start and end (UTC; None: no bound) of ``--period``, or of ``--since`` and ``--until``. Raises `InvalidInput` and
-    `UnknownName`."""
-    from broker.app.billing.report import report_period
+@dataclass(frozen=True)
+class PeriodOptions:
+    """Options: the period of a report."""
 
-    start = moment("--since", since, now) if since else None
-    end = moment("--until", until, now) if until else None
-    return report_period(name, start, end, now)
+    since: Annotated[
+        str | None, typer.Option("--since", "--from", metavar="WHEN", help="Start: 2026-11-01, or 7d (ago).")
+    ] = None
+    until: Annotated[str | None, typer.Option("--until", "--to", metavar="WHEN", help="End, exclusive.")] = None
+    period: Annotated[str | None, typer.Option("--period", metavar="NAME", help=PERIOD_HELP)] = None
+    timezone: Timezone = None
+
+    def wanted(self, now: datetime) -> ReportPeriod:
+        """Raises `InvalidInput`."""
+        from broker.app.billing.months import ReportPeriod
+
+        start = moment("--since", self.since, now) if self.since else None
+        end = moment("--until", self.until, now) if self.until else None
+        return ReportPeriod(start, end, self.period, self.timezone)
 
 
 def moment_ahead(option: str, text: str, now: datetime) -> datetime:

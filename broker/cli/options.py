@@ -33,10 +33,13 @@ OnlyProviders = Annotated[
         help="Poll only this provider. Repeatable. Default: all except the sandbox.",
     ),
 ]
-MONTH_HELP = "2026-11, month or last-month (UTC)."
-NamedPeriod = Annotated[
-    str, typer.Option("--period", metavar="NAME", help="month, last-month, quarter, last-quarter or 2026-11 (UTC).")
+MONTH_HELP = "2026-11, month or last-month."
+Timezone = Annotated[
+    str | None,
+    typer.Option("--timezone", metavar="ZONE", help="Of months, such as Europe/Berlin. Default: the policy's."),
 ]
+PERIOD_HELP = "month, last-month, quarter, last-quarter or 2026-11."
+NamedPeriod = Annotated[str, typer.Option("--period", metavar="NAME", help=PERIOD_HELP)]
 OnlyTeam = Annotated[str | None, typer.Option("--team", metavar="TEAM", help="Only this team.")]
 OneAttempt = Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Only this attempt.")]
 OneNode = Annotated[int | None, typer.Option("--node", min=0, help="Only this node; 0 is the first.")]
@@ -45,10 +48,6 @@ MaxDuration = Annotated[
     str | None, typer.Option("--max-duration", metavar="TIME", help="New total limit of billed time, such as 72h.")
 ]
 
-MaybePeriod = Annotated[
-    str | None,
-    typer.Option("--period", metavar="NAME", help="month, last-month, quarter, last-quarter or 2026-11 (UTC)."),
-]
 WhatIfPolicies = Annotated[
     list[Path] | None,
     typer.Option(

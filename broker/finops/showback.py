@@ -141,7 +141,7 @@ class Statement:
     """The rows of a month by ``rules``, and the corrections of earlier frozen months that are billed with it: to the
     teams concerned; those of idle capacity to nobody. ``bought_in_advance``: charged to nobody (USD).
     ``entries``: the number of the last ledger entry that was counted; what is recorded after it is in a later
-    statement."""
+    statement. ``timezone``: of the month."""
 
     month: str
     frozen_at: datetime
@@ -151,6 +151,7 @@ class Statement:
     corrections: Sequence[Correction]
     bought_in_advance: Money
     entries: int
+    timezone: str = "UTC"
 
     @property
     def total(self) -> Money:

@@ -62,7 +62,7 @@ class QualityCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitMetrics:
-    """The cost of a unit of work in a period (UTC), of all teams or one. Hours are of GPUs, money is USD; null:
+    """The cost of a unit of work in a period of ``timezone``, of all teams or one. Hours are of GPUs, money USD; null:
     unknown, for want of a denominator. ``bought``: use of owned and reserved capacity; ``rented``: of on-demand and
     spot. ``eligible_hours``: rented for jobs that could run on spot, of which ``eligible_spot_hours`` did.
     ``measured_hours``: those of attempts with samples of their utilisation; ``busy_hours`` and ``idle_hours``
@@ -72,6 +72,7 @@ class UnitMetrics:
 
     since: datetime
     until: datetime
+    timezone: str = "UTC"
     team: str | None = None
     spent: Money
     gpu_hours: Figure

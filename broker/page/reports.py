@@ -9,8 +9,8 @@ from fastapi import Query
 from fastapi.responses import Response
 
 from broker.app.billing import charges, showback
-from broker.app.billing.months import month_named
-from broker.app.billing.report import DIMENSIONS, MONTH, PERIODS, named_period
+from broker.app.billing.months import MONTH, PERIODS, ReportPeriod, month_named, report_timezone
+from broker.app.billing.report import DIMENSIONS
 from broker.app.billing.review import review
 from broker.app.results.charges import BilledReport
 from broker.core.access.permissions import Permission
@@ -19,7 +19,6 @@ from broker.finops.showback import SharingRule, SharingRules
 from broker.page.drawing import drawn
 from broker.page.visitors import By
 from broker.server import routes_money
-from broker.server.routes_money import ReportPeriod
 
 AT = "/reports"
 _JOB = "job"
@@ -80,15 +79,16 @@ def _kept(only: list[str]) -> dict[str, str]:
 def month(by: By, month: Month = "") -> Response:
     """A month for all teams (USD): changes with their causes, showback, unit costs, and billed against metered cost."""
     broker = by.caller.broker
-    name = month_named(broker, month or MONTH).name
-    bounds = named_period(name, broker.clock.now())
+    local = report_timezone(broker)
+    wanted = month_named(broker, month or MONTH, local)
+    name, bounds = wanted.name, (wanted.start, wanted.end)
     rules = SharingRules(SharingRule.SEPARATE, SharingRule.SEPARATE, (), {})
     values = {
         "month": name,
         "review": review(broker, name),
         "showback": showback.shown(broker, name, rules),
         "units": routes_money.units(by.caller, name),
-        "billed": BilledReport.of(charges.billed(broker, *bounds), "provider", *bounds),
+        "billed": BilledReport.of(charges.billed(broker, *bounds), "provider", *bounds, local),
         "statements": showback.statements(broker).statements,
     }
     return drawn("report_month.html", by, values, title=f"Report of {name}", at=AT)

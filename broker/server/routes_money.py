@@ -4,7 +4,6 @@ shows what its caller may see."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from broker.app.billing import budgets, charges, report
 from broker.app.billing import review as reviews
 from broker.app.billing import showback as months
 from broker.app.billing import units as unit_costs
+from broker.app.billing.months import ReportPeriod, report_timezone
 from broker.app.billing.report import SpendRow, SpendSource
 from broker.app.capacity import capacity
 from broker.app.market import price_history as recorded
@@ -51,21 +51,11 @@ _USE_OF = timedelta(days=90)  # the default period of findings
 
 Team = Annotated[str | None, Query(max_length=100, description="Only this team.")]
 NamedPeriod = Annotated[str, Query(max_length=20, description="month, last-month, quarter, last-quarter or 2026-11.")]
-Month = Annotated[str, Query(max_length=10, description="2026-11, month or last-month (UTC).")]
+Month = Annotated[str, Query(max_length=10, description="2026-11, month or last-month.")]
+Zone = Annotated[
+    str | None, Query(max_length=50, description="Time zone of months, such as Europe/Berlin. Default: the policy's.")
+]
 Since = Annotated[AwareDatetime | None, Query(description="Start of the period, with a time zone.")]
-
-
-@dataclass(frozen=True, slots=True)
-class ReportPeriod:
-    """Start and end (UTC, half-open; None: no bound), or the ``name`` of a period instead."""
-
-    since: datetime | None = None
-    until: datetime | None = None
-    name: str | None = None
-
-    def bounds(self, now: datetime) -> tuple[datetime | None, datetime | None]:
-        """Raises as `report.report_period`."""
-        return report.report_period(self.name, self.since, self.until, now)
 
 
 def _period(
@@ -74,8 +64,9 @@ def _period(
     period: Annotated[
         str | None, Query(max_length=20, description="Instead: month, last-month, quarter, last-quarter or 2026-11.")
     ] = None,
+    timezone: Zone = None,
 ) -> ReportPeriod:
-    return ReportPeriod(since, until, period)
+    return ReportPeriod(since, until, period, timezone)
 
 
 Period = Annotated[ReportPeriod, Depends(_period)]
@@ -110,10 +101,9 @@ def spend_report(
     by: Caller, dimensions: str, period: ReportPeriod, *, sandbox: bool = False, only: Mapping[str, str] | None = None
 ) -> SpendReport:
     """As `spend`. ``only``: of these values of other dimensions. Raises `InvalidInput`, `UnknownName`."""
-    start, end = period.bounds(by.broker.clock.now())
     teams = by.access.teams(Permission.SEE_BUDGETS)
     return report.spend_report(
-        by.broker, dimensions, teams, since=start, until=end, sandbox=sandbox, only=only, source=_spending(by)
+        by.broker, dimensions, teams, period=period, sandbox=sandbox, only=only, source=_spending(by)
     )
 
 
@@ -122,12 +112,20 @@ def _spending(by: Caller) -> SpendSource:
     because it may have many rows."""
 
     def rows(
-        broker: Broker, names: str, *, since: datetime | None, until: datetime | None, sandbox: bool
+        broker: Broker,
+        names: str,
+        *,
+        since: datetime | None,
+        until: datetime | None,
+        sandbox: bool,
+        timezone: str | None,
     ) -> Sequence[SpendRow]:
         def summed() -> Sequence[SpendRow]:
-            return report.spend(broker, names, since=since, until=until, sandbox=sandbox)
+            return report.spend(broker, names, since=since, until=until, sandbox=sandbox, timezone=timezone)
 
-        return summed() if "job" in names.split(",") else shared(by, ("spend", names, since, until, sandbox), summed)
+        if "job" in names.split(","):
+            return summed()
+        return shared(by, ("spend", names, since, until, sandbox, timezone), summed)
 
     return rows
 
@@ -137,14 +135,15 @@ def units(
     period: NamedPeriod = "month",
     team: Team = None,
     metric: Annotated[str | None, Query(max_length=100, description="Also runs by this metric.")] = None,
+    timezone: Zone = None,
 ) -> UnitMetrics:
     """The cost of a run, a busy GPU-hour and a million tokens, of all teams or of one."""
-    return unit_costs.units(by.broker, period, _one_team(by, team), metric)
+    return unit_costs.units(by.broker, period, _one_team(by, team), metric, timezone)
 
 
-def forecasts(by: By, period: NamedPeriod = "month", team: Team = None) -> ForecastsReport:
+def forecasts(by: By, period: NamedPeriod = "month", team: Team = None, timezone: Zone = None) -> ForecastsReport:
     """Predictions of plans compared with what happened."""
-    return unit_costs.forecasts(by.broker, period, _one_team(by, team))
+    return unit_costs.forecasts(by.broker, period, _one_team(by, team), timezone)
 
 
 def anomalies(by: By, team: Team = None) -> IncidentList:
@@ -180,9 +179,11 @@ def _sharing(
     return months.sharing_rules(idle, shared, shared_team, fixed)
 
 
-def showback(by: By, rules: Annotated[SharingRules, Depends(_sharing)], month: Month = "month") -> ShowbackReport:
+def showback(
+    by: By, rules: Annotated[SharingRules, Depends(_sharing)], month: Month = "month", timezone: Zone = None
+) -> ShowbackReport:
     """The cost of each team's use of a month, with its share of idle and shared cost."""
-    return months.shown(by.broker, month, rules)
+    return months.shown(by.broker, month, rules, timezone)
 
 
 def statements(by: By) -> ChargebackList:
@@ -195,9 +196,9 @@ def statement(by: By, month: str) -> ChargebackStatement:
     return months.charged(by.broker, month)
 
 
-def month_review(by: By, month: Month = "month") -> ReviewReport:
+def month_review(by: By, month: Month = "month", timezone: Zone = None) -> ReviewReport:
     """A month compared with the month before."""
-    return reviews.review(by.broker, month)
+    return reviews.review(by.broker, month, timezone)
 
 
 def billed(
@@ -206,8 +207,9 @@ def billed(
     dimension: Annotated[str, Query(alias="by", description=f"{', '.join(BILLED_BY)}.")] = "provider",
 ) -> BilledReport:
     """Quoted, metered and billed cost."""
-    start, end = period.bounds(by.broker.clock.now())
-    return BilledReport.of(charges.billed(by.broker, start, end), dimension, start, end)
+    start, end = period.bounds(by.broker)
+    local = report_timezone(by.broker, period.timezone)
+    return BilledReport.of(charges.billed(by.broker, start, end), dimension, start, end, local)
 
 
 def list_capacity(

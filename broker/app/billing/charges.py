@@ -344,5 +344,5 @@ def _about_providers(compared: Sequence[Comparison], over: Threshold) -> Iterato
             sums[slot] = (metered + one.metered, difference + one.difference)
     for (provider, month), (metered, difference) in sorted(sums.items()):
         if over.passed(metered, difference):
-            title = f"{provider} charged {metered + difference} in {month}; metered: {metered}"
+            title = f"{provider} charged {metered + difference} in {month} (UTC); metered: {metered}"
             yield Notice(f"charges/{provider}/{month}", title, _BODY, Severity.WARNING)

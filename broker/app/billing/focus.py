@@ -34,7 +34,7 @@ def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool
     """
     if version not in VERSIONS:
         raise UnknownName("FOCUS version", version, VERSIONS)
-    billing = begun(broker, month)
+    billing = begun(broker, month, "UTC")
     may_write(out, replace=replace)
     account = f"gpubroker-{store_id(broker.store)}"
     rows = corrections = billed = effective = 0
@@ -50,6 +50,7 @@ def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool
         file=str(out),
         version=version,
         month=billing.name,
+        timezone=billing.timezone,
         closed=broker.clock.now() >= billing.closes,
         closes=billing.closes,
         rows=rows,

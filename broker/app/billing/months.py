@@ -1,31 +1,116 @@
-"""The month of a report, as a person writes it."""
+"""The periods of reports. All of them begin and end in one time zone, that of the policy, which each report names."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker.app.billing.budgets import rules_of
 from broker.app.wiring import Broker
-from broker.core.errors import InvalidInput
+from broker.core.errors import InvalidInput, UnknownName
 from broker.finops.focus.months import BillingMonth
+from broker.ledger.budgets import period_containing, zone
+
+MONTH, LAST_MONTH = "month", "last-month"
+PERIODS = (MONTH, LAST_MONTH, "quarter", "last-quarter")
+_MOMENT = timedelta(microseconds=1)
 
 
-def month_of(text: str) -> BillingMonth:
+def report_timezone(broker: Broker, asked: str | None = None) -> str:
+    """The time zone of a report: as asked for, else `defaults: {timezone}` of the policy, else that of all budgets,
+    where they have the same; else UTC. Raises `InvalidInput` for an unknown one."""
+    if asked:
+        try:
+            return zone(asked).key
+        except ValueError as error:
+            raise InvalidInput(str(error), where="--timezone", hint="such as Europe/Berlin") from error
+    policy = broker.policy()
+    zones = {rule.spec.timezone for rule in rules_of(policy)}
+    return policy.defaults.timezone or (zones.pop() if len(zones) == 1 else "UTC")
+
+
+def month_of(text: str, timezone: str) -> BillingMonth:
     """The month of ``2026-11``. Raises `InvalidInput`."""
     try:
-        return BillingMonth.parse(text)
+        return BillingMonth.parse(text, timezone)
     except ValueError as error:
         hint = "or month, or last-month"
         raise InvalidInput(f"expected a month such as 2026-11, found {text!r}", where="--month", hint=hint) from error
 
 
-def month_named(broker: Broker, text: str) -> BillingMonth:
-    """The month of ``2026-11``, or ``month`` and ``last-month`` as of now (UTC). Raises `InvalidInput`."""
-    present = BillingMonth.of(broker.clock.now())
-    named = {"month": present, "last-month": present.before}
-    return named[text] if text in named else month_of(text)
+def month_named(broker: Broker, text: str, timezone: str) -> BillingMonth:
+    """The month of ``2026-11``, or ``month`` and ``last-month`` as of now. Raises `InvalidInput`."""
+    present = BillingMonth.of(broker.clock.now(), timezone)
+    named = {MONTH: present, LAST_MONTH: present.before}
+    return named[text] if text in named else month_of(text, timezone)
 
 
-def begun(broker: Broker, text: str) -> BillingMonth:
+def begun(broker: Broker, text: str, timezone: str) -> BillingMonth:
     """As `month_named`. Raises `InvalidInput` also for a month that has not begun."""
-    month, present = month_named(broker, text), BillingMonth.of(broker.clock.now())
-    if month.start > present.start:
-        raise InvalidInput(f"{month.name} has not begun", where="--month", hint=f"the month now is {present.name}")
+    month, now = month_named(broker, text, timezone), broker.clock.now()
+    if month.start > now:
+        hint = f"the month now is {BillingMonth.of(now, timezone).name}"
+        raise InvalidInput(f"{month.name} has not begun", where="--month", hint=hint)
     return month
+
+
+def months_before(now: datetime, timezone: str) -> datetime:
+    """The default start of a report by month: eleven months before this one (UTC)."""
+    month = BillingMonth.of(now, timezone)
+    for _ in range(11):
+        month = month.before
+    return month.start
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPeriod:
+    """Start and end (UTC, half-open; None: no bound), or instead the ``name`` of a period: one of `PERIODS`, or a month
+    such as ``2026-11``. ``timezone``: as asked for; None: `report_timezone`."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    name: str | None = None
+    timezone: str | None = None
+
+    @property
+    def asked(self) -> dict[str, datetime | str]:
+        """The parameters of the API that have a value."""
+        given = {"since": self.since, "until": self.until, "period": self.name, "timezone": self.timezone}
+        return {name: value for name, value in given.items() if value}
+
+    def bounds(self, broker: Broker) -> tuple[datetime | None, datetime | None]:
+        """Start and end. Raises `InvalidInput` for both a name and a time, and for a period that ends before it begins;
+        `UnknownName`."""
+        if self.name is not None:
+            if self.since or self.until:
+                hint = "remove --since and --until"
+                raise InvalidInput("a period has both a start and an end", where="--period", hint=hint)
+            return named_period(self.name, broker.clock.now(), report_timezone(broker, self.timezone))
+        if self.since and self.until and self.since >= self.until:
+            raise InvalidInput("the period ends before it begins", where="--until", hint="give a time after --since")
+        return self.since, self.until
+
+
+EVER = ReportPeriod()
+
+
+def named_period(name: str, now: datetime, timezone: str) -> tuple[datetime, datetime]:
+    """The times (UTC, half-open) of one of `PERIODS`, or of a month such as ``2026-11``. Raises `UnknownName`."""
+    if name in PERIODS:
+        kind = name.removeprefix("last-")
+        this = period_containing(kind, timezone, now)
+        return this if name == kind else period_containing(kind, timezone, this[0] - _MOMENT)
+    try:
+        month = BillingMonth.parse(name, timezone)
+    except ValueError:
+        raise UnknownName("period", name, (*PERIODS, BillingMonth.of(now, timezone).name)) from None
+    return month.start, month.end
+
+
+def begun_period(broker: Broker, name: str, timezone: str) -> tuple[datetime, datetime]:
+    """As `named_period`, until now at most. Raises `InvalidInput` for a period that has not begun."""
+    now = broker.clock.now()
+    start, end = named_period(name, now, timezone)
+    if start > now:
+        raise InvalidInput(f"{name} has not begun", where="--period")
+    return start, min(end, now)

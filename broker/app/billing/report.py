@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
+from broker.app.billing.months import EVER, MONTH, ReportPeriod, months_before, report_timezone
 from broker.app.results.reports import SpendReport, SpendTotal
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.events.views import JobView
 from broker.core.market.offers import MoneyKind, Offer
 from broker.core.values.money import Money
-from broker.ledger.budgets import period_containing, periods_touching
+from broker.finops.focus.months import BillingMonth
+from broker.ledger.budgets import periods_touching
 from broker.ledger.entries import Balance, faults
 
 if TYPE_CHECKING:
@@ -69,60 +71,23 @@ _OF_OFFER: dict[str, Callable[[Offer], str]] = {
     "accelerator": lambda offer: offer.accelerator or "cpu",
     "instance_type": lambda offer: offer.instance_type,
 }
-MONTH = "month"
 DIMENSIONS = (*_OF_JOB, *_OF_OFFER, MONTH)
 _SUMS = ("cash", "amortised", "sandbox", "held", "bought", "rented")
 _MOMENT = timedelta(microseconds=1)
-_MONTHS = 12  # reported by month if no start is given
-
-
-def months_before(now: datetime) -> datetime:
-    """The default start of a report by month: eleven months before this one (UTC)."""
-    start = _month_start(now)
-    for _ in range(_MONTHS - 1):
-        start = _month_start(start - _MOMENT)
-    return start
-
-
-def _month_start(at: datetime) -> datetime:
-    return period_containing(MONTH, "UTC", at)[0]
-
-
-PERIODS = ("month", "last-month", "quarter", "last-quarter")
-
-
-def named_period(name: str, now: datetime) -> tuple[datetime, datetime]:
-    """The times (UTC, half-open) of one of `PERIODS`, or of a month such as ``2026-11``. Raises `UnknownName`."""
-    if name in PERIODS:
-        kind = name.removeprefix("last-")
-        this = period_containing(kind, "UTC", now)
-        return this if name == kind else period_containing(kind, "UTC", this[0] - _MOMENT)
-    try:
-        return period_containing(MONTH, "UTC", datetime.strptime(name, "%Y-%m").replace(tzinfo=UTC))
-    except (ValueError, OverflowError):  # the latter: the month after it is in the year 10000
-        raise UnknownName("period", name, (*PERIODS, f"{now:%Y-%m}")) from None
-
-
-def report_period(
-    name: str | None, since: datetime | None, until: datetime | None, now: datetime
-) -> tuple[datetime | None, datetime | None]:
-    """Start and end (UTC, half-open; None: no bound): of the period of that name, or as given. Raises `InvalidInput`
-    for both a name and a time, and for a period that ends before it begins; `UnknownName`."""
-    if name is not None:
-        if since or until:
-            hint = "remove --since and --until"
-            raise InvalidInput("a period has both a start and an end", where="--period", hint=hint)
-        return named_period(name, now)
-    if since and until and since >= until:
-        raise InvalidInput("the period ends before it begins", where="--until", hint="give a time after --since")
-    return since, until
 
 
 def spend(
-    broker: Broker, by: str, *, since: datetime | None = None, until: datetime | None = None, sandbox: bool = False
+    broker: Broker,
+    by: str,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    sandbox: bool = False,
+    timezone: str | None = None,
 ) -> list[SpendRow]:
     """Spend by one of `DIMENSIONS`, or by several (``team,user,month``), most expensive first, incurred in the
-    half-open period (UTC; None: no bound; by month: `months_before` until now).
+    half-open period (UTC; None: no bound; by month: `months_before` until now). ``timezone``: of months; None:
+    `report_timezone`.
 
     With ``sandbox``, only sandbox money and machine time; without it, none. Raises `UnknownName` for an unknown
     dimension, and `InvalidInput` for a repeated one.
@@ -140,16 +105,16 @@ def spend(
     if MONTH not in names:
         rows = _rows(broker, by, SpendingPeriod(since, until, now, sandbox))
     else:
-        place, rows = names.index(MONTH), []
+        place, rows, local = names.index(MONTH), [], report_timezone(broker, timezone)
         with broker.store.reading() as look:
             begins = look.first_machine_time() or now  # each earlier month would scan all later machine time
-        earliest = max(since or months_before(now), begins)
-        for start, end in periods_touching(MONTH, "UTC", (earliest, max(until or now + _MOMENT, earliest))):
-            first, last = max(start, since or start), min(end, until or end)
+        earliest = max(since or months_before(now, local), begins)
+        for start, end in periods_touching(MONTH, local, (earliest, max(until or now + _MOMENT, earliest))):
+            name, first, last = BillingMonth(start, end, local).name, max(start, since or start), min(end, until or end)
             if first >= last:
                 continue
             for row in _rows(broker, ",".join(others), SpendingPeriod(first, last, now, sandbox)):
-                rows.append(replace(row, values=(*row.values[:place], f"{start:%Y-%m}", *row.values[place:])))
+                rows.append(replace(row, values=(*row.values[:place], name, *row.values[place:])))
     return sorted(rows, key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
 
 
@@ -157,7 +122,15 @@ class SpendSource(Protocol):
     """`spend`, or a function that has its rows already."""
 
     def __call__(
-        self, broker: Broker, by: str, /, *, since: datetime | None, until: datetime | None, sandbox: bool
+        self,
+        broker: Broker,
+        by: str,
+        /,
+        *,
+        since: datetime | None,
+        until: datetime | None,
+        sandbox: bool,
+        timezone: str | None,
     ) -> Sequence[SpendRow]: ...
 
 
@@ -177,20 +150,20 @@ def spend_report(
     dimensions: str,
     teams: Collection[str] | None = None,
     *,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    period: ReportPeriod = EVER,
     sandbox: bool = False,
     only: Mapping[str, str] | None = None,
     source: SpendSource = spend,
 ) -> SpendReport:
     """As `spend_of`; by month from `months_before` on if no start is given. ``only``: of these values of other
     dimensions. What was bought in advance is known for all teams only."""
+    local, (since, until) = report_timezone(broker, period.timezone), period.bounds(broker)
     names = [name.strip().replace("-", "_") for name in dimensions.split(",")]
     kept = dict(only or {})
     if MONTH in (*kept, *names) and since is None:
-        since = months_before(broker.clock.now())
+        since = months_before(broker.clock.now(), local)
     whole = ",".join([*kept, *names])
-    rows = spend_of(broker, whole, teams, since=since, until=until, sandbox=sandbox, source=source)
+    rows = spend_of(broker, whole, teams, since=since, until=until, sandbox=sandbox, source=source, timezone=local)
     wanted, more = tuple(kept.values()), len(kept)
     rows = [replace(row, values=row.values[more:]) for row in rows if row.values[:more] == wanted]
     ahead = None
@@ -201,6 +174,7 @@ def spend_report(
         by=",".join(names),
         since=since,
         until=until,
+        timezone=local,
         sandbox_only=sandbox,
         rows=rows,
         total=SpendTotal(bought_in_advance=ahead, **sums),
@@ -216,15 +190,16 @@ def spend_of(
     until: datetime | None = None,
     sandbox: bool = False,
     source: SpendSource = spend,
+    timezone: str | None = None,
 ) -> list[SpendRow]:
     """As `spend`, of these teams alone; None: of all, and of no team. ``source``: gives the rows of all teams."""
     if teams is None:
-        return list(source(broker, by, since=since, until=until, sandbox=sandbox))
+        return list(source(broker, by, since=since, until=until, sandbox=sandbox, timezone=timezone))
     names = by.split(",")
     whole = by if "team" in names else f"team,{by}"  # a job has one team, so that no job is counted twice
     place = whole.split(",").index("team")
     found: dict[tuple[str, ...], SpendRow] = {}
-    for row in source(broker, whole, since=since, until=until, sandbox=sandbox):
+    for row in source(broker, whole, since=since, until=until, sandbox=sandbox, timezone=timezone):
         if row.values[place] not in teams:
             continue
         values = row.values if whole == by else row.values[1:]

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.app.billing.budgets import rules_of, shares
-from broker.app.billing.months import begun
+from broker.app.billing.months import begun, report_timezone
 from broker.app.capacity.findings import capacity_findings
 from broker.app.results.reports import FollowedAdviceResult, ReviewedBudget, ReviewedMonth, ReviewedTeam, ReviewReport
 from broker.app.wiring import Broker
@@ -28,10 +28,11 @@ MOST = 10  # causes that are named one by one
 _HOUR = 3_600_000  # milliseconds
 
 
-def review(broker: Broker, month: str) -> ReviewReport:
-    """The review of a month (``2026-11``, UTC); what use since its start advises on capacity only for this month and
-    the last. Raises `InvalidInput` for an invalid month, or one that has not begun."""
-    wanted, now = begun(broker, month), broker.clock.now()
+def review(broker: Broker, month: str, timezone: str | None = None) -> ReviewReport:
+    """The review of a month (``2026-11``; ``timezone`` None: `report_timezone`); what use since its start advises on
+    capacity only for this month and the last. Raises `InvalidInput` for an invalid month, or one that has not begun."""
+    local, now = report_timezone(broker, timezone), broker.clock.now()
+    wanted = begun(broker, month, local)
     earlier, end = wanted.before, min(wanted.end, now)
     until = earlier.end if now >= wanted.end else min(earlier.start + (end - wanted.start), earlier.end)
     specs = [(rule.spec, rule.config.amount) for rule in rules_of(broker.policy()) if rule.spec.period == "month"]
@@ -50,6 +51,7 @@ def review(broker: Broker, month: str) -> ReviewReport:
     before, after = _figures(earlier.start, until, old), _figures(wanted.start, end, new)
     return ReviewReport.from_parts(
         month=wanted.name,
+        timezone=local,
         over=now >= wanted.end,
         before=before,
         after=after,
@@ -61,7 +63,9 @@ def review(broker: Broker, month: str) -> ReviewReport:
         budgets=budgets,
         advice=said,
         followed=[FollowedAdviceResult.from_parts(one, then=one.cost, now=_cost_now(one, said)) for one in said_before],
-        capacity=capacity_findings(broker, wanted.start).findings if wanted.end >= BillingMonth.of(now).start else (),
+        capacity=capacity_findings(broker, wanted.start).findings
+        if wanted.end >= BillingMonth.of(now, local).start
+        else (),
     )
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.app.access.people import only_permitted
-from broker.app.billing.months import begun, month_named, month_of
+from broker.app.billing.months import begun, month_named, month_of, report_timezone
 from broker.app.billing.report import spend
 from broker.app.results.reports import ChargebackList, ChargebackStatement, ShowbackReport
 from broker.app.wiring import Broker
@@ -46,11 +46,12 @@ def _rule(option: str, name: str) -> SharingRule:
     return SharingRule(name)
 
 
-def shown(broker: Broker, month: str, rules: SharingRules) -> ShowbackReport:
-    """The cost of each team's use of the month. Raises `InvalidInput` for a month that has not begun, and for rules
-    without weights or teams that they need."""
+def shown(broker: Broker, month: str, rules: SharingRules, timezone: str | None = None) -> ShowbackReport:
+    """The cost of each team's use of the month (``timezone`` None: `report_timezone`). Raises `InvalidInput` for a
+    month that has not begun, and for rules without weights or teams that they need."""
     _check(rules)
-    wanted, now = begun(broker, month), broker.clock.now()
+    local, now = report_timezone(broker, timezone), broker.clock.now()
+    wanted = begun(broker, month, local)
     end = min(wanted.end, now)
     holdings = _holdings(broker)
     with broker.store.reading() as look:
@@ -58,6 +59,7 @@ def shown(broker: Broker, month: str, rules: SharingRules) -> ShowbackReport:
     spending = spend(broker, "team", since=wanted.start) if wanted.end > now else ()
     return ShowbackReport.from_parts(
         month=wanted.name,
+        timezone=local,
         since=wanted.start,
         until=end,
         over=now >= wanted.end,
@@ -71,13 +73,13 @@ def shown(broker: Broker, month: str, rules: SharingRules) -> ShowbackReport:
 
 def freeze(broker: Broker, month: str, rules: SharingRules, *, by: Actor) -> ChargebackStatement:
     """Make the statement of a closed month, for good: all that was recorded about it, and the corrections of months
-    frozen before that no statement has.
+    frozen before that no statement has. All statements are in the time zone of the first one (`report_timezone`).
 
     If the store has people, only those whose role has the permission to freeze statements may do this. Raises
     `NotAllowed`, and `InvalidInput` for a month that is open or has a statement, and for rules as in `shown`.
     """
     _check(rules)
-    wanted, now = month_named(broker, month), broker.clock.now()
+    wanted, now = _statement_month(broker, month), broker.clock.now()
     if now < wanted.closes:
         raise InvalidInput(
             f"{wanted.name} is open until {wanted.closes:%Y-%m-%d %H:%M} UTC",
@@ -99,12 +101,14 @@ def _frozen(broker: Broker, month: BillingMonth, rules: SharingRules, now: datet
     with broker.store.reading() as look:
         earlier = look.statements()
         rows, bought = _rows(look, holdings, month.start, month.end, rules)
-        late = look.recorded_after(_counted(earlier), [month_of(one.month) for one in earlier])
-        idle = [(one.month, _idle_later(look, holdings, month_of(one.month), earlier)) for one in earlier]
+        months = [month_of(one.month, one.timezone) for one in earlier]
+        late = look.recorded_after(_counted(earlier), months)
+        idle = [(one.name, _idle_later(look, holdings, one, earlier)) for one in months]
         last = look.last_entry()
     corrections = [Correction(of, month.name, team, amount) for (of, team), amount in late.costs.items()]
     corrections += [Correction(of, month.name, IDLE, amount) for of, amount in idle if amount]
-    made = Statement(month.name, now, by.identity, rules, rows, corrections, bought + late.bought_in_advance, last)
+    bought += late.bought_in_advance
+    made = Statement(month.name, now, by.identity, rules, rows, corrections, bought, last, month.timezone)
     with broker.store.writing() as tx:
         if kept := tx.statement(month.name):
             raise InvalidInput(
@@ -120,7 +124,7 @@ def _frozen(broker: Broker, month: BillingMonth, rules: SharingRules, now: datet
 
 def charged(broker: Broker, month: str) -> ChargebackStatement:
     """The statement of a month. Raises `InvalidInput` where none was frozen."""
-    wanted = month_named(broker, month)
+    wanted = _statement_month(broker, month)
     with broker.store.reading() as look:
         statement = look.statement(wanted.name)
     if statement is None:
@@ -130,6 +134,12 @@ def charged(broker: Broker, month: str) -> ChargebackStatement:
             hint="make it with --freeze once the month is closed, three days after its end",
         )
     return ChargebackStatement.of(statement, _since(broker, wanted))
+
+
+def _statement_month(broker: Broker, month: str) -> BillingMonth:
+    with broker.store.reading() as look:
+        frozen = look.statements()
+    return month_named(broker, month, frozen[0].timezone if frozen else report_timezone(broker))
 
 
 def statements(broker: Broker) -> ChargebackList:

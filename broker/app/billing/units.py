@@ -11,11 +11,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from broker.app.billing.report import named_period
+from broker.app.billing.months import begun_period, report_timezone
 from broker.app.jobs.runs_root import run_folders
 from broker.app.results.reports import ForecastsReport
 from broker.app.wiring import Broker
-from broker.core.errors import BrokerError, InvalidInput
+from broker.core.errors import BrokerError
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.placements import Placement
@@ -46,14 +46,13 @@ MOST_READ = 500  # attempts whose samples are read, those with most accelerator 
 TOKENS = "tokens"
 
 
-def units(broker: Broker, period: str, team: str | None = None, metric: str | None = None) -> UnitMetrics:
-    """The unit metrics of a period (`report.named_period`). Held capacity serves all teams, so that its use is not
+def units(
+    broker: Broker, period: str, team: str | None = None, metric: str | None = None, timezone: str | None = None
+) -> UnitMetrics:
+    """The unit metrics of a period (`months.named_period`). Held capacity serves all teams, so that its use is not
     reported for one team. Raises `UnknownName`, and `InvalidInput` for a period that has not begun."""
-    now = broker.clock.now()
-    start, end = named_period(period, now)
-    if start > now:
-        raise InvalidInput(f"{period} has not begun", where="--period")
-    end = min(end, now)
+    now, local = broker.clock.now(), report_timezone(broker, timezone)
+    start, end = begun_period(broker, period, local)
     holdings = [recorded.holding for recorded in broker.store.holdings()]
     with broker.store.reading() as look:
         everything = look.used_in(start, end, now).cells
@@ -78,6 +77,7 @@ def units(broker: Broker, period: str, team: str | None = None, metric: str | No
     return replace(
         found,
         team=team,
+        timezone=local,
         eligible_hours=eligible.total,
         eligible_spot_hours=eligible.spot,
         unread=measured.count(None),
@@ -111,19 +111,18 @@ MOST_RUNS = 2_000  # that are read, those that ended last
 _TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST)
 
 
-def forecasts(broker: Broker, period: str, team: str | None = None) -> ForecastsReport:
-    """Predictions against outcomes of a period (`report.named_period`). Raises `UnknownName`, and `InvalidInput` for a
+def forecasts(broker: Broker, period: str, team: str | None = None, timezone: str | None = None) -> ForecastsReport:
+    """Predictions against outcomes of a period (`months.named_period`). Raises `UnknownName`, and `InvalidInput` for a
     period that has not begun."""
-    now = broker.clock.now()
-    start, end = named_period(period, now)
-    if start > now:
-        raise InvalidInput(f"{period} has not begun", where="--period")
+    local = report_timezone(broker, timezone)
+    start, end = begun_period(broker, period, local)
     with broker.store.reading() as look:
-        runs = finished_runs(look, start, min(end, now), team)
+        runs = finished_runs(look, start, end, team)
     unpredicted = sum(run.expected_hours is None for run in runs)
     return ForecastsReport(
         since=start,
-        until=min(end, now),
+        until=end,
+        timezone=local,
         team=team,
         runs=len(runs),
         unpredicted=unpredicted,

@@ -103,6 +103,7 @@ class BilledReport(Result):
     by: str
     since: Moment | None = Field(validation_alias="from", serialization_alias="from")
     until: Moment | None = Field(validation_alias="to", serialization_alias="to")
+    timezone: str
     rows: list[ComparedGroup]
     total: ComparedSums
     attempts: list[ComparedAttempt]
@@ -111,7 +112,7 @@ class BilledReport(Result):
     superseded: list[str]
 
     @classmethod
-    def of(cls, found: Billed, by: str, since: datetime | None, until: datetime | None) -> Self:
+    def of(cls, found: Billed, by: str, since: datetime | None, until: datetime | None, timezone: str) -> Self:
         """``by``: one of `BILLED_BY`. Raises `UnknownName`."""
         if by not in BILLED_BY:
             raise UnknownName("dimension", by, BILLED_BY)
@@ -119,6 +120,7 @@ class BilledReport(Result):
             by=by,
             since=since,
             until=until,
+            timezone=timezone,
             rows=[ComparedGroup.of(rows, group=group) for group, rows in _grouped(found.rows, by)],
             total=ComparedSums.of(found.rows),
             attempts=[ComparedAttempt.of(row) for row in found.rows],

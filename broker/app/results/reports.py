@@ -50,11 +50,12 @@ class SpendTotal(Result):
 
 class SpendReport(Result):
     """Spend by one or several dimensions (separated by commas), the most expensive group first; times null where the
-    period is open."""
+    period is open. ``timezone``: in which months begin."""
 
     by: str
     since: Moment | None
     until: Moment | None
+    timezone: str
     sandbox_only: bool
     rows: list[SpendGroup]
     total: SpendTotal
@@ -82,6 +83,7 @@ class ShowbackReport(Result):
     """
 
     month: str
+    timezone: str
     since: Moment
     until: Moment
     over: bool
@@ -97,6 +99,7 @@ class ChargebackStatement(Result):
     of ``charged``; ``corrected_since`` are those of this month, billed with statements frozen later (USD)."""
 
     month: str
+    timezone: str
     frozen_at: Moment
     frozen_by: str
     rules: SharingRules
@@ -116,6 +119,7 @@ class FrozenMonth(Result):
     """A month whose statement is frozen, and what it charges (USD)."""
 
     month: str
+    timezone: str
     frozen_at: Moment
     frozen_by: str
     charged: Money
@@ -184,6 +188,7 @@ class ReviewReport(Result):
     compared. ``change`` (USD) is the sum of ``parts``, by their names, and that of ``causes`` and ``other_causes``."""
 
     month: str
+    timezone: str
     over: bool
     before: ReviewedMonth
     after: ReviewedMonth
@@ -206,6 +211,7 @@ class ForecastsReport(Result):
 
     since: Moment
     until: Moment
+    timezone: str
     team: str | None
     runs: int
     unpredicted: int
@@ -252,6 +258,7 @@ class FocusExportResult(Result):
     file: str
     version: str
     month: str
+    timezone: str
     closed: bool
     closes: Moment
     rows: int

@@ -9,7 +9,8 @@ import typer
 
 from broker.cli import filters
 from broker.cli.billing import report_billed
-from broker.cli.options import MONTH_HELP, AsJson, MaybePeriod, NamedPeriod, OnlyTeam, examples
+from broker.cli.gathered import gathered
+from broker.cli.options import MONTH_HELP, AsJson, NamedPeriod, OnlyTeam, Timezone, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput, UnknownName
 
@@ -32,8 +33,10 @@ Month = Annotated[str, typer.Option("--month", metavar="MONTH", help=MONTH_HELP)
         "gpubroker report spend --sandbox",
     )
 )
+@gathered
 def spend(
     context: typer.Context,
+    period: filters.PeriodOptions,
     by: Annotated[
         str,
         typer.Option(
@@ -43,11 +46,6 @@ def spend(
             " instance_type or month; or several of them: team,user,month.",
         ),
     ] = "team",
-    since: Annotated[
-        str | None, typer.Option("--since", "--from", metavar="WHEN", help="Start: 2026-11-01, or 7d (ago).")
-    ] = None,
-    until: Annotated[str | None, typer.Option("--until", "--to", metavar="WHEN", help="End, exclusive.")] = None,
-    period: MaybePeriod = None,
     sandbox: Annotated[bool, typer.Option("--sandbox", help="Only simulated money.")] = False,
     out: Annotated[
         Path | None,
@@ -69,11 +67,11 @@ def spend(
     terminal = Terminal.of(context)
     if out is not None:
         may_write(out, (*FORMATS, ".html"))
-    start, end = filters.period(period, since, until, terminal.now())
+    wanted = period.wanted(terminal.now())
     if terminal.through_server:
-        found = terminal.api.fetch(SpendReport, "/reports/spend", by=by, since=start, until=end, sandbox=sandbox)
+        found = terminal.api.fetch(SpendReport, "/reports/spend", by=by, sandbox=sandbox, **wanted.asked)
     else:
-        found = spend_report(terminal.broker(), by, since=start, until=end, sandbox=sandbox)
+        found = spend_report(terminal.broker(), by, period=wanted, sandbox=sandbox)
     if out is not None:
         if out.suffix.lower() == ".html":
             with drafted(out) as draft:
@@ -98,7 +96,7 @@ def focus(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a month's charges as FOCUS (the FinOps Open Cost and Usage Specification), dataset Cost and Usage.
+    """Write a month's charges as FOCUS (the FinOps Open Cost and Usage Specification), dataset Cost and Usage, in UTC.
 
     Cash is both BilledCost and EffectiveCost. Use of owned and prepaid capacity has only an EffectiveCost, its purchase
     only a BilledCost. A month closes three days after its end; later postings are corrections in the next month, so the
@@ -205,6 +203,7 @@ def units(
         str | None,
         typer.Option("--metric", metavar="NAME", help="Also show the cost per difference of 1 in this figure."),
     ] = None,
+    timezone: Timezone = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the cost of a successful run, a GPU-hour, a busy GPU-hour and a million tokens, for bought and for rented
@@ -219,9 +218,10 @@ def units(
 
     terminal = Terminal.of(context)
     if terminal.through_server:
-        found = terminal.api.fetch(UnitMetrics, "/reports/units", period=period, team=team, metric=metric)
+        asked = {"period": period, "team": team, "metric": metric, "timezone": timezone}
+        found = terminal.api.fetch(UnitMetrics, "/reports/units", **asked)
     else:
-        found = measured(terminal.broker(), period, team, metric)
+        found = measured(terminal.broker(), period, team, metric, timezone)
     if metric is not None and not found.quality:
         terminal.say(f"no project has two successful runs that reported {metric}")
     terminal.result(found, lambda: report_view.units(found))
@@ -235,7 +235,11 @@ def units(
     )
 )
 def forecasts(
-    context: typer.Context, period: NamedPeriod = "month", team: OnlyTeam = None, as_json: AsJson = False
+    context: typer.Context,
+    period: NamedPeriod = "month",
+    team: OnlyTeam = None,
+    timezone: Timezone = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare predictions of plans with outcomes, and show measurements of finished runs.
 
@@ -248,9 +252,9 @@ def forecasts(
 
     terminal = Terminal.of(context)
     if terminal.through_server:
-        found = terminal.api.fetch(ForecastsReport, "/reports/forecasts", period=period, team=team)
+        found = terminal.api.fetch(ForecastsReport, "/reports/forecasts", period=period, team=team, timezone=timezone)
     else:
-        found = compared(terminal.broker(), period, team)
+        found = compared(terminal.broker(), period, team, timezone)
     terminal.result(found, lambda: report_view.forecasts(terminal.out, found))
 
 
@@ -269,6 +273,7 @@ def review(
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write it to an .html or .md file.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    timezone: Timezone = None,
     as_json: AsJson = False,
 ) -> None:
     """Review a month: what changed since the month before and why, what to do, and the effect of last month's advice.
@@ -288,9 +293,9 @@ def review(
     if out is not None:
         may_write(out, list(writers), replace=force)
     if terminal.through_server:
-        found = terminal.api.fetch(ReviewReport, "/reports/review", month=month)
+        found = terminal.api.fetch(ReviewReport, "/reports/review", month=month, timezone=timezone)
     else:
-        found = reviewed(terminal.broker(), month)
+        found = reviewed(terminal.broker(), month, timezone)
     if out is not None:
         with drafted(out) as draft:
             draft.write_text(writers[out.suffix.lower()](blocks(found)), encoding="utf-8")

@@ -13,7 +13,7 @@ import typer
 
 from broker.cli import filters
 from broker.cli.gathered import gathered
-from broker.cli.options import MONTH_HELP, AsJson, MaybePeriod, examples
+from broker.cli.options import MONTH_HELP, AsJson, Timezone, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -32,21 +32,13 @@ _MOST_NAMED = 5
 charges = typer.Typer(no_args_is_help=True, help="Fetch or import provider charges.")
 
 
+@gathered
 def billed(
     context: typer.Context,
+    period: filters.PeriodOptions,
     by: Annotated[
         str, typer.Option("--by", metavar="DIM", help="provider, capacity_type, job or attempt.")
     ] = "provider",
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since", "--from", metavar="WHEN", help="Attempts that ran since then: 2026-11-01, or 7d (ago)."
-        ),
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", "--to", metavar="WHEN", help="Attempts that ran before this time.")
-    ] = None,
-    period: MaybePeriod = None,
     focus: Annotated[
         Path | None,
         typer.Option(
@@ -69,20 +61,24 @@ def billed(
     charges come from.
     """
     from broker.app.billing import charges as use_case
+    from broker.app.billing.months import report_timezone
     from broker.app.results.charges import BilledReport
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
     terminal.only_here({"--focus": focus})
-    start, end = filters.period(period, since, until, terminal.now())
-    if focus is not None and (start or end):
+    wanted = period.wanted(terminal.now())
+    if focus is not None and wanted.asked:
         raise InvalidInput("the file sets the period", where="--focus", hint="remove --period, --since and --until")
     if terminal.through_server:
-        found = terminal.api.fetch(BilledReport, "/reports/billed", by=by, since=start, until=end)
+        found = terminal.api.fetch(BilledReport, "/reports/billed", by=by, **wanted.asked)
+    elif focus is not None:
+        found = BilledReport.of(use_case.billed_by_file(terminal.broker(), focus), by, None, None, "UTC")
     else:
         broker = terminal.broker()
-        compared = use_case.billed(broker, start, end) if focus is None else use_case.billed_by_file(broker, focus)
-        found = BilledReport.of(compared, by, start, end)
+        start, end = wanted.bounds(broker)
+        local = report_timezone(broker, wanted.timezone)
+        found = BilledReport.of(use_case.billed(broker, start, end), by, start, end, local)
     terminal.result(found, lambda: report_view.billed(terminal.out, found))
 
 
@@ -186,7 +182,13 @@ class Sharing:
 
 
 @gathered
-def showback(context: typer.Context, sharing: Sharing, month: Month = "month", as_json: AsJson = False) -> None:
+def showback(
+    context: typer.Context,
+    sharing: Sharing,
+    month: Month = "month",
+    timezone: Timezone = None,
+    as_json: AsJson = False,
+) -> None:
     """Show the cost of each team's use in a month: cash, amortised cost of prepaid capacity, and its share of idle and
     shared cost.
 
@@ -200,9 +202,9 @@ def showback(context: typer.Context, sharing: Sharing, month: Month = "month", a
 
     terminal = Terminal.of(context)
     if terminal.through_server:
-        found = terminal.api.fetch(ShowbackReport, "/reports/showback", month=month, **sharing.given)
+        found = terminal.api.fetch(ShowbackReport, "/reports/showback", month=month, timezone=timezone, **sharing.given)
     else:
-        found = shown(terminal.broker(), month, sharing_rules(**asdict(sharing)))
+        found = shown(terminal.broker(), month, sharing_rules(**asdict(sharing)), timezone)
     terminal.result(found, lambda: report_view.showback(terminal.out, found))
 
 
@@ -219,7 +221,8 @@ def chargeback(
     """Freeze or show the statement of a closed month: what each team is charged.
 
     A month closes three days after its end. Its statement never changes; later entries for the month are charged to the
-    team as a correction with the statement that is frozen next. So all statements together equal the ledger. The rules
+    team as a correction with the statement that is frozen next. So all statements together equal the ledger. All are in
+    one time zone, that of the policy when the first one was made. The rules
     are those of `report showback`, and are given when the statement is frozen. Through a server, freezing needs a token
     with the scope `statements` of an administrator.
     """

@@ -26,6 +26,7 @@ from broker.cli.render.written import Block, Grid, Heading, Paragraph, html
 from broker.finops.accuracy import MeasuredSpeed, PredictionError
 from broker.finops.showback import Correction
 from broker.finops.units import UnitMetrics
+from broker.ledger.budgets import zone
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -67,6 +68,11 @@ def spend(console: Console, found: SpendReport) -> Iterator[RenderableType]:
         yield "nothing was spent in this period" + ("" if sandbox else "; use --sandbox for simulated money")
     if total.bought_in_advance:
         yield f"and {formats.money(total.bought_in_advance)} paid for bought capacity, whose use is amortised cost"
+    yield _zone(found.timezone)
+
+
+def _zone(name: str) -> Text:
+    return Text(f"time zone of months: {name}", style="dim")
 
 
 def _nth(place: int) -> Callable[[SpendGroup], str]:
@@ -89,7 +95,10 @@ def spend_page(found: SpendReport) -> str:
     header = [*dimensions, *_SPENT_ON, "GPU-hours", "machine-hours", "attempts", "jobs"]
     blocks: list[Block] = [
         Heading(f"Spending by {', '.join(dimensions)}", 1),
-        Paragraph(f"From {since} to {until}. Amounts are USD; bought is the part on owned and reserved machines."),
+        Paragraph(
+            f"From {since} to {until}. Amounts are USD; bought is the part on owned and reserved machines."
+            f" Time zone of months: {found.timezone}."
+        ),
         Grid(header, lines, figures=len(dimensions)),
     ]
     return html(blocks)
@@ -99,7 +108,7 @@ def focus(done: FocusExportResult) -> Iterator[RenderableType]:
     """What a FOCUS file contains."""
     corrections = f", {formats.plural(done.corrections, 'correction')} of earlier months" if done.corrections else ""
     yield (
-        f"{done.file}: {formats.plural(done.rows, 'charge')} of {done.month}{corrections}; billed"
+        f"{done.file}: {formats.plural(done.rows, 'charge')} of {done.month} ({done.timezone}){corrections}; billed"
         f" {formats.money(done.billed_cost)}, effective {formats.money(done.effective_cost)}"
     )
     if not done.closed:
@@ -117,6 +126,7 @@ def showback(console: Console, found: ShowbackReport) -> Iterator[RenderableType
         yield f"bought in advance, charged to nobody: {formats.money(found.bought_in_advance)}"
     if not found.over:
         yield f"{found.month} is not over: this is what is known so far"
+    yield _zone(found.timezone)
 
 
 def statement(console: Console, found: ChargebackStatement) -> Iterator[RenderableType]:
@@ -124,8 +134,8 @@ def statement(console: Console, found: ChargebackStatement) -> Iterator[Renderab
     yield from _team_costs(console, found.rows, found.total)
     yield from (_correction(one, f"for {one.month}") for one in found.corrections)
     yield (
-        f"charged for {found.month}: {formats.money(found.charged)}, frozen {formats.moment(found.frozen_at)} by"
-        f" {found.frozen_by}"
+        f"charged for {found.month} ({found.timezone}): {formats.money(found.charged)}, frozen"
+        f" {formats.moment(found.frozen_at)} by {found.frozen_by}"
     )
     for one in found.corrected_since:
         yield _correction(one, f"charged with {one.billed_in or 'the next statement'}")
@@ -134,7 +144,8 @@ def statement(console: Console, found: ChargebackStatement) -> Iterator[Renderab
 def statements(found: ChargebackList) -> Iterator[RenderableType]:
     """One line per frozen month."""
     for one in found.statements:
-        yield f"{one.month}: {formats.money(one.charged)}, frozen {formats.moment(one.frozen_at)} by {one.frozen_by}"
+        frozen = f"frozen {formats.moment(one.frozen_at)} by {one.frozen_by}"
+        yield f"{one.month} ({one.timezone}): {formats.money(one.charged)}, {frozen}"
     if not found.statements:
         yield "no month is frozen yet: gpubroker report chargeback --month YYYY-MM --freeze"
 
@@ -212,6 +223,7 @@ def _unit_figures(one: UnitMetrics) -> Iterator[tuple[str, str]]:
         yield f"a difference of 1, {owner.owner}", f"{money(owner.per_point)}, from {runs}"
     if one.unread:
         yield "samples out of reach", f"{one.unread:,} attempts"
+    yield "time zone of the period", one.timezone
 
 
 def forecasts(console: Console, found: ForecastsReport) -> Iterator[RenderableType]:
@@ -226,7 +238,8 @@ def forecasts(console: Console, found: ForecastsReport) -> Iterator[RenderableTy
 
     runs = formats.plural(found.runs, "successful run")
     unknown = f"; {found.unpredicted} of unknown work: `work` or a model's `tokens` in the job file lets plans predict"
-    head = f"{runs} on GPUs from {found.since:%Y-%m-%d} to {found.until:%Y-%m-%d}"
+    since, until = (at.astimezone(zone(found.timezone)) for at in (found.since, found.until))
+    head = f"{runs} on GPUs from {since:%Y-%m-%d} to {until:%Y-%m-%d} ({found.timezone})"
     yield head + (unknown if found.unpredicted else "")
     errors: tuple[ValueColumn[PredictionError], ...] = (
         ValueColumn("prediction", lambda one: one.kind.value),
@@ -272,6 +285,7 @@ def billed(console: Console, found: BilledReport) -> Iterator[RenderableType]:
         for more in [", …" if one.rows > len(one.samples) else ""]
     ]
     others += [f"{name}: left out, of an earlier run" for name in found.superseded]
+    others.append(_zone(found.timezone).plain)
     if not found.rows:
         yield from ("no attempt paid in cash ran in this period", *others)
         return

@@ -9,6 +9,7 @@ from broker.cli.render import formats
 from broker.cli.render.written import Block, Bullets, Grid, Heading, Paragraph
 from broker.core.values.money import Money
 from broker.finops.change import Change, Part
+from broker.ledger.budgets import zone
 
 _PARTS = {
     Part.NEW: "New: ran in this month only",
@@ -48,8 +49,10 @@ def blocks(found: ReviewReport) -> list[Block]:
         Heading("What last month's advice brought"),
         *_followed(found),
         Paragraph(
-            f"Compared are {_days(found.before)} and {_days(found.after)} (UTC). Use costs what is paid for it and its"
-            " part of what was paid in advance; amounts are USD, rounded for reading."
+            "Compared are"
+            f" {_days(found.before, found.timezone)} and {_days(found.after, found.timezone)} ({found.timezone})."
+            " Use costs what is paid for it and its part of what was paid in advance; amounts are USD,"
+            " rounded for reading."
         ),
     ]
 
@@ -92,8 +95,9 @@ def _figures(found: ReviewReport) -> Sequence[Sequence[str]]:
     return rows
 
 
-def _days(month: ReviewedMonth) -> str:
-    return f"{month.since:%Y-%m-%d %H:%M} to {month.until:%Y-%m-%d %H:%M}"
+def _days(month: ReviewedMonth, timezone: str) -> str:
+    since, until = (at.astimezone(zone(timezone)) for at in (month.since, month.until))
+    return f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M}"
 
 
 def _rate(price: Money | None) -> str:

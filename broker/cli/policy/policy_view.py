@@ -86,6 +86,8 @@ def _defaults(policy: PolicyResult) -> Iterator[str]:
     lines |= {name: line.format(formats.length(time)) for name, line in _TIMES.items() if (time := getattr(said, name))}
     if (share := said.hold_quantile) is not None:
         lines["hold_quantile"] = f"the hold of a job with known work is enough for {share:g} % of its runs"
+    if said.timezone is not None:
+        lines["timezone"] = f"the months of reports begin in {said.timezone}"
     if (hour := said.value_of_time) is not None:
         lines["value_of_time"] = f"jobs without a deadline value an hour at {formats.money(hour)}"
     if held := _held(said.holding):

@@ -1,4 +1,4 @@
-"""Assigns amounts to billing months in UTC. Pure; amounts in micro-dollars, times as in `Entry`.
+"""Assigns amounts to billing months. Pure; amounts in micro-dollars, times as in `Entry`.
 
 A month stays open for `OPEN_FOR` after its end, because settlements and charges arrive late. An amount for an earlier
 month that is posted after that is billed as a correction in the month then open. So the rows of a closed month never
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 
+from broker.ledger.budgets import period_containing, zone
 from broker.ledger.sums import amount_before
 
 OPEN_FOR = timedelta(days=3)
@@ -21,33 +22,33 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class BillingMonth:
-    """A calendar month in UTC, from ``start`` until before ``end``."""
+    """A calendar month in its time zone, from ``start`` until before ``end`` (UTC)."""
 
     start: datetime
     end: datetime
+    timezone: str = "UTC"
 
     @classmethod
-    def of(cls, at: datetime) -> BillingMonth:
+    def of(cls, at: datetime, timezone: str = "UTC") -> BillingMonth:
         """The month of that time."""
-        start = at.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-        return cls(start, (start + timedelta(days=32)).replace(day=1))
+        return cls(*period_containing("month", timezone, at), timezone)
 
     @classmethod
-    def parse(cls, text: str) -> BillingMonth:
+    def parse(cls, text: str, timezone: str = "UTC") -> BillingMonth:
         """The month of ``2026-11``. Raises ValueError, also for one next to which the calendar has none."""
         start = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
         if not MINYEAR < start.year < MAXYEAR:
             raise ValueError(f"{text} is at the end of the calendar")
-        return cls.of(start)
+        return cls.of(start + timedelta(days=14), timezone)
 
     @property
     def name(self) -> str:
         """``2026-11``"""
-        return f"{self.start:%Y-%m}"
+        return f"{self.start.astimezone(zone(self.timezone)):%Y-%m}"
 
     @property
     def before(self) -> BillingMonth:
-        return BillingMonth.of(self.start - timedelta(days=1))
+        return BillingMonth.of(self.start - timedelta(days=1), self.timezone)
 
     @property
     def closes(self) -> datetime:

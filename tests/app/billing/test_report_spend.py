@@ -8,18 +8,17 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.app.billing.months import PERIODS, months_before, named_period
 from broker.app.billing.report import (
     DIMENSIONS,
-    PERIODS,
     SpendRow,
     bought_in_advance,
-    months_before,
-    named_period,
     spend,
     spend_report,
 )
@@ -27,6 +26,7 @@ from broker.app.billing.spend_files import write_spend
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.money import Money
+from broker.finops.focus.months import BillingMonth
 from broker.ledger.entries import Movement
 from tests.focus_ledger import OCTOBER, RUN, SEPTEMBER, post_two_months, spent
 from tests.past import finished, started
@@ -110,22 +110,32 @@ def test_dimensions_that_make_no_sense_are_refused(broker: Broker, by: str, erro
         spend(broker, by)
 
 
-@given(st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1), timezones=st.just(UTC)), st.sampled_from(PERIODS))
-def test_named_periods_begin_at_midnight_and_last_ones_end_where_these_begin(now: datetime, name: str) -> None:
-    start, end = named_period(name, now)
+@given(
+    st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1), timezones=st.just(UTC)),
+    st.sampled_from(PERIODS),
+    st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kolkata", "America/Los_Angeles", "Pacific/Kiritimati"]),
+)
+def test_named_periods_begin_at_midnight_and_last_ones_end_where_these_begin(
+    now: datetime, name: str, timezone: str
+) -> None:
+    zone = ZoneInfo(timezone)
+    start, end = (at.astimezone(zone) for at in named_period(name, now, timezone))
     assert start.day == end.day == 1
-    assert start.hour == 0
+    assert start.hour == start.minute == 0
     if name.startswith("last-"):
-        assert end == named_period(name.removeprefix("last-"), now)[0]
+        assert end == named_period(name.removeprefix("last-"), now, timezone)[0]
     else:
         assert start <= now < end
-    assert (months_before(now).month, months_before(now).day) == (now.month % 12 + 1, 1)
+    first = months_before(now, timezone).astimezone(zone)
+    assert (first.month, first.day, first.hour) == (now.astimezone(zone).month % 12 + 1, 1, 0)
+    month = BillingMonth.of(now, timezone)
+    assert named_period(month.name, now, timezone) == (month.start, month.end)
 
 
 def test_a_month_by_its_number_is_a_period() -> None:
-    assert named_period("2026-02", NOW) == (datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
+    assert named_period("2026-02", NOW, "UTC") == (datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
     with pytest.raises(UnknownName):
-        named_period("fortnight", NOW)
+        named_period("fortnight", NOW, "UTC")
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
@@ -179,4 +189,4 @@ def test_what_is_paid_in_advance_is_no_spend_of_a_machine_and_told_apart(broker:
 
 def test_the_last_month_of_the_calendar_is_no_period() -> None:
     with pytest.raises(UnknownName):
-        named_period("9999-12", datetime(2026, 11, 25, tzinfo=UTC))
+        named_period("9999-12", datetime(2026, 11, 25, tzinfo=UTC), "UTC")

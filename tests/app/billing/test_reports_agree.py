@@ -1,5 +1,6 @@
 """Every report is a query of the same ledger: for random histories of jobs, launches outside and purchases across
-months, the total of each report is the ledger's, and so is the sum over each dimension.
+months, the total of each report is the ledger's, and so is the sum over each dimension. Months are those of one time
+zone, which the policy or its budgets have, and every report names it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from broker.app.billing.focus import export
+from broker.app.billing.months import ReportPeriod
 from broker.app.billing.report import DIMENSIONS, spend, spend_report
 from broker.app.billing.review import review
 from broker.app.billing.showback import shown
-from broker.app.billing.units import units
+from broker.app.billing.units import forecasts, units
 from broker.app.outside import launches
 from broker.app.service.duties import fold
 from broker.app.wiring import Broker
@@ -34,6 +36,7 @@ from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
 from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from broker.finops.focus.months import BillingMonth
 from broker.finops.showback import SharingRules
 from broker.ledger.budgets import period_containing
 from broker.ledger.entries import Account, Entry, Movement, Tags, faults
@@ -62,8 +65,8 @@ class History:
             self.chance.choice((self.job, self.job, self.launch, self.purchase))(number)
 
     def at(self) -> datetime:
-        """A time near the end of a month as often as not."""
-        near = self.chance.choice(MONTHS[1:3]) - self.chance.randrange(600) * HOUR / 100
+        """A time near the end of a month, in some zone, as often as not."""
+        near = self.chance.choice(MONTHS[1:3]) + self.chance.randrange(-1800, 1200) * HOUR / 100
         return near if self.chance.random() < 0.5 else MONTHS[0] + self.chance.randrange(90 * 24) * HOUR
 
     def job(self, number: int) -> None:
@@ -137,17 +140,33 @@ class History:
                 tx.post(paid_for(made, Money.usd(650), at + HOUR))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_every_report_has_the_total_of_the_ledger(new_broker: Callable[[], Broker], tmp_path: Path, seed: int) -> None:
+BERLIN = "Europe/Berlin"
+BUDGET = f"budgets: [{{name: b, amount: $900, period: month, timezone: {BERLIN}}}]"
+
+
+@pytest.mark.parametrize(
+    ("seed", "timezone", "policy"),
+    [
+        (0, "UTC", "defaults: {allow_stale_prices: true}"),
+        (1, BERLIN, BUDGET),
+        (2, "Pacific/Kiritimati", f"{BUDGET}\ndefaults: {{timezone: Pacific/Kiritimati}}"),
+        (3, "Asia/Kolkata", "defaults: {timezone: Asia/Kolkata}"),
+        (4, "America/Los_Angeles", "defaults: {timezone: America/Los_Angeles}"),
+    ],
+)
+def test_every_report_has_the_total_of_the_ledger(
+    new_broker: Callable[[], Broker], tmp_path: Path, seed: int, timezone: str, policy: str
+) -> None:
     clock = ManualClock(NOW)
     broker = with_clock(new_broker(), clock)
+    broker.store.activate_policy({"p.yaml": f"version: 1\n{policy}\n"}, by="test")
     History(broker, seed)
     with broker.store.reading() as look:
         entries = list(look.entries())
     assert faults(entries) == []
-    agree(broker, entries)
+    agree(broker, entries, timezone)
     fold(broker)  # the same from the sums of closed jobs
-    agree(broker, entries)
+    agree(broker, entries, timezone)
     clock.advance(timedelta(days=90))
     spent = [one for one in entries if one.account is Account.SPENT]
     for name, kind in (("billed_cost", in_cash), ("effective_cost", by_attempt)):
@@ -166,7 +185,7 @@ def by_attempt(entry: Entry) -> bool:
     return entry.tags.attempt is not None
 
 
-def agree(broker: Broker, entries: list[Entry]) -> None:
+def agree(broker: Broker, entries: list[Entry], timezone: str) -> None:
     def ledger(since: datetime | None, until: datetime | None, kind: Callable[[Entry], bool] = lambda _: True) -> Money:
         edges = [(to_micros(since) if since else -(2**62)), (to_micros(until) if until else 2**62)]
         parts = Money.ZERO
@@ -181,7 +200,7 @@ def agree(broker: Broker, entries: list[Entry]) -> None:
     periods = [(None, None), (MONTHS[0], MONTHS[-1]), *pairwise(MONTHS), (MONTHS[1] - 5 * HOUR, MONTHS[2] + HOUR / 7)]
     for since, until in periods:
         for by in DIMENSIONS[:-1] if since is None else ("month,team", "provider,job", "instance_type", "month"):
-            found = spend_report(broker, by, since=since, until=until).total
+            found = spend_report(broker, by, period=ReportPeriod(since, until)).total
             whole = found.cash + found.amortised + (found.bought_in_advance or Money.ZERO)
             assert whole == ledger(since, until), (by, since, until)
             assert found.bought + found.rented == found.cash + found.amortised
@@ -189,17 +208,31 @@ def agree(broker: Broker, entries: list[Entry]) -> None:
     for row in spend(broker, "team", since=MONTHS[1], until=MONTHS[2]):
         mine = [one for one in entries if by_attempt(one) and (one.tags.team or "(none)") == row.group]
         assert row.cash + row.amortised == ledger(MONTHS[1], MONTHS[2], mine.__contains__), row.group
-    for start, end in pairwise(MONTHS):
-        month, total, until = f"{start:%Y-%m}", ledger(start, min(end, NOW)), min(end, NOW)
-        back = shown(broker, month, SharingRules())
+    for number in (8, 9, 10):
+        name = f"2026-{number:02d}"
+        month = BillingMonth.parse(name, timezone)
+        start, end, until = month.start, month.end, min(month.end, NOW)
+        total = ledger(start, until)
+        back = shown(broker, name, SharingRules())
         assert sum((row.cash + row.amortised for row in back.rows), back.bought_in_advance) == total
-        (reviewed, figures) = review(broker, month).after, units(broker, month)
+        report, figures = review(broker, name), units(broker, name)
+        reviewed = report.after
         assert reviewed.spent + reviewed.bought_in_advance == total
-        assert sum((row.spent for row in review(broker, month).teams), Money.ZERO) == reviewed.spent == figures.spent
+        assert sum((row.spent for row in report.teams), Money.ZERO) == reviewed.spent == figures.spent
+        asked = ReportPeriod(name=name)
+        of_month, of_billed = spend_report(broker, "provider", period=asked), asked.bounds(broker)
+        assert of_month.total.cash + of_month.total.amortised == reviewed.spent
+        assert of_billed == (start, end)
+        by_month = {row.group: row for row in spend(broker, "month", since=MONTHS[0] - 50 * HOUR)}
+        if name in by_month:
+            assert by_month[name].cash + by_month[name].amortised == reviewed.spent
         hours = sum(row.gpu_hours for row in spend(broker, "provider", since=start, until=until))
         assert reviewed.gpu_hours == pytest.approx(hours, abs=1e-4)
         assert figures.gpu_hours == pytest.approx(hours, abs=1e-4)
-        spec = BudgetSpec("berlin", "month", "Europe/Berlin", frozenset({MoneyKind.CASH}))
-        berlin = period_containing("month", "Europe/Berlin", start + 10 * 24 * HOUR)
+        spec = BudgetSpec("b", "month", timezone, frozenset({MoneyKind.CASH}))
         with broker.store.reading() as look:
-            assert look.spent(spec, *berlin) == ledger(*berlin, in_cash)
+            assert look.spent(spec, *period_containing("month", timezone, start)) == ledger(start, end, in_cash)
+        for budget in report.budgets if timezone == BERLIN else ():
+            assert budget.spent == ledger(start, until, in_cash)
+        said = (back, report, figures, of_month, forecasts(broker, name))
+        assert {one.timezone for one in said} == {timezone}

@@ -58,6 +58,27 @@ def test_idle_capacity_follows_its_rule(broker: Broker) -> None:
     assert {row.team: row.idle for row in evenly.rows if row.idle} == dict.fromkeys(("nlp", "web"), Money.usd("1800"))
 
 
+def test_statements_stay_in_one_time_zone_and_leave_no_hour_out(broker: Broker) -> None:
+    """Also where the policy names another one later."""
+
+    def policy(zone: str) -> None:
+        broker.store.activate_policy({"p.yaml": f"version: 1\ndefaults: {{timezone: {zone}}}\n"}, by="test")
+
+    policy("America/Los_Angeles")
+    with broker.store.writing() as tx:
+        for at in range(-12, 13):  # an hour each, around the end of September
+            begins = OCTOBER + at * HOUR
+            tx.post(spent(at + 100, "1", begins, begins + HOUR, begins + HOUR))
+    assert shown(broker, "2026-09", APART).total.cash == Money.usd(19)
+    assert shown(broker, "2026-09", APART, "Asia/Kolkata").total.cash == Money.usd("6.5")
+    first = freeze(broker, "2026-09", APART, by=ANN)
+    assert (first.timezone, first.charged) == ("America/Los_Angeles", Money.usd(19))
+    policy("Asia/Kolkata")
+    second = freeze(broker, "2026-10", APART, by=ANN)
+    assert (second.timezone, second.charged) == ("America/Los_Angeles", Money.usd(6))
+    assert [one.timezone for one in statements(broker).statements] == ["America/Los_Angeles"] * 2
+
+
 def test_a_statement_stays_and_what_comes_later_is_a_correction(broker: Broker) -> None:
     post_two_months(broker.store)
     made = freeze(broker, "2026-09", APART, by=ANN)

@@ -51,7 +51,7 @@ def test_a_statement_is_made_shown_and_listed(gpubroker: Gpubroker, home: Path) 
         tx.post(spent(8, "5", SEPTEMBER, SEPTEMBER, SEPTEMBER, movement=Movement.ADJUST))
     store.close()
     shown = gpubroker("report", "chargeback", "--month", "2026-09").out
-    assert "charged for 2026-09: $36.25" in shown
+    assert "charged for 2026-09 (UTC): $36.25" in shown
     assert "correction charged with the next statement: nlp $5.00" in shown
     (listed,) = gpubroker("report", "chargeback", "--json").json["statements"]
     assert (listed["month"], listed["charged"]) == ("2026-09", "36.25")

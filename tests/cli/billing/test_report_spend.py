@@ -32,6 +32,32 @@ def test_a_column_for_each_dimension(gpubroker: Any) -> None:
     assert "capacity_type" in shown
 
 
+@pytest.mark.parametrize(
+    "report", [("spend", "--period", "2026-11"), ("units", "--period", "2026-11"), ("forecasts", "--period", "2026-11"),
+               ("billed", "--period", "2026-11"), ("review", "--month", "2026-11"), ("showback", "--month", "2026-11")],
+)  # fmt: skip
+def test_every_report_of_a_month_is_in_the_zone_of_the_policy_and_says_it(
+    gpubroker: Any, home: Path, tmp_path: Path, report: tuple[str, ...]
+) -> None:
+    policy = tmp_path / "p.yaml"
+    policy.write_text("version: 1\nbudgets: [{name: b, amount: $900, period: month, timezone: Europe/Berlin}]\n")
+    assert gpubroker("policy", "apply", policy, "--yes").code == 0
+
+    def begins(found: dict[str, Any]) -> str:
+        return str((found.get("after") or found).get("since") or found["from"])
+
+    for more, zone, start in (
+        ((), "Europe/Berlin", "2026-10-31T23:00:00Z"),
+        (("--timezone", "Asia/Tokyo"), "Asia/Tokyo", "2026-10-31T15:00:00Z"),
+        (("--timezone", "UTC"), "UTC", "2026-11-01T00:00:00Z"),
+    ):
+        found = gpubroker("report", *report, *more, "--json").json
+        assert (found["timezone"], begins(found)) == (zone, start)
+        assert zone in gpubroker("report", *report, *more).out
+    refused = gpubroker("report", *report, "--timezone", "Berlin")
+    assert (refused.code, "'Berlin' is not a time zone" in refused.err) == (2, True)
+
+
 @pytest.mark.usefixtures("ran")
 def test_by_month_begins_a_year_ago_and_a_file_has_the_rows(gpubroker: Any, tmp_path: Path) -> None:
     out = tmp_path / "spend.csv"
