@@ -21,8 +21,7 @@ from broker.core.policy.policy import Action, Answer, Facts, OpenAsk, Source, Ve
 from broker.core.ports import Rule
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
-from policies.approval_config import ApprovalConfig, asks_instead
-from policies.scope import Scope
+from policies.scope import ApprovalConfig, Scope, asks_instead
 
 
 def length(duration: timedelta) -> str:

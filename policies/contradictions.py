@@ -23,16 +23,15 @@ from broker.core.policy.policy import Source
 from broker.core.ports import Rule
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
-from policies.approval_config import MayAsk
 from policies.fields import PATTERN_SIGNS
 from policies.references import at, entries
+from policies.rules.always import Roster
 from policies.rules.budget import Budget
 from policies.rules.job_limits import MaxJobDuration
 from policies.rules.machines import AllowedAccelerators, CapacityTypes
-from policies.rules.membership import Roster
 from policies.rules.places import AllowedLocations, Names
 from policies.rules.spot import Spot
-from policies.scope import Scope
+from policies.scope import MayAsk, Scope
 
 _SPOT = CapacityType.SPOT.value
 

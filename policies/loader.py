@@ -18,8 +18,8 @@ from policies.conditions import Condition
 from policies.policyset import ActivePolicies
 from policies.references import at, entries, excepted
 from policies.registry import GUARDRAILS, rule_class
+from policies.rules.always import Roster
 from policies.rules.budget import Budget
-from policies.rules.membership import Roster
 from policies.schema import BudgetEntry, GuardrailEntry, PolicyFile, policy_file_model
 from policies.scope import Exempting, Scope
 from policies.semantic_checks import Together, at_home, conditions, unclear_days

@@ -25,17 +25,15 @@ from broker.core.policy.policy import (
 )
 from broker.core.ports import BudgetSpec, PolicyDefaults, Rule
 from broker.ledger.budgets import in_scope, matches
-from policies.approval_config import ApprovalConfig, among, asks_instead
 from policies.bound_rule import OUT_OF_SCOPE
 from policies.conditions import Condition, Variables
 from policies.fields import PATTERN_SIGNS
 from policies.references import at, entries, named_approvers, named_in_scopes, named_places
+from policies.rules.always import BudgetRequired, Membership, Roster
 from policies.rules.budget import Budget
-from policies.rules.budget_required import BudgetRequired
 from policies.rules.machines import CapacityTypes
-from policies.rules.membership import Membership, Roster
 from policies.rules.spot import Spot
-from policies.scope import Exempting, Scope
+from policies.scope import ApprovalConfig, Exempting, Scope, among, asks_instead
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ RULES: dict[str, str] = {
     "freeze": "policies.rules.times:Freeze",
     "max_kg_co2e": "policies.rules.max_kg_co2e:MaxKgCo2e",
     "runaway": "policies.rules.running:RunawayLimit",
-    "approve_above": "policies.rules.approve_above:ApproveAbove",
+    "approve_above": "policies.rules.approvals:ApproveAbove",
     "reserved_quota": "policies.rules.reserved_quota:ReservedQuota",
     "idle_shutdown": "policies.rules.running:IdleShutdown",
     "unusual_spending": "policies.rules.running:UnusualSpendingRule",
-    "purchases": "policies.rules.purchases:Purchases",
+    "purchases": "policies.rules.approvals:Purchases",
 }
 
 # Budgets have their own section; every other kind is a key of a guardrail.

@@ -36,7 +36,6 @@ from pydantic_core import CoreSchema
 from broker.core.market.offers import CapacityType
 from broker.core.validation import each
 from broker.core.values.units import PositiveDuration
-from policies.approval_config import MayAsk
 from policies.conditions import variables
 from policies.fields import (
     HoldOrRent,
@@ -52,7 +51,7 @@ from policies.fields import (
 )
 from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import BudgetTerms
-from policies.scope import Per, Scope
+from policies.scope import MayAsk, Per, Scope
 
 VERSION = 1
 

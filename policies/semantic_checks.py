@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from broker.core.documents import Document, Path, dotted
 from broker.core.errors import Problem, did_you_mean
 from broker.core.values.provider_names import NAMES, is_provider_name
-from policies.approval_config import among
 from policies.conditions import Condition, condition
 from policies.contradictions import said_orders, twins
 from policies.fields import PATTERN_SIGNS
 from policies.references import entries, listed_members, named_approvers, named_providers, named_teams
 from policies.registry import GUARDRAILS, rule_class
+from policies.scope import among
 
 if TYPE_CHECKING:
     from policies.cel_typecheck import Mistake

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from broker.core.purchases.quotes import CapacityQuote, Undo
 from broker.core.values.money import Money
-from broker.economics.reserve.costs import BurstPrices
+from broker.economics.reserve.holdings import BurstPrices
 
 _HOUR = timedelta(hours=1)
 

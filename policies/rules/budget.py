@@ -20,9 +20,9 @@ from broker.core.values.money import Money, alike
 from broker.core.values.units import PositiveDuration
 from broker.ledger.budgets import fixed_period, held_in, period_name
 from broker.ledger.forecast import FORECAST
-from policies.approval_config import MayAsk, only_for
 from policies.bound_rule import BoundRule, allow, ask, deny, length, undecided
 from policies.fields import Day, Limit, TimeZone, parse_percent
+from policies.scope import MayAsk, only_for
 
 _KIND = {"enum": list(MoneyKind)}
 Kinds = Annotated[

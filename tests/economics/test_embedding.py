@@ -9,7 +9,7 @@ import pytest
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import lookup
 from broker.economics.assumptions import DEFAULTS
-from broker.economics.embedding import embedding_speed, encoder_of, index_gb, patches, tokens_of, vectors_gb
+from broker.economics.images import embedding_speed, encoder_of, index_gb, patches, tokens_of, vectors_gb
 
 DOCUMENTS = replace(DEFAULTS, tokens_per_item=256)
 

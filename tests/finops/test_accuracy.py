@@ -8,7 +8,7 @@ import pytest
 
 from broker.core.values.accelerators import lookup
 from broker.economics.assumptions import DEFAULTS
-from broker.economics.embedding import embedding_speed
+from broker.economics.images import embedding_speed
 from broker.finops.accuracy import (
     Predicted,
     RunOutcome,

@@ -13,9 +13,9 @@ from broker.core.market.offers import MoneyKind
 from broker.core.policy.approvals import named
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Grant, Verdict
 from broker.core.values.money import Money
-from policies.approval_config import among
 from policies.loader import load
 from policies.policyset import ActivePolicies
+from policies.scope import among
 from tests.contracts.rule_contract import NOW, action, placement
 
 ASKS = "action: ask, approvers: [olga, 'lead-*'], expires: 2h"

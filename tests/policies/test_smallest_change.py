@@ -27,7 +27,7 @@ from broker.core.policy.policy import (
 from broker.core.values.money import Money
 from broker.core.values.units import parse_duration
 from policies.registry import RULES, rule_class
-from policies.rules.membership import Membership, Roster
+from policies.rules.always import Membership, Roster
 from tests.contracts.rule_contract import action, job, live, placement
 from tests.policies.refusals import (
     MICRO,

@@ -11,7 +11,7 @@ import pytest
 
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
 from broker.core.values.money import Money
-from broker.economics.reserve.costs import BurstPrices
+from broker.economics.reserve.holdings import BurstPrices
 from broker.procurement.proposing import QuoteWorth, ladder, worth_of
 from tests.core.purchases.test_purchase_steps import QUOTE
 

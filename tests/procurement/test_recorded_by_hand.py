@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.app.capacity.capacity import add
-from broker.app.capacity.checklist import checklist
+from broker.app.capacity.capacity import add, checklist
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName

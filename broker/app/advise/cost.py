@@ -12,17 +12,22 @@ from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.values.figures import plural
 from broker.economics.assumptions import Assumptions
-from broker.economics.embedding import EmbeddingSpeed, embedding_speed, encoder_of, index_gb, tokens_of, vectors_gb
 from broker.economics.figures import Count, Estimate, EstimatedUsd, Gib, Hours, Usd, about, count_text, digits
 from broker.economics.images import (
+    EmbeddingSpeed,
     ImageMemory,
     ImageMethod,
     ImageOptimizer,
     ImageUse,
+    embedding_speed,
+    encoder_of,
     image_memory,
     image_speed,
+    index_gb,
     launch_seconds,
     network_of,
+    tokens_of,
+    vectors_gb,
 )
 from broker.economics.kinds import Method
 from broker.economics.memory import Subject

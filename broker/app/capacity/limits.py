@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from broker.core.ports import HoldingLimits, PolicySet
 from broker.core.values.units import print_duration
 from broker.economics.reserve.capacity import PurchaseOption, needed_for
-from broker.economics.reserve.costs import BurstPrices
+from broker.economics.reserve.holdings import BurstPrices
 
 if TYPE_CHECKING:
     from broker.core.purchases.quotes import CapacityQuote

@@ -16,8 +16,7 @@ from broker.core.market.offers import Availability, CapacityType, MoneyKind, Off
 from broker.core.values.accelerators import canonical
 from broker.economics.energy import energy_usd_per_hour
 from broker.economics.reserve.capacity import CapacityPlan, PurchaseOption, plan_capacity
-from broker.economics.reserve.costs import BurstPrices
-from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
+from broker.economics.reserve.holdings import BurstPrices, HoldingKind, RecordedHolding
 from broker.economics.units import HOURS_PER_MONTH, not_negative, positive
 
 if TYPE_CHECKING:

@@ -290,7 +290,7 @@ def _sized(job: Job, look: StoreReading, now: datetime) -> tuple[Job, Sizing | N
     policies, and the speeds that finished runs measured. Raises `InvalidInput`."""
     if job.model is None or job.resources:
         return job, None
-    from broker.app.advise.measured import measured  # most jobs name their machines
+    from broker.app.advise.assumptions import measured  # most jobs name their machines
     from broker.app.advise.model_job import sized
 
     rules = in_force(look)

@@ -12,8 +12,7 @@ from broker.app.results.values import Figure, Moment, Result
 from broker.economics.figures import PlannedUsd
 from broker.economics.reserve.capacity import CapacityPlan, CapacityStep, Hindsight
 from broker.economics.reserve.capacity_findings import AcceleratorUse, CapacityFinding
-from broker.economics.reserve.costs import Range, SupplyScenario
-from broker.economics.reserve.holdings import HoldingKind
+from broker.economics.reserve.holdings import HoldingKind, Range, SupplyScenario
 from broker.economics.units import HOURS_PER_MONTH
 
 

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from broker.app.advise.assumptions import active
-from broker.app.advise.measured import measured
+from broker.app.advise.assumptions import active, measured
 from broker.app.advise.model_job import subject
 from broker.app.advise.places import RESIDENCIES, Places, check_providers, places_of
 from broker.app.advise.prices import CurrentPrices, current_offers, held, known

@@ -163,7 +163,7 @@ def checklist(
     as_json: AsJson = False,
 ) -> None:
     """List what a person does to buy capacity from a provider that sells none through gpubroker. Changes nothing."""
-    from broker.app.capacity.checklist import checklist as made
+    from broker.app.capacity.capacity import checklist as made
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)

@@ -18,7 +18,7 @@ from broker.app.results.capacity_plan import (
 )
 from broker.cli.render.charts.chart import Bars, Chart, Line
 from broker.cli.render.tables import Column, ValueColumn, fitted, listed
-from broker.economics.reserve.costs import SupplyScenario
+from broker.economics.reserve.holdings import SupplyScenario
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -1,7 +1,7 @@
 """The capacity plan of one accelerator from demand, holdings and prices: what to hold, what to let lapse, and when.
 
 Amounts are USD, prices per GPU and hour. Demand is in GPUs per hour, ending at ``now``. Costs are those of
-`broker.economics.reserve.costs`, levels those of `broker.economics.reserve.planner`.
+`broker.economics.reserve.holdings`, levels those of `broker.economics.reserve.planner`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from math import ceil
 
 from broker.core.errors import InvalidInput
 from broker.economics.figures import PlannedUsd
-from broker.economics.reserve.costs import (
+from broker.economics.reserve.holdings import (
     QUARTER,
     WEEK,
     BurstPrices,
     HeldCapacity,
+    HoldingKind,
     Range,
+    RecordedHolding,
     ScenarioCost,
     SupplyScenario,
     scenario_cost,
 )
-from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
 from broker.economics.reserve.planner import LONGEST_TERM, PATIENCE, Memory, Planner, hours_used, share_asked
 from broker.economics.reserve.replay import ReserveTerms, replay
 from broker.economics.units import HOURS_PER_MONTH, positive

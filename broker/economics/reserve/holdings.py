@@ -1,7 +1,15 @@
-"""Capacity that was paid for or promised: owned machines, reservations, commitments; what an hour of them costs."""
+"""Capacity that was paid for or promised: owned machines, reservations, commitments; what an hour of them costs.
+
+Monthly cost of a demand with holdings, new reservations, and bursts on demand and on spot.
+
+Amounts are USD, prices per GPU and hour. A month is 730 hours. The past predicts the future: expected cost is the mean
+over the blocks (weeks, or days with fewer than four weeks) of the last quarter, its range their 10th and 90th
+percentile.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -9,7 +17,8 @@ from enum import StrEnum
 from broker.core.errors import InvalidInput
 from broker.core.values.money import Money
 from broker.economics.energy import energy_usd_per_hour
-from broker.economics.units import not_negative, whole
+from broker.economics.figures import PlannedUsd
+from broker.economics.units import HOURS_PER_MONTH, not_negative, positive, quantile, share, whole
 
 
 class HoldingKind(StrEnum):
@@ -82,3 +91,114 @@ class RecordedHolding:
     holding: Holding
     added_at: datetime
     added_by: str
+
+
+DAY, WEEK, QUARTER = 24, 168, 13 * 168
+
+
+@dataclass(frozen=True, slots=True)
+class BurstPrices:
+    """Prices of bursts. ``spot``: None if unavailable. ``spot_share``: the part of bursts on spot."""
+
+    on_demand: float
+    spot: float | None
+    spot_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive("on-demand price", self.on_demand, "USD")
+        if self.spot is not None:
+            positive("spot price", self.spot, "USD")
+        if share("spot share", self.spot_share) and self.spot is None:
+            raise InvalidInput(
+                "the spot price is missing, and a share of the bursts runs on spot", hint="give --spot-price"
+            )
+
+    @property
+    def burst(self) -> float:
+        """The blended price of a burst's GPU-hour."""
+        return self.on_demand if self.spot is None else self.on_demand - self.spot_share * (self.on_demand - self.spot)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """USD per month: expected, and the 10th and 90th percentile of the blocks."""
+
+    expected: PlannedUsd
+    low: PlannedUsd
+    high: PlannedUsd
+
+
+class SupplyScenario(StrEnum):
+    """Ways to serve the same demand."""
+
+    AS_IS = "as_is"
+    ALL_ON_DEMAND = "all_on_demand"
+    ALL_SPOT = "all_spot"
+    PLANNED = "planned"
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioCost:
+    """``usd_per_month`` in parts: holdings, new reservations, bursts on demand and on spot."""
+
+    scenario: SupplyScenario
+    usd_per_month: Range
+    held: float
+    reserved: float
+    on_demand: float
+    spot: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCapacity:
+    """Current holdings: GPUs, their hourly cost, the extra cost per GPU-hour in use, and the hourly commitment for
+    bursts.
+    """
+
+    gpus: int
+    usd_per_hour: float
+    energy: float
+    promised: float
+
+    @classmethod
+    def of(cls, holdings: Iterable[Holding], now: datetime, kwh_usd: float, pue: float) -> HeldCapacity:
+        active = [holding for holding in holdings if holding.active(now)]
+        serving = [holding for holding in active if holding.kind is not HoldingKind.COMMITMENT]
+        gpus = sum(holding.gpus for holding in serving)
+        energy = sum(holding.energy_usd_per_gpu_hour(kwh_usd, pue) * holding.gpus for holding in serving)
+        paid = sum(holding.usd_per_gpu_hour * holding.gpus for holding in serving)
+        every = sum(holding.usd_per_gpu_hour * holding.gpus for holding in active)
+        return cls(gpus, paid, energy / gpus if gpus else 0.0, every - paid)
+
+
+def scenario_cost(
+    scenario: SupplyScenario,
+    demand: Sequence[int],
+    market: BurstPrices,
+    held: HeldCapacity,
+    reserved: int = 0,
+    usd: float = 0.0,
+) -> ScenarioCost:
+    """The monthly cost of the last quarter's demand, block by block."""
+    recent = demand[-QUARTER:]
+    size = WEEK if len(recent) >= 4 * WEEK else DAY if len(recent) >= DAY else len(recent)
+    whole = recent[len(recent) % size :]
+    paid_for, burst = [], []
+    for start in range(0, len(whole), size):
+        block = whole[start : start + size]
+        used = sum(min(wanted, held.gpus) for wanted in block) / size
+        above = [max(wanted - held.gpus - reserved, 0) * market.burst for wanted in block]
+        paid_for.append(HOURS_PER_MONTH * (held.usd_per_hour + held.promised + held.energy * used))
+        burst.append(HOURS_PER_MONTH * sum(max(paid - held.promised, 0.0) for paid in above) / size)
+    anew = HOURS_PER_MONTH * reserved * usd
+    totals = [paid + anew + rented for paid, rented in zip(paid_for, burst, strict=True)]
+    bursts = sum(burst) / len(burst)
+    on_spot = market.spot_share * (market.spot or 0.0) / market.burst
+    return ScenarioCost(
+        scenario=scenario,
+        usd_per_month=Range(sum(totals) / len(totals), quantile(totals, 0.1), quantile(totals, 0.9)),
+        held=sum(paid_for) / len(paid_for),
+        reserved=anew,
+        on_demand=bursts * (1 - on_spot),
+        spot=bursts * on_spot,
+    )

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker.app.advise.measured import measured
+from broker.app.advise.assumptions import measured
 from broker.app.billing.units import finished_runs, forecasts
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from broker.core.errors import InvalidInput
 from broker.core.values.money import Money
 from broker.economics.reserve.capacity import CapacityPlan, PurchaseOption, plan_capacity
-from broker.economics.reserve.costs import BurstPrices, SupplyScenario
-from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
+from broker.economics.reserve.holdings import BurstPrices, Holding, HoldingKind, RecordedHolding, SupplyScenario
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 MONTH = PurchaseOption("a month", 720, 1.2)

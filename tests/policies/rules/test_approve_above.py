@@ -6,7 +6,7 @@ import pytest
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import ActionKind, Answer, Facts, Grant, Source, Verdict
 from broker.core.values.money import Money
-from policies.rules.approve_above import ApproveAbove
+from policies.rules.approvals import ApproveAbove
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement
 

@@ -6,7 +6,7 @@ from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.policy import ActionKind, Answer, Facts
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
-from policies.rules.budget_required import BudgetRequired
+from policies.rules.always import BudgetRequired
 from tests.contracts.rule_contract import NOW, action, placement
 
 FACTS = Facts(NOW)

@@ -1,7 +1,7 @@
 import pytest
 
 from broker.core.policy.policy import Answer, Facts, Source
-from policies.rules.membership import Membership, Roster
+from policies.rules.always import Membership, Roster
 from tests.contracts.rule_contract import NOW, action, job
 
 NLP = Roster("nlp", ("ann", "b*"), Source("nlp.yaml", 3))

@@ -8,7 +8,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.policy.facts import covers
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source
 from broker.core.values.money import Money
-from policies.rules.purchases import Purchases
+from policies.rules.approvals import Purchases
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement
 
