@@ -99,13 +99,10 @@ class Scanner:
 
     def unsaved(self) -> list[str]:
         """The names of entries in the folder that were neither saved nor restored as they are, drafts included."""
-        try:
-            names = {entry.name for entry in self._folder.iterdir()} - {NOTES}
-        except OSError:
-            return []
-        return sorted(
-            one for one in names if one not in self._saved or self._seen.get(one) not in (None, self._saved[one])
-        )
+        saved = {name for name, entries in self._saved.items() if self._seen.get(name) in (None, entries)}
+        with contextlib.suppress(OSError):
+            return sorted({entry.name for entry in self._folder.iterdir()} - {NOTES} - saved)
+        return []
 
     def scan(self, *, killed: bool = False, ended: bool = False) -> list[Finished]:
         """The finished, unsaved checkpoints, oldest first.

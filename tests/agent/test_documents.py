@@ -16,7 +16,7 @@ from broker.agent.clock import NodeClock, from_text, to_text
 from broker.agent.endings import CommandEnd, StopOrder
 from broker.agent.formats import BadDocument, Exit, Intervals, Lease, LeaseIdleLimit, Spec, rank_of, ranked
 from broker.agent.journal import AttemptJournal
-from broker.agent.output import PIECE, OutputUploader, last_lines
+from broker.agent.output import PIECE, OutputUploader
 from broker.agent.store import ObjectFolder, StoreTrouble, split_folder
 from broker.core.events.agent_events import FROM_AGENT
 from broker.core.events.outcomes import OUTCOMES, Cause
@@ -183,22 +183,6 @@ def test_a_store_that_is_away_does_not_let_the_output_fill_the_disk(tmp_path: Pa
     with pytest.raises(StoreTrouble):
         uploader.upload()
     assert file.stat().st_blocks * 512 <= 3 * PIECE
-
-
-def test_output_goes_up_in_pieces(tmp_path: Path) -> None:
-    store, file = ObjectFolder(MemoryStore()), tmp_path / "output.log"
-    uploader = OutputUploader(store, 1, 0, file)
-    uploader.upload()
-    content = b""
-    for chunk in (b"first\n", b"x" * (2 * PIECE), b"\nlast\n"):
-        content += chunk
-        file.write_bytes(content)
-        uploader.upload()
-        pieces = store.sizes("attempts/1/logs")
-        assert b"".join(store.read(path) or b"" for path in sorted(pieces)) == content
-        assert max(pieces.values()) <= PIECE
-    assert last_lines(file) == ["last"]
-    assert last_lines(tmp_path / "none") == []
 
 
 def test_stores_say_what_failed_without_saying_secrets(tmp_path: Path) -> None:

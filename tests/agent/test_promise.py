@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker.agent.formats import Intervals
 from broker.core.events.agent_events import CheckpointsMissing
 from tests.agent.node import SAVE, Node
 
@@ -45,7 +44,3 @@ def test_a_program_that_saves_or_promises_nothing_or_is_quick_hears_nothing(node
     node.spec("true", 3, every=60.0)
     assert node.start(3).wait(240) == 0
     assert missing(node, 2) == missing(node, 3) == []
-
-
-def test_programs_may_take_half_a_minute_to_start() -> None:
-    assert Intervals().promise == 30.0

@@ -24,14 +24,6 @@ def test_a_second_machine_loses_the_claim_and_goes_away(node: Node) -> None:
     assert node.start().wait(240) == CLAIM_LOST, "not even after it has ended"
 
 
-@pytest.mark.system
-def test_of_many_at_once_one_runs(node: Node) -> None:
-    node.spec("echo up; sleep 0.5")
-    agents = [node.start() for _ in range(4)]
-    assert sorted(agent.wait(240) for agent in agents) == [0, CLAIM_LOST, CLAIM_LOST, CLAIM_LOST]
-    assert node.output() == ["up"]
-
-
 def test_a_newer_attempt_fences_the_older_one_off(node: Node) -> None:
     node.spec(SAVE + "save step_1; echo up; echo $$; exec sleep 300")
     agent = node.start()
@@ -57,14 +49,6 @@ def test_an_attempt_that_left_no_trace_is_no_hole_in_the_fence(node: Node) -> No
     node.spec("true", attempt=3)
     assert agent.wait(240) == FENCED
     assert node.start(attempt=1).wait(240) == FENCED
-
-
-def test_the_agent_killed_kills_its_command_and_grandchildren(node: Node) -> None:
-    node.spec("setsid sleep 300 & echo $!; (sleep 300 & echo $!); echo $$; trap '' TERM HUP; wait")
-    agent = node.start()
-    pids = [int(line) for line in eventually(lambda: node.output() if len(node.output()) == 3 else None, "it runs")]
-    agent.kill()
-    eventually(lambda: not [pid for pid in pids if alive(pid)], "everything dies")
 
 
 def test_the_guard_killed_is_not_a_way_out(node: Node) -> None:

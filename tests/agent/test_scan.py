@@ -90,12 +90,6 @@ def test_the_helpers_note_says_finished_and_which_step(seen: SeenScanner, tmp_pa
     assert seen.scan() == [], "the note is about another file"
 
 
-def test_after_the_end_everything_is_finished_unless_it_was_killed(seen: SeenScanner, tmp_path: Path) -> None:
-    (tmp_path / "step_1").write_text("a")
-    assert seen.scan(ended=True, killed=True) == []
-    assert seen.scan(ended=True) == ["step_1"]
-
-
 def test_empty_things_and_links_are_none_by_themselves(seen: SeenScanner, tmp_path: Path) -> None:
     (tmp_path / "marker").touch()
     (tmp_path / "folder").mkdir()
@@ -104,33 +98,11 @@ def test_empty_things_and_links_are_none_by_themselves(seen: SeenScanner, tmp_pa
     assert seen.scan(ended=True) == ["step_1"]
 
 
-def test_a_link_out_of_the_folder_is_trouble(seen: SeenScanner, tmp_path: Path) -> None:
-    folder = tmp_path / "step_1"
-    folder.mkdir()
-    (folder / "shadow").symlink_to("/etc/hostname")
-    assert seen.scan() == []
-    assert "a link that leads out of the folder" in seen.scanner.problems["step_1"]
-
-
-def test_oldest_first(seen: SeenScanner, tmp_path: Path) -> None:
-    for age, name in enumerate(["step_9", "step_10"]):
-        (tmp_path / name).write_text("a")
-        os.utime(tmp_path / name, (age, age))
-    assert seen.scan(ended=True) == ["step_9", "step_10"]
-
-
 def test_of_the_same_moment_the_higher_step_is_the_newer(seen: SeenScanner, tmp_path: Path) -> None:
     for name in ("step_10", "step_5", "step_9"):
         (tmp_path / name).write_text(name)
         os.utime(tmp_path / name, ns=(1, 1))
     assert seen.scan(ended=True) == ["step_5", "step_9", "step_10"]
-
-
-def test_what_was_restored_is_not_new(seen: SeenScanner, tmp_path: Path) -> None:
-    (tmp_path / "step_1").write_text("a")
-    seen.renamed = {"step_1"}
-    seen.scanner.adopt()
-    assert seen.scan(ended=True) == []
 
 
 def test_open_writers_are_found_in_every_session(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from broker.agent.formats import Lease
-from broker.core.events.agent_events import CheckpointSaved, CheckpointTrouble, Restored
+from broker.core.events.agent_events import CheckpointTrouble
 from broker.core.events.outcomes import Cause
 from tests.agent.node import SAVE, Node, eventually
 
@@ -65,17 +65,3 @@ def test_a_run_folder_that_is_not_there_in_time(node: Node) -> None:
     node.spec("echo late")
     assert agent.wait(240) == 0
     assert node.output() == ["late"]
-
-
-def test_a_torn_checkpoint_is_passed_over_with_the_reason(node: Node) -> None:
-    assert node.run(SAVE + "save step_1 one; sleep 0.2; save step_2 two") == 0
-    newest = [body.checkpoint for body in node.events() if isinstance(body, CheckpointSaved)][-1]
-    file = node.job / "checkpoints" / newest / "rank-0" / "step_2"
-    file.write_bytes(b"X" + file.read_bytes()[1:])
-    assert node.run("cat $GPUBROKER_CHECKPOINT_DIR/*", attempt=2) == 0
-    restored = node.events(2)[1]
-    assert isinstance(restored, Restored)
-    assert restored.step == 1
-    assert [one.checkpoint for one in restored.passed_over] == [newest]
-    assert restored.passed_over[0].because.startswith("step_2 has another content than was saved")
-    assert node.output(2) == ["one"]

@@ -46,16 +46,6 @@ def test_a_command_that_takes_its_checkpoint_folder_away_ends_as_it_ends(node: N
     assert (node.ending().cause, node.ending().exit_status) == (Cause.EXIT_STATUS, 3)
 
 
-def test_the_next_attempt_goes_on_from_the_newest_checkpoint(node: Node) -> None:
-    assert node.run(SAVE + "save step_5; save step_10 ten; exit 1") == 1
-    assert node.run("cat $GPUBROKER_CHECKPOINT_DIR/*; ls $GPUBROKER_CHECKPOINT_DIR", attempt=2) == 0
-    restored = node.events(2)[1]
-    assert isinstance(restored, Restored)
-    assert (restored.step, restored.passed_over) == (10, ())
-    assert node.output(2) == ["ten", "step_10"]
-    assert node.saved(2) == [], "what was restored is not saved again"
-
-
 def test_the_command_finds_its_environment(node: Node) -> None:
     names = "JOB_ID ATTEMPT RANK NODES CHECKPOINT_DIR PROGRESS_FILE STORE"
     script = f"for n in {names}; do v=GPUBROKER_$n; echo $n=${{!v}}; done; "
@@ -160,14 +150,6 @@ def test_a_killed_program_loses_what_it_wrote_in_place_and_keeps_what_it_renamed
     script = SAVE + "save step_1; sleep 0.2; save step_2; echo half > step_3; kill -9 $$"
     assert node.run(script) == 137
     assert node.saved() == [1, 2]
-
-
-def test_what_is_written_in_place_counts_when_it_rests(node: Node) -> None:
-    node.spec("cd $GPUBROKER_CHECKPOINT_DIR; echo one > step_1; exec 3> step_2; echo two >&3; echo up; exec sleep 300")
-    node.start()
-    node.until_said("up")
-    eventually(lambda: node.saved() == [1], "the closed one is saved")
-    eventually(lambda: (node.runs.read_state(1).heartbeat or 0) and node.saved() == [1], "the open one is not")
 
 
 @pytest.mark.system

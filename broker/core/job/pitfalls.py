@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import filterfalse
 
 from broker.core.job.jobs import Job
 
-# Commands whose failure is none, or makes the next one fail.
+_BEFORE_A_COMMAND = r"(?:\s*(?:!|[{}]|do|done|else|fi|then|time|\w+\+?=\S*)(?=\s|$))*\s*"
+# No command, or one whose failure is none or makes the next one fail.
 _HARMLESS = re.compile(
-    r"[.:]|\[+|alias|case|cat|cd|date|declare|df|echo|elif|env|exit|export|for|free|hostname|if|kill|local|ls|mkdir"
-    r"|module|nvidia-smi|printf|pwd|readonly|return|rm|set|shopt|sleep|source|test|trap|true|ulimit|umask|unset|until"
-    r"|wait|which|while|yes"
+    _BEFORE_A_COMMAND
+    + r"(?:(?:[.:]|\[+|alias|case|cat|cd|date|declare|df|echo|elif|env|exit|export|for|free|hostname|if"
+    r"|kill|local|ls|mkdir|module|nvidia-smi|printf|pwd|readonly|return|rm|set|shopt|sleep|source|test|trap|true|ulimit"
+    r"|umask|unset|until|wait|which|while|yes)(?:\s.*)?)?",
+    re.DOTALL,
 )
-_NO_COMMAND = re.compile(r"!|[{}]|do|done|else|fi|then|time|\w+\+?=.*", re.DOTALL)
 _NO_WORDS = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|(?<!\S)#.*|\\\n|\d*[<>]&[\d-]+|&>>?|\$\([^()]*\)|`[^`]*`""")
 _GOES_ON = re.compile(r"(&&|\|[|&]?)\s*\n")
 _IN_BACKGROUND = re.compile(r"[^\n;&]*(?<!&)&(?!&)")
@@ -49,30 +52,17 @@ def _is_secret(name: str, value: str) -> bool:
 def _unseen_failures(run: str) -> Iterator[str]:
     """Of the first command whose failure would not be seen; nothing of a script that is too hard to read."""
     text = "" if _UNCLEAR.search(run) else _IN_BACKGROUND.sub("", _GOES_ON.sub(r"\1 ", _NO_WORDS.sub(" ", run)))
-    statements = [one.split("&&") for one in re.split(r"[\n;()]+", text) if _command(one)]
+    statements = [one.split("&&") for one in re.split(r"[\n;()]+", text) if re.sub(_BEFORE_A_COMMAND, "", one, count=1)]
     pipes_fail = "pipefail" in run
     pipes = [[one.split("|") for one in each if "||" not in one] for each in statements]
     earlier = [command for each in pipes[:-1] for one in each for command in one]
     inside = [command for each in pipes for one in each for command in one[:-1]]
-    if not _STOPS_AT_FAILURES.search(run) and (command := next(filter(_matters, earlier), None)):
+    if not _STOPS_AT_FAILURES.search(run) and (command := next(filterfalse(_HARMLESS.fullmatch, earlier), None)):
         option = "-eo pipefail" if inside and not pipes_fail else "-e"
         what = "the commands after it still run, and the last one alone decides whether the job succeeds"
-    elif not pipes_fail and (command := next(filter(_matters, inside), None)):
+    elif not pipes_fail and (command := next(filterfalse(_HARMLESS.fullmatch, inside), None)):
         option, what = "-o pipefail", "nobody notices, as the end of its pipe alone decides"
     else:
         return
-    shown = _SECRET_VALUE.sub("…", " ".join(_command(command)[:2]))[:40]
+    shown = _SECRET_VALUE.sub("…", " ".join(re.sub(_BEFORE_A_COMMAND, "", command, count=1).split()[:2]))[:40]
     yield f"if `{shown}` in `run:` fails, {what}: to fail there, begin `run:` with `set {option}`"
-
-
-def _matters(command: str) -> bool:
-    """Whether the job is not right if this fails."""
-    return bool(words := _command(command)) and not _HARMLESS.fullmatch(words[0])
-
-
-def _command(text: str) -> list[str]:
-    """The words of the command, without what stands before it."""
-    words = text.split()
-    while words and _NO_COMMAND.fullmatch(words[0]):
-        del words[0]
-    return words

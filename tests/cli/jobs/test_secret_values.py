@@ -40,7 +40,6 @@ VALUES: tuple[Callable[[random.Random], str], ...] = (
 
 
 @settings(
-    deadline=None,
     max_examples=12 if FULL else 2,
     phases=[Phase.explicit, Phase.generate],  # each example is a job
     suppress_health_check=[HealthCheck.function_scoped_fixture],

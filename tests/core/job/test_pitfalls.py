@@ -23,7 +23,6 @@ def status(script: str) -> int:
 @pytest.mark.parametrize(
     ("run", "fix"),
     [
-        ("false\ntrue", "set -e"),
         ("false; true", "set -e"),
         ("false | cat", "set -o pipefail"),
         ("set -e\nfalse 2>&1 |\n  tee /dev/null\necho done", "set -o pipefail"),
@@ -60,7 +59,6 @@ def test_where_a_failure_decides_nothing_is_told(run: str) -> None:
 @pytest.mark.parametrize(
     ("job", "named"),
     [
-        ({"envs": {"HF_TOKEN": "secret-of-mine"}}, "HF_TOKEN"),
         ({"envs": {"db_password": "secret-of-mine", "OPENAI_API_KEY": "x9"}}, "OPENAI_API_KEY, db_password"),
         ({"envs": {"WHERE": f"https://me:{VALUE}@host"}}, "WHERE"),
         ({"array": {"grid": {"KEY": ["AKIAABCDEFGHIJKLMNOP", "x"]}}}, "KEY"),
