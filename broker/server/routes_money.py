@@ -3,8 +3,8 @@ shows what its caller may see."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from datetime import timedelta
 from typing import Annotated
 
 from fastapi import Depends, Query
@@ -16,7 +16,7 @@ from broker.app.billing import review as reviews
 from broker.app.billing import showback as months
 from broker.app.billing import units as unit_costs
 from broker.app.billing.months import ReportPeriod, report_timezone
-from broker.app.billing.report import SpendRow, SpendSource
+from broker.app.billing.report import SpendRow
 from broker.app.capacity import capacity
 from broker.app.market import price_history as recorded
 from broker.app.market.polling import is_scheduled, statuses
@@ -37,7 +37,6 @@ from broker.app.results.reports import (
     ShowbackReport,
     SpendReport,
 )
-from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.purchases.purchases import Purchase
@@ -101,33 +100,13 @@ def spend_report(
     by: Caller, dimensions: str, period: ReportPeriod, *, sandbox: bool = False, only: Mapping[str, str] | None = None
 ) -> SpendReport:
     """As `spend`. ``only``: of these values of other dimensions. Raises `InvalidInput`, `UnknownName`."""
+
+    def rows(key: tuple[Hashable, ...], summed: Callable[[], Sequence[SpendRow]]) -> Sequence[SpendRow]:
+        # Spending by job is computed for each viewer, because it may have many rows.
+        return summed() if "job" in str(key[0]).split(",") else shared(by, ("spend", *key), summed)
+
     teams = by.access.teams(Permission.SEE_BUDGETS)
-    return report.spend_report(
-        by.broker, dimensions, teams, period=period, sandbox=sandbox, only=only, source=_spending(by)
-    )
-
-
-def _spending(by: Caller) -> SpendSource:
-    """`spend` of all teams, computed once for all viewers of the page (`shared`). Spending by job is not shared,
-    because it may have many rows."""
-
-    def rows(
-        broker: Broker,
-        names: str,
-        *,
-        since: datetime | None,
-        until: datetime | None,
-        sandbox: bool,
-        timezone: str | None,
-    ) -> Sequence[SpendRow]:
-        def summed() -> Sequence[SpendRow]:
-            return report.spend(broker, names, since=since, until=until, sandbox=sandbox, timezone=timezone)
-
-        if "job" in names.split(","):
-            return summed()
-        return shared(by, ("spend", names, since, until, sandbox, timezone), summed)
-
-    return rows
+    return report.spend_report(by.broker, dimensions, teams, period=period, sandbox=sandbox, only=only, shared=rows)
 
 
 def units(

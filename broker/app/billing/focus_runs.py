@@ -40,8 +40,8 @@ class ExportFiles:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run by its manifest. ``series``: the export and period, of which each run is the whole; ``order`` sorts runs
-    of one series by time; ``files``: by their names in the manifest, None for those that are not in the folder."""
+    """``series``: the export and period, of which each run is the whole; ``order``: sorts the runs of a series by time;
+    ``files``: by their names in the manifest, None for those that the folder lacks."""
 
     manifest: Path
     id: str

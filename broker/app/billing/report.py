@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from broker.app.billing.months import EVER, MONTH, ReportPeriod, months_before, report_timezone
 from broker.app.results.reports import SpendReport, SpendTotal
@@ -118,20 +118,8 @@ def spend(
     return sorted(rows, key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
 
 
-class SpendSource(Protocol):
-    """`spend`, or a function that has its rows already."""
-
-    def __call__(
-        self,
-        broker: Broker,
-        by: str,
-        /,
-        *,
-        since: datetime | None,
-        until: datetime | None,
-        sandbox: bool,
-        timezone: str | None,
-    ) -> Sequence[SpendRow]: ...
+Shared = Callable[[tuple[Hashable, ...], Callable[[], Sequence[SpendRow]]], Sequence[SpendRow]]
+"""From a key and a function, the rows of the function, or those that it returned lately for the same key."""
 
 
 def bought_in_advance(
@@ -153,17 +141,24 @@ def spend_report(
     period: ReportPeriod = EVER,
     sandbox: bool = False,
     only: Mapping[str, str] | None = None,
-    source: SpendSource = spend,
+    shared: Shared = lambda _, rows: rows(),
 ) -> SpendReport:
-    """As `spend_of`; by month from `months_before` on if no start is given. ``only``: of these values of other
-    dimensions. What was bought in advance is known for all teams only."""
+    """As `spend`, of these teams alone (None: of all, and of no team); by month from `months_before` on if no start is
+    given. ``only``: of these values of other dimensions. What was bought in advance is known for all teams only."""
     local, (since, until) = report_timezone(broker, period.timezone), period.bounds(broker)
     names = [name.strip().replace("-", "_") for name in dimensions.split(",")]
     kept = dict(only or {})
     if MONTH in (*kept, *names) and since is None:
         since = months_before(broker.clock.now(), local)
     whole = ",".join([*kept, *names])
-    rows = spend_of(broker, whole, teams, since=since, until=until, sandbox=sandbox, source=source, timezone=local)
+    of_teams = "team" not in whole.split(",") and teams is not None  # a job has one team, so that no job counts twice
+    by = f"team,{whole}" if of_teams else whole
+    rows = shared(
+        (by, since, until, sandbox, local),
+        lambda: spend(broker, by, since=since, until=until, sandbox=sandbox, timezone=local),
+    )
+    if teams is not None:
+        rows = _of_teams(rows, by.split(",").index("team"), teams, named=not of_teams)
     wanted, more = tuple(kept.values()), len(kept)
     rows = [replace(row, values=row.values[more:]) for row in rows if row.values[:more] == wanted]
     ahead = None
@@ -181,29 +176,13 @@ def spend_report(
     )
 
 
-def spend_of(
-    broker: Broker,
-    by: str,
-    teams: Collection[str] | None,
-    *,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    sandbox: bool = False,
-    source: SpendSource = spend,
-    timezone: str | None = None,
-) -> list[SpendRow]:
-    """As `spend`, of these teams alone; None: of all, and of no team. ``source``: gives the rows of all teams."""
-    if teams is None:
-        return list(source(broker, by, since=since, until=until, sandbox=sandbox, timezone=timezone))
-    names = by.split(",")
-    whole = by if "team" in names else f"team,{by}"  # a job has one team, so that no job is counted twice
-    place = whole.split(",").index("team")
+def _of_teams(rows: Iterable[SpendRow], place: int, teams: Collection[str], *, named: bool) -> list[SpendRow]:
+    """The rows of these teams, without the team if it is not ``named``. ``place``: of the team."""
     found: dict[tuple[str, ...], SpendRow] = {}
-    for row in source(broker, whole, since=since, until=until, sandbox=sandbox, timezone=timezone):
-        if row.values[place] not in teams:
-            continue
-        values = row.values if whole == by else row.values[1:]
-        found[values] = _added(found[values], row) if values in found else replace(row, values=values)
+    for row in rows:
+        if row.values[place] in teams:
+            values = row.values if named else row.values[1:]
+            found[values] = _added(found[values], row) if values in found else replace(row, values=values)
     return sorted(found.values(), key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
 
 
