@@ -3,10 +3,12 @@ may still run, at a cost that is in no budget. They stay recorded until the end 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
+
+from pydantic import TypeAdapter
 
 from broker.app.outside.launches import PREFIX, OpenLaunch, end, is_overdue, open_launches, spend_beyond, spend_overdue
 from broker.app.wiring import Broker
@@ -60,13 +62,13 @@ def end_overdue(broker: Broker) -> Sequence[OpenLaunch]:
 
 def overdue(broker: Broker) -> Sequence[OverdueLaunch]:
     """The overdue launches, the longest overdue first."""
-    found = [_read(text) for text in broker.store.settings_under(_KEY).values()]
+    found = [_stored().validate_json(text) for text in broker.store.settings_under(_KEY).values()]
     return sorted(found, key=lambda one: (one.until, one.id))
 
 
 def keep_on_record(broker: Broker, one: OverdueLaunch) -> None:
     """Record an overdue launch. Idempotent."""
-    broker.store.set_setting(_KEY + one.id, _written(one))
+    broker.store.set_setting(_KEY + one.id, _stored().dump_json(one).decode())
 
 
 def reported(broker: Broker, id: str, ran: timedelta | None = None, *, by: Actor) -> Money:
@@ -76,22 +78,11 @@ def reported(broker: Broker, id: str, ran: timedelta | None = None, *, by: Actor
     cost = end(broker, whole, ran, by=by)
     if (text := broker.store.setting(_KEY + whole)) is not None:
         if ran is not None:
-            cost += spend_beyond(broker, whole, _read(text).since, ran, by=by)
+            cost += spend_beyond(broker, whole, _stored().validate_json(text).since, ran, by=by)
         broker.store.drop_setting(_KEY + whole)
     return cost
 
 
-def _written(one: OverdueLaunch) -> str:
-    return json.dumps(
-        {
-            "id": one.id, "tool": one.tool, "user": one.user, "team": one.team, "machines": one.machines,
-            "since": one.since.isoformat(), "until": one.until.isoformat(), "spent": one.spent.micros,
-            "noted": one.noted.isoformat(),
-        }
-    )  # fmt: skip
-
-
-def _read(text: str) -> OverdueLaunch:
-    found = json.loads(text)
-    times = {name: datetime.fromisoformat(found[name]) for name in ("since", "until", "noted")}
-    return OverdueLaunch(**{**found, **times, "spent": Money(found["spent"])})
+@cache
+def _stored() -> TypeAdapter[OverdueLaunch]:
+    return TypeAdapter(OverdueLaunch)
