@@ -7,13 +7,13 @@ from typing import Any
 
 from fastapi.responses import Response
 
+from broker.app.billing.months import ReportPeriod
 from broker.app.outside.overdue import overdue
 from broker.core.access.permissions import Permission
 from broker.core.events.outcomes import JobState
 from broker.page.drawing import drawn
 from broker.page.visitors import By
 from broker.server import routes_money, shown
-from broker.server.routes_money import ReportPeriod
 from broker.server.shown import JobFilter
 
 RUNNING = (JobState.LAUNCHING, JobState.RUNNING)

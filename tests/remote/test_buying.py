@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from broker.app.capacity import purchases, undoing
+from broker.app.capacity import purchases
 from broker.app.wiring import Broker
 from broker.cli.terminal import Terminal
 from broker.core.actors import Actor
@@ -110,8 +110,8 @@ def test_a_cancellation_shows_its_terms_and_is_confirmed(
         return broker.store.purchase(id)
 
     terms = UndoTerms(way="cancel", charge=Money.usd(5))
-    monkeypatch.setattr(undoing, "undo_terms", lambda broker, id: terms)
-    monkeypatch.setattr(undoing, "undo", undo)
+    monkeypatch.setattr(purchases, "undo_terms", lambda broker, id: terms)
+    monkeypatch.setattr(purchases, "undo", undo)
     id = asked_for(laptop)["id"]
     assert [laptop("capacity", "grant", id, by=who).code for who in ("apple", "tara")] == [0, 0]
     purchases.buyer(service.world.broker).advance(id)
