@@ -49,7 +49,7 @@ def test_unknown_google_reservations_are_found_and_attributed(opened: Open) -> N
         market.stall.bought().append({**row, "name": "of-the-console"})
         market.stall.bought().append({**row, "name": "purchase-of-others"})
         found = check(market.broker)
-        assert kinds(found) == [(DifferenceKind.NOT_RECORDED, ""), (DifferenceKind.OTHER_STORE, "purchase-of-others")]
+        assert kinds(found) == [(DifferenceKind.NOT_RECORDED, None), (DifferenceKind.OTHER_STORE, "purchase-of-others")]
         assert "capacity add … --order us-central1-a/of-the-console" in found.differences[0].told
         row["specificReservation"]["count"] = "1"
         [_, changed, _] = check(market.broker).differences
@@ -83,7 +83,7 @@ def test_unknown_azure_reservations_are_found_and_attributed(opened: Open) -> No
             world.shop.groups[name] = {"id": id.split("/capacityReservations/")[0], "name": name, "location": "eastus"}
             world.shop.reserved[name] = {**row, "name": name, "id": id, "tags": tags}
         assert kinds(check(market.broker)) == [
-            (DifferenceKind.NOT_RECORDED, ""), (DifferenceKind.OTHER_STORE, "purchase-of-others"),
+            (DifferenceKind.NOT_RECORDED, None), (DifferenceKind.OTHER_STORE, "purchase-of-others"),
         ]  # fmt: skip
 
 
