@@ -11,7 +11,8 @@ from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.page.drawing import drawn
 from broker.page.visitors import By, Form, request_key
-from broker.server import changes, shown
+from broker.server import changes, routes_jobs
+from broker.server.changes import DecisionBody
 
 AT = "/approvals"
 _ROWS = 50
@@ -23,7 +24,7 @@ def approval_list(
 ) -> Response:
     """The page of requests (`_ROWS` of them, after the first ``skip``), standing grants and purchases; with buttons for
     approvers."""
-    every = shown.approval_list(by.caller, decided=decided)
+    every = routes_jobs.list_approvals(by.caller, decided=decided)
     found = every.model_copy(update={"requests": every.requests[skip : skip + _ROWS]})
     more = skip + _ROWS if len(every.requests) > skip + _ROWS else None
     answerable = {one.job for one in found.requests if one.mine and by.caller.access.may(Permission.APPROVE, one.team)}
@@ -34,13 +35,13 @@ def approval_list(
 def grant(by: By, id: str, form: Form) -> Response:
     """Approve the request for the rules whose approver this person is. Idempotent by the form's key. Raises
     `NotAllowed`, `UnknownName`."""
-    changes.grant(by.caller, id, request_key(form), _reason(form))
+    changes.grant_approval(by.caller, id, request_key(form), DecisionBody(reason=_reason(form)))
     return RedirectResponse(AT, 303)
 
 
 def refuse(by: By, id: str, form: Form) -> Response:
     """Refuse."""
-    changes.refuse(by.caller, id, request_key(form), _reason(form))
+    changes.refuse_approval(by.caller, id, request_key(form), DecisionBody(reason=_reason(form)))
     return RedirectResponse(AT, 303)
 
 

@@ -15,7 +15,7 @@ from broker.core.purchases.quotes import PurchaseProduct
 from broker.page.drawing import drawn
 from broker.page.visitors import By, Form, request_key
 from broker.server import procuring, routes_money
-from broker.server.changing import DecisionBody
+from broker.server.changes import DecisionBody
 from broker.server.procuring import (
     BuyBody,
     CancelBody,

@@ -18,8 +18,8 @@ from broker.core.events.outcomes import JobState
 from broker.page.charts import HIGH, WIDE, Scale, figure_curve, figure_curves
 from broker.page.drawing import drawn, moment
 from broker.page.visitors import By, Form, Renewal, request_key
-from broker.server import changes, contents, shown
-from broker.server.shown import JobFilter
+from broker.server import changes, contents, routes_jobs
+from broker.server.routes_jobs import JobFilter
 
 AT = "/jobs"
 _ROWS = 50
@@ -37,7 +37,7 @@ def job_list(by: By, state: Text = "", team: Text = "", user: Text = "", cursor:
     if state and not states:
         raise UnknownName("state", state, [one.value for one in JobState])
     asked = {"state": state, "team": team, "user": user}
-    found = shown.job_page(
+    found = routes_jobs.job_page(
         by.caller, JobFilter(states, [team] if team else [], [user] if user else []), limit=_ROWS, cursor=cursor
     )
     following = {name: value for name, value in asked.items() if value} | {"cursor": found.next_cursor}
@@ -54,14 +54,14 @@ def job_list(by: By, state: Text = "", team: Text = "", user: Text = "", cursor:
 def job(by: By, id: str) -> Response:
     """One job: its placement, its cost (USD) with the reasons, its events, and the end of its output."""
     view = by.caller.job(id)
-    found = shown.job(by.caller, id)
+    found = routes_jobs.show_job(by.caller, id)
     output = by.caller.access.may(Permission.SEE_OUTPUT, view.job.team)
     happened = jobs.events(by.caller.broker, view)
     values = {
         "job": found,
         "places": {attempt.number: story.where(attempt.placement) for attempt in view.attempts},
         "causes": {attempt.number: story.cause_words(attempt.cause) for attempt in view.attempts},
-        "why": shown.why_here(by.caller, id, limit=_DECISIONS).decisions,
+        "why": routes_jobs.job_placements(by.caller, id, limit=_DECISIONS).decisions,
         "story": story.in_words(happened, view.submitted_at, moment),
         "reported": figure_curves(
             (event.at, event.body.metrics) for event in happened if isinstance(event.body, MetricsReported)
@@ -70,7 +70,7 @@ def job(by: By, id: str) -> Response:
         "high": HIGH,
         "accelerated": any(attempt.placement.offer.count and attempt.claimed_at for attempt in view.attempts),
         "shown_lines": _LINES,
-        "lines": shown.logs(by.caller, id, tail=_LINES).lines if output else None,
+        "lines": routes_jobs.job_logs(by.caller, id, tail=_LINES).lines if output else None,
         "may_cancel": not view.state.final and not view.cancel_requested and _may_change(by, id),
     }
     return drawn("job.html", by, values, title=f"{view.job.name} – job {view.id}", at=AT, live=True)
@@ -83,7 +83,7 @@ def job_output(
     lines: Annotated[int, Query(ge=1, le=_MOST_LINES)] = _MOST_LINES,
 ) -> Response:
     """The last lines of a job's output, renewed until the job has ended."""
-    found = shown.logs(by.caller, id, attempt=attempt, tail=lines)
+    found = routes_jobs.job_logs(by.caller, id, attempt=attempt, tail=lines)
     ended = by.caller.job(id).state.final
     asked = urlencode({"lines": lines} | ({"attempt": attempt} if attempt else {}))
     renewed_at = "" if ended or by.renewal is not Renewal.IN_PLACE else f"{AT}/{id}/output?{asked}"
@@ -125,13 +125,13 @@ def job_usage(by: By, id: str) -> Response:
 def cancelling(by: By, id: str) -> Response:
     """The form that confirms a cancellation."""
     changes.changeable(by.caller, id)
-    values = {"job": shown.job(by.caller, id)}
+    values = {"job": routes_jobs.show_job(by.caller, id)}
     return drawn("cancel.html", by, values, title=f"Cancel {id}?", at=AT)
 
 
 def cancel(by: By, id: str, form: Form) -> Response:
     """Cancel the job, after a last checkpoint. Idempotent."""
-    changes.cancel(by.caller, id, request_key(form))
+    changes.cancel_job(by.caller, id, request_key(form))
     return RedirectResponse(f"{AT}/{id}", 303)
 
 

@@ -19,7 +19,7 @@ from broker.core.market.offers import CapacityType
 from broker.page.charts import HIGH, WIDE, price_curve
 from broker.page.drawing import drawn
 from broker.page.visitors import By
-from broker.server import shown
+from broker.server import routes_jobs
 
 AT = "/offers"
 _ROWS = 50
@@ -44,7 +44,7 @@ def offer_list(
     asked = {"gpu": gpu, "provider": provider, "region": region, "capacity_type": capacity_type}
     names = {name: _names(text) for name, text in asked.items()}
     wanted = OfferFilter.of({**names, "price_kind": _CURRENT if live else ()}, available=available)
-    found = shown.offer_page(by.caller, wanted, limit=_ROWS, cursor=cursor)
+    found = routes_jobs.offer_page(by.caller, wanted, limit=_ROWS, cursor=cursor)
     flags = {name: "true" for name, said in (("available", available), ("live", live)) if said}
     given = {name: value for name, value in asked.items() if value} | flags
     values = {
@@ -88,7 +88,7 @@ def price_history(
 
 def queue(by: By) -> Response:
     """The waiting jobs in queue order."""
-    return drawn("queue.html", by, {"queue": shown.queue(by.caller)}, title="Queue", at="/queue", live=True)
+    return drawn("queue.html", by, {"queue": routes_jobs.show_queue(by.caller)}, title="Queue", at="/queue", live=True)
 
 
 def _history_of(one: OfferResult) -> str:

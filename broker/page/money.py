@@ -7,7 +7,7 @@ from fastapi.responses import Response
 from broker.page.charts import HIGH, WIDE, spend_curve
 from broker.page.drawing import drawn
 from broker.page.visitors import By
-from broker.server import routes_money, shown
+from broker.server import routes_jobs, routes_money
 
 AT = "/budgets"
 
@@ -26,4 +26,6 @@ def budget(by: By, id: str) -> Response:
 
 def job_ledger(by: By, id: str) -> Response:
     """The ledger entries that add up to a job's cost (USD)."""
-    return drawn("ledger.html", by, {"ledger": shown.job_ledger(by.caller, id)}, title=f"Ledger of {id}", at="/jobs")
+    return drawn(
+        "ledger.html", by, {"ledger": routes_jobs.job_ledger(by.caller, id)}, title=f"Ledger of {id}", at="/jobs"
+    )

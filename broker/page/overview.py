@@ -13,8 +13,8 @@ from broker.core.access.permissions import Permission
 from broker.core.events.outcomes import JobState
 from broker.page.drawing import drawn
 from broker.page.visitors import By
-from broker.server import routes_money, shown
-from broker.server.shown import JobFilter
+from broker.server import routes_jobs, routes_money
+from broker.server.routes_jobs import JobFilter
 
 RUNNING = (JobState.LAUNCHING, JobState.RUNNING)
 WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED, JobState.PAUSED_BUDGET)
@@ -32,10 +32,10 @@ def overview(by: By) -> Response:
     if by.may(Permission.SEE_JOBS):
         late = [one for one in overdue(caller.broker) if caller.access.may(Permission.SEE_JOBS, one.team)]
         values["overdue"] = late
-        values["running"] = shown.job_page(caller, JobFilter(RUNNING), limit=_ROWS)
-        values["waiting"] = shown.job_page(caller, JobFilter(WAITING), limit=_ROWS)
-        requests = shown.approval_list(caller).requests
+        values["running"] = routes_jobs.job_page(caller, JobFilter(RUNNING), limit=_ROWS)
+        values["waiting"] = routes_jobs.job_page(caller, JobFilter(WAITING), limit=_ROWS)
+        requests = routes_jobs.list_approvals(caller).requests
         values["requests"], values["more_requests"] = requests[:_ROWS], max(len(requests) - _ROWS, 0)
     if by.may(Permission.SEE_MARKET):
-        values["cheapest"] = shown.cheapest(caller, _GPU, _AGO)
+        values["cheapest"] = routes_jobs.cheapest(caller, _GPU, _AGO)
     return drawn("overview.html", by, values, title="Overview", at="/", live=True)

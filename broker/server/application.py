@@ -16,15 +16,14 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker.app.access.once import ChangeAnswer
+from broker.app.results.values import json_text
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceAnswers
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, did_you_mean
 from broker.server import device_flow, problems
 from broker.server.callers import EntryControl, gate
-from broker.server.changing import told
 from broker.server.limits import RequestRate, UploadQuota, WrongTokens
-from broker.server.looking import answer
 from broker.server.paths import CONTENTS
 from broker.server.problems import HttpProblem
 from broker.server.routes import OPENAPI, ROUTES, UPLOADS
@@ -106,8 +105,9 @@ def _endpoint(endpoint: Callable[..., Any]) -> Callable[..., Any]:
     def responding(**given: Any) -> Response:
         found = endpoint(**given)
         if isinstance(found, ChangeAnswer):
-            return told(found)
-        return found if isinstance(found, Response) else answer(found)
+            headers = {"Idempotency-Replayed": "true"} if found.replayed else {}
+            return Response(found.body, found.status, headers, "application/json")
+        return found if isinstance(found, Response) else Response(json_text(found), media_type="application/json")
 
     return responding
 

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from fastapi import Request
+from fastapi import Depends, Request
 
 from broker.app.access.tokens import enter
 from broker.app.wiring import Broker
@@ -192,3 +192,7 @@ def admitted(wrong: WrongTokens, request: Request, token: str, enters: Callable[
         raise SignInNeeded
     wrong.right(token)
     return found
+
+
+By = Annotated[Caller, Depends(caller_of)]
+"""The caller, as a parameter of an endpoint."""

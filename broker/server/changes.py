@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from typing import Annotated
+
+from fastapi import Header
+from pydantic import BaseModel, ConfigDict, Field
 
 from broker.agent.names import is_one_line
 from broker.app.access.once import ChangeAnswer, ChangeRequest, once
@@ -17,20 +21,44 @@ from broker.core.errors import InvalidInput
 from broker.core.events.views import JobView
 from broker.core.policy.approvals import StandingGrant
 from broker.core.values.units import parse_duration, parse_money, print_duration
-from broker.server.callers import Caller
+from broker.server.callers import By, Caller
 
-# ``key`` in this module: the request's idempotency key; a repeated request with the same key gets the first answer.
+Key = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[!-~]{8,128}$",
+        description="A unique key of the request, such as a UUID. A repetition with the same key has no effect.",
+    ),
+]
 
 
-def cancel(by: Caller, id: str, key: str) -> ChangeAnswer:
-    """End a job, after a last checkpoint. Raises as `changeable`."""
+class ExtendBody(BaseModel):
+    """New total limits: ``max_cost`` in USD (``$900``), ``max_duration`` of billed time (``72h``)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    max_cost: str | None = Field(default=None, max_length=40)
+    max_duration: str | None = Field(default=None, max_length=40)
+
+
+class DecisionBody(BaseModel):
+    """The reason in one line, for the record and the requester."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str = Field(default="", max_length=500)
+
+
+def cancel_job(by: By, id: str, key: Key) -> ChangeAnswer:
+    """End a job, after a last checkpoint. The unspent part of its hold is released."""
     view = changeable(by, id)
     return _once(by, key, "jobs.cancel", view, {}, lambda: jobs.cancel(by.broker, view, by=by.actor))
 
 
-def extend(by: Caller, id: str, key: str, limits: Mapping[str, str | None]) -> ChangeAnswer:
-    """Raise a job's limits: ``max_cost`` in USD, ``max_duration`` of billed time. Status 202: it needs an approval
-    first. Raises as `changeable` and `extension.extend`."""
+def extend_job(by: By, id: str, key: Key, body: ExtendBody) -> ChangeAnswer:
+    """Raise a job's limit of cost or billed time. Status 202: it needs an approval; until then the old limits apply."""
+    limits = body.model_dump()
     view = changeable(by, id)
     more = _limits(limits)
 
@@ -42,9 +70,9 @@ def extend(by: Caller, id: str, key: str, limits: Mapping[str, str | None]) -> C
     return _once(by, key, "jobs.extend", view, limits, extended)
 
 
-def grant(by: Caller, id: str, key: str, reason: str) -> ChangeAnswer:
+def grant_approval(by: By, id: str, key: Key, body: DecisionBody) -> ChangeAnswer:
     """Approve the job's request, as far as the caller is an approver; nobody approves their own request."""
-    view, note = by.job(id, Permission.APPROVE), one_line(reason)
+    view, note = by.job(id, Permission.APPROVE), one_line(body.reason)
 
     def granted() -> JobView:
         return approvals.grant(by.broker, view.id, note, by=by.actor)
@@ -52,9 +80,9 @@ def grant(by: Caller, id: str, key: str, reason: str) -> ChangeAnswer:
     return _once(by, key, "approvals.grant", view, {"reason": note}, granted)
 
 
-def refuse(by: Caller, id: str, key: str, reason: str) -> ChangeAnswer:
+def refuse_approval(by: By, id: str, key: Key, body: DecisionBody) -> ChangeAnswer:
     """Refuse the job's request; the money held for it is released."""
-    view, note = by.job(id, Permission.APPROVE), one_line(reason)
+    view, note = by.job(id, Permission.APPROVE), one_line(body.reason)
 
     def turned_down() -> JobView:
         return approvals.refuse(by.broker, view.id, note, by=by.actor)
@@ -62,8 +90,8 @@ def refuse(by: Caller, id: str, key: str, reason: str) -> ChangeAnswer:
     return _once(by, key, "approvals.refuse", view, {"reason": note}, turned_down)
 
 
-def revoke_grant(by: Caller, number: int, key: str) -> ChangeAnswer:
-    """Revoke a standing grant. Raises `UnknownName`, and `NotAllowed` for another person's."""
+def revoke_grant(by: By, number: int, key: Key) -> ChangeAnswer:
+    """Revoke a standing grant of one's own; jobs launched under it go on."""
 
     def told(after: StandingGrant) -> ChangeAnswer:
         return ChangeAnswer.of(StandingGrantResult.of(after, by.broker.clock.now()), "revoked")

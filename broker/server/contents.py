@@ -20,9 +20,8 @@ from broker.app.jobs.received import pool_in
 from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOutputs
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput, StoreProblem, UnknownName
-from broker.server.callers import Caller, caller_of
+from broker.server.callers import By, Caller, caller_of
 from broker.server.limits import UploadQuota
-from broker.server.looking import By, answer
 from broker.snapshots.upload import reaching
 
 MOST_TREE = 64 << 20
@@ -132,20 +131,20 @@ def checkpoints_of(by: Caller, id: str) -> JobCheckpoints:
     return job_sources.checkpoints(by.broker, by.job(id, Permission.SEE_OUTPUT))
 
 
-def list_files(by: By, id: str, attempt: Attempt = None) -> Response:
+def list_files(by: By, id: str, attempt: Attempt = None) -> JobOutputs:
     """The results of a job; each file from the newest attempt that wrote it."""
-    return answer(outputs_of(by, id, attempt))
+    return outputs_of(by, id, attempt)
 
 
-def list_checkpoints(by: By, id: str) -> Response:
+def list_checkpoints(by: By, id: str) -> JobCheckpoints:
     """The finished checkpoints of a job, oldest first."""
-    return answer(checkpoints_of(by, id))
+    return checkpoints_of(by, id)
 
 
-def checkpoint_files(by: By, id: str, checkpoint: str) -> Response:
+def checkpoint_files(by: By, id: str, checkpoint: str) -> CheckpointFiles:
     """The files of a checkpoint: the newest (`latest`), the newest at a step, or the one with that id or name."""
     view = by.job(id, Permission.SEE_OUTPUT)
-    return answer(CheckpointFiles.of(view, kept_files.checkpoint(by.broker, view, checkpoint)))
+    return CheckpointFiles.of(view, kept_files.checkpoint(by.broker, view, checkpoint))
 
 
 def file_content(by: By, id: str, sha256: str, attempt: Attempt = None, start: Start = 0) -> Response:

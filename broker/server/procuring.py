@@ -26,10 +26,8 @@ from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.core.values.units import parse_money, split_machine
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
-from broker.server.callers import Caller
-from broker.server.changes import one_line, request_of
-from broker.server.changing import DecisionBody, Key
-from broker.server.looking import By
+from broker.server.callers import By, Caller
+from broker.server.changes import DecisionBody, Key, one_line, request_of
 from broker.server.routes_money import purchase_of
 
 T = TypeVar("T")

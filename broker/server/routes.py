@@ -24,41 +24,32 @@ from broker.app.outside import launches
 from broker.app.outside.overdue import overdue, reported
 from broker.app.outside.skypilot_requests import answered
 from broker.app.outside.slurm_requests import SlurmAsks, admitted, begin_task
-from broker.app.results.access import AuditLog, CallerIdentity, PeopleList, TokenList
-from broker.app.results.approvals import ApprovalList, StandingGrantResult
+from broker.app.results.access import AuditLog, PeopleList, TokenList
+from broker.app.results.approvals import StandingGrantResult
 from broker.app.results.capacity import RecordedCapacity
-from broker.app.results.job_history import JobHistory, JobLedger, PlacementDecisions
-from broker.app.results.jobs import AttemptList, JobDetails, JobLogs
-from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOutputs
-from broker.app.results.offers import OfferGroupList
+from broker.app.results.jobs import JobDetails
 from broker.app.results.outside import OutsideEnd, OutsideLaunchList, SlurmAdmission
-from broker.app.results.plans import PlanResult
 from broker.app.results.policies import (
     AppliedPolicy,
 )
 from broker.app.results.purchases import (
     PurchaseResult,
 )
-from broker.app.results.queue import QueueResult
 from broker.app.results.reports import ChargebackStatement, FocusExportResult
-from broker.app.results.risk import OfferRiskList
-from broker.app.results.submission import JobFileText, SubmissionTerms
 from broker.core.access.permissions import Permission
 from broker.core.errors import ApprovalNeeded, InvalidInput, NotAllowed
 from broker.server import (
-    changing,
+    changes,
     contents,
-    looking,
     procuring,
+    routes_jobs,
     routes_money,
     routes_policies,
     streaming,
     submitting,
 )
-from broker.server.changes import request_of
-from broker.server.changing import Key
-from broker.server.looking import By
-from broker.server.pages import JobPage, OfferPage
+from broker.server.callers import By
+from broker.server.changes import Key, request_of
 from broker.server.paths import DEVICE_AUTHORIZATION, REVOCATION, TOKEN, VERSION
 
 MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
@@ -219,30 +210,31 @@ class ApiRoute:
 
 _BYTES, _SHEETS = ("application/octet-stream",), tuple(MEDIA.values())
 ROUTES = (
-    ApiRoute("GET", "/me", None, looking.me, CallerIdentity),
-    ApiRoute("GET", "/jobs", Permission.SEE_JOBS, looking.list_jobs, JobPage),
-    ApiRoute("GET", "/jobs/{id}", Permission.SEE_JOBS, looking.show_job, JobHistory),
-    ApiRoute("GET", "/jobs/{id}/attempts", Permission.SEE_JOBS, looking.job_attempts, AttemptList),
-    ApiRoute("GET", "/jobs/{id}/ledger", Permission.SEE_JOBS, looking.job_ledger, JobLedger),
-    ApiRoute("GET", "/jobs/{id}/placements", Permission.SEE_JOBS, looking.job_placements, PlacementDecisions),
-    ApiRoute("GET", "/jobs/{id}/logs", Permission.SEE_OUTPUT, looking.job_logs, JobLogs),
-    ApiRoute("GET", "/offers", Permission.SEE_MARKET, looking.list_offers, OfferPage),
-    ApiRoute("GET", "/offers/groups", Permission.SEE_MARKET, looking.group_offers, OfferGroupList),
-    ApiRoute("GET", "/offers/risks", Permission.SEE_MARKET, looking.offer_risks, OfferRiskList),
+    ApiRoute("GET", "/me", None, routes_jobs.me),
+    ApiRoute("GET", "/jobs", Permission.SEE_JOBS, routes_jobs.list_jobs),
+    ApiRoute("GET", "/jobs/{id}", Permission.SEE_JOBS, routes_jobs.show_job),
+    ApiRoute("GET", "/jobs/{id}/attempts", Permission.SEE_JOBS, routes_jobs.job_attempts),
+    ApiRoute("GET", "/jobs/{id}/ledger", Permission.SEE_JOBS, routes_jobs.job_ledger),
+    ApiRoute("GET", "/jobs/{id}/placements", Permission.SEE_JOBS, routes_jobs.job_placements),
+    ApiRoute("GET", "/jobs/{id}/logs", Permission.SEE_OUTPUT, routes_jobs.job_logs),
+    ApiRoute("GET", "/offers", Permission.SEE_MARKET, routes_jobs.list_offers),
+    ApiRoute("GET", "/offers/groups", Permission.SEE_MARKET, routes_jobs.group_offers),
+    ApiRoute("GET", "/offers/risks", Permission.SEE_MARKET, routes_jobs.offer_risks),
     ApiRoute("GET", "/budgets", Permission.SEE_BUDGETS, routes_money.list_budgets),
     ApiRoute("GET", "/budgets/{budget}", Permission.SEE_BUDGETS, routes_money.show_budget),
-    ApiRoute("GET", "/approvals", Permission.SEE_JOBS, looking.list_approvals, ApprovalList),
-    ApiRoute("GET", "/queue", Permission.SEE_JOBS, looking.show_queue, QueueResult),
-    ApiRoute("GET", "/jobs/{id}/stream", Permission.SEE_JOBS, streaming.stream_job, None, ("text/event-stream",)),
-    ApiRoute("GET", "/jobs/{id}/files", Permission.SEE_OUTPUT, contents.list_files, JobOutputs),
-    ApiRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, contents.file_content, None, _BYTES),
-    ApiRoute("GET", "/jobs/{id}/checkpoints", Permission.SEE_OUTPUT, contents.list_checkpoints, JobCheckpoints),
+    ApiRoute("GET", "/approvals", Permission.SEE_JOBS, routes_jobs.list_approvals),
+    ApiRoute("GET", "/queue", Permission.SEE_JOBS, routes_jobs.show_queue),
+    ApiRoute("GET", "/jobs/{id}/stream", Permission.SEE_JOBS, streaming.stream_job, media=("text/event-stream",)),
+    ApiRoute("GET", "/jobs/{id}/files", Permission.SEE_OUTPUT, contents.list_files),
+    ApiRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, contents.file_content, media=_BYTES),
+    ApiRoute("GET", "/jobs/{id}/checkpoints", Permission.SEE_OUTPUT, contents.list_checkpoints),
+    ApiRoute("GET", "/jobs/{id}/checkpoints/{checkpoint}", Permission.SEE_OUTPUT, contents.checkpoint_files),
     ApiRoute(
-        "GET", "/jobs/{id}/checkpoints/{checkpoint}", Permission.SEE_OUTPUT, contents.checkpoint_files, CheckpointFiles
-    ),
-    ApiRoute(
-        *("GET", "/jobs/{id}/checkpoints/{checkpoint}/{sha256}", Permission.SEE_OUTPUT, contents.checkpoint_content),
-        *(None, _BYTES),
+        "GET",
+        "/jobs/{id}/checkpoints/{checkpoint}/{sha256}",
+        Permission.SEE_OUTPUT,
+        contents.checkpoint_content,
+        media=_BYTES,
     ),
     ApiRoute("GET", "/reports/spend", Permission.SEE_BUDGETS, routes_money.spend),
     ApiRoute("GET", "/reports/units", Permission.SEE_BUDGETS, routes_money.units),
@@ -254,13 +246,9 @@ ROUTES = (
     ApiRoute("GET", "/reports/review", Permission.SEE_ALL_TEAMS, routes_money.month_review),
     ApiRoute("GET", "/reports/billed", Permission.SEE_ALL_TEAMS, routes_money.billed),
     ApiRoute("GET", "/reports/focus/{month}", Permission.SEE_ALL_TEAMS, focus_export),
-    ApiRoute("GET", "/reports/focus/{month}/file", Permission.SEE_ALL_TEAMS, focus_file, None, _SHEETS),
+    ApiRoute("GET", "/reports/focus/{month}/file", Permission.SEE_ALL_TEAMS, focus_file, media=_SHEETS),
     ApiRoute(
-        "POST",
-        "/reports/chargeback/{month}",
-        Permission.FREEZE_STATEMENTS,
-        freeze_statement,
-        ChargebackStatement,
+        "POST", "/reports/chargeback/{month}", Permission.FREEZE_STATEMENTS, freeze_statement, ChargebackStatement
     ),
     ApiRoute("GET", "/capacity", Permission.SEE_ALL_TEAMS, routes_money.list_capacity),
     ApiRoute("GET", "/capacity/use", Permission.SEE_ALL_TEAMS, routes_money.capacity_use),
@@ -274,19 +262,19 @@ ROUTES = (
     ApiRoute("POST", "/policies/check", Permission.CHANGE_POLICIES, routes_policies.check_policy),
     ApiRoute("POST", "/policies/explain", Permission.SUBMIT, routes_policies.explain_policy),
     ApiRoute("GET", "/jobs/{id}/decisions", Permission.SEE_JOBS, routes_policies.job_decisions),
-    ApiRoute("GET", "/jobs/{id}/job-file", Permission.SEE_OUTPUT, submitting.job_file, JobFileText),
+    ApiRoute("GET", "/jobs/{id}/job-file", Permission.SEE_OUTPUT, submitting.job_file),
     ApiRoute("POST", "/jobs/{id}/resume", Permission.CHANGE_OWN_JOBS, submitting.resume_job, JobDetails),
     ApiRoute("GET", "/people", Permission.SEE_PEOPLE, list_people),
     ApiRoute("GET", "/tokens", Permission.SEE_PEOPLE, list_tokens),
     ApiRoute("GET", "/audit", Permission.SEE_PEOPLE, audit_lines),
-    ApiRoute("GET", "/submission", Permission.SUBMIT, submitting.submission_terms, SubmissionTerms),
-    ApiRoute("POST", "/plans", Permission.SUBMIT, submitting.plan_job, PlanResult),
+    ApiRoute("GET", "/submission", Permission.SUBMIT, submitting.submission_terms),
+    ApiRoute("POST", "/plans", Permission.SUBMIT, submitting.plan_job),
     ApiRoute("POST", "/jobs", Permission.SUBMIT, submitting.submit_job, JobDetails),
-    ApiRoute("HEAD", "/contents/{kind}/{sha256}", Permission.SUBMIT, contents.has_content, None),
-    ApiRoute("PUT", "/contents/{kind}/{sha256}", Permission.SUBMIT, contents.keep_content, None),
-    ApiRoute("POST", "/jobs/{id}/cancel", Permission.CHANGE_OWN_JOBS, changing.cancel_job, JobDetails),
+    ApiRoute("HEAD", "/contents/{kind}/{sha256}", Permission.SUBMIT, contents.has_content),
+    ApiRoute("PUT", "/contents/{kind}/{sha256}", Permission.SUBMIT, contents.keep_content),
+    ApiRoute("POST", "/jobs/{id}/cancel", Permission.CHANGE_OWN_JOBS, changes.cancel_job, JobDetails),
     ApiRoute("POST", "/jobs/{id}/retry", Permission.CHANGE_OWN_JOBS, submitting.retry_job, JobDetails),
-    ApiRoute("POST", "/jobs/{id}/extend", Permission.CHANGE_OWN_JOBS, changing.extend_job, JobDetails),
+    ApiRoute("POST", "/jobs/{id}/extend", Permission.CHANGE_OWN_JOBS, changes.extend_job, JobDetails),
     ApiRoute("POST", "/policies/preview", Permission.CHANGE_POLICIES, routes_policies.preview_policy),
     ApiRoute("POST", "/policies/rollback/preview", Permission.CHANGE_POLICIES, routes_policies.preview_rollback),
     ApiRoute("POST", "/policies", Permission.CHANGE_POLICIES, routes_policies.apply_policy, AppliedPolicy),
@@ -303,13 +291,13 @@ ROUTES = (
     ApiRoute("GET", "/launches", Permission.SEE_JOBS, list_launches),
     ApiRoute("POST", "/launches/{task}/start", Permission.JUDGE_LAUNCHES, start_task),
     ApiRoute("POST", "/launches/{launch}/end", Permission.JUDGE_LAUNCHES, end_launch),
-    ApiRoute("POST", "/admission/skypilot", Permission.JUDGE_LAUNCHES, judge_skypilot, None),
+    ApiRoute("POST", "/admission/skypilot", Permission.JUDGE_LAUNCHES, judge_skypilot),
     ApiRoute("POST", "/admission/slurm", Permission.JUDGE_LAUNCHES, judge_slurm),
     ApiRoute(
-        "POST", "/approvals/standing/{number}/revoke", Permission.APPROVE, changing.revoke_grant, StandingGrantResult
+        "POST", "/approvals/standing/{number}/revoke", Permission.APPROVE, changes.revoke_grant, StandingGrantResult
     ),
-    ApiRoute("POST", "/approvals/{id}/grant", Permission.APPROVE, changing.grant_approval, JobDetails),
-    ApiRoute("POST", "/approvals/{id}/refuse", Permission.APPROVE, changing.refuse_approval, JobDetails),
+    ApiRoute("POST", "/approvals/{id}/grant", Permission.APPROVE, changes.grant_approval, JobDetails),
+    ApiRoute("POST", "/approvals/{id}/refuse", Permission.APPROVE, changes.refuse_approval, JobDetails),
 )
 UPLOADS = "/contents/"
 """Routes below this path read bodies of any size piece by piece, and limit their size themselves."""

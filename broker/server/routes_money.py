@@ -42,8 +42,8 @@ from broker.core.errors import InvalidInput, UnknownName
 from broker.core.purchases.purchases import Purchase
 from broker.finops.showback import SharingRules
 from broker.finops.units import UnitMetrics
-from broker.server.callers import Caller
-from broker.server.looking import By, WantedMachines
+from broker.server.callers import By, Caller
+from broker.server.routes_jobs import WantedMachines
 from broker.server.shared_results import shared
 
 _USE_OF = timedelta(days=90)  # the default period of findings

@@ -22,10 +22,8 @@ from broker.core.documents import MAX_BYTES
 from broker.core.errors import InvalidInput
 from broker.core.ports import PolicySet
 from broker.server import routes_money
-from broker.server.callers import Caller
-from broker.server.changes import one_line, request_of
-from broker.server.changing import Key
-from broker.server.looking import By
+from broker.server.callers import By, Caller
+from broker.server.changes import Key, one_line, request_of
 from broker.server.submitting import PlanBody, permitted
 
 MOST_FILES = 40

@@ -25,9 +25,8 @@ from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.errors import BrokerError, RetryLater
 from broker.core.events.views import JobView
-from broker.server.callers import Caller, bearer_of
+from broker.server.callers import By, Caller, bearer_of
 from broker.server.limits import TooManyRequests
-from broker.server.looking import By
 
 log = logging.getLogger(__name__)
 

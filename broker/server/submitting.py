@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Query
-from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from broker.app.access.once import ChangeAnswer, once
@@ -18,6 +17,7 @@ from broker.app.jobs.resume import continued, retried
 from broker.app.jobs.sealed_secrets import SealedBox, service_key
 from broker.app.jobs.snapshots import pool_of
 from broker.app.jobs.submit import submit
+from broker.app.results.plans import PlanResult
 from broker.app.results.submission import JobFileText, SubmissionTerms
 from broker.core.access.permissions import Permission
 from broker.core.documents import MAX_BYTES
@@ -25,10 +25,8 @@ from broker.core.events.views import JobView
 from broker.core.job.file import print_job
 from broker.core.job.jobs import Job
 from broker.core.job.snapshots import FileSnapshot
-from broker.server.callers import Caller
-from broker.server.changes import changeable, job_in_words, request_of
-from broker.server.changing import Key, told
-from broker.server.looking import By, answer
+from broker.server.callers import By, Caller
+from broker.server.changes import Key, changeable, job_in_words, request_of
 
 _MOST_BOX = 1_000_000
 
@@ -73,35 +71,34 @@ class RetryBody(BaseModel):
     sealed: SealedBody | None = None
 
 
-def submission_terms(by: By) -> Response:
+def submission_terms(by: By) -> SubmissionTerms:
     """The parameters of a submission: the folder for uploads, the largest size, and the key for secrets."""
     broker = by.broker
-    terms = SubmissionTerms(
+    return SubmissionTerms(
         pool=pool_of(broker, by.actor), max_snapshot=broker.settings.max_snapshot, secrets_key=service_key(broker)
     )
-    return answer(terms)
 
 
 def plan_job(
     by: By, body: PlanBody, limit: Annotated[int, Query(ge=1, le=100)] = 10, by_carbon: bool = False
-) -> Response:
+) -> PlanResult:
     """Where the job would run, at what cost, and what the policies say. ``by_carbon``: ranked by expected CO2, which no
     submission is. Changes nothing."""
     job = permitted(by, received(by.broker, body.job_file))
-    return answer(plan_received(by.broker, job, by=by.actor, by_carbon=by_carbon, limit=limit))
+    return plan_received(by.broker, job, by=by.actor, by_carbon=by_carbon, limit=limit)
 
 
-def submit_job(by: By, key: Key, body: SubmitBody) -> Response:
+def submit_job(by: By, key: Key, body: SubmitBody) -> ChangeAnswer:
     """Submit a job: hold its money, and launch or queue it. Status 202: it needs an approval first."""
     job = permitted(by, received(by.broker, body.job_file))
 
     def submitted() -> JobView:
         return _submitted(by, with_files(by.broker, job, body.snapshot, by=by.actor), body.sealed)
 
-    return told(_once(by, key, "jobs.submit", job.name, body, submitted))
+    return _once(by, key, "jobs.submit", job.name, body, submitted)
 
 
-def retry_job(by: By, id: str, key: Key, body: RetryBody) -> Response:
+def retry_job(by: By, id: str, key: Key, body: RetryBody) -> ChangeAnswer:
     """Run an ended job again with the files that it was submitted with, as a new job, from its newest checkpoint if it
     has one. Status 202: it needs an approval first."""
     view = changeable(by, id)
@@ -111,10 +108,10 @@ def retry_job(by: By, id: str, key: Key, body: RetryBody) -> Response:
         job = retried(by.broker, view, by=by.actor, from_start=body.from_start)
         return _submitted(by, as_from_network(by.broker, job), body.sealed)
 
-    return told(_once(by, key, "jobs.retry", view.id, body, submitted))
+    return _once(by, key, "jobs.retry", view.id, body, submitted)
 
 
-def resume_job(by: By, id: str, key: Key, body: ResumeBody) -> Response:
+def resume_job(by: By, id: str, key: Key, body: ResumeBody) -> ChangeAnswer:
     """Continue an ended job from a checkpoint with the files that are sent now, as a new job for what is left of its
     work. Status 202: it needs an approval first."""
     view = changeable(by, id)
@@ -125,12 +122,12 @@ def resume_job(by: By, id: str, key: Key, body: ResumeBody) -> Response:
         again = continued(by.broker, view, job, body.step, by=by.actor)
         return _submitted(by, with_files(by.broker, again, body.snapshot, by=by.actor), body.sealed)
 
-    return told(_once(by, key, "jobs.resume", view.id, body, submitted))
+    return _once(by, key, "jobs.resume", view.id, body, submitted)
 
 
-def job_file(by: By, id: str) -> Response:
+def job_file(by: By, id: str) -> JobFileText:
     """The job as a job file, as it was submitted; it names files of the machine that submitted it."""
-    return answer(JobFileText(id=by.job(id, Permission.SEE_OUTPUT).id, job_file=print_job(by.job(id).job)))
+    return JobFileText(id=by.job(id, Permission.SEE_OUTPUT).id, job_file=print_job(by.job(id).job))
 
 
 def permitted(by: Caller, job: Job) -> Job:

@@ -1,0 +1,322 @@
+"""The read-only routes. Each shows what its caller may see."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import islice
+from typing import Annotated
+
+from fastapi import Depends, Query
+
+from broker.app.billing import job_ledger as ledger
+from broker.app.jobs import approval_lists, details, jobs
+from broker.app.jobs import queue as queues
+from broker.app.jobs.bills import bills_of
+from broker.app.market import offer_lists
+from broker.app.market.market import listing
+from broker.app.market.offer_lists import matching_offers
+from broker.app.market.offer_rows import ListedOffer, OfferFilter, PriceKind, wanted_rows
+from broker.app.results.access import CallerIdentity
+from broker.app.results.approvals import ApprovalList
+from broker.app.results.job_history import JobHistory, JobLedger, PlacementDecisions
+from broker.app.results.jobs import AttemptList, JobLogs, LoggedLine
+from broker.app.results.offers import OfferGroupList, OfferResult
+from broker.app.results.queue import QueueResult
+from broker.app.results.risk import OfferRiskList
+from broker.app.wiring import Broker
+from broker.core.access.permissions import Permission
+from broker.core.errors import InvalidInput
+from broker.core.events.outcomes import JobState
+from broker.core.market.offer_order import OfferOrder
+from broker.core.market.offers import SANDBOX, Availability, CapacityType, Offer, OfferQuery
+from broker.core.values.money import Money
+from broker.server.callers import By, Caller
+from broker.server.pages import MOST, JobPage, OfferPage, cursor_of, moment_of, place_of
+from broker.server.paths import MOST_OFFERS
+from broker.server.shared_results import shared
+from broker.store.jobs.pages import JobPlace, WantedJobs
+
+_MOST_LINES = 5_000
+
+Limit = Annotated[int, Query(ge=1, le=MOST, description="Rows of the page.")]
+Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before.")]
+
+
+def me(by: By) -> CallerIdentity:
+    """The token's owner, and what the token allows."""
+    return CallerIdentity.of(by.access)
+
+
+def list_jobs(
+    by: By,
+    state: Annotated[list[JobState] | None, Query(description="Only jobs in these states.")] = None,
+    team: Annotated[list[str] | None, Query(description="Only jobs of these teams, or patterns.")] = None,
+    user: Annotated[list[str] | None, Query(description="Only jobs of these persons, or patterns.")] = None,
+    reference: Annotated[
+        str | None,
+        Query(max_length=100, description="What a person calls a job: its id, its name, or how its id begins."),
+    ] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> JobPage:
+    """Jobs of the teams that the caller may see, newest first."""
+    wanted = JobFilter(state or (), team or (), user or (), reference)
+    return job_page(by, wanted, limit=limit, cursor=cursor)
+
+
+def show_job(by: By, id: str) -> JobHistory:
+    """One job with its bill, its progress and its events."""
+    return details.history(by.broker, by.job(id))
+
+
+def job_attempts(by: By, id: str) -> AttemptList:
+    """Every attempt of a job: place, duration, cause of its end."""
+    return details.attempts(by.broker, by.job(id))
+
+
+def job_ledger(by: By, id: str) -> JobLedger:
+    """The ledger entries of a job, each with the source and age of its price; they add up to its cost."""
+    return ledger.job_ledger(by.broker, by.job(id))
+
+
+def job_placements(by: By, id: str, limit: Annotated[int, Query(ge=1, le=100)] = 10) -> PlacementDecisions:
+    """Why a job runs where it does: its newest placement decisions, with the offers considered."""
+    return details.why_here(by.broker, by.job(id), limit=limit)
+
+
+def job_logs(
+    by: By,
+    id: str,
+    attempt: Annotated[int | None, Query(ge=1, description="Only this attempt.")] = None,
+    node: Annotated[int | None, Query(ge=0, description="Only this node; 0 is the first.")] = None,
+    tail: Annotated[int, Query(ge=1, le=_MOST_LINES, description="The last lines; with `start`, the next ones.")] = 500,
+    start: Annotated[int | None, Query(ge=0, description="Number of lines to skip from the beginning.")] = None,
+) -> JobLogs:
+    """The end of a job's output, or what follows its first ``start`` lines: at most 5,000 lines and two million
+    characters, oldest first."""
+    view = by.job(id, Permission.SEE_OUTPUT)
+    if attempt is not None and attempt > view.attempt_count:
+        raise InvalidInput(f"{view.id} has no attempt {attempt}; it has {view.attempt_count}", where="attempt")
+    numbers = [attempt] if attempt else [one.number for one in view.attempts]
+    every = ((n, text) for n in numbers for text in jobs.logs(by.broker, view, n, node))
+    kept = _last(every, tail) if start is None else _next(every, start, tail)
+    return JobLogs(id=view.id, lines=[LoggedLine(attempt=number, line=text) for number, text in kept])
+
+
+@dataclass(frozen=True)
+class WantedMachines:
+    """Which machines."""
+
+    gpu: Annotated[list[str] | None, Query(description="Only these: H100, H100:8, cpu.")] = None
+    provider: Annotated[list[str] | None, Query(description="Only these providers, or patterns.")] = None
+    region: Annotated[list[str] | None, Query(description="Only these regions, or patterns.")] = None
+    capacity_type: Annotated[list[CapacityType] | None, Query(description="Only these capacity types.")] = None
+    instance_type: Annotated[list[str] | None, Query(description="Only these machine types, or patterns.")] = None
+
+    def filter(self) -> OfferFilter:
+        """Raises `InvalidInput` for a bad count, `UnknownName`."""
+        return OfferFilter.of(vars(self))
+
+
+@dataclass(frozen=True)
+class WantedOffers(WantedMachines):
+    """Which machines, at which prices."""
+
+    price_kind: Annotated[list[PriceKind] | None, Query(description="Only prices of these kinds.")] = None
+    available: Annotated[bool, Query(description="Only what is known to be available.")] = False
+    old: Annotated[bool, Query(description="Also reference prices of more than 180 days ago (spot: 60).")] = False
+    max_price: Annotated[Decimal | None, Query(ge=0, description="At most this price per GPU-hour, in USD.")] = None
+
+    def filter(self) -> OfferFilter:
+        """As `WantedMachines.filter`."""
+        max_price = None if self.max_price is None else Money.usd(self.max_price)
+        machines = {name: value for name, value in vars(self).items() if isinstance(value, list)}
+        return OfferFilter.of(machines, available=self.available, old=self.old, max_price=max_price)
+
+
+Offers = Annotated[int, Query(ge=1, le=MOST_OFFERS, description="Rows.")]
+Sort = Annotated[OfferOrder, Query(description="The order.")]
+
+
+def list_offers(
+    by: By,
+    wanted: Annotated[WantedOffers, Depends()],
+    sort: Sort = OfferOrder.GPU_PRICE,
+    limit: Offers = 50,
+    cursor: Cursor = None,
+) -> OfferPage:
+    """Current offers: cheapest GPU-hour first, then commitments of months, then machines without a GPU. Other orders
+    have one page."""
+    return offer_page(by, wanted.filter(), sort, limit=limit, cursor=cursor)
+
+
+def group_offers(
+    by: By,
+    wanted: Annotated[WantedOffers, Depends()],
+    dimensions: Annotated[str, Query(alias="by", max_length=200, description="gpu, provider, region, …")] = "gpu",
+    limit: Offers = 50,
+) -> OfferGroupList:
+    """Current offers in groups, with the cheapest of each."""
+    names = offer_lists.dimensions(dimensions, where="by")
+    return offer_lists.offer_groups(by.broker, wanted.filter(), names, limit)
+
+
+def offer_risks(
+    by: By, wanted: Annotated[WantedOffers, Depends()], sort: Sort = OfferOrder.GPU_PRICE, limit: Offers = 50
+) -> OfferRiskList:
+    """Current offers with their risk of interruption."""
+    return offer_lists.offer_risks(by.broker, wanted.filter(), sort, limit)
+
+
+def list_approvals(
+    by: By,
+    decided: Annotated[bool, Query(description="Also decided requests and ended standing grants.")] = False,
+    mine: Annotated[bool, Query(description="Only requests and purchases that the caller may decide.")] = False,
+) -> ApprovalList:
+    """Approval requests of jobs that the caller may see, oldest first; standing grants for these teams only, for
+    the caller, or by the caller; and purchases of capacity that wait for approval."""
+    teams = by.access.teams(Permission.SEE_JOBS)
+    return approval_lists.approval_list(by.broker, by=by.actor, decided=decided, mine=mine, teams=teams)
+
+
+def show_queue(by: By) -> QueueResult:
+    """The waiting jobs that the caller may see, in queue order. Their positions count only these jobs."""
+    return QueueResult.of(queues.of_teams(by.broker, by.access.teams(Permission.SEE_JOBS)))
+
+
+_NOT_TO_BE_HAD = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
+_MOST_OUTPUT = 2_000_000  # characters in one answer
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """A filter of jobs: those that match all given fields. ``teams``, ``users``: names or patterns. ``reference``: an
+    id, a name, or the beginning of an id."""
+
+    states: Sequence[JobState] = ()
+    teams: Sequence[str] = ()
+    users: Sequence[str] = ()
+    reference: str | None = None
+
+
+def job_page(by: Caller, wanted: JobFilter, *, limit: int, cursor: str | None = None) -> JobPage:
+    """Jobs of the teams that the caller may see, newest first. Raises `InvalidInput` for a bad cursor."""
+    if wanted.reference is not None:
+        return _matching(by, wanted.reference, limit)
+    after = None
+    if cursor is not None:
+        at, id = place_of(cursor, str, str)
+        after = JobPlace(moment_of(at), id)
+    among = WantedJobs(
+        states=tuple(one.value for one in wanted.states),
+        users=wanted.users,
+        teams=wanted.teams,
+        visible=by.access.teams(Permission.SEE_JOBS),
+    )
+    found = jobs.page(by.broker, among, after=after, limit=limit)
+    following = None if found.next is None else cursor_of(found.next.submitted_at.isoformat(), found.next.id)
+    return _page(by, jobs.FoundJobs(found.views, found.unreadable), following)
+
+
+def _matching(by: Caller, reference: str, limit: int) -> JobPage:
+    teams = by.access.teams(Permission.SEE_JOBS)
+    return _page(by, jobs.FoundJobs(jobs.matches(by.broker, reference, teams, limit), ()), None)
+
+
+def _page(by: Caller, found: jobs.FoundJobs, following: str | None) -> JobPage:
+    listed = details.listed(by.broker, found, bills_of(by.broker, found.views))
+    return JobPage.from_parts(listed, next_cursor=following)
+
+
+def _last(every: Iterable[tuple[int, str]], most: int) -> Sequence[tuple[int, str]]:
+    kept: deque[tuple[int, str]] = deque(maxlen=most)
+    size = 0
+    for number, text in every:
+        size += len(text) - (len(kept[0][1]) if len(kept) == most else 0)
+        kept.append((number, text[-_MOST_OUTPUT:]))
+        while size > _MOST_OUTPUT and len(kept) > 1:
+            size -= len(kept.popleft()[1])
+    return list(kept)
+
+
+def _next(every: Iterable[tuple[int, str]], start: int, most: int) -> Sequence[tuple[int, str]]:
+    kept: list[tuple[int, str]] = []
+    size = 0
+    for number, text in islice(every, start, start + most):
+        size += len(text)
+        if kept and size > _MOST_OUTPUT:
+            break
+        kept.append((number, text[-_MOST_OUTPUT:]))
+    return kept
+
+
+def offer_page(
+    by: Caller,
+    wanted: OfferFilter,
+    order: OfferOrder = OfferOrder.GPU_PRICE,
+    *,
+    limit: int,
+    cursor: str | None = None,
+) -> OfferPage:
+    """Current offers in that order; only that by the price of a GPU-hour has pages. Raises `InvalidInput` for a bad
+    cursor, `UnknownName`."""
+    found = matching_offers(by.broker, wanted, order)
+    if order is not OfferOrder.GPU_PRICE:
+        if cursor is not None:
+            raise InvalidInput("only the order gpu-price has pages", where="cursor")
+        return OfferPage.from_parts(found, offers=found.rows[:limit], next_cursor=None)
+    rest = sorted(found.rows, key=_place)
+    if cursor is not None:
+        after = place_of(cursor, int, int, str)
+        rest = [row for row in rest if _place(row) > after]
+    shown = rest[:limit]
+    more = cursor_of(*_place(shown[-1])) if len(rest) > limit else None
+    return OfferPage.from_parts(found, offers=shown, next_cursor=more)
+
+
+@dataclass(frozen=True, slots=True)
+class CheapestNow:
+    """The cheapest offer of a capacity type now, and earlier; None if none is recorded."""
+
+    offer: OfferResult
+    earlier: OfferResult | None
+
+
+def cheapest(by: Caller, gpu: str, ago: timedelta) -> list[CheapestNow]:
+    """For each capacity type, the cheapest offer of the accelerator that is neither sold out nor in doubt, and the
+    cheapest one ``ago``."""
+    return shared(by, ("cheapest", gpu, ago), lambda: _cheapest_of(by.broker, gpu, ago))
+
+
+def _cheapest_of(broker: Broker, gpu: str, ago: timedelta) -> list[CheapestNow]:
+    query = OfferQuery(accelerators=(gpu,))
+    found = listing(broker, query)
+    then = found.now - ago
+    past = broker.store.market.offers_at(then, query=query)
+    before = _cheapest([one.offer for one in past if one.offer.provider != SANDBOX], then)
+    return [
+        CheapestNow(OfferResult.of(row), OfferResult.of(before[kind]) if kind in before else None)
+        for kind, row in _cheapest(found.offers, found.now).items()
+    ]
+
+
+def _cheapest(offers: Iterable[Offer], at: datetime) -> dict[CapacityType, ListedOffer]:
+    best: dict[CapacityType, ListedOffer] = {}
+    for row in wanted_rows(offers, at, OfferFilter()):
+        offer = row.offer
+        if offer.price is not None and offer.doubt is None and offer.availability not in _NOT_TO_BE_HAD:
+            best.setdefault(offer.capacity_type, row)
+    return best
+
+
+def _place(row: ListedOffer) -> tuple[int, int, str]:
+    """The sort key of an offer: the price per GPU. As on the command line, unknown and doubtful prices come after known
+    ones, then commitments of months, then machines without a GPU."""
+    offer, price = row.offer, row.per_gpu or row.offer.price
+    after = (offer.count == 0, offer.term_months is not None, offer.doubt is not None, price is None)
+    rank = sum(2**place for place, yes in enumerate(reversed(after)) if yes)
+    return rank, price.micros if price is not None else 0, offer.id
