@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from broker.app.access.once import ChangeUnderWay
 from broker.app.jobs.preview import NoFeasibleCapacity, NothingToJudge
 from broker.app.jobs.submit import DearerNow
-from broker.app.results.errors import ErrorDetails, ProblemResult
+from broker.app.results.errors import ErrorDetails
 from broker.app.results.values import Result, is_none
 from broker.app.results.verdicts import AlternativeResult
 from broker.core.errors import (
@@ -24,6 +24,7 @@ from broker.core.errors import (
     InvalidInput,
     MissingExtra,
     NotAllowed,
+    Problem,
     RetryLater,
     StoreProblem,
     UnknownName,
@@ -70,7 +71,7 @@ class HttpProblem(Result):
     kind: str
     hint: str
     where: str
-    problems: list[ProblemResult]
+    problems: list[Problem]
     alternatives: list[AlternativeResult] | None = Field(default=None, exclude_if=is_none)
     others: list[ErrorDetails] | None = Field(default=None, exclude_if=is_none)
     exit_code: int
@@ -136,13 +137,12 @@ def _of_request(request: Request, error: Exception) -> Response:
 def of_validation(error: RequestValidationError, request_id: str) -> HttpProblem:
     """The problem of an invalid parameter or body. It does not repeat the values sent."""
     found = [
-        ProblemResult(
+        Problem(
             line=0,
             column=0,
             key=".".join(str(part) for part in one["loc"]),
             message=one["msg"],
             unknown_key=one["type"] == "extra_forbidden",
-            known=[],
         )
         for one in error.errors()
     ]

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from broker.app.results.values import Figure, Seconds
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job, MachineRequest, Model, Work
 from broker.core.values.accelerators import Accelerator, known, lookup
@@ -96,18 +97,18 @@ class Sizing:
     """The size of a job: its memory (``needs``), the ``machines`` that hold it (``L4:1``) with their number of
     ``nodes``, the work computed from the tokens (None if it was given or is unknown), and ``notes`` for people."""
 
-    total_gib: float
-    weights_gib: float
-    gradients_gib: float
-    optimizer_gib: float
-    activations_gib: float
-    loss_gib: float
-    working_gib: float
-    runtime_gib: float
-    kv_cache_gib: float
+    total_gib: Figure
+    weights_gib: Figure
+    gradients_gib: Figure
+    optimizer_gib: Figure
+    activations_gib: Figure
+    loss_gib: Figure
+    working_gib: Figure
+    runtime_gib: Figure
+    kv_cache_gib: Figure
     machines: tuple[str, ...]
     nodes: int
-    work: timedelta | None
+    work: Seconds | None
     notes: tuple[str, ...]
 
 

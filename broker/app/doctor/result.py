@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+
+from broker.app.results.values import Facts
 
 
 class Health(StrEnum):
@@ -24,7 +25,7 @@ class DoctorFinding:
     health: Health
     message: str
     fix: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)
 
 
 def healthy(findings: Sequence[DoctorFinding]) -> bool:

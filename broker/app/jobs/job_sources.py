@@ -11,11 +11,11 @@ from broker.agent.names import to_text
 from broker.agent.source_tree import TreeEntry, content_path
 from broker.agent.store import ObjectFolder
 from broker.app.jobs import kept_files, runs_root
-from broker.app.results.kept_files import GitResult, JobCheckpoints, JobDifference, JobOutputs, JobSources, SourceChange
+from broker.app.results.kept_files import JobCheckpoints, JobDifference, JobOutputs, JobSources, SourceChange
 from broker.app.wiring import Broker
 from broker.core.events.views import JobView
 from broker.core.job.file import print_job
-from broker.core.job.snapshots import FileSnapshot, TreeCopy
+from broker.core.job.snapshots import FileSnapshot, GitState, TreeCopy
 from broker.snapshots.upload import entries_of, reaching
 
 _SHORT = 256 * 1024  # bytes; larger files are not compared line by line
@@ -133,5 +133,5 @@ def _unified(name: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]
     return difflib.unified_diff(old, new, f"a/{to_text(name)}", f"b/{to_text(name)}", lineterm="", n=2)
 
 
-def _git(view: JobView) -> GitResult | None:
-    return GitResult.of(view.job.snapshot.git if view.job.snapshot else None)
+def _git(view: JobView) -> GitState | None:
+    return view.job.snapshot.git if view.job.snapshot else None

@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from datetime import date
 
+from broker.app.results.offers import OfferedMachine
+from broker.app.results.values import Figure, Moment, Result
 from broker.app.wiring import Broker
 from broker.core.market.book import BookPage, HasPages
 from broker.core.market.judging import ModelLevels, levels_of
 from broker.core.market.offers import Offer
+from broker.core.values.money import Money
 
 BOOK = "pricebook"
 MOVED = 0.02  # a change of the price from which a row has moved
 _ANYWHERE = "global"  # the region of a page that names none
 
 
-@dataclass(frozen=True, slots=True)
-class BookRow:
-    """A row of the book and the cheapest live price of the same machine that is not in doubt, None if no source has
-    one. ``change``: the live price divided by the book's, minus 1."""
+class BookRow(OfferedMachine):
+    """A row of the price book. ``page_date``: when ``url`` showed the price; ``live_price_per_hour``: the cheapest live
+    one of the same machine, null where no source tells of it; ``change``: live by book, minus 1."""
 
-    page: BookPage
-    offer: Offer
-    live: Offer | None
-    change: float | None
+    price_per_hour: Money | None
+    page_date: date
+    page: str
+    url: str
+    live_price_per_hour: Money | None
+    live_source: str | None
+    live_as_of: Moment | None
+    change: Figure | None
+    moved: bool
 
-    @property
-    def moved(self) -> bool:
-        return self.change is not None and abs(self.change) >= MOVED
+
+class BookReport(Result):
+    """Every row of the price book, those that moved most first. ``compared``: rows with a live price."""
+
+    as_of: Moment
+    compared: int
+    moved: int
+    rows: list[BookRow]
 
 
 def listed_levels(broker: Broker) -> ModelLevels:
@@ -46,15 +57,7 @@ def listed_levels(broker: Broker) -> ModelLevels:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class BookCheck:
-    """Every row of the book, those that moved most first, then those without a live price. ``now``: UTC."""
-
-    rows: tuple[BookRow, ...]
-    now: datetime
-
-
-def check_book(broker: Broker) -> BookCheck:
+def check_book(broker: Broker) -> BookReport:
     """Compare every row of the price book with the live prices in the store; sends no request. Raises `InvalidInput`
     for a book that cannot be read, `UnknownName` if no price book is registered."""
     book = broker.provider(BOOK)
@@ -63,8 +66,16 @@ def check_book(broker: Broker) -> BookCheck:
     for offer in broker.store.offers():
         if not offer.reference and not offer.imported and offer.doubt is None and offer.has_valid_price():
             live.setdefault(_machine(offer), []).append(offer)
-    rows = [_row(page, offer, live.get(_machine(offer), ())) for page in book.pages() for offer in page.offers]
-    return BookCheck(tuple(sorted(rows, key=_order)), broker.clock.now())
+    found = [
+        (offer.id, _row(page, offer, live.get(_machine(offer), ()))) for page in book.pages() for offer in page.offers
+    ]
+    rows = [row for _, row in sorted(found, key=_order)]
+    return BookReport(
+        as_of=broker.clock.now(),
+        compared=sum(row.change is not None for row in rows),
+        moved=sum(row.moved for row in rows),
+        rows=rows,
+    )
 
 
 def _machine(offer: Offer) -> tuple[object, ...]:
@@ -79,8 +90,20 @@ def _row(page: BookPage, offer: Offer, live: Iterable[Offer]) -> BookRow:
     change = None
     if found is not None and found.price is not None and offer.price is not None:
         change = found.price.micros / offer.price.micros - 1
-    return BookRow(page, offer, found, change)
+    return BookRow.from_parts(
+        offer,
+        price_per_hour=offer.price,
+        page_date=page.day,
+        page=page.title,
+        url=page.url,
+        live_price_per_hour=found.price if found else None,
+        live_source=found.source if found else None,
+        live_as_of=found.as_of if found else None,
+        change=change,
+        moved=change is not None and abs(change) >= MOVED,
+    )
 
 
-def _order(row: BookRow) -> tuple[bool, float, str]:
-    return row.change is None, -abs(row.change or 0.0), row.offer.id
+def _order(found: tuple[str, BookRow]) -> tuple[bool, float, str]:
+    id, row = found
+    return row.change is None, -abs(row.change or 0.0), id

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from broker.app.market.book import listed_levels
+from broker.app.results.price_history import ImportedPrices
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, did_you_mean
 from broker.core.market.offers import SANDBOX, Offer, OfferQuery, SkippedRow
@@ -34,31 +34,7 @@ _NO_CLOUDS = frozenset(
 _ONE_MOMENT = "the newest counts; for a history, import one file for each moment, with --dated"
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """The result of an import. ``dated``: the time as of which its prices hold (UTC); ``by_file``: whether that is the
-    file's modification time. ``stale``: the number of offers beyond their maximum age; ``doubted``: of offers in doubt.
-    ``samples``: a detail for each reason of a skipped row. ``meant``: a suggestion if the provider is new to this store
-    and its name resembles a known one; else empty."""
-
-    provider: str
-    file: Path
-    layout: str
-    dated: datetime
-    by_file: bool
-    started: datetime
-    finished: datetime
-    offers_seen: int
-    offers_changed: int
-    stale: int
-    doubted: int
-    sources: tuple[str, ...]
-    rows_skipped: Mapping[str, int] = field(default_factory=dict)
-    samples: Mapping[str, str] = field(default_factory=dict)
-    meant: str = ""
-
-
-def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime | None = None) -> Imported:
+def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime | None = None) -> ImportedPrices:
     """Read ``file`` as prices of ``provider`` at ``dated`` (UTC; default: the file's modification time) and store them,
     all or none. Idempotent.
 
@@ -96,22 +72,22 @@ def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime 
     broker.store.set_setting(kept, at.isoformat())
     sources = {offer.source for offer in offers}
     stored = (offer for offer in broker.store.offers() if offer.provider == provider and offer.source in sources)
-    return Imported(
+    return ImportedPrices(
         provider=provider,
         file=file,
         layout=catalogue.layout,
-        dated=at,
-        by_file=dated is None,
-        started=now,
-        finished=finished,
+        as_of=at,
+        as_of_from="file" if dated is None else "option",
+        age_seconds=finished - at,
+        sources=sorted(sources),
         offers_seen=len(offers),
         offers_changed=run.changed,
-        stale=sum(offer.max_age is not None and now - offer.as_of > offer.max_age for offer in offers),
-        doubted=sum(offer.doubt is not None for offer in stored),
-        sources=tuple(sorted(sources)),
+        offers_stale=sum(offer.max_age is not None and now - offer.as_of > offer.max_age for offer in offers),
+        offers_doubted=sum(offer.doubt is not None for offer in stored),
         rows_skipped=dict(skipped),
         samples=samples,
         meant="" if known else _meant(broker, provider),
+        seconds=finished - now,
     )
 
 

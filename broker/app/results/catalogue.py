@@ -88,7 +88,7 @@ DOCUMENTS: Mapping[str, str] = {
     "policy-test": "trials:PolicyTestResult",
     "policy-versions": "policies:PolicyVersionList",
     "prices-accept": "prices:AcceptedPrices",
-    "prices-book": "book:BookReport",
+    "prices-book": "broker.app.market.book:BookReport",
     "prices-history": "price_history:PriceHistoryList",
     "prices-history-at": "price_history:PastOfferList",  # with --at
     "prices-import": "price_history:ImportedPrices",
@@ -108,8 +108,8 @@ DOCUMENTS: Mapping[str, str] = {
     "report-units": "broker.finops.units:UnitMetrics",
     "serve": "service:ServiceReport",  # once it is stopped
     "standing-grant": "approvals:StandingGrantResult",  # of `approvals grant` without a job, and `approvals revoke`
-    "store-backup": "service:StoreCopyResult",
-    "store-compact": "service:CompactedStoreResult",
+    "store-backup": "broker.store.engine.copies:StoreCopy",
+    "store-compact": "broker.store.engine.compaction:Compaction",
     "store-restore": "service:RestoredStoreResult",
     "submit": "jobs:JobDetails",  # also of `jobs cancel`, `jobs extend`, `approvals grant` and `approvals refuse`
     "submit-refused": "plans:RefusedSubmission",

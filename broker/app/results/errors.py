@@ -9,19 +9,7 @@ from pydantic import Field
 
 from broker.app.results.values import Result, is_none
 from broker.app.results.verdicts import AlternativeResult
-from broker.core.errors import BrokerError, InvalidInput, NotAllowed
-
-
-class ProblemResult(Result):
-    """A problem in a file: position (1-based line and column, 0 if unknown), key, and description.
-    ``unknown_key``: nobody knows the key; ``known``: the names that could stand there."""
-
-    line: int
-    column: int
-    key: str
-    message: str
-    unknown_key: bool
-    known: list[str]
+from broker.core.errors import BrokerError, InvalidInput, NotAllowed, Problem
 
 
 class ErrorDetails(Result):
@@ -32,7 +20,7 @@ class ErrorDetails(Result):
     message: str
     where: str
     hint: str
-    problems: list[ProblemResult]
+    problems: list[Problem]
     alternatives: list[AlternativeResult] | None = Field(default=None, exclude_if=is_none)
     others: list[ErrorDetails] | None = Field(default=None, exclude_if=is_none)
 

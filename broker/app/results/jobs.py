@@ -13,6 +13,7 @@ from broker.app.results.money import BudgetShareResult, MoneyByKind, shares_of
 from broker.app.results.story import where
 from broker.app.results.values import Figure, Moment, Result, Seconds
 from broker.core.errors import UnreadableJob
+from broker.core.events.agent_events import PassedOver
 from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import AttemptView, JobView, SavedCheckpoint
 from broker.core.events.wait_reasons import EndReason, WaitReason
@@ -60,13 +61,6 @@ class AttemptPlacement(Result):
     expected_cost: Money
 
 
-class SkippedCheckpoint(Result):
-    """A checkpoint that an attempt did not resume from."""
-
-    checkpoint: str
-    because: str
-
-
 class AttemptDetails(Result):
     """One attempt. Times are null where it has not happened."""
 
@@ -90,7 +84,7 @@ class AttemptDetails(Result):
     resumed_from: str | None
     resumed_from_step: int | None
     step: int | None
-    passed_over: list[SkippedCheckpoint]
+    passed_over: list[PassedOver]
     checkpoints: list[CheckpointResult]
 
     @classmethod

@@ -160,30 +160,18 @@ class SourceTree(Result):
     entries: list[SourceEntry]
 
 
-class GitResult(Result):
-    """The commit that the working folder stood at. ``dirty``: whether it differed from that."""
-
-    commit: str | None
-    branch: str | None
-    dirty: bool
-
-    @classmethod
-    def of(cls, git: GitState | None) -> Self | None:
-        return None if git is None else cls.from_parts(git)
-
-
 class JobSources(Result):
     """The files that a job was submitted with; none for a job without, or of an older version."""
 
     id: str
-    git: GitResult | None
+    git: GitState | None
     trees: list[SourceTree]
 
     @classmethod
     def of(cls, view: JobView, git: GitState | None, trees: Sequence[tuple[TreeCopy, Sequence[TreeEntry]]]) -> Self:
         return cls(
             id=view.id,
-            git=GitResult.of(git),
+            git=git,
             trees=[SourceTree.from_parts(copy, entries=entries) for copy, entries in trees],
         )
 
@@ -203,7 +191,7 @@ class JobDifference(Result):
 
     before: str
     after: str
-    git_before: GitResult | None
-    git_after: GitResult | None
+    git_before: GitState | None
+    git_after: GitState | None
     job: list[str]
     files: list[SourceChange]

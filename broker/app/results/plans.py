@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Self
 
+from broker.app.advise.model_job import Sizing
 from broker.app.jobs.nearest import as_text
 from broker.app.jobs.preview import Preview, refusal
 from broker.app.market.offer_rows import rows
@@ -189,24 +190,6 @@ class PlanVerdict(Result):
         return [one for one in self.verdicts if one.answer is not Answer.ALLOW]
 
 
-class SizingResult(Result):
-    """The size of a job that names a model: its memory, and the machines that hold it."""
-
-    total_gib: Figure
-    weights_gib: Figure
-    gradients_gib: Figure
-    optimizer_gib: Figure
-    activations_gib: Figure
-    loss_gib: Figure
-    working_gib: Figure
-    runtime_gib: Figure
-    kv_cache_gib: Figure
-    machines: list[str]
-    nodes: int
-    work: Seconds | None
-    notes: list[str]
-
-
 class PlanResult(Result):
     """A plan and the policies' verdict. ``exit_code``: that of a submission; ``refusal``: why it would be refused, null
     if it would not be. ``feasible``: how many offers match, of which ``placements`` are the first;
@@ -242,7 +225,7 @@ class PlanResult(Result):
     hold_lasts: Seconds | None
     notes: list[str]
     unknown_providers: list[str]
-    sizing: SizingResult | None
+    sizing: Sizing | None
 
     @classmethod
     def of(cls, seen: Preview, policy: PolicySet, judged_by: PlanJudge | None, *, limit: int) -> Self:

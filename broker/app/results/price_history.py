@@ -9,13 +9,12 @@ from typing import Literal, Self
 
 from pydantic import Field
 
-from broker.app.market.imports import Imported
 from broker.app.market.price_history import PriceHistories, PriceHistory, PriceStretch, stretches
 from broker.app.results.offers import OfferedMachine
 from broker.app.results.values import Figure, Moment, Result, Seconds
 from broker.core.market.offers import Availability
 from broker.core.values.money import Money
-from broker.store.records import PastOffer, PrunedPrices
+from broker.store.records import AvailabilityPoint, PastOffer, PrunedPrices
 
 
 class PricedMachine(OfferedMachine):
@@ -32,13 +31,6 @@ class PriceAt(Result):
     learned: Moment
     price_per_hour: Money | None
     price_per_gpu_hour: Money | None
-
-
-class AvailabilityAt(Result):
-    """The availability from ``at``; null where the provider no longer reports it."""
-
-    at: Moment
-    availability: Availability | None
 
 
 class SignalAt(Result):
@@ -66,7 +58,7 @@ class PriceSeries(PricedMachine):
     price_changes: int
     available_part: Figure | None
     prices: list[PriceAt]
-    availability: list[AvailabilityAt]
+    availability: list[AvailabilityPoint]
     signals: list[SignalAt]
 
     @classmethod
@@ -174,18 +166,6 @@ class ImportedPrices(Result):
     samples: dict[str, str]
     meant: str
     seconds: Seconds
-
-    @classmethod
-    def of(cls, done: Imported) -> Self:
-        return cls.from_parts(
-            done,
-            as_of=done.dated,
-            as_of_from="file" if done.by_file else "option",
-            age_seconds=done.finished - done.dated,
-            offers_stale=done.stale,
-            offers_doubted=done.doubted,
-            seconds=done.finished - done.started,
-        )
 
 
 class PrunedPriceHistory(Result):

@@ -6,45 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
-from broker.app.doctor.providers import Setup
-from broker.app.doctor.result import DoctorFinding, Health, healthy
-from broker.app.results.values import Facts, Figure, Moment, Result
+from broker.app.doctor.providers import Endpoint, LoginSetup, Setup
+from broker.app.doctor.result import DoctorFinding, healthy
+from broker.app.results.values import Figure, Moment, Result
 from broker.app.service.sweep import EndedLeftover, Swept
 from broker.core.events.outcomes import JobState
 from broker.core.values.money import Money
 from broker.reconciler.sweep import Leftover, LeftoverKind, LeftoverState
-from broker.store.engine.compaction import Compaction
 from broker.store.engine.copies import StoreCopy
-
-
-class CheckedArea(Result):
-    """One finding, and how to fix it. ``facts``: details for programs, by name."""
-
-    area: str
-    health: Health
-    message: str
-    fix: str
-    facts: Facts
-
-
-class ProviderEndpoint(Result):
-    """An address in use, the setting that changes it, and the one for its certificates (``tls``)."""
-
-    name: str
-    url: str
-    setting: str
-    tls: str
-    changed: bool
-
-
-class ProviderLogin(Result):
-    """A login: where it was found, how to configure it, and what it adds."""
-
-    name: str
-    found: bool
-    where: str
-    how: str
-    adds: str
 
 
 class ProviderSetup(Result):
@@ -53,9 +22,9 @@ class ProviderSetup(Result):
     provider: str
     ready: bool
     problem: str
-    endpoints: list[ProviderEndpoint]
-    logins_found: list[ProviderLogin]
-    logins_missing: list[ProviderLogin]
+    endpoints: list[Endpoint]
+    logins_found: list[LoginSetup]
+    logins_missing: list[LoginSetup]
 
     @classmethod
     def of(cls, setup: Setup) -> Self:
@@ -70,7 +39,7 @@ class DoctorReport(Result):
     """The checks of this machine. ``healthy``: no finding is a problem."""
 
     healthy: bool
-    findings: list[CheckedArea]
+    findings: list[DoctorFinding]
     providers: list[ProviderSetup]
 
     @classmethod
@@ -193,33 +162,8 @@ class DemoReport(Result):
     home: Path
 
 
-class StoreCopyResult(Result):
-    """A copy of the store. ``size``: bytes; ``revision``: of its schema; ``newest_event``: null if no job was ever
-    submitted."""
-
-    path: Path
-    size: int
-    revision: str
-    newest_event: Moment | None
-
-    @classmethod
-    def of(cls, copied: StoreCopy) -> Self:
-        return cls.from_parts(copied, newest_event=copied.newest)
-
-
-class CompactedStoreResult(Result):
-    """The size of the database before and after, in bytes."""
-
-    size_before: int
-    size_after: int
-
-    @classmethod
-    def of(cls, found: Compaction) -> Self:
-        return cls(size_before=found.before, size_after=found.after)
-
-
 class RestoredStoreResult(Result):
     """A restored store. ``restored``: the copy that was put back; ``previous``: a copy of what was there before."""
 
-    restored: StoreCopyResult
-    previous: StoreCopyResult
+    restored: StoreCopy
+    previous: StoreCopy

@@ -11,19 +11,20 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from broker.app.access.audit import log
-from broker.app.results.service import RestoredStoreResult, StoreCopyResult
+from broker.app.results.service import RestoredStoreResult
 from broker.app.service.background import step_down
 from broker.app.store_identity import signing_key, store_id
 from broker.app.wiring import Broker
 from broker.core.access.audit import AuditRecord
 from broker.core.actors import Actor
 from broker.core.errors import NotAllowed
+from broker.store.engine.copies import StoreCopy
 from broker.store.engine.leader import LeaderRole
 
 _LOOKS, _PAUSE = 60, 0.5  # half a minute for a reconciler to end its pass
 
 
-def back_up(broker: Broker, file: Path, *, by: Actor) -> StoreCopyResult:
+def back_up(broker: Broker, file: Path, *, by: Actor) -> StoreCopy:
     """Copy the store into a new private file. Jobs continue meanwhile. The copy contains the key that signs orders to
     nodes: protect it like the store itself. Raises as `Store.copy_to`."""
     # Without them the copy would have the identity of another store, to which the machines do not belong.
@@ -31,7 +32,7 @@ def back_up(broker: Broker, file: Path, *, by: Actor) -> StoreCopyResult:
     signing_key(broker.store)
     copied = broker.store.copy_to(file)
     log(broker, AuditRecord(broker.clock.now(), by.identity, by.origin, "store.back_up", str(file)))
-    return StoreCopyResult.of(copied)
+    return copied
 
 
 def restore(broker: Broker, file: Path, *, by: Actor) -> RestoredStoreResult:
@@ -48,7 +49,7 @@ def restore(broker: Broker, file: Path, *, by: Actor) -> RestoredStoreResult:
         previous = broker.store.copy_to(place.with_name(f"{place.name}.before-{now:%Y%m%dT%H%M%S.%f}"))
         copy = broker.store.put_back(file)
         log(broker, AuditRecord(now, by.identity, by.origin, "store.restore", str(file), before=str(previous.path)))
-    return RestoredStoreResult.from_parts(restored=copy, previous=previous)
+    return RestoredStoreResult(restored=copy, previous=previous)
 
 
 def _lead(broker: Broker, duty: LeaderRole, leading: ExitStack) -> None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from broker.app.results.kept_files import (
         FetchedFilesResult,
         FinishedCheckpointResult,
-        GitResult,
         JobCheckpoints,
         JobDifference,
         JobOutputs,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
         OutputResult,
         SourceEntry,
     )
+    from broker.core.job.snapshots import GitState
 
 FILES_EXAMPLES = examples(
     "gpubroker jobs files bert",
@@ -304,7 +304,7 @@ def difference(found: JobDifference) -> Iterator[RenderableType]:
         yield Text(f"{found.before} and {found.after} run the same job with the same files")
 
 
-def git_words(git: GitResult | None) -> str:
+def git_words(git: GitState | None) -> str:
     """``1a2b3c4d5e on main, with changes``"""
     if git is None:
         return "none"

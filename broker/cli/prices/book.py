@@ -16,7 +16,7 @@ from broker.cli.terminal import Terminal
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.results.book import BookReport, BookRowResult
+    from broker.app.market.book import BookReport, BookRow
 
 
 EXAMPLES = examples("gpubroker prices book", "gpubroker prices book --poll", "gpubroker prices book --all --json")
@@ -39,7 +39,6 @@ def book(
     """
     from broker.app.market.book import check_book
     from broker.app.market.polling import poll_now, providers_to_poll
-    from broker.app.results.book import BookReport
     from broker.app.results.prices import PollOutcome
     from broker.cli.prices.poll import progress
     from broker.cli.prices.status import outcome
@@ -52,17 +51,17 @@ def book(
             results = list(poll_now(broker, names, watch=watch))
         for result in results:
             terminal.say(*outcome(PollOutcome.of(result)))
-    found = BookReport.of(check_book(broker))
+    found = check_book(broker)
     terminal.result(found, lambda: table(terminal.out, found, every=every))
 
 
 def table(console: Console, found: BookReport, *, every: bool) -> Iterator[RenderableType]:
     """One row for each price that moved, or for ``every`` one, and how many there are."""
 
-    def change(one: BookRowResult) -> Text:
+    def change(one: BookRow) -> Text:
         return Text("" if one.change is None else f"{one.change:+.1%}", style="red" if one.moved else "")
 
-    columns: tuple[ValueColumn[BookRowResult], ...] = (
+    columns: tuple[ValueColumn[BookRow], ...] = (
         ValueColumn("provider", lambda one: one.provider),
         ValueColumn("region", lambda one: one.region, 4),
         ValueColumn("machine type", lambda one: one.instance_type, 5),

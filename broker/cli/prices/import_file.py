@@ -44,12 +44,11 @@ def import_(
     first, become the history that `prices history` reads.
     """
     from broker.app.market.imports import import_catalogue
-    from broker.app.results.price_history import ImportedPrices
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     at = None if dated is None else filters.moment("--dated", dated, broker.clock.now())
-    done = ImportedPrices.of(import_catalogue(broker, file, provider, at))
+    done = import_catalogue(broker, file, provider, at)
     terminal.result(done, lambda: _told(done))
     if done.meant:
         terminal.say(f"note: {done.provider!r} is a new provider; {done.meant}")

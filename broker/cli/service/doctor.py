@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from broker.app.doctor.result import DoctorFinding
-    from broker.app.results.service import CheckedArea, DoctorReport, LeftoverResult, ProviderSetup, SweepReport
+    from broker.app.results.service import DoctorReport, LeftoverResult, ProviderSetup, SweepReport
     from broker.app.wiring import Broker
 
 _PLAIN_LOGINS = ("api_key", "client_id")  # names of logins that say no more than the provider's name
@@ -149,7 +149,7 @@ def _endpoints(setups: Sequence[ProviderSetup], *, every: bool) -> list[Renderab
     return lines
 
 
-def _table(findings: Sequence[CheckedArea]) -> Table:
+def _table(findings: Sequence[DoctorFinding]) -> Table:
     from rich.table import Table
     from rich.text import Text
 

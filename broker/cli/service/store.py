@@ -48,13 +48,12 @@ def compact(context: typer.Context, as_json: AsJson = False) -> None:
     every closed job, as under `gpubroker serve`, which sums up each hour. A SQLite store is rewritten: other commands
     wait meanwhile, and twice its size must be free.
     """
-    from broker.app.results.service import CompactedStoreResult
     from broker.app.service.duties import fold
 
     terminal = Terminal.of(context)
     broker = terminal.broker(look_after=False)
     fold(broker)
-    found = CompactedStoreResult.of(broker.store.compact())
+    found = broker.store.compact()
     if as_json:
         terminal.answer(found)
         return
@@ -83,7 +82,7 @@ def restore(
     if not yes:
         if not terminal.asks:
             raise InvalidInput("a restore replaces the store and needs confirmation", hint="add --yes")
-        question = f"Replace {broker.store.where} by {file} ({_as_of(found.newest)})?"
+        question = f"Replace {broker.store.where} by {file} ({_as_of(found.newest_event)})?"
         typer.confirm(question, default=False, abort=True, err=True)
     done = use_case(broker, file, by=terminal.actor)
     if as_json:

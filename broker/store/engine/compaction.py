@@ -18,8 +18,8 @@ _CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
 class Compaction:
     """The size of the database before and after (bytes)."""
 
-    before: int
-    after: int
+    size_before: int
+    size_after: int
 
 
 def compact(database: Database) -> Compaction:

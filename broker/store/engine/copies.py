@@ -23,12 +23,13 @@ _NEWEST = "SELECT max(at) FROM (SELECT at FROM attempt_event ORDER BY rowid DESC
 
 @dataclass(frozen=True, slots=True)
 class StoreCopy:
-    """A copy of a store. ``newest``: the time of its newest event (UTC); None if no job was ever submitted."""
+    """A copy of a store. ``size``: bytes; ``revision``: of its schema; ``newest_event``: None if no job was
+    ever submitted."""
 
     path: Path
     size: int
     revision: str
-    newest: datetime | None
+    newest_event: datetime | None
 
 
 def copy_to(database: Database, file: Path) -> StoreCopy:
@@ -57,7 +58,7 @@ def copy_to(database: Database, file: Path) -> StoreCopy:
         raise NotAllowed(f"{file} exists and is not overwritten", hint="give the name of a new file") from error
     finally:
         part.unlink(missing_ok=True)
-    return StoreCopy(file, file.stat().st_size, found.revision, found.newest)
+    return StoreCopy(file, file.stat().st_size, found.revision, found.newest_event)
 
 
 def put_back(database: Database, file: Path) -> StoreCopy:

@@ -58,12 +58,12 @@ def test_the_row_that_moved_most_is_first_with_its_page(broker: Broker) -> None:
     spot = live(broker, "8.1", capacity_type=CapacityType.SPOT)
     tell(broker, live(broker, "25"), live(broker, "22", zone="west-a"), live(broker, "1", region="east"), spot)
     first, second, third = check_book(broker).rows
-    assert (first.offer.instance_type, first.moved) == ("Big", True)
+    assert (first.instance_type, first.moved) == ("Big", True)
     assert first.change == pytest.approx(0.1)
-    assert (first.page.url, str(first.page.day)) == ("https://acme.example/prices", "2026-10-01")
+    assert (first.url, str(first.page_date)) == ("https://acme.example/prices", "2026-10-01")
     assert second.change == pytest.approx(0.0125)
     assert not second.moved
-    assert (third.offer.instance_type, third.live, third.change) == ("small", None, None)
+    assert (third.instance_type, third.live_price_per_hour, third.change) == ("small", None, None)
 
 
 def test_a_price_in_doubt_moves_nothing(broker: Broker) -> None:
@@ -72,4 +72,4 @@ def test_a_price_in_doubt_moves_nothing(broker: Broker) -> None:
         from broker.store.schema.market import OfferRow
 
         connection.execute(update(OfferRow).values(doubt=Doubt.TOO_LOW.value))
-    assert all(row.live is None for row in check_book(broker).rows)
+    assert all(row.live_price_per_hour is None for row in check_book(broker).rows)
