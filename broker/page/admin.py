@@ -1,4 +1,4 @@
-"""Account, administration (people, tokens, audit log), and health of the service."""
+"""Account, people with roles and tokens, the audit log, and health of the service."""
 
 from __future__ import annotations
 

@@ -1,24 +1,28 @@
-"""Jobs: the list, one job, its output, and its cancellation."""
+"""The overview, jobs with their output, files and cancellation, and approval requests."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import timedelta
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import Query
 from fastapi.responses import RedirectResponse, Response
 
+from broker.app.billing.months import ReportPeriod
 from broker.app.jobs import jobs
 from broker.app.jobs.details import gpu_use
+from broker.app.outside.overdue import overdue
 from broker.app.results import story
 from broker.core.access.permissions import Permission
-from broker.core.errors import NotAllowed, RetryLater, UnknownName
+from broker.core.errors import InvalidInput, NotAllowed, RetryLater, UnknownName
 from broker.core.events.agent_events import MetricsReported
 from broker.core.events.outcomes import JobState
 from broker.page.charts import HIGH, WIDE, Scale, figure_curve, figure_curves
 from broker.page.drawing import drawn, moment
 from broker.page.visitors import By, Form, Renewal, request_key
-from broker.server import changes, contents, routes_jobs
+from broker.server import changes, contents, routes_jobs, routes_money
+from broker.server.changes import DecisionBody
 from broker.server.routes_jobs import JobFilter
 
 AT = "/jobs"
@@ -141,3 +145,66 @@ def _may_change(by: By, id: str) -> bool:
     except NotAllowed:
         return False
     return True
+
+
+APPROVALS = "/approvals"
+_REQUESTS = 50
+_LONGEST_REASON = 500
+
+
+def approval_list(
+    by: By, decided: Annotated[bool, Query()] = False, skip: Annotated[int, Query(ge=0, le=1_000_000)] = 0
+) -> Response:
+    """The page of requests (`_REQUESTS` of them, after the first ``skip``), standing grants and purchases; with buttons
+    for approvers."""
+    every = routes_jobs.list_approvals(by.caller, decided=decided)
+    found = every.model_copy(update={"requests": every.requests[skip : skip + _REQUESTS]})
+    more = skip + _REQUESTS if len(every.requests) > skip + _REQUESTS else None
+    answerable = {one.job for one in found.requests if one.mine and by.caller.access.may(Permission.APPROVE, one.team)}
+    values = {"found": found, "answerable": answerable, "decided": decided, "more": more, "of": len(every.requests)}
+    return drawn("approvals.html", by, values, title="Approvals", at=APPROVALS)
+
+
+def grant(by: By, id: str, form: Form) -> Response:
+    """Approve the request for the rules whose approver this person is. Idempotent by the form's key. Raises
+    `NotAllowed`, `UnknownName`."""
+    changes.grant_approval(by.caller, id, request_key(form), DecisionBody(reason=_reason(form)))
+    return RedirectResponse(APPROVALS, 303)
+
+
+def refuse(by: By, id: str, form: Form) -> Response:
+    """Refuse."""
+    changes.refuse_approval(by.caller, id, request_key(form), DecisionBody(reason=_reason(form)))
+    return RedirectResponse(APPROVALS, 303)
+
+
+def _reason(form: dict[str, str]) -> str:
+    reason = form.get("reason", "").strip()
+    if len(reason) > _LONGEST_REASON:
+        raise InvalidInput(f"expected at most {_LONGEST_REASON} characters", where="reason")
+    return reason
+
+
+RUNNING = (JobState.LAUNCHING, JobState.RUNNING)
+WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED, JobState.PAUSED_BUDGET)
+_OVERVIEW_ROWS = 10
+_GPU, _AGO = "H100", timedelta(days=7)
+
+
+def overview(by: By) -> Response:
+    """The overview, with the parts that the visitor may see."""
+    caller, values = by.caller, dict[str, Any](gpu=_GPU)
+    if by.may(Permission.SEE_BUDGETS):
+        values["budgets"] = routes_money.list_budgets(caller).budgets
+        values["spend"] = routes_money.spend_report(caller, "team", ReportPeriod(name="month"))
+        values["simulated"] = routes_money.spend_report(caller, "team", ReportPeriod(name="month"), sandbox=True)
+    if by.may(Permission.SEE_JOBS):
+        late = [one for one in overdue(caller.broker) if caller.access.may(Permission.SEE_JOBS, one.team)]
+        values["overdue"] = late
+        values["running"] = routes_jobs.job_page(caller, JobFilter(RUNNING), limit=_OVERVIEW_ROWS)
+        values["waiting"] = routes_jobs.job_page(caller, JobFilter(WAITING), limit=_OVERVIEW_ROWS)
+        requests = routes_jobs.list_approvals(caller).requests
+        values["requests"], values["more_requests"] = requests[:_OVERVIEW_ROWS], max(len(requests) - _OVERVIEW_ROWS, 0)
+    if by.may(Permission.SEE_MARKET):
+        values["cheapest"] = routes_jobs.cheapest(caller, _GPU, _AGO)
+    return drawn("overview.html", by, values, title="Overview", at="/", live=True)

@@ -12,9 +12,8 @@ from fastapi.responses import Response
 from broker.app.market.offer_rows import OfferFilter
 from broker.app.market.price_history import over
 from broker.app.market.risk import risks
-from broker.app.results.offers import OfferResult
+from broker.app.results.offers import OfferResult, RiskResult
 from broker.app.results.price_history import PriceSeries
-from broker.app.results.risk import RiskResult
 from broker.core.market.offers import CapacityType
 from broker.page.charts import HIGH, WIDE, price_curve
 from broker.page.drawing import drawn

@@ -1,4 +1,4 @@
-"""Reports: spending by dimensions, down to the jobs whose ledgers have the entries; a month for all teams."""
+"""Budgets, ledgers and reports: spending down to the jobs whose ledgers have the entries; a month for all teams."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from broker.app.results.charges import BilledReport
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.finops.showback import SharingRule, SharingRules
+from broker.page.charts import HIGH, WIDE, spend_curve
 from broker.page.drawing import drawn
 from broker.page.visitors import By
-from broker.server import routes_money
+from broker.server import routes_jobs, routes_money
 
 AT = "/reports"
 _JOB = "job"
@@ -92,3 +93,27 @@ def month(by: By, month: Month = "") -> Response:
         "statements": showback.statements(broker).statements,
     }
     return drawn("report_month.html", by, values, title=f"Report of {name}", at=AT)
+
+
+BUDGETS = "/budgets"
+
+
+def budget_list(by: By) -> Response:
+    """Every budget that counts only teams that the visitor may see."""
+    return drawn(
+        "budgets.html", by, {"budgets": routes_money.list_budgets(by.caller).budgets}, title="Budgets", at=BUDGETS
+    )
+
+
+def budget(by: By, id: str) -> Response:
+    """One budget: spending by day, holds by job and period, and its alerts."""
+    found = routes_money.show_budget(by.caller, id, by_day=True)
+    values = {"budget": found, "curve": spend_curve(found), "wide": WIDE, "high": HIGH}
+    return drawn("budget.html", by, values, title=f"Budget {id}", at=BUDGETS)
+
+
+def job_ledger(by: By, id: str) -> Response:
+    """The ledger entries that add up to a job's cost (USD)."""
+    return drawn(
+        "ledger.html", by, {"ledger": routes_jobs.job_ledger(by.caller, id)}, title=f"Ledger of {id}", at="/jobs"
+    )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fastapi.responses import Response
 
 from broker.core.access.permissions import Permission
-from broker.page import admin, approvals, capacity, jobs, market, money, policies, reports, signing
-from broker.page.overview import overview
+from broker.page import admin, capacity, jobs, market, policies, reports, signing
+from broker.page.jobs import overview
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ PAGES = (
     PageRoute("GET", "/jobs/{id}/accelerators", Permission.SEE_OUTPUT, jobs.job_usage),
     PageRoute("GET", "/jobs/{id}/cancel", Permission.CHANGE_OWN_JOBS, jobs.cancelling),
     PageRoute("POST", "/jobs/{id}/cancel", Permission.CHANGE_OWN_JOBS, jobs.cancel),
-    PageRoute("GET", "/jobs/{id}/ledger", Permission.SEE_JOBS, money.job_ledger),
+    PageRoute("GET", "/jobs/{id}/ledger", Permission.SEE_JOBS, reports.job_ledger),
     PageRoute("GET", "/queue", Permission.SEE_JOBS, market.queue),
-    PageRoute("GET", "/approvals", Permission.SEE_JOBS, approvals.approval_list),
-    PageRoute("POST", "/approvals/{id}/grant", Permission.APPROVE, approvals.grant),
-    PageRoute("POST", "/approvals/{id}/refuse", Permission.APPROVE, approvals.refuse),
-    PageRoute("GET", "/budgets", Permission.SEE_BUDGETS, money.budget_list),
-    PageRoute("GET", "/budgets/{id}", Permission.SEE_BUDGETS, money.budget),
+    PageRoute("GET", "/approvals", Permission.SEE_JOBS, jobs.approval_list),
+    PageRoute("POST", "/approvals/{id}/grant", Permission.APPROVE, jobs.grant),
+    PageRoute("POST", "/approvals/{id}/refuse", Permission.APPROVE, jobs.refuse),
+    PageRoute("GET", "/budgets", Permission.SEE_BUDGETS, reports.budget_list),
+    PageRoute("GET", "/budgets/{id}", Permission.SEE_BUDGETS, reports.budget),
     PageRoute("GET", "/reports", Permission.SEE_BUDGETS, reports.spending),
     PageRoute("GET", "/reports/month", Permission.SEE_ALL_TEAMS, reports.month),
     PageRoute("GET", "/policies", Permission.SEE_POLICIES, policies.policy_list),

@@ -1,4 +1,4 @@
-"""Signing in with an API token or a one-time link, and signing out."""
+"""Signing in with an API token or a one-time link, signing out, and letting a program log in by its code."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 
 from broker.core.errors import AskAPerson, Malformed, Unreachable
-from broker.remote.connecting import connected
-from broker.remote.logins import SavedLogin
+from broker.remote.logins import SavedLogin, connected
 from broker.server.paths import CLIENT, DEVICE_AUTHORIZATION, GRANT, REVOCATION, TOKEN
 
 _TIMEOUT = httpx.Timeout(20.0, connect=10.0)  # seconds

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import platformdirs
 
 from broker.core.errors import InvalidInput, StoreProblem
+
+if TYPE_CHECKING:
+    import httpx
 
 SERVER, TOKEN = "GPUBROKER_SERVER", "GPUBROKER_TOKEN"
 """Environment variables that take precedence over the saved login, for service accounts. ``GPUBROKER_SERVER=off``
@@ -105,3 +110,17 @@ def server_url(text: str) -> str:
             f"{text} has no TLS, and the token would cross the network in the clear", hint="use https://"
         )
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def connected(
+    url: str,
+    timeout: httpx.Timeout,
+    transport: httpx.BaseTransport | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> httpx.Client:
+    """An HTTP client for the server at that address. ``transport``: replaces the network in tests. Sends no request."""
+    import httpx
+
+    # Plain HTTP needs no certificates, and loading them takes 20 ms.
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http:") else True
+    return httpx.Client(base_url=url, timeout=timeout, transport=transport, headers=headers, verify=trust)

@@ -1,4 +1,4 @@
-"""The output of a job at a team server."""
+"""The output, results and checkpoints of a job at a team server."""
 
 from __future__ import annotations
 

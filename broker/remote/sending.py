@@ -12,8 +12,8 @@ import yaml
 from broker.app.jobs.jobs import refuse_several
 from broker.app.jobs.sealed_secrets import missing_secrets, note_of_missing_secrets, sealed_for
 from broker.app.jobs.snapshots import Survey, has_local_files, resolved, stored_in, surveyed
+from broker.app.results.jobs import JobFileText, SubmissionTerms
 from broker.app.results.plans import PlanResult
-from broker.app.results.submission import JobFileText, SubmissionTerms
 from broker.core.errors import InvalidInput, Malformed, StoreProblem, UnknownName
 from broker.core.events.outcomes import JobState
 from broker.core.job.file import parse_job, print_job

@@ -15,9 +15,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop
 
 from broker.app.results.errors import ErrorDetails, kind_of
 from broker.app.results.values import plain
-from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, Problem, Throttled, Unreachable
-from broker.remote.connecting import connected
-from broker.remote.logins import SERVER, TOKEN, SavedLogin
+from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, Throttled, Unreachable
+from broker.remote.logins import SERVER, TOKEN, SavedLogin, connected
 from broker.server.paths import CONTENTS, VERSION
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)  # seconds; a submission plans before it answers
@@ -49,9 +48,8 @@ class ServerRefusal(BrokerError):
 
 def _invalid_input(found: ErrorDetails) -> InvalidInput:
     """The same error as without a server, with its findings."""
-    problems = [Problem(**{**one.model_dump(), "known": tuple(one.known)}) for one in found.problems]
     others = [_invalid_input(one) for one in found.others or ()]
-    return InvalidInput(found.message, where=found.where, hint=found.hint, problems=problems, others=others)
+    return InvalidInput(found.message, where=found.where, hint=found.hint, problems=found.problems, others=others)
 
 
 class TeamApi:

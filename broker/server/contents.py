@@ -1,4 +1,4 @@
-"""Uploads of a job's files before its submission: contents and lists by their SHA-256, into the caller's own pool."""
+"""The files of jobs: uploads before submission, by their SHA-256; results and checkpoints, and their bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits wrong tokens per address: beyond the limit, tokens are rejected without a query of the store."""
+"""Limits of wrong tokens per address, of requests per token, and of uploads per person."""
 
 from __future__ import annotations
 

@@ -15,9 +15,8 @@ from starlette.exceptions import HTTPException
 from broker.app.access.once import ChangeUnderWay
 from broker.app.jobs.preview import NoFeasibleCapacity, NothingToJudge
 from broker.app.jobs.submit import DearerNow
-from broker.app.results.errors import ErrorDetails
+from broker.app.results.errors import AlternativeResult, ErrorDetails
 from broker.app.results.values import Result, is_none
-from broker.app.results.verdicts import AlternativeResult
 from broker.core.errors import (
     ApprovalNeeded,
     BrokerError,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Query
 
@@ -23,10 +25,9 @@ from broker.app.market.offer_rows import ListedOffer, OfferFilter, PriceKind, wa
 from broker.app.results.access import CallerIdentity
 from broker.app.results.approvals import ApprovalList
 from broker.app.results.job_history import JobHistory, JobLedger, PlacementDecisions
-from broker.app.results.jobs import AttemptList, JobLogs, LoggedLine
-from broker.app.results.offers import OfferGroupList, OfferResult
+from broker.app.results.jobs import AttemptList, JobList, JobLogs, LoggedLine
+from broker.app.results.offers import OfferGroupList, OfferList, OfferResult, OfferRiskList
 from broker.app.results.queue import QueueResult
-from broker.app.results.risk import OfferRiskList
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
@@ -35,13 +36,14 @@ from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import SANDBOX, Availability, CapacityType, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.server.callers import By, Caller
-from broker.server.pages import MOST, JobPage, OfferPage, cursor_of, moment_of, place_of
 from broker.server.paths import MOST_OFFERS
 from broker.server.shared_results import shared
 from broker.store.jobs.pages import JobPlace, WantedJobs
 
 _MOST_LINES = 5_000
 
+MOST = 200
+"""The most rows of a page."""
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Rows of the page.")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before.")]
 
@@ -320,3 +322,42 @@ def _place(row: ListedOffer) -> tuple[int, int, str]:
     after = (offer.count == 0, offer.term_months is not None, offer.doubt is not None, price is None)
     rank = sum(2**place for place, yes in enumerate(reversed(after)) if yes)
     return rank, price.micros if price is not None else 0, offer.id
+
+
+class JobPage(JobList):
+    """``next_cursor``: that of the next page; null on the last page."""
+
+    next_cursor: str | None
+
+
+class OfferPage(OfferList):
+    """Offers, cheapest GPU first. ``matching``: their number on all pages."""
+
+    next_cursor: str | None
+
+
+def cursor_of(*place: str | int) -> str:
+    """The cursor of a place in the order."""
+    return base64.urlsafe_b64encode(json.dumps(place, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def place_of(cursor: str, *form: type) -> tuple[Any, ...]:
+    """The place that a cursor encodes, with fields of the types ``form``. Raises `InvalidInput` for an invalid one."""
+    try:
+        place = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except ValueError:  # no base64, no UTF-8, no JSON
+        place = None
+    if not isinstance(place, list) or [type(part) for part in place] != list(form):
+        raise InvalidInput("not a cursor of this list", where="cursor", hint="take `next_cursor` of the page before")
+    return tuple(place)
+
+
+def moment_of(text: str) -> datetime:
+    """The time of a cursor. Raises `InvalidInput`."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise InvalidInput("not a cursor of this list", where="cursor", hint="take `next_cursor` of the page before")
+    return at

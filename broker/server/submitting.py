@@ -17,8 +17,8 @@ from broker.app.jobs.resume import continued, retried
 from broker.app.jobs.sealed_secrets import SealedBox, service_key
 from broker.app.jobs.snapshots import pool_of
 from broker.app.jobs.submit import submit
+from broker.app.results.jobs import JobFileText, SubmissionTerms
 from broker.app.results.plans import PlanResult
-from broker.app.results.submission import JobFileText, SubmissionTerms
 from broker.core.access.permissions import Permission
 from broker.core.documents import MAX_BYTES
 from broker.core.events.views import JobView

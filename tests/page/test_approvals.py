@@ -84,7 +84,7 @@ def test_a_reason_is_one_line_of_some_length(seen_site: Site) -> None:
 
 
 def test_the_rest_of_what_was_decided_is_a_page_further(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.page.approvals._ROWS", 1)
+    monkeypatch.setattr("broker.page.jobs._ROWS", 1)
     submitted(site.world.broker, "later", "mia", "nlp", most="6h")
     links = [
         found.get("href") for _, found in FormFields(site.of("apple").get("/approvals?decided=true").text).elements

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from broker.app.jobs.nearest import denied
 from broker.app.jobs.preview import preview
-from broker.app.jobs.refusals import denied
 from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
 from policies.registry import RULES

@@ -16,8 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from broker.app.alerts import notify
 from broker.app.billing.report import ledger_faults
-from broker.app.doctor.providers import provider_findings
-from broker.app.doctor.result import DoctorFinding, Health
+from broker.app.doctor.providers import DoctorFinding, Health, provider_findings
 from broker.app.jobs.disk_space import FULL
 from broker.app.service import background
 from broker.app.wiring import Broker

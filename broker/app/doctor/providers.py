@@ -4,16 +4,41 @@ result of its last poll."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
-from broker.app.doctor.result import DoctorFinding, Health
+from broker.app.results.values import Facts
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, MissingExtra
 from broker.store.records import PollRun, PollStatus
+
+
+class Health(StrEnum):
+    """``note``: fine, but something optional is missing or worth knowing. ``problem``: something will not work."""
+
+    OK = "ok"
+    NOTE = "note"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorFinding:
+    """One checked thing: its state, and how to fix it. ``facts``: details for programs."""
+
+    area: str
+    health: Health
+    message: str
+    fix: str = ""
+    facts: Facts = field(default_factory=dict)
+
+
+def healthy(findings: Sequence[DoctorFinding]) -> bool:
+    """Whether no finding is a problem."""
+    return all(finding.health is not Health.PROBLEM for finding in findings)
 
 
 @runtime_checkable

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from broker.app.advise.assumptions import in_force
 from broker.app.jobs import after, arrays
-from broker.app.jobs.nearest import for_submission, once
+from broker.app.jobs.nearest import denied, denied_everywhere, for_submission, once, too_little, too_short
 from broker.app.jobs.queue import MachineUse, as_if_submitted, machine_use
 from broker.app.jobs.recorded_capacity import ANY, is_recorded, recorded_offers, unreached
-from broker.app.jobs.refusals import denied, denied_everywhere, too_little, too_short
 from broker.app.jobs.sealed_secrets import note_of_missing_secrets
 from broker.app.market.market import fresh_look, market_for, wants_sandbox
 from broker.app.market.place_names import unknown_providers

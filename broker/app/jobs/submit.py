@@ -17,8 +17,8 @@ from broker.app.jobs.after import begin_later, with_predecessors
 from broker.app.jobs.disk_space import check_room
 from broker.app.jobs.job_classes import KeptPlan, kept_plan, planned_by_class
 from broker.app.jobs.jobs import EARLIER, refuse_second_session
+from broker.app.jobs.nearest import denied, denied_everywhere, too_little, too_short
 from broker.app.jobs.preview import NoFeasibleCapacity, PlanBasis, Preview, opened_by_policy, passing, strategy_decides
-from broker.app.jobs.refusals import denied, denied_everywhere, too_little, too_short
 from broker.app.jobs.resume import with_resume_point
 from broker.app.jobs.runs_root import agree
 from broker.app.jobs.sealed_secrets import erase, missing_secrets, sealed

@@ -9,8 +9,7 @@ from datetime import datetime
 from broker.app.market.market import listing
 from broker.app.market.offer_rows import ListedOffer, OfferFilter, hidden_old, sort_key, wanted_rows
 from broker.app.market.risk import risks
-from broker.app.results.offers import OfferGroupList, OfferGroupResult, OfferList
-from broker.app.results.risk import OfferRiskList, OfferWithRisk
+from broker.app.results.offers import OfferGroupList, OfferGroupResult, OfferList, OfferRiskList, OfferWithRisk
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offer_order import OfferOrder

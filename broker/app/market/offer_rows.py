@@ -9,12 +9,11 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, Self, get_args
 
 from broker.app.jobs.recorded_capacity import is_recorded
-from broker.core.errors import InvalidInput
+from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
 from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
-from broker.core.values.patterns import matching
 from broker.core.values.units import split_machine
 
 
@@ -210,3 +209,17 @@ def sort_key(order: OfferOrder) -> Callable[[ListedOffer], Any]:
         OfferOrder.INTERRUPTIONS: lambda row: (row.offer.interruption_rate is None, row.offer.interruption_rate or 0),
     }
     return lambda row: (firsts[order](row), *price(row))
+
+
+def matching(kind: str, patterns: Iterable[str], known: Iterable[str]) -> frozenset[str]:
+    """The known names that match one of the patterns; ``on-demand`` is ``on_demand``. ``kind``: what they name. Raises
+    `UnknownName` for a pattern that matches none."""
+    names = list(known)
+    found: set[str] = set()
+    for pattern in patterns:
+        plain = pattern.strip().lower().replace("-", "_")
+        matches = {name for name in names if fnmatchcase(name, plain)}
+        if not matches:
+            raise UnknownName(kind, pattern, names)
+        found |= matches
+    return frozenset(found)

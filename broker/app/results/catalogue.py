@@ -54,7 +54,7 @@ DOCUMENTS: Mapping[str, str] = {
     "doctor": "service:DoctorReport",
     "doctor-sweep": "service:SweepReport",  # with --sweep
     "error": "errors:ErrorDocument",  # of every command that fails
-    "init": "submission:WrittenJobFile",
+    "init": "jobs:WrittenJobFile",
     "jobs-attempts": "jobs:AttemptList",
     "jobs-diff": "kept_files:JobDifference",
     "jobs-files": "kept_files:JobOutputs",
@@ -63,7 +63,7 @@ DOCUMENTS: Mapping[str, str] = {
     "jobs-get": "kept_files:FetchedFilesResult",
     "jobs-list": "jobs:JobList",
     "jobs-logs": "jobs:JobLogs",
-    "jobs-prune": "pruned:PrunedCheckpoints",
+    "jobs-prune": "broker.app.jobs.pruning:PrunedCheckpoints",
     "jobs-queue": "queue:QueueResult",
     "jobs-show": "job_history:JobHistory",
     "launches-end": "outside:OutsideEnd",
@@ -73,7 +73,7 @@ DOCUMENTS: Mapping[str, str] = {
     "notices-retry": "notices:RetriedNotices",
     "offers": "offers:OfferList",
     "offers-groups": "offers:OfferGroupList",  # with --by
-    "offers-risk": "risk:OfferRiskList",  # with --risk
+    "offers-risk": "offers:OfferRiskList",  # with --risk
     "people-list": "access:PeopleList",
     "person": "access:PersonResult",  # of the other commands of `people`
     "plan": "plans:PlanResult",

@@ -1,4 +1,4 @@
-"""A job and everything that happened to it, as a result."""
+"""A job with everything that happened to it, the reasons for its places, and the entries of its cost, as results."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, InstanceOf, JsonValue, PlainSerializer, ValidationInfo, WithJsonSchema
 
 from broker.app.results import reasons
+from broker.app.results.errors import VerdictResult
 from broker.app.results.jobs import FailedTask, JobDetails
 from broker.app.results.money import MoneyByKind
 from broker.app.results.plans import CostTermResult
 from broker.app.results.values import Figure, Moment, Result, Seconds, moment_text
-from broker.app.results.verdicts import VerdictResult
 from broker.core.events import events as ev
 from broker.core.events.views import AttemptView
 from broker.core.job.placements import Placement

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Self
 
 from broker.app.jobs.bills import Bill
@@ -350,3 +351,26 @@ class JobLogs(Result):
 
     id: str
     lines: list[LoggedLine]
+
+
+class SubmissionTerms(Result):
+    """``pool``: the caller's folder for uploads; ``max_snapshot``: the most bytes of a job's files; ``secrets_key``:
+    the public key (X25519, base64) for which secrets are encrypted, null if this server takes none."""
+
+    pool: str
+    max_snapshot: int
+    secrets_key: str | None
+
+
+class JobFileText(Result):
+    """A submitted job as the text of a job file (YAML), without secrets."""
+
+    id: str
+    job_file: str
+
+
+class WrittenJobFile(Result):
+    """A job file that was written on this machine, and its text (YAML)."""
+
+    file: Path
+    text: str

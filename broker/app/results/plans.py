@@ -11,12 +11,11 @@ from broker.app.advise.model_job import Sizing
 from broker.app.jobs.nearest import as_text
 from broker.app.jobs.preview import Preview, refusal
 from broker.app.market.offer_rows import rows
-from broker.app.results.errors import ErrorDetails, ErrorDocument
+from broker.app.results.errors import AlternativeResult, ErrorDetails, ErrorDocument, VerdictResult
 from broker.app.results.money import BudgetShareResult, HoldTerms, shares_of
 from broker.app.results.offers import OfferResult
 from broker.app.results.queue import SharedMachine
 from broker.app.results.values import Figure, Moment, Result, Seconds
-from broker.app.results.verdicts import AlternativeResult, VerdictResult
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Origin, Reason

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, JsonValue
 
+from broker.app.results.errors import VerdictResult
 from broker.app.results.values import Moment, Result, is_none
-from broker.app.results.verdicts import VerdictResult
 from broker.core.job.jobs import Workload
 from broker.core.market.offers import CapacityType
 from broker.core.policy.decisions import written

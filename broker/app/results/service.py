@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
-from broker.app.doctor.providers import Endpoint, LoginSetup, Setup
-from broker.app.doctor.result import DoctorFinding, healthy
+from broker.app.doctor.providers import DoctorFinding, Endpoint, LoginSetup, Setup, healthy
 from broker.app.results.values import Figure, Moment, Result
 from broker.app.service.sweep import EndedLeftover, Swept
 from broker.core.events.outcomes import JobState

@@ -12,8 +12,8 @@ from broker.app.policy.rehearsal import Effect, JobOutcome
 from broker.app.policy.replay import DecisionTotals, PolicyReplay, ReplayedDecision
 from broker.app.policy.replayed_job import ReplayBasis
 from broker.app.results.budgets import BudgetScope
+from broker.app.results.errors import VerdictResult
 from broker.app.results.values import Facts, Moment, Result
-from broker.app.results.verdicts import VerdictResult
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer, CaseResult

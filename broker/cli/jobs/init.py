@@ -65,7 +65,7 @@ def init(
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"cannot be written: {error.strerror}", where=str(file)) from error
-    from broker.app.results.submission import WrittenJobFile
+    from broker.app.results.jobs import WrittenJobFile
 
     told = f"Wrote {file}. To see its cost: gpubroker plan {file}"
     terminal.result(WrittenJobFile(file=file, text=text), lambda: [told])

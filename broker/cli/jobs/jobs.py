@@ -10,7 +10,7 @@ import typer
 
 from broker.cli import completion, filters
 from broker.cli.filters import RowFilter
-from broker.cli.jobs import kept_files, prune, resume
+from broker.cli.jobs import kept_files, resume
 from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -45,9 +45,9 @@ def list_jobs(
 
     With `array=JOB` it lists the tasks of an array, in the order of their start; not through a server.
     """
+    from broker.app.market.offer_rows import matching
     from broker.cli.jobs import job_view
     from broker.core.events.outcomes import JobState
-    from broker.core.values.patterns import matching
 
     terminal = Terminal.of(context)
     wanted = _JOBS.read(where)
@@ -326,4 +326,4 @@ app.command(epilog=resume.RESUME_EXAMPLES)(resume.resume)
 app.command(epilog=kept_files.FILES_EXAMPLES)(kept_files.files)
 app.command(epilog=kept_files.GET_EXAMPLES)(kept_files.get)
 app.command(epilog=kept_files.DIFF_EXAMPLES)(kept_files.diff)
-app.command(epilog=prune.EXAMPLES)(prune.prune)
+app.command(epilog=kept_files.PRUNE_EXAMPLES)(kept_files.prune)

@@ -12,7 +12,7 @@ import typer
 from broker.cli.gathered import gathered
 from broker.cli.jobs import given_job
 from broker.cli.options import AsJson, WhatIfPolicies, examples
-from broker.cli.prices.first_look import Offline, first_look
+from broker.cli.prices.poll import Offline, first_look
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from broker.reconciler.admission.hold_limits import HoldLimit
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from broker.app.results.errors import VerdictResult
     from broker.app.results.money import HoldTerms
-    from broker.app.results.verdicts import VerdictResult
 
 _WARNING = "warning: "  # the prefix of notes that are warnings
 _NAMED = 4  # machines in the heading

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.app.jobs.repository_commit import with_commit
+from broker.app.jobs.job_input import with_commit
 from broker.app.results.jobs import JobDetails
 from broker.cli.jobs import snapshot_view
 from broker.cli.jobs.submit import Manner, can_confirm, conclude, confirm, refuse, tell_submitted

@@ -116,8 +116,8 @@ def submit_graph(terminal: Terminal, broker: Broker, wanted: Sequence[Job], how:
 def submitted_one(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) -> tuple[JobView, bool]:
     """As `_agree_and_submit`, but makes the plan first. Raises also `InvalidInput`."""
     from broker.app.jobs.after import with_predecessors
+    from broker.app.jobs.job_input import with_commit
     from broker.app.jobs.preview import preview
-    from broker.app.jobs.repository_commit import with_commit
     from broker.app.jobs.resume import with_resume_point
     from broker.app.jobs.snapshots import survey
     from broker.cli.jobs import snapshot_view

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from broker.app.policy.replay import DecisionTotals
+from broker.app.results.errors import VerdictResult
 from broker.app.results.policies import SeenFacts
 from broker.app.results.trials import (
     AffectedJob,
@@ -19,7 +20,6 @@ from broker.app.results.trials import (
     PolicyTestResult,
     RecordedDecisions,
 )
-from broker.app.results.verdicts import VerdictResult
 from broker.cli.billing.budget_view import scope_words
 from broker.cli.policy import trial_view
 from broker.cli.render import formats

@@ -1,10 +1,11 @@
-"""`gpubroker prices history`: how prices changed, and what they were at a point in time."""
+"""`gpubroker prices history`, `import` and `prune`: recorded prices, over a period or at a point in time."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,12 +23,15 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
 
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
     from broker.app.market.offer_rows import OfferFilter
     from broker.app.results.price_history import (
+        ImportedPrices,
         PastOfferList,
         PastOfferResult,
         PricedMachine,
@@ -326,3 +330,94 @@ def moment_table(console: Console, found: PastOfferList) -> Iterator[RenderableT
     yield Text(
         f"{len(found.offers):,} of {found.matching:,} offers at {formats.moment(found.at)} shown{by}{tail}", style="dim"
     )
+
+
+PRUNE_EXAMPLES = examples("gpubroker prices prune --keep 400d --dry-run", "gpubroker prices prune --keep 400d")
+
+
+def prune(
+    context: typer.Context,
+    keep: Annotated[str, typer.Option(metavar="TIME", help="History to keep: 1d or more.")] = "400d",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete price changes and polls older than --keep.
+
+    Prices in force at the cut-off time are kept, and so is every price that a launched attempt refers to.
+    """
+    from datetime import timedelta
+
+    from broker.app.results.price_history import PrunedPriceHistory
+    from broker.cli.render.formats import moment, plural
+    from broker.core.errors import InvalidInput
+
+    kept = filters.time_span("--keep", keep)
+    if kept < timedelta(days=1):
+        raise InvalidInput(f"expected 1d or more, because planning needs some history; got {keep}", where="--keep")
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    before = broker.clock.now() - kept
+    done = PrunedPriceHistory.of(broker.store.market.prune(before, dry_run=dry_run), before, dry_run=dry_run)
+    signals, polls = plural(done.signal_changes, "score or rate change"), plural(done.poll_runs, "poll")
+    counts = f"{plural(done.price_changes, 'price change')}, {signals}, {polls}"
+    said = [f"{'Would delete' if dry_run else 'Deleted'}, older than {moment(before)}: {counts}."]
+    if done.protected:
+        said.append(f"{plural(done.protected, 'older price change')} kept because launched attempts refer to them.")
+    terminal.result(done, lambda: said)
+
+
+IMPORT_EXAMPLES = examples(
+    "gpubroker prices import vms.csv --provider aws",
+    "gpubroker prices import quote.csv --provider acme --dated 2026-11-01 --json",
+)
+
+
+def import_(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Price table with a header: CSV, UTF-8.")],
+    provider: Annotated[str, typer.Option("--provider", "-p", help="Provider of these prices.")],
+    dated: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Date of the prices: 2026-11-01, 2026-11-01T12:00Z or 7d (ago). Default: the file's time.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Import a price catalogue of one provider: SkyPilot's vms.csv, a gpuhunt file, or columns as in `offers --json`.
+
+    Imported prices carry the file's date and age like live prices: once stale, they are shown but not used for
+    launches. A newer file of the same provider replaces the earlier import. Files of several dates, imported oldest
+    first, become the history that `prices history` reads.
+    """
+    from broker.app.market.imports import import_catalogue
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    at = None if dated is None else filters.moment("--dated", dated, broker.clock.now())
+    done = import_catalogue(broker, file, provider, at)
+    terminal.result(done, lambda: _told(done))
+    if done.meant:
+        terminal.say(f"note: {done.provider!r} is a new provider; {done.meant}")
+
+
+def _told(done: ImportedPrices) -> Iterator[Text]:
+    from rich.text import Text
+
+    from broker.cli.render.formats import age, moment, plural
+
+    counts = f"{plural(done.offers_seen, 'offer')}, {done.offers_changed:,} changed"
+    yield Text.assemble((f"{done.provider}: ", "bold"), f"{counts} (layout {done.layout})")
+    whence = "the file's time" if done.as_of_from == "file" else "--dated"
+    dated = f"  as of {moment(done.as_of)}, from {whence}, {age(done.age_seconds)} ago"
+    yield Text(f"{dated}; source {', '.join(done.sources)}", style="dim")
+    if done.offers_stale:
+        stale = f"  {plural(done.offers_stale, 'offer')} too old for launches: shown as stale until a newer import"
+        yield Text(stale, style="yellow")
+    if done.offers_doubted:
+        hint = "gpubroker offers --where price_kind=doubted"
+        doubted = f"  {plural(done.offers_doubted, 'offer')} in doubt, not used for launches: {hint}"
+        yield Text(doubted, style="yellow")
+    for reason, count in sorted(done.rows_skipped.items(), key=lambda item: -item[1]):
+        yield Text(f"  {plural(count, 'row')} skipped, {reason}: {done.samples[reason]}", style="yellow")

@@ -14,7 +14,7 @@ from broker.cli import completion, filters
 from broker.cli.filters import RowFilter
 from broker.cli.gathered import gathered
 from broker.cli.options import AsJson, examples
-from broker.cli.prices.first_look import Offline, first_look
+from broker.cli.prices.poll import Offline, first_look
 from broker.cli.prices.status import converted
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, listed
@@ -25,8 +25,17 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.market.offer_rows import OfferFilter
-    from broker.app.results.offers import OfferCounts, OfferGroupList, OfferGroupResult, OfferList, OfferResult
-    from broker.app.results.risk import OfferRiskList, OfferWithRisk, RiskEvidence, RiskResult
+    from broker.app.results.offers import (
+        OfferCounts,
+        OfferGroupList,
+        OfferGroupResult,
+        OfferList,
+        OfferResult,
+        OfferRiskList,
+        OfferWithRisk,
+        RiskEvidence,
+        RiskResult,
+    )
     from broker.core.values.money import Money
     from broker.remote.team_api import TeamApi
 
@@ -125,8 +134,7 @@ def _found(terminal: Terminal, given: OffersOptions, limit: int | None) -> Offer
 
 
 def _of_server(api: TeamApi, wanted: OfferFilter, given: OffersOptions, limit: int | None) -> OfferCounts:
-    from broker.app.results.offers import OfferGroupList, OfferList
-    from broker.app.results.risk import OfferRiskList
+    from broker.app.results.offers import OfferGroupList, OfferList, OfferRiskList
     from broker.server.paths import MOST_OFFERS
 
     asked = {
@@ -206,8 +214,7 @@ _COLUMNS: tuple[ValueColumn[OfferResult], ...] = (
 
 def table(console: Console, found: OfferCounts) -> Iterator[RenderableType]:
     """The table of offers, of their risks, or of groups, and its footer."""
-    from broker.app.results.offers import OfferGroupList, OfferList
-    from broker.app.results.risk import OfferRiskList
+    from broker.app.results.offers import OfferGroupList, OfferList, OfferRiskList
 
     if isinstance(found, OfferRiskList):
         return _risks(console, found)

@@ -1,19 +1,21 @@
-"""`gpubroker prices poll`: poll providers now, concurrently."""
+"""`gpubroker prices poll` and `accept`: poll providers, and accept what is in doubt; the first poll of new stores."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.options import AsJson, OnlyProviders, examples
+from broker.cli.options import AsJson, OnlyProviders, Reason, examples
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
+    from broker.cli.terminal import Terminal
     from broker.market.concurrent_poll import Watch
+    from broker.market.poller import PollResult
 
 EXAMPLES = examples(
     "gpubroker prices poll", "gpubroker prices poll --provider sandbox --json", "gpubroker prices poll -p aws -p azure"
@@ -94,3 +96,84 @@ def progress(terminal: Terminal, broker: Broker, names: Sequence[str]) -> Iterat
 
     with bars:
         yield watch
+
+
+Offline = Annotated[
+    bool,
+    typer.Option(
+        "--offline",
+        help="Ask no provider first. Without it, the first use asks those that need no login, for a few seconds.",
+    ),
+]
+
+
+def first_look(terminal: Terminal, broker: Broker, *, offline: bool, providers: Sequence[str] = ()) -> None:
+    """Before prices are shown for the first time, poll the sources that need no login and answer within seconds, and
+    print a summary. ``offline``: send no request. ``providers``: those whose prices are wanted; if all are local, no
+    request is sent."""
+    from broker.app.market.polling import look, sources_to_ask
+    from broker.core.market.offers import SANDBOX
+
+    local = bool(providers) and {*providers} <= {*broker.registries.local_providers, SANDBOX}
+    names = () if offline or local else sources_to_ask(broker)
+    if not names:
+        return
+
+    with progress(terminal, broker, names) as watch:
+        results = list(look(broker, names, watch=watch))
+    if results:
+        terminal.say(in_words(results))
+
+
+def in_words(results: Sequence[PollResult]) -> str:
+    """A summary of the first poll, in one or two sentences."""
+    told = [result for result in results if result.offers_seen]
+    # A provider whose extra is not installed does not count as unreachable.
+    silent = [one.provider for one in results if not one.offers_seen and (one.failed or one.cut_short)]
+    more = "gpubroker prices poll"
+    if not told and not silent:
+        return f"No live prices: no queried provider has any. `{more}` asks all providers."
+    if not told:
+        who = ", ".join(silent)
+        return (
+            f"No live prices: {who} cannot be reached (is there a network?). What follows are list prices of their "
+            f"date; `{more}` asks again, --offline asks nobody."
+        )
+    offers = sum(result.offers_seen for result in told)
+    missing = f" No answer from {', '.join(silent)}." if silent else ""
+    return (
+        f"First look at the market: {offers:,} live offers of {', '.join(one.provider for one in told)}.{missing} "
+        f"`{more}` asks all providers; `gpubroker doctor` lists the logins that add more."
+    )
+
+
+ACCEPT_EXAMPLES = examples(
+    "gpubroker prices accept runpod --reason 'their page lists these GPUs no longer'",
+    "gpubroker prices accept vast --pool vast/US/offer-7/H100:8/spot --json",
+)
+
+
+def accept(
+    context: typer.Context,
+    provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="Provider, as `prices status` names it.")],
+    pool: Annotated[
+        list[str] | None,
+        typer.Option("--pool", help="Accept only this pool, as `offers --json` names it. Repeatable."),
+    ] = None,
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> None:
+    """Accept a provider's suspect poll and its odd prices as correct.
+
+    Offers missing from the last poll are then gone, and jobs may start on the odd prices. Check the provider's own page
+    first: `gpubroker offers --where price_kind=doubted` lists what is in doubt. Your name is recorded. Exits with 2 if
+    nothing is in doubt.
+    """
+    from broker.app.market.polling import accept_prices
+    from broker.app.results.prices import AcceptedPrices
+    from broker.cli.render.formats import plural
+
+    terminal = Terminal.of(context)
+    done = AcceptedPrices.of(accept_prices(terminal.broker(), provider, pool or (), by=terminal.actor, note=reason))
+    missing, odd = plural(done.missing_removed, "missing offer"), plural(done.prices_believed, "odd price")
+    terminal.result(done, lambda: [f"{provider}: {missing} removed and {odd} accepted by {done.accepted_by}."])

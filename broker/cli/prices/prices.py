@@ -9,12 +9,12 @@ from broker.cli.lazy import lazy_group
 
 COMMANDS = {
     "poll": "broker.cli.prices.poll:poll",
-    "accept": "broker.cli.prices.accept:accept",
+    "accept": "broker.cli.prices.poll:accept",
     "status": "broker.cli.prices.status:status",
     "book": "broker.cli.prices.book:book",
-    "prune": "broker.cli.prices.prune:prune",
+    "prune": "broker.cli.prices.history:prune",
     "history": "broker.cli.prices.history:history",
-    "import": "broker.cli.prices.import_file:import_",
+    "import": "broker.cli.prices.history:import_",
     "watch": "broker.cli.prices.watch:app",
 }
 

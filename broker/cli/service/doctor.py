@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from broker.app.doctor.result import DoctorFinding
+    from broker.app.doctor.providers import DoctorFinding
     from broker.app.results.service import DoctorReport, LeftoverResult, ProviderSetup, SweepReport
     from broker.app.wiring import Broker
 
@@ -69,7 +69,7 @@ def doctor(
     if end or yes:
         raise InvalidInput("--end and --yes need --sweep", hint="gpubroker doctor --sweep --end")
     from broker.app.doctor import doctor as use_case
-    from broker.app.doctor.result import healthy
+    from broker.app.doctor.providers import healthy
     from broker.app.results.service import DoctorReport
 
     def open_broker() -> Broker:
@@ -89,7 +89,7 @@ def doctor(
 
 def _login(terminal: Terminal) -> DoctorFinding | None:
     """What a login to a team server means for these checks; None without one."""
-    from broker.app.doctor.result import DoctorFinding, Health
+    from broker.app.doctor.providers import DoctorFinding, Health
 
     try:
         server = terminal.server

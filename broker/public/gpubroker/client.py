@@ -14,9 +14,8 @@ from typing import Any, Self
 from broker.app.alerts import approvers
 from broker.app.jobs import details, jobs, kept_files
 from broker.app.jobs.bills import bill_of
-from broker.app.jobs.job_input import read_job
+from broker.app.jobs.job_input import read_job, with_commit
 from broker.app.jobs.preview import Preview, preview
-from broker.app.jobs.repository_commit import with_commit
 from broker.app.jobs.submit import submit
 from broker.app.policy.policies import adopt
 from broker.app.service import background

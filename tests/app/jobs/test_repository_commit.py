@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.jobs.repository_commit import with_commit
+from broker.app.jobs.job_input import with_commit
 from broker.core.job.file import parse_job
 from broker.core.job.file.repository import unpinned
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.cli.prices.first_look import in_words
+from broker.cli.prices.poll import in_words
 from broker.market.poller import PollResult
 from broker.store.records import PollStatus
 from tests.contracts.provider_contract import NOW

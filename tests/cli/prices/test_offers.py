@@ -12,8 +12,7 @@ from rich.console import Console
 
 from broker.app.market import offer_rows
 from broker.app.market.offer_lists import MatchingOffers, groups
-from broker.app.results.offers import OfferList, OfferResult
-from broker.app.results.risk import OfferRiskList, OfferWithRisk
+from broker.app.results.offers import OfferList, OfferResult, OfferRiskList, OfferWithRisk
 from broker.cli.prices import offers
 from broker.cli.prices import offers as view
 from broker.core.market.offer_order import OfferOrder
