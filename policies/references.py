@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from broker.core.documents import Document, Path
-from broker.core.market.territories import TERRITORIES
+from broker.core.market.places import TERRITORIES
 from broker.core.policy.policy import Source
 from broker.core.values.provider_names import place_name, provider_name
 from policies.fields import PATTERN_SIGNS

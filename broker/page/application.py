@@ -31,7 +31,7 @@ from broker.page.visitors import Cookie, SignInState, Visitor, by_script, gate
 from broker.server import problems
 from broker.server.application import MOST_BODY, Envelope, api
 from broker.server.callers import SignInNeeded, address_of
-from broker.server.forms import read_form
+from broker.server.device_flow import read_form
 from broker.server.limits import RequestRate, WrongTokens
 from broker.server.problems import HttpProblem
 from broker.server.transport import Transport

@@ -20,7 +20,7 @@ from broker.core.access.permissions import Permission
 from broker.core.actors import EntryPoint
 from broker.core.errors import NotAllowed
 from broker.server.callers import Caller, SignInNeeded, address_of, refused
-from broker.server.forms import form_of
+from broker.server.device_flow import form_of
 from broker.server.limits import RequestRate, WrongTokens
 
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 from broker.core.market.offers import Offer
 from broker.core.values.money import Money
 from broker.placement.pricing.data_cost import KeepingRate
+from broker.placement.pricing.hazard import interruption_rate, time_to_return
 from broker.placement.pricing.pace import Paces
-from broker.placement.pricing.priors import interruption_rate, time_to_return
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,11 @@ from broker.core.values.units import print_duration
 from broker.placement.conditions import Conditions
 from broker.placement.feasibility import request_served
 from broker.placement.pricing.checkpoints import daly_interval
-from broker.placement.pricing.data_cost import MONTH
-from broker.placement.pricing.disk_cost import attaches_disk, disk_gib, rate_for
+from broker.placement.pricing.data_cost import MONTH, attaches_disk, disk_gib, rate_for
 from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
 from broker.placement.pricing.time_value import RENTED
 from broker.placement.shares import may_use_free_cpus
 from broker.placement.strategy.live import changeover_of, is_spot, seconds_on
-from broker.placement.time_limit import ROOM, time_limit
 
 # A note mentions a storage cost of this much a month or more.
 _WORTH_A_NOTE = Money.usd(1)
@@ -275,3 +273,29 @@ NOTICE = {
     "gcp": timedelta(seconds=30),
     "azure": timedelta(seconds=30),
 }
+
+
+ROOM = 1.5  # the limit per expected time: estimates of work may be a third too low
+_SPARE = timedelta(hours=1)  # in addition, for the starts and waits of short jobs
+_FALLBACKS = 3  # uninterruptible placements that the hold covers too
+
+
+def time_limit(job: Job, placements: Sequence[Placement], default: timedelta) -> timedelta:
+    """The job's own limit. Without one, and with known work: `ROOM` × the longest expected time on the best placement
+    and its fallbacks, plus an hour, rounded up to minutes. Without known work: the policy's ``default``."""
+    if job.max_duration is not None:
+        return job.max_duration
+    steady = [one for one in placements if one.offer.capacity_type is not CapacityType.SPOT]
+    expected = [one.duration for one in (*placements[:1], *steady[:_FALLBACKS]) if one.duration is not None]
+    if not expected:
+        return default
+    limit = max(expected) * ROOM + _SPARE
+    return -(-limit // timedelta(minutes=1)) * timedelta(minutes=1)
+
+
+def never_done(job: Job, placements: Sequence[Placement]) -> timedelta | None:
+    """The shortest expected time, if the job's `max_duration` is shorter than that on every placement; else None."""
+    needed = [one.duration for one in placements if one.duration is not None]
+    if job.max_duration is None or not needed or len(needed) < len(placements):
+        return None
+    return min(needed) if min(needed) > job.max_duration else None

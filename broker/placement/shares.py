@@ -19,7 +19,7 @@ from broker.core.job.jobs import Job, MachineRequest
 from broker.core.market.offers import Offer
 from broker.core.market.shares import MachineShare
 from broker.core.values.money import Money
-from broker.placement.pricing.disk_cost import disk_price
+from broker.placement.pricing.data_cost import disk_price
 
 _CPU = 1000
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
@@ -19,7 +19,6 @@ from broker.core.access.sessions import INTERVAL, VALID
 from broker.core.actors import EntryPoint
 from broker.core.errors import InvalidInput, Throttled
 from broker.server.callers import address_of
-from broker.server.forms import form_of, read_form
 from broker.server.paths import CLIENT, DEVICE_AUTHORIZATION, DEVICE_PAGE, GRANT, REVOCATION, TOKEN
 from broker.server.transport import Transport
 
@@ -110,3 +109,23 @@ def _answer(document: dict[str, Any], status: int = 200) -> Response:
 def _error(code: str, description: str, status: int = HTTPStatus.BAD_REQUEST) -> Response:
     told = {"error": code} | ({"error_description": description} if description else {})
     return _answer(told, status)
+
+
+_MOST_FIELDS = 100  # a form of policies has two for each file
+
+
+async def read_form(request: Request) -> None:
+    """Parse the form's fields into ``request.state.form``. Of a repeated field the last value counts. Raises
+    `InvalidInput`."""
+    try:
+        text = (await request.body()).decode()
+        found = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
+    except ValueError as error:
+        raise InvalidInput("not a form", hint="open the page again, and send its form") from error
+    request.state.form = dict(found)
+
+
+def form_of(request: Request) -> dict[str, str]:
+    """The fields that `read_form` parsed."""
+    form: dict[str, str] = request.state.form
+    return form

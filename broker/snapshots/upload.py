@@ -18,8 +18,7 @@ from typing import Protocol, TypeVar
 from broker.agent.source_tree import TreeEntry, content_path, tree_bytes, tree_id, tree_path
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.core.errors import InvalidInput, Unreachable
-from broker.snapshots.collect import CollectedTree, DiskEntry, state_of
-from broker.snapshots.ignored import OWN
+from broker.snapshots.collect import OWN, CollectedTree, DiskEntry, state_of
 
 _Result = TypeVar("_Result")
 _PIECE = 1 << 20

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, RootMod
 from pydantic_core import CoreSchema
 
 from broker.core.market.offers import CapacityType
-from broker.core.market.territories import TERRITORIES, lies_in, territory_named
+from broker.core.market.places import TERRITORIES, lies_in, territory_named
 from broker.core.policy.coverage import seen
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from broker.core.errors import LoginMissing, Unreachable
+from broker.engines.skypilot.ends import GCP, KUBERNETES, name_on_cloud
 from broker.engines.skypilot.evidence import CloudSays
 from broker.engines.skypilot.kubernetes_ends import kubernetes_word
-from broker.engines.skypilot.names_on_cloud import GCP, KUBERNETES, name_on_cloud
 
 KEY = "count-rdpu9v-1"
 POD = "count-rdpu9v-1-fcd1e5cf-head"

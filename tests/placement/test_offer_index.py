@@ -19,7 +19,7 @@ from broker.core.market.offers import Availability, Billing, CapacityType, Inter
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.offer_index import Board
-from broker.placement.pricing.priors import interruption_rate
+from broker.placement.pricing.hazard import interruption_rate
 from tests.counts import FULL
 
 Make = Any

@@ -9,7 +9,7 @@ import pytest
 
 from broker.core.job.jobs import Work
 from broker.core.market.offers import CapacityType
-from broker.placement.time_limit import ROOM, never_done, time_limit
+from broker.placement.notes import ROOM, never_done, time_limit
 
 DEFAULT = timedelta(hours=24)
 

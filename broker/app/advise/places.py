@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from broker.core.errors import InvalidInput, UnknownName, did_you_mean
 from broker.core.market.offers import Offer
-from broker.core.market.territories import TERRITORIES
+from broker.core.market.places import TERRITORIES
 
 RESIDENCIES = tuple(TERRITORIES)
 _HOW_TO_AGREE = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.app.alerts import notify
 from broker.app.alerts.routes import recipients
-from broker.app.market.place_names import check_names
+from broker.app.market.offer_rows import check_names
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, UnknownName
 from broker.core.market.offers import SANDBOX, Offer

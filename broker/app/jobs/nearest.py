@@ -23,7 +23,7 @@ from broker.core.values.figures import span
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
 from broker.ledger.journal import Reading
-from broker.placement.time_limit import ROOM
+from broker.placement.notes import ROOM
 from broker.reconciler.admission.admission import Admission, admit, least_to_start
 from broker.reconciler.admission.facts import FactsFor
 from broker.reconciler.admission.hold_limits import HoldLimit

@@ -16,7 +16,7 @@ from broker.app.jobs.queue import MachineUse, as_if_submitted, machine_use
 from broker.app.jobs.recorded_capacity import ANY, is_recorded, recorded_offers, unreached
 from broker.app.jobs.sealed_secrets import note_of_missing_secrets
 from broker.app.market.market import fresh_look, market_for, wants_sandbox
-from broker.app.market.place_names import unknown_providers
+from broker.app.market.offer_rows import unknown_providers
 from broker.app.market.strategy_history import record
 from broker.app.policy.unknown_names import unknown_team
 from broker.app.wiring import Broker
@@ -31,9 +31,9 @@ from broker.core.policy.policy import Action, ActionKind, Answer, LiveAttempt
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.ledger.shares import BudgetShare, budget_shares
 from broker.placement.conditions import Conditions
+from broker.placement.notes import never_done, time_limit
 from broker.placement.planner import make_plan
 from broker.placement.pricing.time_value import start_is_open
-from broker.placement.time_limit import never_done, time_limit
 from broker.placement.wait_for_reserved import WaitForReserved
 from broker.reconciler.admission.admission import Admission, admit, denials, unused, with_occupancy
 from broker.reconciler.admission.facts import facts_of, occupied_in

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from broker.app.jobs import runs_root
-from broker.app.market.place_names import check_names
+from broker.app.market.offer_rows import check_names
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, MissingExtra, UnknownName

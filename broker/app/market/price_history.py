@@ -8,8 +8,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from broker.app.market.offer_rows import OfferFilter
-from broker.app.market.place_names import check_names
+from broker.app.market.offer_rows import OfferFilter, check_names
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import SANDBOX, Availability, Offer, OfferQuery
 from broker.core.values.money import Money, divide_half_even, in_microseconds

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from broker.app.jobs.snapshots import Survey
 from broker.cli.render import formats
 from broker.cli.terminal import Terminal
-from broker.snapshots.collect import rounded
-from broker.snapshots.ignored import OWN
+from broker.snapshots.collect import OWN, rounded
 from broker.snapshots.upload import Progress, no_progress
 
 

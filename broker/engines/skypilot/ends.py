@@ -4,7 +4,9 @@ observation for all clusters.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -46,3 +48,22 @@ class Ends:
 def _began(slot: Slot, now: datetime) -> datetime:
     said = (slot.read("launch.json") or {}).get("at") or (slot.read("up.json") or {}).get("since")
     return datetime.fromisoformat(said) if said else now
+
+
+KUBERNETES, GCP = 33, 26
+"""The longest name of a cluster, in characters, before the hash of SkyPilot's user."""
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def name_on_cloud(cluster: str, longest: int) -> str:
+    """The name without the hash of SkyPilot's user: shortened to ``longest`` characters, of which the last two are from
+    a hash of the whole name.
+    """
+    name = re.sub(r"[._]", "-", cluster).lower()
+    if len(name) <= longest:
+        return name
+    number, hashed = int(hashlib.md5(cluster.encode(), usedforsecurity=False).hexdigest(), 16), ""
+    while number:
+        number, digit = divmod(number, 36)
+        hashed = _DIGITS[digit] + hashed
+    return f"{name[: longest - 3].rstrip('-')}-{hashed[:2]}"

@@ -33,8 +33,7 @@ from broker.engines.detached import KEY, Slot
 from broker.engines.handles import gone_as_recorded
 from broker.engines.owner import note_owner, owner_of
 from broker.engines.skypilot.aftermath import UNKNOWN, CloudWitness, folder_of, run_folder, vanished
-from broker.engines.skypilot.aws_calls import AwsZones
-from broker.engines.skypilot.aws_ends import aws_end, aws_word
+from broker.engines.skypilot.aws_ends import AwsZones, aws_end, aws_word
 from broker.engines.skypilot.ends import Ends
 from broker.engines.skypilot.evidence import EndOf, WordOf
 from broker.engines.skypilot.flex_start import flex_settings

@@ -16,8 +16,8 @@ from typing import Any
 
 from broker.core.errors import LoginMissing, Unreachable
 from broker.core.market.machines import TAG
+from broker.engines.skypilot.ends import KUBERNETES, name_on_cloud
 from broker.engines.skypilot.evidence import CloudSays, CloudWord
-from broker.engines.skypilot.names_on_cloud import KUBERNETES, name_on_cloud
 from broker.engines.skypilot.task import cluster_name
 
 _TIMEOUT = 30.0

@@ -4,11 +4,16 @@ from ``storage_cost.toml`` and ``egress.toml``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import date, timedelta
 from fnmatch import fnmatchcase
 from functools import cache
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from broker.core.job.jobs import DiskTier, MachineRequest
+from broker.core.market.offers import MoneyKind, Offer
 from broker.core.packaged import packaged
 from broker.core.values.money import Money
 
@@ -83,3 +88,76 @@ def egress_rate(origin: str, destination: str) -> EgressRate:
         for rate in egress_rates()
         if fnmatchcase(origin, rate.origin) and fnmatchcase(destination, rate.destination)
     )
+
+
+DEFAULT_GIB = 256
+"""The disk that SkyPilot attaches to a machine whose job names no `disk_size` (sky/resources.py of 0.14)."""
+_ATTACHES_DISKS = "skypilot"  # the engine that attaches such disks
+_HOURS_A_MONTH = MONTH // timedelta(hours=1)
+
+
+class DiskRate(BaseModel):
+    """One row: USD per GiB and month, and per disk and month, of a disk of that tier in places matching the pattern
+    ``place`` (shell-style over ``provider/region``), but for machine types that match one of ``not_for``.
+    ``upper_bound``: no list price, but more than any known one of that tier. ``source`` and ``as_of``: publisher and
+    the day on which the figure was read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    place: str
+    tier: DiskTier = DiskTier.MEDIUM
+    upper_bound: bool = False
+    usd_per_gib_month: str = Field(pattern=r"^[0-9]+(\.[0-9]+)?$")
+    usd_per_disk_month: str = Field(default="0", pattern=r"^[0-9]+(\.[0-9]+)?$")
+    not_for: tuple[str, ...] = ()
+    source: str
+    as_of: date
+
+    def per_hour(self, gib: int) -> Money:
+        """USD an hour for a disk of that size, rounded half-even to a micro-dollar."""
+        return _hourly(self.usd_per_gib_month, self.usd_per_disk_month, gib)
+
+
+def attaches_disk(offer: Offer) -> bool:
+    """Whether a disk is rented with the machine, beside its price."""
+    return offer.engine == _ATTACHES_DISKS and offer.money is MoneyKind.CASH
+
+
+def disk_gib(wanted: MachineRequest | None) -> int:
+    """The size in GiB of the disk that a job's machine gets."""
+    return math.ceil(wanted.disk_gib) if wanted is not None and wanted.disk_gib else DEFAULT_GIB
+
+
+def rate_for(offer: Offer, wanted: MachineRequest | None) -> DiskRate:
+    """The rate of the disk that a job's machine gets there: its list price, or an upper bound where none is known. An
+    unknown price is never zero."""
+    tier = wanted.disk_tier if wanted is not None and wanted.disk_tier else DiskTier.MEDIUM
+    return disk_rate(offer.location, offer.instance_type, tier)
+
+
+def disk_price(offer: Offer, wanted: MachineRequest | None) -> Money:
+    """USD an hour for the disk of one machine; zero if none is rented."""
+    return rate_for(offer, wanted).per_hour(disk_gib(wanted)) if attaches_disk(offer) else Money.ZERO
+
+
+@cache
+def rates() -> tuple[DiskRate, ...]:
+    """The table, in the order in which rows are tried."""
+    return tuple(DiskRate.model_validate(row) for row in packaged("broker.placement.pricing", "disk_cost.toml")["rate"])
+
+
+@cache  # called for every offer of a plan; there are few places, machine types and tiers
+def disk_rate(place: str, instance_type: str, tier: DiskTier = DiskTier.MEDIUM) -> DiskRate:
+    """The rate at ``provider/region`` for machines of that type."""
+    return next(
+        rate
+        for rate in rates()
+        if rate.tier is tier
+        and fnmatchcase(place, rate.place)
+        and not any(fnmatchcase(instance_type, pattern) for pattern in rate.not_for)
+    )
+
+
+@cache
+def _hourly(per_gib_month: str, per_disk_month: str, gib: int) -> Money:
+    return (Money.usd(per_gib_month) * gib + Money.usd(per_disk_month)).share(1, _HOURS_A_MONTH)

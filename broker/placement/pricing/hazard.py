@@ -23,7 +23,24 @@ from enum import StrEnum
 from statistics import fmean
 
 from broker.core.market.offers import CapacityType, Offer
-from broker.placement.pricing.priors import RETURNS_PER_HOUR, interruption_rate
+
+SPOT_PER_MACHINE_HOUR = 0.15
+FAILURES_PER_GPU_HOUR = 419 / (54 * 24 * 16_384)
+RETURNS_PER_HOUR = 0.5
+
+
+def interruption_rate(offer: Offer) -> float:
+    """Expected interruptions per hour of *one* machine of the offer: the provider's own figure if there is one."""
+    if offer.interruption_rate is not None:
+        return offer.interruption_rate
+    failures = FAILURES_PER_GPU_HOUR * max(offer.count, 1)
+    return SPOT_PER_MACHINE_HOUR + failures if offer.capacity_type is CapacityType.SPOT else failures
+
+
+def time_to_return(offer: Offer) -> float:
+    """Hours until lost capacity of the offer's pool returns, on average."""
+    return 1 / RETURNS_PER_HOUR
+
 
 EDGES = (0.0, 1 / 6, 0.5, 1.0, 3.0, 9.0)  # start of each age band in hours; the last one has no end
 _BANDS = tuple(zip(EDGES, (*EDGES[1:], math.inf), strict=True))

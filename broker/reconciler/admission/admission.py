@@ -34,7 +34,7 @@ from broker.ledger.holds import (
     paid_until,
 )
 from broker.placement.planner import Deny, fallbacks
-from broker.placement.pricing.run_quantile import longest_of
+from broker.placement.pricing.run_model import longest_of
 from broker.reconciler.admission.facts import FactsFor
 from broker.reconciler.admission.hold_limits import HoldLimit
 

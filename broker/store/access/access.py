@@ -17,9 +17,8 @@ from broker.core.access.audit import AuditRecord
 from broker.core.access.people import Person
 from broker.core.access.sessions import SESSION_LABELS, PageSession
 from broker.store.access import requests, sign_ins
-from broker.store.engine.database import Database
+from broker.store.engine.database import Database, query
 from broker.store.engine.fields import columns_of, value_of
-from broker.store.engine.queries import query
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.access import ApiTokenRow, AuditLogRow, PageSessionRow, PersonRow
 from broker.store.schema.row import Row, table_of

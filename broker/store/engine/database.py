@@ -15,10 +15,10 @@ import os
 import random
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -337,3 +337,23 @@ def explain(error: BaseException, where: str) -> StoreProblem:
             found = ("the database cannot be reached", "check that it runs and that GPUBROKER_STORE names it rightly")
     what, advice = found or ("the store refused", "")
     return StoreProblem(f"{what} ({said})", where=where, hint=advice)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class HasConnection(Protocol):
+    """A snapshot of the store, or a transaction."""
+
+    _connection: Connection
+
+
+def query(function: Callable[Concatenate[Connection, P], R]) -> Callable[Concatenate[HasConnection, P], R]:
+    """The function as a method, called with the object's connection."""
+
+    def method(self: HasConnection, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return function(self._connection, *args, **kwargs)
+
+    method.__doc__ = function.__doc__
+    return method

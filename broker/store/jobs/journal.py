@@ -24,10 +24,10 @@ from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding
 from broker.ledger.entries import Entry
 from broker.ledger.journal import DatedBody
-from broker.store.engine.queries import query
+from broker.store.engine.database import query
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, machine_time, open_jobs, quarantine
-from broker.store.jobs.new_jobs import NewJobs
+from broker.store.jobs.live import NewJobs
 from broker.store.jobs.reading import StoreReading
 from broker.store.ledger import anomalies, billing_months, ledger, metering
 from broker.store.market import holdings

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
@@ -13,8 +14,16 @@ from sqlalchemy import Connection, select
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
+from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import LiveAttempt
-from broker.store.schema.jobs import UNCLOSED, JobRow
+from broker.core.ports import BudgetSpec
+from broker.core.values.burns import Burn
+from broker.ledger.budgets import in_scope
+from broker.ledger.entries import Entry, Movement
+from broker.store.engine.pipeline import insert_rows, pipelined
+from broker.store.ledger import ledger
+from broker.store.policy import decisions
+from broker.store.schema.jobs import UNCLOSED, AttemptEventRow, JobRow
 
 log = logging.getLogger(__name__)
 _FIELDS = tuple(field.name for field in fields(LiveAttempt))
@@ -92,3 +101,61 @@ def attempts(connection: Connection) -> list[LiveAttempt]:
         except (ValueError, TypeError, KeyError) as error:
             log.error("job %s: nobody knows which machines it has: %s", job_id, error)
     return found
+
+
+_FIRST = frozenset({Movement.HOLD, Movement.DATE})
+
+
+@dataclass(slots=True)
+class NewJobs:
+    """Records to be written.
+
+    ``holds``: the holds in the entries, each with its first entry; ``known``: answers about budgets, which these
+    records do not change.
+    """
+
+    decisions: list[Decision] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    holds: list[tuple[Entry, Burn]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    live: list[LiveAttempt] = field(default_factory=list)
+    known: dict[tuple[object, ...], Any] = field(default_factory=dict)
+
+    def post(self, entries: Sequence[Entry]) -> None:
+        """Collect all entries of some new jobs. Raises ValueError if a job has entries already."""
+        if any(entry.movement not in _FIRST for entry in entries):
+            raise ValueError("only the hold of a new job is posted with its first records")
+        self.entries += entries
+        self.holds += ledger.first_holds(entries)
+
+    def append(self, events: Sequence[dict[str, Any]], job: dict[str, Any], view: JobView) -> None:
+        """Collect the rows of a new job."""
+        self.events += events
+        self.jobs.append(job)
+        self.live += of(view)
+
+    def held(self, budget: BudgetSpec) -> list[Burn]:
+        """The holds among the entries that count under the budget."""
+        return [burn for one, burn in self.holds if one.money in budget.counts and _counts(one, budget)]
+
+    def write(self, connection: Connection) -> None:
+        """Write all records, on PostgreSQL in one round trip. Raises `DBAPIError` if one exists already."""
+        with pipelined(connection):
+            decisions.record(connection, *self.decisions)
+            ledger.post(connection, self.entries)
+            if self.jobs:
+                insert_rows(connection, AttemptEventRow, self.events)
+                insert_rows(connection, JobRow, self.jobs)
+
+
+def _counts(entry: Entry, budget: BudgetSpec) -> bool:
+    tags = entry.tags
+    return in_scope(
+        budget,
+        user=tags.user,
+        team=tags.team,
+        project=tags.project,
+        workload=tags.workload,
+        environment=tags.environment,
+    )

@@ -22,7 +22,7 @@ from broker.core.purchases.purchases import Purchase
 from broker.economics.reserve.holdings import RecordedHolding
 from broker.ledger.entries import Balance
 from broker.ledger.journal import TaskCounts
-from broker.store.engine.queries import query
+from broker.store.engine.database import query
 from broker.store.engine.statement_cache import distinct
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, machine_time, open_jobs, pages, quarantine, snapshots, tasks

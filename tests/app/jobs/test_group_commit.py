@@ -22,7 +22,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.store import Store
 from broker.store.jobs.journal import StoreWriting
-from broker.store.jobs.new_jobs import NewJobs
+from broker.store.jobs.live import NewJobs
 from tests.actors import ANN
 
 POLICY = "version: 1\npolicy: t\nbudgets: [{name: all, amount: $3, period: month, counts: [sandbox]}]\n"

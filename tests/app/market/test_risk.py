@@ -17,8 +17,7 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.placement.pricing.hazard import HazardBasis
-from broker.placement.pricing.priors import interruption_rate
+from broker.placement.pricing.hazard import HazardBasis, interruption_rate
 from tests.actors import with_clock
 
 NOW = datetime(2026, 3, 22, 12, tzinfo=UTC)

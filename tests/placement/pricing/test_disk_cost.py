@@ -15,7 +15,7 @@ from broker.core.market.offers import MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.ledger.holds import exposures, hold_needed, ledger_rate
 from broker.placement.conditions import Conditions
-from broker.placement.pricing.disk_cost import DiskRate, disk_rate, rates
+from broker.placement.pricing.data_cost import DiskRate, disk_rate, rates
 from broker.placement.shares import part, price_now
 
 Make = Any

@@ -17,7 +17,7 @@ from broker.core.market.offers import Billing, CapacityType
 from broker.core.values.money import Money
 from broker.placement.pricing.data_cost import keeping_rate
 from broker.placement.pricing.estimate import Estimator, effective_price, margin
-from broker.placement.pricing.priors import FAILURES_PER_GPU_HOUR, SPOT_PER_MACHINE_HOUR, interruption_rate
+from broker.placement.pricing.hazard import FAILURES_PER_GPU_HOUR, SPOT_PER_MACHINE_HOUR, interruption_rate
 from broker.placement.pricing.run_model import Effort, run_model
 
 Make = Any

@@ -15,14 +15,16 @@ from broker.core.market.offers import CapacityType
 from broker.placement.pricing.hazard import (
     EDGES,
     MOST_PRIOR_HOURS,
+    RETURNS_PER_HOUR,
+    SPOT_PER_MACHINE_HOUR,
     AvailabilityStretch,
     HazardBasis,
     PoolHistory,
     Risks,
     estimate,
+    interruption_rate,
     stretches,
 )
-from broker.placement.pricing.priors import RETURNS_PER_HOUR, SPOT_PER_MACHINE_HOUR, interruption_rate
 
 Make = Any
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from broker.placement.pricing.checkpoints import expected_run
-from broker.placement.pricing.run_quantile import interruptions_within, run_within
+from broker.placement.pricing.run_model import interruptions_within, run_within
 
 RUNS = 1500
 

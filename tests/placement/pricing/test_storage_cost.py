@@ -15,7 +15,7 @@ from broker.placement.notes import NOTICE
 from broker.placement.planner import make_plan
 from broker.placement.pricing.data_cost import MONTH, keeping_rate, keeping_rates
 from broker.placement.pricing.estimate import Estimator
-from broker.placement.pricing.priors import interruption_rate
+from broker.placement.pricing.hazard import interruption_rate
 from broker.placement.pricing.run_model import Effort
 
 Make = Any

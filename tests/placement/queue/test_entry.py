@@ -18,7 +18,7 @@ from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.offer_index import Board
-from broker.placement.pricing.priors import interruption_rate
+from broker.placement.pricing.hazard import interruption_rate
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import Free, QueueEntry, place
 from tests.counts import FULL
