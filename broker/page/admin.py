@@ -8,9 +8,8 @@ from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
 from broker.app.access import audit, people, sessions, tokens
-from broker.app.market.polling import statuses
+from broker.app.market.polling import price_status
 from broker.app.results.access import AuditLog, CallerIdentity, CreatedLink, PeopleList, PersonResult, TokenList
-from broker.app.results.prices import PolledProvider
 from broker.app.service.health import Pulses
 from broker.core.access.people import ROLES, TeamRole
 from broker.core.actors import Role
@@ -43,13 +42,11 @@ def people_and_tokens(by: By) -> Response:
 def health(by: By, request: Request) -> Response:
     """The state of this process's periodic duties, and the age of each provider's prices."""
     pulses: Pulses = request.app.state.health
-    broker = by.caller.broker
-    now = broker.clock.now()
     values = {
         "duties": pulses.pulses(),
         "silent": {name: pulses.silent_for(name) for name in pulses.pulses()},
         "ill": pulses.ill(),
-        "providers": [PolledProvider.of(one, now) for one in statuses(broker, now) if one.last is not None],
+        "providers": price_status(by.caller.broker).providers,
     }
     return drawn("health.html", by, values, title="Health", at="/health")
 

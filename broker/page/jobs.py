@@ -100,7 +100,7 @@ def job_output(
 
 def job_files(by: By, id: str) -> Response:
     """The results and finished checkpoints of a job."""
-    files, saved = contents.outputs_of(by.caller, id), contents.checkpoints_of(by.caller, id)
+    files, saved = contents.list_files(by.caller, id), contents.list_checkpoints(by.caller, id)
     return drawn("files.html", by, {"files": files, "saved": saved}, title=f"Files of {id}", at=AT)
 
 
@@ -148,18 +148,17 @@ def _may_change(by: By, id: str) -> bool:
 
 
 APPROVALS = "/approvals"
-_REQUESTS = 50
 _LONGEST_REASON = 500
 
 
 def approval_list(
     by: By, decided: Annotated[bool, Query()] = False, skip: Annotated[int, Query(ge=0, le=1_000_000)] = 0
 ) -> Response:
-    """The page of requests (`_REQUESTS` of them, after the first ``skip``), standing grants and purchases; with buttons
+    """The page of requests (`_ROWS` of them, after the first ``skip``), standing grants and purchases; with buttons
     for approvers."""
     every = routes_jobs.list_approvals(by.caller, decided=decided)
-    found = every.model_copy(update={"requests": every.requests[skip : skip + _REQUESTS]})
-    more = skip + _REQUESTS if len(every.requests) > skip + _REQUESTS else None
+    found = every.model_copy(update={"requests": every.requests[skip : skip + _ROWS]})
+    more = skip + _ROWS if len(every.requests) > skip + _ROWS else None
     answerable = {one.job for one in found.requests if one.mine and by.caller.access.may(Permission.APPROVE, one.team)}
     values = {"found": found, "answerable": answerable, "decided": decided, "more": more, "of": len(every.requests)}
     return drawn("approvals.html", by, values, title="Approvals", at=APPROVALS)

@@ -121,24 +121,14 @@ Attempt = Annotated[int | None, Query(ge=1, description="Only files that this at
 Start = Annotated[int, Query(ge=0, description="The first byte; for a download that was interrupted.")]
 
 
-def outputs_of(by: Caller, id: str, attempt: int | None = None) -> JobOutputs:
-    """The results of a job. Raises as `Caller.job`, `InvalidInput` for an attempt that it does not have."""
-    return job_sources.outputs(by.broker, by.job(id, Permission.SEE_OUTPUT), attempt)
-
-
-def checkpoints_of(by: Caller, id: str) -> JobCheckpoints:
-    """The finished checkpoints of a job, oldest first."""
-    return job_sources.checkpoints(by.broker, by.job(id, Permission.SEE_OUTPUT))
-
-
 def list_files(by: By, id: str, attempt: Attempt = None) -> JobOutputs:
     """The results of a job; each file from the newest attempt that wrote it."""
-    return outputs_of(by, id, attempt)
+    return job_sources.outputs(by.broker, by.job(id, Permission.SEE_OUTPUT), attempt)
 
 
 def list_checkpoints(by: By, id: str) -> JobCheckpoints:
     """The finished checkpoints of a job, oldest first."""
-    return checkpoints_of(by, id)
+    return job_sources.checkpoints(by.broker, by.job(id, Permission.SEE_OUTPUT))
 
 
 def checkpoint_files(by: By, id: str, checkpoint: str) -> CheckpointFiles:

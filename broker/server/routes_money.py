@@ -18,9 +18,10 @@ from broker.app.billing import units as unit_costs
 from broker.app.billing.months import ReportPeriod, report_timezone
 from broker.app.billing.report import SpendRow
 from broker.app.capacity import capacity
+from broker.app.market import polling
 from broker.app.market import price_history as recorded
-from broker.app.market.polling import is_scheduled, statuses
 from broker.app.policy import documents
+from broker.app.results.anomalies import IncidentList
 from broker.app.results.budgets import BudgetDetails, BudgetList
 from broker.app.results.capacity import CapacityList
 from broker.app.results.capacity_plan import CapacityFindingList
@@ -243,5 +244,4 @@ def price_history(
 
 def price_status(by: By) -> PriceStatus:
     """The age of each provider's prices, and poll failures."""
-    broker, now = by.broker, by.broker.clock.now()
-    return PriceStatus.of(statuses(broker, now), now, scheduled=is_scheduled(broker))
+    return polling.price_status(by.broker)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.alerts.routes import recipients
 from broker.app.market.book import listed_levels
+from broker.app.results.prices import PolledProvider, PriceStatus
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, StoreProblem, UnknownName
@@ -24,7 +25,7 @@ from broker.settings import PollSettings
 from broker.store.records import AcceptedDoubts, PollStatus
 
 if TYPE_CHECKING:
-    from broker.store.records import Freshness, PollRun
+    from broker.store.records import Freshness
 
 _STAND_BY = 2.0  # seconds of the wall clock between two tries to take the lead
 
@@ -97,25 +98,17 @@ def interval_of(broker: Broker, name: str, fresh: Mapping[str, Freshness] | None
     return interval(found.limit if found else None, has_offers=bool(found and found.offers))
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderStatus:
-    """The polls of one provider. ``interval``: between scheduled polls. ``fresh`` and ``last``: None if it was never
-    polled."""
-
-    provider: str
-    interval: timedelta
-    fresh: Freshness | None
-
-    @property
-    def last(self) -> PollRun | None:
-        return self.fresh.last if self.fresh else None
-
-
-def statuses(broker: Broker, now: datetime) -> list[ProviderStatus]:
-    """Every provider and every imported source, by name."""
+def price_status(broker: Broker) -> PriceStatus:
+    """The polls of every provider and every imported source, by name."""
+    now = broker.clock.now()
     fresh = broker.store.market.freshness(now)
     names = sorted({*broker.registries.providers, *fresh})
-    return [ProviderStatus(name, interval_of(broker, name, fresh), fresh.get(name)) for name in names]
+    polled = {name: one for name in names if (one := fresh.get(name)) is not None and one.last is not None}
+    return PriceStatus(
+        providers=[PolledProvider.of(one, interval_of(broker, name, fresh), now) for name, one in polled.items()],
+        never_polled=[name for name in names if name not in polled],
+        scheduled=is_scheduled(broker),
+    )
 
 
 def is_scheduled(broker: Broker) -> bool:

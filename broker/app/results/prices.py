@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Self
 
 from pydantic import Field
 
-from broker.app.market.polling import ProviderStatus
 from broker.app.results.values import Moment, Result, Seconds, is_none
 from broker.market.poller import PollResult
-from broker.store.records import CONVERTED, AcceptedDoubts, PollStatus
+from broker.store.records import CONVERTED, AcceptedDoubts, Freshness, PollStatus
 
 
 class PolledProvider(Result):
@@ -46,14 +44,13 @@ class PolledProvider(Result):
     hint: str
 
     @classmethod
-    def of(cls, one: ProviderStatus, now: datetime) -> Self:
-        """The provider must have been polled."""
-        fresh, last = one.fresh, one.last
-        assert fresh is not None
+    def of(cls, fresh: Freshness, interval: timedelta, now: datetime) -> Self:
+        """The provider must have been polled. ``interval``: between scheduled polls."""
+        last = fresh.last
         assert last is not None
         return cls.from_parts(
             last,
-            provider=one.provider,
+            provider=fresh.provider,
             age_seconds=now - last.finished,
             last_success=fresh.last_success,
             success_age_seconds=None if fresh.last_success is None else now - fresh.last_success,
@@ -64,13 +61,13 @@ class PolledProvider(Result):
             oldest_price=fresh.oldest,
             newest_price=fresh.newest,
             max_age_seconds=fresh.limit,
-            interval_seconds=one.interval,
+            interval_seconds=interval,
             offers_seen=last.seen,
             offers_changed=last.changed,
             rows_skipped=dict(last.skipped),
             skipped_samples={why: list(details) for why, details in last.samples.items() if why != CONVERTED},
             error=error_line(last.error, last.hint),
-            failures=_failures(one.provider, last.error),
+            failures=_failures(fresh.provider, last.error),
         )
 
 
@@ -81,15 +78,6 @@ class PriceStatus(Result):
     providers: list[PolledProvider]
     never_polled: list[str]
     scheduled: bool
-
-    @classmethod
-    def of(cls, found: Iterable[ProviderStatus], now: datetime, *, scheduled: bool) -> Self:
-        statuses = list(found)
-        return cls(
-            providers=[PolledProvider.of(one, now) for one in statuses if one.last is not None],
-            never_polled=[one.provider for one in statuses if one.last is None],
-            scheduled=scheduled,
-        )
 
 
 def _failures(provider: str, error: str) -> list[str]:

@@ -42,11 +42,9 @@ def _found(terminal: Terminal) -> PriceStatus:
 
     if terminal.through_server:
         return terminal.api.fetch(PriceStatus, "/prices/status")
-    from broker.app.market.polling import is_scheduled, statuses
+    from broker.app.market.polling import price_status
 
-    broker = terminal.broker()
-    now = broker.clock.now()
-    return PriceStatus.of(statuses(broker, now), now, scheduled=is_scheduled(broker))
+    return price_status(terminal.broker())
 
 
 _STYLES = {

@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from broker.app.market.market import market_for
-from broker.app.market.polling import accept_prices, alert_suspect, ask_for, interval_of, poll_now, statuses
+from broker.app.market.polling import accept_prices, alert_suspect, ask_for, interval_of, poll_now, price_status
 from broker.app.wiring import Broker
 from broker.core.errors import NoLogin, StoreProblem, UnknownName
 from broker.core.job.file import parse_job
@@ -79,9 +79,8 @@ def test_a_price_older_than_the_limit_is_infeasible_unless_the_policy_allows_it(
     clouds.settings.prices = {"cloud": PollSettings(max_age=HOUR)}
     list(poll_now(clouds, ["cloud"]))
     assert rejections(clouds) == {Reason.STALE_PRICE: 1}
-    [_, status] = sorted(statuses(clouds, clouds.clock.now()), key=lambda one: one.provider == "cloud")
-    assert status.fresh is not None
-    assert (status.fresh.stale, status.fresh.limit) == (1, HOUR)
+    [status] = [one for one in price_status(clouds).providers if one.provider == "cloud"]
+    assert (status.offers_stale, status.max_age_seconds) == (1, HOUR)
     clouds.store.activate_policy({"p.yaml": "version: 1\ndefaults: {allow_stale_prices: true}\n"}, by="test")
     assert Reason.STALE_PRICE not in rejections(clouds)
 
