@@ -21,7 +21,6 @@ from broker.app.capacity import capacity
 from broker.app.market import polling
 from broker.app.market import price_history as recorded
 from broker.app.policy import documents
-from broker.app.results.anomalies import IncidentList
 from broker.app.results.budgets import BudgetDetails, BudgetList
 from broker.app.results.capacity import CapacityList
 from broker.app.results.capacity_plan import CapacityFindingList
