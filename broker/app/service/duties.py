@@ -1,4 +1,4 @@
-"""The periodic duties of `broker.app.service.serve`: one process of a store at a time runs each and reports each
+"""The periodic duties of `serve`: one process of a store at a time runs each and reports each
 problem once.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class PeriodicDuty(ABC):
-    """A duty of `broker.app.service.serve` that does its work `once` in each round.
+    """A duty of `serve` that does its work `once` in each round.
 
     ``first_after``, ``every``: seconds of the wall clock before the first round (at most ``every``) and between two.
     ``role``: the leader role that only one process of a store has at a time. ``say``: receives each message once until
