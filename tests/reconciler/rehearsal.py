@@ -73,7 +73,7 @@ class StageMachine:
 @dataclass
 class StageEngine:
     """Machines that exist at once and stay until something happens to them. It accepts and answers what the contract of
-    engines says (`tests/contracts/test_doubles.py`).
+    engines says (`tests/contracts/engine_contract.py`).
 
     ``failing``: what the next calls raise, by the name of the call, one each. ``refuse``: the same of ``submit`` alone.
     ``silent``, ``keeps_machines``: what every ``find``, every ``cancel`` raises until it is taken away again.

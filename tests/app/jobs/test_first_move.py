@@ -82,8 +82,7 @@ def test_row_1_of_a_plan_is_where_the_job_starts(site: Broker, monkeypatch: pyte
         def there(*_: Any, market: PlanInputs = market, **__: Any) -> PlanInputs:
             return market
 
-        for place in ("preview", "first_move"):
-            monkeypatch.setattr(f"broker.app.jobs.{place}.market_for", there)
+        monkeypatch.setattr("broker.app.jobs.preview.market_for", there)
         seen = preview(site, job, by=ANN)
         if seen.exit_code:
             with pytest.raises(BrokerError):
@@ -110,8 +109,7 @@ def test_row_1_of_a_plan_is_where_the_job_starts(site: Broker, monkeypatch: pyte
 def test_a_plan_changes_nothing(site: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     site.store.activate_policy({"t.yaml": BUDGET}, by="test")
     market = random_market(site, random.Random(1))
-    for place in ("preview", "first_move"):
-        monkeypatch.setattr(f"broker.app.jobs.{place}.market_for", lambda *_, **__: market)
+    monkeypatch.setattr("broker.app.jobs.preview.market_for", lambda *_, **__: market)
     preview(site, random_job(site, random.Random(1), "j"), by=ANN)
     with site.store.reading() as look:
         assert (look.unclosed(), look.entries(), look.decisions()) == ([], [], [])
