@@ -185,10 +185,10 @@ def hold_a_race(new: Callable[[str, Money], Broker], url: str, *, count: int, pr
 
 @pytest.mark.system
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
-def test_eight_processes_submit_a_thousand_jobs_against_one_budget(
+def test_eight_processes_submit_four_hundred_jobs_against_one_budget(
     database: str, broker_at: Callable[[str, Money], Broker], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     if database == "postgresql":
         url = str(request.getfixturevalue("new_postgres")())
-    hold_a_race(broker_at, url, count=1000, processes=8, kills=6)
+    hold_a_race(broker_at, url, count=400, processes=8, kills=6)
