@@ -11,8 +11,7 @@ from pydantic import BeforeValidator, InstanceOf, JsonValue, PlainSerializer, Va
 from broker.app.results import reasons
 from broker.app.results.errors import VerdictResult
 from broker.app.results.jobs import FailedTask, JobDetails
-from broker.app.results.money import MoneyByKind
-from broker.app.results.plans import CostTermResult
+from broker.app.results.money import CostTermResult, MoneyByKind
 from broker.app.results.values import Figure, Moment, Result, Seconds, moment_text
 from broker.core.events import events as ev
 from broker.core.events.views import AttemptView

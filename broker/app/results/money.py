@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from broker.reconciler.admission.admission import Admission
 
 
+class CostTermResult(Result):
+    """One part of an expected cost in USD, with how it came about."""
+
+    name: str
+    amount: Money
+    how: str
+
+
 class PeriodShare(Result):
     """How much of held money (USD) one period of a budget counts, and from when until when it can be used up."""
 

@@ -12,7 +12,7 @@ from broker.app.jobs.nearest import as_text
 from broker.app.jobs.preview import Preview, refusal
 from broker.app.market.offer_rows import rows
 from broker.app.results.errors import AlternativeResult, ErrorDetails, ErrorDocument, VerdictResult
-from broker.app.results.money import BudgetShareResult, HoldTerms, shares_of
+from broker.app.results.money import BudgetShareResult, CostTermResult, HoldTerms, shares_of
 from broker.app.results.offers import OfferResult
 from broker.app.results.queue import SharedMachine
 from broker.app.results.values import Figure, Moment, Result, Seconds
@@ -84,14 +84,6 @@ class PlannedJob(Result):
         work = job.work
         on = f"{work.accelerator}:{work.count}" if work and work.accelerator else ""
         return cls.from_parts(job, machines=[r.machine for r in job.resources], nodes=job.num_nodes, work_on=on)
-
-
-class CostTermResult(Result):
-    """One part of an expected cost in USD, with how it came about."""
-
-    name: str
-    amount: Money
-    how: str
 
 
 class PlacementResult(Result):
