@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from tests.counts import part
 from tests.program import GPUBROKER, environment, eventually, run
 from tests.slurm_cluster import SlurmCluster, own_cluster
 
@@ -65,7 +66,7 @@ def cluster() -> Iterator[SlurmCluster]:
         yield running
 
 
-@pytest.fixture(params=["owned", "slurm"])
+@pytest.fixture(params=[("owned", "slurm")[part(2)]])  # each of them on every second day
 def sessions(request: pytest.FixtureRequest, tmp_path: Path, cluster: SlurmCluster) -> Sessions:
     return Sessions(tmp_path / "home", request.param, dict(cluster.environment))
 

@@ -84,6 +84,6 @@ def check(folder: Path, layout: str, mutants: int, seed: int = 20261121) -> None
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("mutants", [30, pytest.param(600, marks=pytest.mark.system)])
+@pytest.mark.parametrize("mutants", [30, pytest.param(150, marks=pytest.mark.system)])
 def test_damaged_files_harm_nothing_but_the_damaged_row(tmp_path: Path, layout: str, mutants: int) -> None:
     check(tmp_path, layout, mutants)
