@@ -24,7 +24,7 @@ from tests.money.stores import postgres_store, sqlite_store
 from tests.money.world import MoneyWorld
 
 OFTEN = ("launches", "holds", "period ends", "denials", "moves refused")  # in at least one of ten scripts on average
-SEQUENCES = int(os.environ.get("GPUBROKER_TEST_SEQUENCES", "300" if FULL else "5"))
+SEQUENCES = int(os.environ.get("GPUBROKER_TEST_SEQUENCES", "100" if FULL else "5"))
 # Parts of the promise that are known to be broken.
 KNOWN: frozenset[str] = frozenset()
 

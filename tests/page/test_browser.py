@@ -18,7 +18,7 @@ import pytest
 
 from tests.page.chromium import CHROMIUM, QUIETLY, THEMES, WIDTHS, name_of, pages_of, serving, signed_in
 from tests.page.grown import grow
-from tests.server.world import Company, new_world, submitted, world_over
+from tests.server.world import Company, new_world, submitted
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(170)]
 
@@ -37,13 +37,9 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Company]]:
-    folder = tmp_path_factory.mktemp("browser")
-    if request.param == "sqlite":
-        world = new_world(folder)
-    else:
-        world = world_over(request.getfixturevalue("new_postgres_store")(), folder)
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Company]]:
+    world = new_world(tmp_path_factory.mktemp("browser"))
     grow(world, range(2))
     with serving(world) as url:
         yield url, world
