@@ -101,6 +101,8 @@ def _passes(action: Action, limit: float, rate: float, total: float) -> tuple[st
     if action.kind is ActionKind.CONTINUE:
         return "", {}
     longest = (timedelta(hours=limit / rate) - action.elapsed) // _MINUTE * _MINUTE
+    if _emitted(rate, action.elapsed + longest) > limit:  # by the last digit of a float
+        longest -= _MINUTE
     cleaner = _rounded_down(rate * limit / total)
     there = f"at most {length(longest)} there, or " if longest > timedelta(0) else ""
     figures: dict[str, object] = {"longest": length(longest)} if there else {}
@@ -119,7 +121,11 @@ def _total(action: Action) -> float | None:
     ahead = timedelta(0) if action.kind is ActionKind.CONTINUE else _ahead(action)
     if rate is None or ahead is None:
         return None
-    return rate * ((action.elapsed + ahead) / timedelta(hours=1))
+    return _emitted(rate, action.elapsed + ahead)
+
+
+def _emitted(rate: float, time: timedelta) -> float:
+    return rate * (time / timedelta(hours=1))
 
 
 def _ahead(action: Action) -> timedelta | None:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from broker.core.market.offers import CapacityType
@@ -111,6 +111,7 @@ def test_share_of_spot(spot: int, other: int, least: float) -> None:
 
 
 @given(limit=st.floats(0.01, 1e6), rate=st.floats(1e-3, 1e3), minutes=st.integers(1, 10**6), gone=st.integers(0, 600))
+@example(limit=1.96, rate=9.8, minutes=13, gone=0)  # 12 minutes emit the limit and the last digit of a float
 def test_emissions(limit: float, rate: float, minutes: int, gone: int) -> None:
     limit = float(f"{limit:.6g}")
 
