@@ -101,9 +101,10 @@ class SkyDesk:
                 assert spent == 0, "billed without a machine"
                 continue
             (began,), (until,) = since, gone
-            hourly = round(Fraction(prices[offer["instance_type"]]) * 1_000_000)
-            billed = Fraction(spent, hourly) * 3600
-            assert 0 <= billed - Fraction(until - began).limit_denominator(10**6) < 1, "billed in steps of a second"
+            assert Fraction(offer["price"]) >= Fraction(prices[offer["instance_type"]]), "the machine, and its disk"
+            hourly = round(Fraction(offer["price"]) * 1_000_000)
+            late = Fraction(spent, hourly) * 3600 - Fraction(until - began).limit_denominator(10**6)
+            assert Fraction(-1, 100) < late < Fraction(101, 100), "billed in steps of a second, to micro-dollars"
 
     def kill(self) -> None:
         """Kill all remaining processes of the program."""

@@ -140,8 +140,10 @@ class CloudDesk(SkyDesk):
                 assert spent == 0 or self.nodes > 1, "billed without a machine"
                 continue
             (began,), (until,) = since, [moment(one) for one in gone if one]
-            billed = Fraction(spent, round(Fraction(PRICES[offer["zone"]]) * 1_000_000)) * 3600 / self.nodes
-            assert 0 <= billed - Fraction(until - began).limit_denominator(10**6) < 1, "billed in steps of a second"
+            assert Fraction(offer["price"]) >= Fraction(PRICES[offer["zone"]]), "the machine, and its disk"
+            billed = Fraction(spent, round(Fraction(offer["price"]) * 1_000_000)) * 3600 / self.nodes
+            late = billed - Fraction(until - began).limit_denominator(10**6)
+            assert Fraction(-1, 100) < late < Fraction(101, 100), "billed in steps of a second, to micro-dollars"
             assert began <= min(birth for birth, _ in mine) + 1, "the machine ran before its bill began"
             assert until >= max(death for _, death in mine) - 1, "the machine ran after its bill had ended"
 
