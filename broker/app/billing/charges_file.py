@@ -75,7 +75,7 @@ def _check_header(file: Path, names: list[str], provider: str) -> None:
         raise InvalidInput(
             f"the header lacks {', '.join(lacking)}",
             where=f"{file}:1",
-            hint="expected key,starts,ends,amount; and provider, line, estimated where they are known",
+            hint="expected key,starts,ends,amount; and provider, account, line, estimated where they are known",
         )
 
 
