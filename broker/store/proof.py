@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from broker.store.engine.database import Database
 from broker.store.jobs.journal import StoreWriting
 from broker.store.jobs.open_jobs import ids_after
-from broker.store.ledger import ledger, spent_sums, use_sums
+from broker.store.ledger import ledger, spent_sums
 from broker.store.policy import approvals
 
 # Jobs per transaction.
@@ -44,7 +44,6 @@ def prove(database: Database) -> Proof:
         last = job_ids[-1]
     with database.writing() as connection:
         approvals.rebuild(connection)
-        use_sums.forget(connection)  # each job was taken out of the sums one by one; the remainder was wrong
     with database.reading() as connection:
         found.sums, found.sums_differing = spent_sums.compare(connection)
     if found.sums_differing:

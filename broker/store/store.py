@@ -36,7 +36,7 @@ from broker.store.engine.revisions import ensure_current
 from broker.store.engine.times import to_micros
 from broker.store.jobs.journal import StoreWriting
 from broker.store.jobs.reading import StoreReading
-from broker.store.ledger import budget_marks, charges, use_sums
+from broker.store.ledger import budget_marks, charges
 from broker.store.ledger.budget_marks import BudgetMarks
 from broker.store.ledger.charges import Charges
 from broker.store.market import acceptances, holdings, market, market_history, polls, watches
@@ -177,18 +177,6 @@ class Store:
         """Rebuild every projection from events and entries; returns the number of jobs."""
         with self.writing() as journal:
             return journal.rebuild()
-
-    def fold_use(self, before: datetime) -> int:
-        """Add the use and spend of closed jobs whose machines were gone before ``before`` (UTC) to the sums that
-        reports read; returns the number of transactions. Idempotent.
-        """
-        after, transactions = (0, ""), 0
-        while True:
-            with self._database.writing() as connection:
-                found = use_sums.fold(connection, before, after)
-            if found is None:
-                return transactions
-            after, transactions = found, transactions + 1
 
     def compact(self) -> Compaction:
         """Give the space of deleted rows back."""

@@ -173,7 +173,6 @@ QUERIES: dict[str, Query] = {
     "Store.purchases": lambda site: site.broker.store.purchases(),
     "Store.offers": lambda site: site.broker.store.offers(),
     "Store.count_offers": lambda site: site.broker.store.count_offers(),
-    "Store.fold_use": lambda site: site.broker.store.fold_use(NOW - timedelta(days=800)),
     "Outbox.add": outbox(lambda o: o.add(Notice("sweep/one", "", ""), ["ops"], NOW)),
     "Outbox.claim": outbox(lambda o: o.claim(["ops"], NOW, HOUR)),
     "Outbox.claim_with": outbox(send_with),

@@ -195,9 +195,6 @@ def main(count: int, kind: str, folder: Path) -> None:
         if kind != "sqlite":
             analyse(broker.store)
         print(f"{kind}: {count:,} closed jobs made in {time.perf_counter() - began:.0f} s", flush=True)
-        began = time.process_time()
-        broker.store.fold_use(NOW - 2 * DAY)
-        print(f"folded in {time.process_time() - began:.0f} s CPU", flush=True)
         slow = measure(broker, running)
         broker.store.close()
         slow += commands(home, url, "past-03")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from broker.app.access import people, tokens
-from broker.app.service.duties import SETTLED_AFTER
 from broker.app.wiring import Broker
 from broker.core.access.people import TeamRole
 from broker.core.access.permissions import TokenScope
@@ -42,7 +41,6 @@ def filled(broker: Broker, entries: int) -> int:
     broker.store.activate_policy({"load.yaml": POLICY}, by="load")
     jobs = max(entries // PER_JOB, 20)
     fill(broker.store, datetime.now(UTC), closed=jobs, running=0, days=60)
-    broker.store.fold_use(datetime.now(UTC) - SETTLED_AFTER)  # as `serve` does each hour
     analyse(broker.store)
     return jobs
 

@@ -74,7 +74,6 @@ def serve(
         Charging,
         CheckingCapacity,
         EndingLaunches,
-        FoldingHistory,
         KeepingFiles,
         Purchasing,
         Reconciling,
@@ -109,7 +108,7 @@ def serve(
     watching = Watching(broker, tell=lambda what: say(*watch.told(what, broker)), say=say)
     health = Pulses()
     duties: list[Duty] = [Reconciling(broker, health=health, say=say), polling, watching]
-    regular = (Sweeping, Charging, Purchasing, CheckingCapacity, KeepingFiles, EndingLaunches, FoldingHistory)
+    regular = (Sweeping, Charging, Purchasing, CheckingCapacity, KeepingFiles, EndingLaunches)
     duties += [make(broker, say=say) for make in regular]
     health.begins(Reconciling.name)
     page = _page(broker, terminal.actor, health, listen, Transport(tls_cert, tls_key, plain_http), say)

@@ -42,17 +42,13 @@ def backup(
 
 @app.command(epilog=examples("gpubroker store compact", "gpubroker store compact --json"))
 def compact(context: typer.Context, as_json: AsJson = False) -> None:
-    """Sum up what closed jobs used and spent, and give the space of deleted rows back to the disk.
+    """Give the space of deleted rows back to the disk.
 
-    Nothing is deleted: `prices prune` and `jobs prune` do that. Reports then read sums instead of
-    every closed job, as under `gpubroker serve`, which sums up each hour. A SQLite store is rewritten: other commands
-    wait meanwhile, and twice its size must be free.
+    Nothing is deleted: `prices prune` and `jobs prune` do that. A SQLite store is rewritten: other commands wait
+    meanwhile, and twice its size must be free.
     """
-    from broker.app.service.duties import fold
-
     terminal = Terminal.of(context)
     broker = terminal.broker(look_after=False)
-    fold(broker)
     found = broker.store.compact()
     if as_json:
         terminal.answer(found)

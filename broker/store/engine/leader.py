@@ -32,7 +32,6 @@ class LeaderRole(StrEnum):
     CAPACITY = "capacity"
     RETENTION = "retention"
     OUTSIDE = "outside"
-    HISTORY = "history"
 
 
 # Suffixes of the lock file's name.
@@ -45,7 +44,6 @@ _FILES = {
     LeaderRole.CAPACITY: ".capacity-check",
     LeaderRole.RETENTION: ".retention",
     LeaderRole.OUTSIDE: ".outside",
-    LeaderRole.HISTORY: ".history",
 }
 
 StillLeading = Callable[[], bool]

@@ -19,7 +19,6 @@ from broker.core.policy.policy import RentedHours
 from broker.core.values.money import Money
 from broker.ledger.entries import Tags
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.ledger import use_sums
 from broker.store.schema.jobs import STILL_THERE, MachineTimeRow
 
 _HOUR = 3_600_000_000
@@ -75,7 +74,6 @@ def keep(connection: Connection, changes: Iterable[tuple[JobView | None, JobView
     if new:
         connection.execute(insert(MachineTimeRow), new)
     if changed:
-        use_sums.unfold(connection, sorted({row["job_id"] for row in changed}))
         connection.execute(
             _CHANGE, [{f"new_{name}": row[name] for name in (*_KEY, "since", "until")} for row in changed]
         )
@@ -112,7 +110,6 @@ def keep_outside(
 ) -> None:
     """Store the machine time of a launch outside gpubroker, as the attempt of its tags. ``placement``: as judged; None
     if that is not on record."""
-    use_sums.unfold(connection, [tags.job_id])
     key = {"job_id": tags.job_id, "attempt": tags.attempt or 1}
     times = {"since": to_micros(since), "until": to_micros(until)}
     mine = and_(*(getattr(MachineTimeRow, name) == value for name, value in key.items()))

@@ -35,7 +35,7 @@ from broker.ledger.journal import OpenHold
 from broker.store.engine.pipeline import in_pipeline, insert_rows
 from broker.store.engine.statement_cache import one_of, question
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.ledger import movement_sums, spent_sums, use_sums
+from broker.store.ledger import movement_sums, spent_sums
 from broker.store.ledger.spent_sums import has_patterns, in_scope
 from broker.store.policy import approvals
 from broker.store.schema.jobs import JobRow
@@ -85,9 +85,6 @@ def post(connection: Connection, entries: Sequence[Entry]) -> None:
     except IntegrityError as error:
         ids = ", ".join(dict.fromkeys(entry.movement_id for entry in entries))
         raise ValueError(f"movement {ids} was posted before, or one of them") from error
-    begins = in_pipeline(connection) or all(entry.movement is Movement.HOLD for entry in entries)
-    if not begins:  # holds are for open jobs, which the sums of use do not contain
-        use_sums.unfold(connection, sorted({entry.tags.job_id for entry in entries}))
     spent_sums.keep(connection, entries)
     movement_sums.keep(connection, entries)
     _keep_balances(connection, entries)
@@ -194,10 +191,6 @@ def balance_from(available: int, held: int, spent: int, holds_from: int, holds_t
 def rebuild(connection: Connection, job_ids: Sequence[str] | None = None) -> None:
     """Rebuild balances and sums from the entries, and delete the meters: the next settlement of an attempt recreates
     its meter. With ``job_ids``, only for those jobs, and without the sums of spend, which are not kept by job."""
-    if job_ids is None:
-        use_sums.forget(connection)
-    else:
-        use_sums.unfold(connection, job_ids)
     for table in (LedgerBalanceRow, MovementSumRow, MeteringRow):
         mine = delete(table)
         connection.execute(mine if job_ids is None else mine.where(table.job_id.in_(job_ids)))

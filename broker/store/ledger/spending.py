@@ -1,8 +1,7 @@
 """Spend and machine time in a period, summed by the database. Every function works inside the caller's transaction.
 
 The spend of an attempt is stored as one sum per movement. A sum whose time lies within the period is added whole. If
-the period begins or ends within that time, its entries are added one by one, those across the edge in part. Of jobs
-that were closed long ago, only the sums by slot of time are read (`broker.store.ledger.use_sums`).
+the period begins or ends within that time, its entries are added one by one, those across the edge in part.
 """
 
 from __future__ import annotations
@@ -24,19 +23,16 @@ from sqlalchemy import (
     func,
     literal,
     not_,
-    or_,
     select,
 )
 from sqlalchemy.orm import join
 
 from broker.core.market.offers import BOUGHT, CapacityType, MoneyKind
 from broker.core.values.money import Money
-from broker.ledger.entries import Account, Balance
+from broker.ledger.entries import ROUTES, Account, Balance
 from broker.ledger.sums import amount_before
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.ledger import use_slots
 from broker.store.ledger.ledger import balance_of
-from broker.store.ledger.use_sums import GIVES_BACK, SPENDS
 from broker.store.schema.jobs import STILL_THERE, MachineTimeRow
 from broker.store.schema.ledger import (
     STILL_HELD,
@@ -44,41 +40,31 @@ from broker.store.schema.ledger import (
     LedgerBalanceRow,
     LedgerEntryRow,
     MovementSumRow,
-    UseSumRow,
 )
 
-_NO_SLOT = -1  # no slot of time has this number: they are counted from 1970
+_SPENDS = [movement.value for movement, route in ROUTES.items() if Account.SPENT in route]
+_GIVES_BACK = [movement.value for movement, (source, _) in ROUTES.items() if source is Account.SPENT]
 _HOUR = 3_600_000_000.0
 NONE = "(none)"
 SEPARATOR = "\x1f"  # between the values of several dimensions; no name contains it
 
 
-def _bought(row: type[MachineTimeRow] | type[UseSumRow]) -> ColumnElement[int]:
-    return case((row.capacity_type.in_([kind.value for kind in BOUGHT]), 1), else_=0)
-
-
-def _dimensions(c: type[MachineTimeRow] | type[UseSumRow]) -> dict[str, SQLColumnExpression[Any]]:
-    """The dimensions common to machine time and its sums; `broker.app.billing.report` explains each."""
-    return {
-        "team": c.team,
-        "project": c.project,
-        "user": c.user_name,
-        "workload": c.workload,
-        "environment": c.environment,
-        "provider": c.provider,
-        "region": c.region,
-        "capacity_type": c.capacity_type,
-        "accelerator": func.coalesce(c.accelerator, "cpu"),
-        "instance_type": c.instance_type,
-    }
-
-
-_JOB = "job"
 # Cash spent by an attempt on bought machines is for its machines outside bought capacity, at the on-demand price.
 _RENTED = CapacityType.ON_DEMAND.value
-DIMENSIONS: Mapping[str, SQLColumnExpression[Any]] = {**_dimensions(MachineTimeRow), _JOB: MachineTimeRow.job_id}
-"""The dimensions of machine time."""
-_OF_SUMS = _dimensions(UseSumRow)
+DIMENSIONS: Mapping[str, SQLColumnExpression[Any]] = {
+    "team": MachineTimeRow.team,
+    "project": MachineTimeRow.project,
+    "user": MachineTimeRow.user_name,
+    "workload": MachineTimeRow.workload,
+    "environment": MachineTimeRow.environment,
+    "provider": MachineTimeRow.provider,
+    "region": MachineTimeRow.region,
+    "capacity_type": MachineTimeRow.capacity_type,
+    "accelerator": func.coalesce(MachineTimeRow.accelerator, "cpu"),
+    "instance_type": MachineTimeRow.instance_type,
+    "job": MachineTimeRow.job_id,
+}
+"""The dimensions of machine time; `broker.app.billing.report` explains each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +93,6 @@ class Spent:
     jobs: int = 0
     bought: Money = Money.ZERO
 
-    def use(self, gpu_hours: float, machine_hours: float, attempts: int, jobs: int) -> None:
-        """Add machine time in hours, and the attempts and jobs that used it."""
-        self.gpu_hours += gpu_hours
-        self.machine_hours += machine_hours
-        self.attempts += attempts
-        self.jobs += jobs
-
     def add(self, kind: MoneyKind, amount: Money, *, bought: bool) -> None:
         self.money[kind] = self.money.get(kind, Money.ZERO) + amount
         if bought:
@@ -124,14 +103,7 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
     """Spend and machine time of attempts with machines in the period, by the values of one of `DIMENSIONS` or of
     several (`_group`)."""
     left, right = _edges(period)
-    by_job = _JOB in dimension.split(",")
-    found = {} if by_job else _folded(connection, dimension, period)
-    ranges = use_slots.overlapping(left, right) if by_job else [(slot, slot + 1) for slot in use_slots.cut(left, right)]
-    one_by_one = or_(
-        MachineTimeRow.folded.is_(None),
-        *(and_(MachineTimeRow.folded >= first, MachineTimeRow.folded < before) for first, before in ranges),
-    )
-    group, within = _group(dimension), and_(_within(period, left, right), one_by_one)
+    group, within = _group(dimension), _within(period, left, right)
     now = to_micros(period.now)
     known = case((MachineTimeRow.until == STILL_THERE, now), else_=MachineTimeRow.until)
     last = case((known > right, right), else_=known)
@@ -148,30 +120,30 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
         .where(within)
         .group_by(group)
     )
-    for name, gpu_hours, machine_hours, attempts, jobs in rows:
-        found.setdefault(name, Spent()).use(float(gpu_hours), float(machine_hours), attempts, jobs)
+    found = {
+        name: Spent({}, float(gpu_hours), float(machine_hours), attempts, jobs)
+        for name, gpu_hours, machine_hours, attempts, jobs in rows
+    }
     moved = join(
         MachineTimeRow,
         MovementSumRow,
         and_(MovementSumRow.job_id == MachineTimeRow.job_id, MovementSumRow.attempt == MachineTimeRow.attempt),
     )
     # Money may be dated outside the time of its machines (a minimum charge, a correction, egress), so it is found by
-    # its own dates. `coalesce` keeps the database from the index of `folded`, which would select nearly every job.
-    slot = func.coalesce(MachineTimeRow.folded, _NO_SLOT)
+    # its own dates.
     spent = (
-        or_(slot == _NO_SLOT, *(and_(slot >= first, slot < before) for first, before in ranges)),
-        _of_machines(MachineTimeRow, period),
-        MovementSumRow.movement.in_(SPENDS),
+        _of_machines(period),
+        MovementSumRow.movement.in_(_SPENDS),
         MovementSumRow.covers_to >= left,
         MovementSumRow.covers_from < right,
     )
     whole = and_(MovementSumRow.covers_from >= left, MovementSumRow.covers_to < right)
-    signed = case((MovementSumRow.movement.in_(GIVES_BACK), -MovementSumRow.micros), else_=MovementSumRow.micros)
+    signed = case((MovementSumRow.movement.in_(_GIVES_BACK), -MovementSumRow.micros), else_=MovementSumRow.micros)
     outside = and_(MovementSumRow.money == MoneyKind.CASH.value, MachineTimeRow.money == MoneyKind.AMORTISED.value)
     group = _group(
         dimension, {**DIMENSIONS, "capacity_type": case((outside, _RENTED), else_=MachineTimeRow.capacity_type)}
     )
-    bought = case((outside, 0), else_=_bought(MachineTimeRow))
+    bought = case((outside, 0), (MachineTimeRow.capacity_type.in_([kind.value for kind in BOUGHT]), 1), else_=0)
     sums = select(group, MovementSumRow.money, bought, func.sum(signed)).select_from(moved).where(*spent, whole)
     for name, kind, own_machines, micros in connection.execute(sums.group_by(group, MovementSumRow.money, bought)):
         found.setdefault(name, Spent()).add(MoneyKind(kind), Money(int(micros)), bought=bool(own_machines))
@@ -204,46 +176,6 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
     return found
 
 
-def _folded(connection: Connection, dimension: str, period: SpendingPeriod) -> dict[str, Spent]:
-    """Use and spend of closed jobs, from the slots within the period."""
-    ranges = use_slots.covered(*_edges(period))
-    if not ranges:
-        return {}
-    group = _group(dimension, _OF_SUMS)
-    slots = or_(*(and_(UseSumRow.slot >= first, UseSumRow.slot < before) for first, before in ranges))
-    within = and_(slots, _of_machines(UseSumRow, period))
-    bought, found = _bought(UseSumRow), dict[str, Spent]()
-    sums = (
-        cast(func.sum(cast(getattr(UseSumRow, name), Float)) / _HOUR, Float) for name in ("gpu_time", "machine_time")
-    )
-    outside = and_(UseSumRow.money == MoneyKind.AMORTISED.value, UseSumRow.cash != 0)
-    moneys = [
-        func.sum(case((outside, 0), else_=UseSumRow.cash) if kind is MoneyKind.CASH else getattr(UseSumRow, kind.value))
-        for kind in MoneyKind
-    ]
-    query = select(group, bought, *sums, func.sum(UseSumRow.attempts), *moneys).where(within).group_by(group, bought)
-    for name, own_machines, gpu_hours, machine_hours, attempts, *micros in connection.execute(query):
-        spent = found.setdefault(name, Spent())
-        spent.use(float(gpu_hours), float(machine_hours), int(attempts), 0)
-        for kind, amount in zip(MoneyKind, micros, strict=True):
-            if amount:
-                spent.add(kind, Money(int(amount)), bought=bool(own_machines))
-    rented = _group(dimension, {**_OF_SUMS, "capacity_type": literal(_RENTED)})
-    for name, cash in connection.execute(
-        select(rented, func.sum(UseSumRow.cash)).where(within, outside).group_by(rented)
-    ):
-        found.setdefault(name, Spent()).add(MoneyKind.CASH, Money(int(cash)), bought=False)
-    once = (
-        select(UseSumRow.slot, UseSumRow.signature, group.label("name"), UseSumRow.jobs)
-        .distinct()
-        .where(within)
-        .subquery()
-    )
-    for name, jobs in connection.execute(select(once.c.name, func.sum(once.c.jobs)).group_by(once.c.name)):
-        found[name].jobs += int(jobs)
-    return found
-
-
 def bought_in_advance(connection: Connection, period: SpendingPeriod) -> Money:
     """The payments in the period for capacity that is used later, if at all (USD); they are not spend of a machine."""
     if period.sandbox:
@@ -260,14 +192,8 @@ def bought_in_advance(connection: Connection, period: SpendingPeriod) -> Money:
 
 
 def first_machine_time(connection: Connection) -> datetime | None:
-    """When the first machine, real or simulated, came up (UTC), or the beginning of that month; None without any."""
-    one_by_one = or_(MachineTimeRow.folded.is_(None), MachineTimeRow.folded >= use_slots.YEARS_FROM)
-    since = connection.scalar(select(func.min(MachineTimeRow.since)).where(one_by_one))
-    day = connection.scalar(select(func.min(UseSumRow.slot)).where(UseSumRow.slot < use_slots.MONTHS_FROM))
-    months = UseSumRow.slot.between(use_slots.MONTHS_FROM, use_slots.YEARS_FROM - 1)
-    month = connection.scalar(select(func.min(UseSumRow.slot)).where(months))
-    slots = [use_slots.starts_at(slot) for slot in (day, month) if slot is not None]
-    first = min([*slots, *([] if since is None else [since])], default=None)
+    """When the first machine, real or simulated, came up (UTC); None without any."""
+    first = connection.scalar(select(func.min(MachineTimeRow.since)))
     return None if first is None else from_micros(first)
 
 
@@ -307,10 +233,10 @@ def _within(period: SpendingPeriod, left: int, right: int) -> ColumnElement[bool
     return and_(
         MachineTimeRow.until >= literal(left),
         MachineTimeRow.since < literal(right),
-        _of_machines(MachineTimeRow, period),
+        _of_machines(period),
     )
 
 
-def _of_machines(row: type[MachineTimeRow] | type[UseSumRow], period: SpendingPeriod) -> ColumnElement[bool]:
-    money = row.money
+def _of_machines(period: SpendingPeriod) -> ColumnElement[bool]:
+    money = MachineTimeRow.money
     return money == MoneyKind.SANDBOX.value if period.sandbox else money != MoneyKind.SANDBOX.value

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Index, func, text
+from sqlalchemy import Index, func, text
 from sqlmodel import Field
 
 from broker.store.schema.append_only import append_only
@@ -88,14 +88,9 @@ class MachineTimeRow(Row, table=True):
     """The machine time of an attempt: a projection of events; or of a launch outside gpubroker, from its end on.
     ``until``: `STILL_THERE` until the machines are known to be gone. ``micros``: the price of one machine per hour at
     the placement, None if unknown; ``count``: accelerators per machine; ``can_use_spot``: by the job's own file.
-    Attempts whose machines never came up have no row. ``folded``: the slot of time whose sums contain it
-    (`broker.store.ledger.use_sums`); None: none do."""
+    Attempts whose machines never came up have no row."""
 
-    __table_args__ = (
-        Index("machine_time_until", "until"),
-        Index("machine_time_folded", "folded", "until"),
-        WITHOUT_ROWID,
-    )
+    __table_args__ = (Index("machine_time_until", "until"), WITHOUT_ROWID)
 
     job_id: Column[str] = Field(primary_key=True)
     attempt: Column[int] = Field(primary_key=True)
@@ -116,7 +111,6 @@ class MachineTimeRow(Row, table=True):
     count: Column[int]
     nodes: Column[int]
     micros: OptionalBigInt
-    folded: Column[int | None] = Field(default=None, sa_type=BigInteger)
 
 
 class SettingRow(Row, table=True):

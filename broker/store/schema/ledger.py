@@ -130,36 +130,6 @@ class MovementSumRow(Row, table=True):
     user_name: Column[str]
 
 
-class UseSumRow(Row, table=True):
-    """Use and spend of closed jobs in a ``slot`` of time (`broker.store.ledger.use_slots`), by place. ``part``: the
-    place and the ``signature`` of its jobs, the set of all their places; ``jobs``: how many have it. ``gpu_time`` and
-    ``machine_time`` in microseconds, ``cash``, ``amortised`` and ``sandbox`` in micro-dollars."""
-
-    __table_args__ = (WITHOUT_ROWID,)
-
-    slot: Column[int] = Field(primary_key=True, sa_type=BigInteger)
-    part: Column[str] = Field(primary_key=True)
-    signature: Column[str]
-    money: Column[str]
-    user_name: Column[str]
-    team: Column[str | None]
-    project: Column[str | None]
-    workload: Column[str]
-    environment: Column[str | None]
-    provider: Column[str]
-    region: Column[str]
-    capacity_type: Column[str]
-    instance_type: Column[str]
-    accelerator: Column[str | None]
-    jobs: BigInt
-    attempts: BigInt
-    gpu_time: BigInt
-    machine_time: BigInt
-    cash: BigInt
-    amortised: BigInt
-    sandbox: BigInt
-
-
 class MeteringRow(Row, table=True):
     """How far the machine time of an attempt is settled: a `broker.ledger.meter.Meter`. ``cost`` (micro-dollars) and
     ``cost_rest`` (the part of a micro-dollar, times an hour in microseconds) are one exact number."""

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from broker.app.results.job_history import JobLedger
 from broker.app.results.story import in_words
-from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job
@@ -91,16 +90,10 @@ def test_their_cost_is_in_the_ledger_with_its_reason(stage: Stage) -> None:
     assert any(billed in one for one in told)
 
 
-@pytest.mark.parametrize("added_up", [False, True])
-def test_a_report_has_their_cost_under_on_demand(stage: Stage, added_up: bool) -> None:
+def test_a_report_has_their_cost_under_on_demand(stage: Stage) -> None:
     sold_at(stage, "8")
     ends_outside(stage)
     stage.pass_time()
-    if added_up:
-        with stage.store.writing() as tx:
-            tx.append("j-1", [(None, ev.CancelRequested(by="ann"))], stage.clock.now())
-        assert stage.pass_time(times=3).closed
-        stage.store.fold_use(stage.clock.now() + HOUR)
     period = SpendingPeriod(None, None, stage.clock.now())
     with stage.store.reading() as look:
         by_kind, in_all = look.spent_by("capacity_type", period), look.spent_by("", period)[""]
