@@ -9,7 +9,7 @@ from datetime import timedelta
 from hashlib import sha256
 from json import dumps
 
-from broker.core.documents import Document, Path, dotted, invalid, nulls, read_document
+from broker.core.documents import Document, Path, invalid, nulls, read_document
 from broker.core.errors import POLICY_FILE, InvalidInput, Problem
 from broker.core.policy.policy import Source
 from broker.core.ports import HoldingLimits, PolicyDefaults, Rule
@@ -26,7 +26,6 @@ from policies.semantic_checks import Together, at_home, conditions, unclear_days
 
 _NO_FILES = "none"
 _DIGITS_OF_VERSION = 12
-_LISTS = ("allowed_locations", "accelerators", "capacity_types", "spot")  # lists that can contradict each other
 # Where a file sets defaults outside `defaults:`, or under another name.
 _SECTIONS = {
     "capacity_order": ("capacity", "order"),
@@ -79,8 +78,8 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
 
     All files apply: every rule judges, so the strictest limit decides. Without files, nothing is granted. Pure. Raises
     `InvalidInput` for the first invalid file, with all its problems and their places and those of the other files:
-    form, conditions, duplicate names, teams in scopes that no file lists, rules that cover each other or allow nothing
-    together, and contradictions between files.
+    form, conditions, duplicate names, teams in scopes that no file lists, rules that cover each other, and
+    contradictions between files.
     """
     documents, refused = [], []
     for file in sorted(files):
@@ -100,10 +99,7 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
     between = together.look()
     right: list[_Right] = []
     for one in read:
-        empty = list(_empty(one))
-        nothing_left = {entry for entry, _ in empty}  # overlap does not matter then
-        found = (problem for problem in between.get(one.file, ()) if problem.key not in nothing_left)
-        if problems := [*one.problems, *found, *(problem for _, problem in empty)]:
+        if problems := [*one.problems, *between.get(one.file, ())]:
             refused.append(invalid(one.file, POLICY_FILE, problems))
         elif one.content is not None:
             right.append(_Right(one, one.content))
@@ -112,29 +108,6 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
         first.others = tuple(others)
         raise first
     return _in_force(right, _version(read))
-
-
-def _empty(one: _Read) -> Iterator[tuple[str, Problem]]:
-    """Guardrails of a file that allow nothing together with earlier ones, by entry key; only if the file's form is
-    valid. Guardrails with a condition, an exception or `action: ask` are left out.
-    """
-    if one.content is None or one.problems or not any(entry.kind in _LISTS for entry in one.content.entries):
-        return
-    from policies.contradictions import dead_ends  # imported only if such rules exist
-
-    paths: dict[Rule, Path] = {}
-    for index, entry in enumerate(one.content.entries):
-        if not (entry.when or entry.asking or entry.excepted or entry.action == "warn"):
-            path = ("guardrails", index)
-            paths[rule_class(entry.kind)(entry.name, entry.rule, entry.scope, one.source(path))] = path
-
-    def place(rule: Rule) -> Source:
-        return at(one.document, (*paths[rule], rule.kind))
-
-    for found in dead_ends(paths):
-        *_, last = found.rules
-        message = found.told(place, of=len(found.rules) - 1)
-        yield dotted(paths[last]), one.document.problem((*paths[last], last.kind), message)
 
 
 def _in_force(files: list[_Right], version: str) -> ActivePolicies:

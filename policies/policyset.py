@@ -28,7 +28,7 @@ from broker.ledger.budgets import in_scope, matches
 from policies.bound_rule import OUT_OF_SCOPE
 from policies.conditions import Condition, Variables
 from policies.fields import PATTERN_SIGNS
-from policies.references import at, entries, named_approvers, named_in_scopes, named_places
+from policies.references import at, named_approvers, named_in_scopes, named_places
 from policies.rules.always import BudgetRequired, Membership, Roster
 from policies.rules.budget import Budget
 from policies.rules.machines import CapacityTypes
@@ -225,35 +225,8 @@ class ActivePolicies:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Possible mistakes: guardrails that allow nothing together (unconditional denials for all in their scope
-        only), rules of one file that share some jobs, and conditions on optional fields.
-        """
-        from policies.contradictions import (  # imported only to check and apply files
-            dead_ends,
-            nobodys,
-            overlaps,
-            too_short,
-        )
-
-        sometimes = {*self.conditions, *self.asking, *self.warning, *self._exempting}
-        always = [one for one in self.rules if one.name not in sometimes]
-        rules = {rule.name: rule for rule in self.rules}
-        located = [*self.doubts, *((one.file, found) for one in self.documents for found in overlaps(one, rules))]
-        told = (f"{Source(file, one.line, one.column)}: {one.message}" for file, one in sorted(located))
-        entry_at = {e["name"]: (one, path) for one in self.documents for path, e in entries(one)}
-        written = {one.file: one for one in self.documents}
-
-        def rule_at(rule: Rule) -> Source:
-            document, path = entry_at[rule.name]
-            return at(document, (*path, rule.kind))
-
-        def roster_at(roster: Roster) -> Source:
-            return at(written[roster.source.file], ("teams", roster.team, "members"))
-
-        empty = [f"{rule_at(one.rules[0])}: {one.told(rule_at, of=0)}" for one in dead_ends(always)]
-        default = self.said_at.get("max_duration")
-        short = too_short(always, self.defaults.max_duration, default, rule_at) if default else ()
-        return [*empty, *short, *nobodys(self.rosters, roster_at), *told]
+        """Possible mistakes in the files: conditions on optional fields, unclear working days."""
+        return [f"{Source(file, one.line, one.column)}: {one.message}" for file, one in sorted(self.doubts)]
 
     def when(self, rule: str) -> str:
         """The condition of the named rule as written; empty without one."""

@@ -137,31 +137,6 @@ class Scope(PolicyPart):
         """Whether a running attempt, or what jobs rented, is in the scope."""
         return self._includes(live.user, live.team, live.project, live.workload, live.environment)
 
-    def common(self, other: Scope) -> Scope | None:
-        """The intersection of both scopes; None if it is empty or unknown (a team here, a workload there)."""
-        found: dict[str, tuple[str, ...]] = {}
-        for key in Scope.model_fields:
-            mine, theirs = getattr(self, key), getattr(other, key)
-            if mine and theirs:
-                shared = [a if within(a, b) else b for a in mine for b in theirs if within(a, b) or within(b, a)]
-                if not shared:
-                    return None
-                found[key] = tuple(dict.fromkeys(shared))
-            elif mine or theirs:
-                found[key] = mine or theirs
-        apart = not any(getattr(self, key) and getattr(other, key) for key in Scope.model_fields)
-        if apart and Scope() not in (self, other):
-            return None
-        return Scope(**found)
-
-    def takes_in(self, narrow: Scope) -> bool:
-        """Whether this scope certainly includes ``narrow``."""
-        stated = ((getattr(self, key), getattr(narrow, key)) for key in Scope.model_fields)
-        return all(
-            not mine or (theirs and all(any(within(name, other) for other in mine) for name in theirs))
-            for mine, theirs in stated
-        )
-
     def __str__(self) -> str:
         """``team nlp, workload training or batch``; empty without restrictions."""
         said = {name: getattr(self, name) for name in Scope.model_fields}

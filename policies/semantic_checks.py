@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker.core.documents import Document, Path, dotted
 from broker.core.errors import Problem, did_you_mean
 from broker.core.values.provider_names import NAMES, is_provider_name
 from policies.conditions import Condition, condition
-from policies.contradictions import said_orders, twins
 from policies.fields import PATTERN_SIGNS
 from policies.references import entries, listed_members, named_approvers, named_providers, named_teams
 from policies.registry import GUARDRAILS, rule_class
-from policies.scope import among
+from policies.scope import MayAsk, among
 
 if TYPE_CHECKING:
     from policies.cel_typecheck import Mistake
@@ -33,6 +32,8 @@ _REMOVED = {
     "defaults.keep_events": "the archive was removed: events of ended jobs stay in the database; delete this key",
 }
 _TELLING = 3  # letters of a key that identify it
+# Keys of an entry beside its rule.
+_BESIDE = frozenset({"name", "scope", "except", "per", "when", *MayAsk.model_fields})
 
 
 def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], list[Problem], list[Problem]]:
@@ -237,6 +238,62 @@ class Together:
         return {
             key for key in self.wrong.get(document.file, ()) if key == part or key.startswith((f"{part}.", f"{part}["))
         }
+
+
+def twins(
+    documents: Iterable[Document], is_wrong: Callable[[Document, Path], bool]
+) -> Iterator[tuple[Document, Path, str]]:
+    """Each entry of the files that differs from an earlier one in its name and its one limit only: a budget's amount,
+    or the value of a guardrail that has a single one. Only the stricter can take effect, so one of them is a mistake.
+    ``is_wrong``: whether an entry is invalid, so that its terms are unknown.
+    """
+    seen: dict[str, tuple[str, int]] = {}
+    for document in documents:
+        for path, entry in entries(document):
+            if is_wrong(document, path):
+                continue
+            kind, terms = _terms_written(path, entry)
+            file, line = seen.setdefault(terms, (document.file, document.values[path][0]))
+            if (file, line) != (document.file, document.values[path][0]):
+                where = f"line {line}" if file == document.file else f"{file}:{line}"
+                message = (
+                    f"covers the same jobs as the {kind} in {where}, so only the stricter one takes "
+                    "effect; keep one, or give them different scopes"
+                )
+                yield document, path, message
+
+
+def _terms_written(path: Path, entry: Mapping[str, Any]) -> tuple[str, str]:
+    """The kind of an entry for a sentence, and all that it says beside its name and its limit, in a normal form."""
+    said = {key: value for key, value in entry.items() if key != "name"}
+    if path[0] == "budgets":
+        kind, limit = f"budget per {entry.get('period')}", "amount"
+        said = {"counts": "cash", "timezone": "UTC", **said}
+    else:
+        kind = limit = next((key for key in entry if key not in _BESIDE), "")
+    if not isinstance(said.get(limit), dict | list):
+        said[limit] = "a limit"
+    terms = {key: _normal(value) for key, value in {"action": "deny", **said}.items()}
+    return kind, repr((path[0], sorted(terms.items())))
+
+
+def said_orders(document: Document) -> Iterator[tuple[Path, str, object]]:
+    """Every capacity order: its place, its scope (normalised), and the order."""
+    capacity = document.data.get("capacity")
+    said = capacity if isinstance(capacity, dict) else {}
+    if said.get("order") is not None:
+        yield ("capacity", "order"), "", said["order"]
+    exceptions = said.get("exceptions")
+    for index, one in enumerate(exceptions if isinstance(exceptions, list) else ()):
+        if isinstance(one, dict) and one.get("order") is not None:
+            yield ("capacity", "exceptions", index, "order"), repr(_normal(one.get("scope") or {})), one["order"]
+
+
+def _normal(said: object) -> object:
+    """A value, such as a scope, in a normal form: order and one-element lists do not count."""
+    if isinstance(said, dict):
+        return sorted((str(key), _normal(value)) for key, value in said.items())
+    return sorted(map(str, said if isinstance(said, list) else [said]))
 
 
 def at_home(problem: Problem) -> Problem:

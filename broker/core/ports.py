@@ -364,8 +364,7 @@ class PolicySet(Protocol):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Likely mistakes, one sentence each with its place: rules that together allow nothing, rules of one file with
-        overlapping scopes, conditions on optional fields."""
+        """Likely mistakes, one sentence each with its place: conditions on optional fields, unclear working days."""
 
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         """The budgets that a job of that user falls under; their ledger state goes into `Facts.budgets`."""

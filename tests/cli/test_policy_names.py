@@ -113,19 +113,3 @@ def test_approvers_are_known_who_have_acted_here(
     assert f"; did you mean {me!r}?" in warning
     assert gpubroker("people", "invite", f"{me}t", "--administrator").code == 0
     assert gpubroker("policy", "check", write("p.yaml", asks % f"{me}t"), "--json").json["warnings"] == []
-
-
-def test_two_owners_files_that_leave_nothing_together_are_said(gpubroker: Any, write: Any) -> None:
-    one, other = (
-        write(f"{provider}.yaml", f"version: 1\nguardrails: [{{name: {provider}, allowed_locations: "
-              f"{{providers: [{provider}]}}}}]\n")
-        for provider in ("aws", "gcp")
-    )  # fmt: skip
-    says = f"{one}:2:45: allows only provider aws, and {other}:2:45 allows only provider gcp: together they"
-    says += " allow nothing"
-    for command in ("check", "apply"):
-        done = gpubroker("policy", command, one, other)
-        assert done.code == 0
-        assert f"warning: {says}" in done.err
-        assert gpubroker("policy", command, one, other, "--json").json["warnings"] == [says]
-    assert gpubroker("policy", "check", one, "--json").json["warnings"] == []

@@ -159,16 +159,6 @@ def test_an_order_for_the_same_jobs_is_one_too() -> None:
         assert load({"a.yaml": text % ("a", "nlp", "spot"), "b.yaml": text % other})
 
 
-def test_two_lists_of_a_team_without_a_common_member_are_warned_of() -> None:
-    finance, team = (f"version: 1\npolicy: {n}\nteams: {{nlp: {{members: {said}}}}}\n" for n, said in
-                     (("a", "[ann, bob]"), ("b", "[carol, dave]")))  # fmt: skip
-    assert load({"a.yaml": finance, "b.yaml": team}).warnings == [
-        "a.yaml:3:24: has ann, bob in team nlp, and b.yaml:3:24 has carol, dave: no user is a member in both"
-    ]
-    for said in ("[carol, bob]", "'*'", "['b*', carol]"):
-        assert load({"a.yaml": finance, "b.yaml": team.replace("[carol, dave]", said)}).warnings == []
-
-
 def test_the_reference_says_so() -> None:
     text = " ".join(REFERENCE.read_text("utf-8").split())
 

@@ -9,7 +9,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Verdict
 from broker.core.values.money import Money
 from policies.loader import load
-from tests.contracts.rule_contract import NOW, action, placement
+from tests.contracts.rule_contract import NOW, action
 
 
 def said(entry: str, asked: Action) -> Verdict:
@@ -50,19 +50,6 @@ def test_condition_and_exception_go_with_it() -> None:
     entry = "max_job_cost: $500, action: warn, when: 'job.workload == \"batch\"'"
     assert not said(entry, costs(501)).warns
     assert said(entry.replace("batch", "training"), costs(501)).warns
-
-
-def test_lists_that_only_warn_contradict_nothing() -> None:
-    both = "allowed_locations: {{providers: [{}]}}"
-    files = (
-        f"version: 1\nguardrails:\n  - {{name: a, {both.format('aws')}}}\n"
-        f"  - {{name: b, {both.format('gcp')}, action: warn}}\n"
-    )
-    found = load({"p.yaml": files})
-    assert found.warns("b")
-    assert not found.warns("a")
-    answers = {v.name: v for v in found.judge(action(placement=placement(provider="aws")), Facts(NOW))}
-    assert (answers["a"].answer, answers["b"].answer, answers["b"].warns) == (Answer.ALLOW, Answer.ALLOW, True)
 
 
 @pytest.mark.parametrize(

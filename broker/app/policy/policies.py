@@ -169,7 +169,7 @@ def activate(
 
 
 def likely_mistakes(broker: Broker, policy: PolicySet) -> list[str]:
-    """Warnings about valid files: rules that overlap, unknown names."""
+    """Warnings about valid files: conditions on optional fields, unknown names."""
     from broker.app.policy.unknown_names import unknown_places, unseen
 
     return [*policy.warnings, *map(str, unseen(broker, policy)), *unknown_places(broker, policy)]

@@ -106,8 +106,7 @@ app = typer.Typer(no_args_is_help=True, help="Check, activate, show and test pol
 def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -> None:
     """Check policy files and report every error with line and column. Changes nothing.
 
-    Warns of likely mistakes: unknown names, rules that overlap, conditions on optional job fields, lists that together
-    allow nothing.
+    Warns of likely mistakes: unknown names, conditions on optional job fields.
     """
     from broker.app.policy import documents
     from broker.app.policy.policies import cases_among

@@ -147,7 +147,7 @@ def _in_one_line(said: object) -> str:
 
 
 def warnings(doubtful: Sequence[str]) -> list[Text]:
-    """Likely mistakes: unknown names, lists that together allow nothing."""
+    """Likely mistakes, such as unknown names."""
     return [Text(f"warning: {one}", style="yellow") for one in doubtful]
 
 
