@@ -4,6 +4,7 @@ another command should not pay for it."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -18,13 +19,15 @@ class Escaped(Exception):
 class _Commands(MutableMapping[str, Any]):
     """Commands by name, each imported and built on first access."""
 
-    def __init__(self, places: Mapping[str, str]) -> None:
-        self._places = places
-        self._built: dict[str, Any] = dict.fromkeys(places)
+    def __init__(self, panels: Mapping[str, Mapping[str, str]]) -> None:
+        self._places = {name: (place, panel) for panel, places in panels.items() for name, place in places.items()}
+        self._built: dict[str, Any] = dict.fromkeys(self._places)
 
     def __getitem__(self, name: str) -> Any:
         if self._built[name] is None:
-            self._built[name] = _build(name, self._places[name])
+            place, panel = self._places[name]
+            self._built[name] = _build(name, place)
+            self._built[name].rich_help_panel = panel
         return self._built[name]
 
     def __setitem__(self, name: str, command: Any) -> None:
@@ -47,13 +50,49 @@ def _build(name: str, place: str) -> Any:
     if isinstance(written, typer.Typer):
         group = typer.main.get_group(written)
         group.name = name
-        return _reflowed(group)
+        return concise(_reflowed(group))
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
     prefix = attribute.rstrip("_").upper()
     made = getattr(module, f"{prefix}_CLASS", TyperCommand)
     shown = getattr(module, f"{prefix}_EXAMPLES", None) or module.EXAMPLES
     alone.command(name, cls=made, epilog=shown, hidden=attribute in getattr(module, "HIDDEN", ()))(written)
-    return _reflowed(typer.main.get_command(alone))
+    return concise(_reflowed(typer.main.get_command(alone)))
+
+
+def concise(command: Any) -> Any:
+    """The command with help that names what an option takes (``--limit LIMIT``) instead of a type of Python
+    (``<int>``), which Typer would print; and with usage lines without the options of groups, which have none."""
+    command.get_help_option(typer.Context(command, help_option_names=["-h", "--help"]))
+    for parameter in (*command.params, command._help_option):
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = lambda ctx: None
+            parameter._usage_display_name = partial(_usage, parameter)
+        elif parameter.metavar is None:
+            parameter.metavar = _value_name(parameter)
+    if hasattr(command, "commands"):
+        command.options_metavar, command.subcommand_metavar = "", "COMMAND [ARGS]..."
+        if isinstance(command.commands, dict):
+            for each in command.commands.values():
+                concise(each)
+    return command
+
+
+def _usage(argument: Any) -> str:
+    name = str(argument.metavar or argument.name.upper())
+    if argument.nargs != 1 and "..." not in name:
+        name += "..."
+    return name if argument.required or name.startswith("[") else f"[{name}]"
+
+
+def _value_name(option: Any) -> str:
+    if option.is_flag or option.param_type_name != "option":
+        return ""
+    kind = option.type_descriptor
+    if kind.is_choice:
+        return "|".join(str(getattr(choice, "value", choice)) for choice in kind.choices)
+    if kind.annotation in (int, float):
+        return "N"
+    return str(max(option.opts, key=len)).strip("-").replace("-", "_").upper()
 
 
 def _reflowed(command: Any) -> Any:
@@ -67,9 +106,9 @@ def _reflowed(command: Any) -> Any:
     return command
 
 
-def lazy_group(places: Mapping[str, str]) -> type[TyperGroup]:
-    """The ``cls`` of a `typer.Typer` with these commands. ``places`` maps each name to ``module:attribute``; its order
-    is the order of the help.
+def lazy_group(panels: Mapping[str, Mapping[str, str]]) -> type[TyperGroup]:
+    """The ``cls`` of a `typer.Typer` with these commands. ``panels`` maps the title of each panel of the help to its
+    commands, and each name to ``module:attribute``, in the order of the help.
 
     The attribute is the `typer.Typer` of a group or the function of a command. A module with a command function also
     defines ``EXAMPLES`` (``PLAN_EXAMPLES`` for the function ``plan``, if it has several), ``HIDDEN`` with the functions
@@ -79,7 +118,7 @@ def lazy_group(places: Mapping[str, str]) -> type[TyperGroup]:
     class Lazy(TyperGroup):
         def __init__(self, *, commands: Mapping[str, Any] | None = None, **settings: Any) -> None:
             super().__init__(commands={}, **settings)
-            self.commands = _Commands(places)
+            self.commands = _Commands(panels)
             self.commands.update(commands or {})
 
         def list_commands(self, ctx: Any) -> list[str]:

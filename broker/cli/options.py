@@ -77,4 +77,4 @@ Reason = Annotated[
 
 def examples(*lines: str) -> str:
     """The examples at the end of a command's help. Each line is a complete command; a test parses all of them."""
-    return "\n\n".join(["[bold]Examples[/bold]", *(line.replace("[", r"\[") for line in lines)])
+    return "\n".join(["[bold]Examples[/bold]", *(line.replace("[", r"\[") for line in lines)])

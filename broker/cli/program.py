@@ -17,7 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 from broker.cli.identity import process_actor
-from broker.cli.lazy import Escaped, lazy_group
+from broker.cli.lazy import Escaped, concise, lazy_group
 from broker.cli.options import examples
 from broker.cli.terminal import CUT_OFF, Terminal
 from broker.core.errors import BrokerError
@@ -26,39 +26,53 @@ if TYPE_CHECKING:
     from broker.app.wiring import Registries
     from broker.core.actors import Actor
 
-# In the order of the help.
-COMMANDS = {
-    "demo": "broker.cli.service.demo:demo",
-    "offers": "broker.cli.prices.offers:offers",
-    "init": "broker.cli.jobs.init:init",
-    "plan": "broker.cli.jobs.plan:plan",
-    "submit": "broker.cli.jobs.submit:submit",
-    "dev": "broker.cli.jobs.dev:dev",
-    "ssh": "broker.cli.jobs.ssh:ssh",
-    "ssh-proxy": "broker.cli.jobs.ssh:ssh_proxy",
-    "exec": "broker.cli.jobs.ssh:exec_",
-    "jobs": "broker.cli.jobs.jobs:app",
-    "policy": "broker.cli.policy.policy:app",
-    "budget": "broker.cli.billing.budget:app",
-    "approvals": "broker.cli.jobs.approvals:app",
-    "report": "broker.cli.billing.report:app",
-    "capacity": "broker.cli.capacity.capacity:app",
-    "prices": "broker.cli.prices.prices:app",
-    "advise": "broker.cli.advise:app",
-    "people": "broker.cli.access.people:app",
-    "tokens": "broker.cli.access.tokens:app",
-    "audit": "broker.cli.access.tokens:audit",
-    "launches": "broker.cli.service.launches:app",
-    "login": "broker.cli.access.login:login",
-    "logout": "broker.cli.access.login:logout",
-    "whoami": "broker.cli.access.login:whoami",
-    "notices": "broker.cli.service.notices:app",
-    "doctor": "broker.cli.service.doctor:doctor",
-    "schema": "broker.cli.service.schema:schema",
-    "serve": "broker.cli.service.serve:serve",
-    "store": "broker.cli.service.store:app",
-    "reconcile": "broker.cli.service.reconcile:reconcile",
+# Panels of the help, in its order.
+PANELS = {
+    "Jobs": {
+        "demo": "broker.cli.service.demo:demo",
+        "init": "broker.cli.jobs.init:init",
+        "plan": "broker.cli.jobs.plan:plan",
+        "submit": "broker.cli.jobs.submit:submit",
+        "status": "broker.cli.jobs.jobs:status",
+        "logs": "broker.cli.jobs.jobs:logs",
+        "cancel": "broker.cli.jobs.jobs:cancel",
+        "jobs": "broker.cli.jobs.jobs:app",
+        "dev": "broker.cli.jobs.dev:dev",
+        "ssh": "broker.cli.jobs.ssh:ssh",
+        "ssh-proxy": "broker.cli.jobs.ssh:ssh_proxy",
+        "exec": "broker.cli.jobs.ssh:exec_",
+    },
+    "Prices": {
+        "offers": "broker.cli.prices.offers:offers",
+        "prices": "broker.cli.prices.prices:app",
+    },
+    "Money": {
+        "budget": "broker.cli.billing.budget:app",
+        "policy": "broker.cli.policy.policy:app",
+        "approvals": "broker.cli.jobs.approvals:app",
+        "report": "broker.cli.billing.report:app",
+        "launches": "broker.cli.service.launches:app",
+    },
+    "Capacity": {"capacity": "broker.cli.capacity.capacity:app"},
+    "Advice": {"advise": "broker.cli.advise:app"},
+    "Team": {
+        "login": "broker.cli.access.login:login",
+        "logout": "broker.cli.access.login:logout",
+        "whoami": "broker.cli.access.login:whoami",
+        "people": "broker.cli.access.people:app",
+        "tokens": "broker.cli.access.tokens:app",
+        "audit": "broker.cli.access.tokens:audit",
+    },
+    "Administration": {
+        "doctor": "broker.cli.service.doctor:doctor",
+        "serve": "broker.cli.service.serve:serve",
+        "reconcile": "broker.cli.service.reconcile:reconcile",
+        "notices": "broker.cli.service.notices:app",
+        "store": "broker.cli.service.store:app",
+        "schema": "broker.cli.service.schema:schema",
+    },
 }
+COMMANDS = {name: place for panel in PANELS.values() for name, place in panel.items()}
 
 OF_THIS_MACHINE = frozenset(
     {
@@ -104,7 +118,7 @@ def gpubroker(
 
 app = typer.Typer(
     name="gpubroker",
-    cls=lazy_group(COMMANDS),
+    cls=lazy_group(PANELS),
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -117,7 +131,18 @@ app.callback()(gpubroker)
 @cache
 def _program() -> Any:
     """All commands. Cached, because building them takes a tenth of a second."""
-    return typer.main.get_command(app)
+    return concise(typer.main.get_command(app))
+
+
+def _words(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with `help X` and `version` as options: people try these words first."""
+    match list(arguments):
+        case ["help", *rest]:
+            return [*rest, "--help"]
+        case ["version", *rest]:
+            return ["--version", *rest]
+        case same:
+            return same
 
 
 def _through_server(terminal: Terminal, arguments: Sequence[str]) -> bool:
@@ -152,6 +177,7 @@ def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: A
     Errors are printed as a sentence, or with --json as a document. If the reader of the output closed it (`| head`),
     the command ends without a message.
     """
+    arguments = _words(arguments)
     terminal = Terminal(registries, actor or process_actor(), as_json=asks_for_json(arguments))
     try:
         code = _run(terminal, arguments)

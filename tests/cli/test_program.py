@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -143,12 +144,38 @@ def test_help_of_every_command_shows(gpubroker: Any, words: tuple[str, ...]) -> 
     done = gpubroker(*words, "--help")
     assert done.code == 0
     assert "Examples" in done.out
+    assert not re.search(r"<(bool|str|int|float|path|file|list\[.*)>", done.out), "types are Python's words"
+    usage = next(line for line in done.out.splitlines() if "Usage:" in line)
+    assert "{" not in usage
+    assert "[[" not in usage
 
 
 def test_no_arguments_show_the_help(gpubroker: Any) -> None:
     done = gpubroker()
     assert done.code == 2
-    assert "Commands" in done.out + done.err
+    assert "─ Jobs ─" in done.out
+
+
+def test_the_help_groups_commands_(gpubroker: Gpubroker) -> None:
+    panels = [line.split()[1] for line in gpubroker("--help").out.splitlines() if line.startswith("╭")]
+    assert panels == ["Options", *program.PANELS]
+
+
+@pytest.mark.parametrize(
+    ("typed", "same"),
+    [
+        (["help"], ["--help"]),
+        (["help", "jobs", "logs"], ["jobs", "logs", "--help"]),
+        (["help", "submit"], ["submit", "--help"]),
+        (["version"], ["--version"]),
+        (["status", "--json"], ["jobs", "list", "--json"]),
+    ],
+)
+def test_words_that_people_try_first(gpubroker: Gpubroker, typed: list[str], same: list[str]) -> None:
+    first, second = gpubroker(*typed), gpubroker(*same)
+    assert first.code == second.code == 0
+    assert first.out[:60] == second.out[:60]
+    assert first.out.count("\n") == second.out.count("\n")
 
 
 @pytest.mark.parametrize(

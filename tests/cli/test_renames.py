@@ -14,12 +14,13 @@ from tests.cli.conftest import Gpubroker
 from tests.cli.test_program import ALL
 
 COMMANDS = dict(ALL)
+ANSWERS = {**renames.RENAMES, **renames.GUESSES}
 GROUPS = {words[:n] for words in COMMANDS for n in range(1, len(words))}
 
 
-@pytest.mark.parametrize("row", sorted(renames.RENAMES))
+@pytest.mark.parametrize("row", sorted(ANSWERS))
 def test_a_removed_command_or_option_answers_with_its_replacement(gpubroker: Gpubroker, row: str) -> None:
-    text = f"`gpubroker {row}` {renames.RENAMES[row]}"
+    text = f"`gpubroker {row}` {ANSWERS[row]}"
     *words, last = row.split()
     if last.startswith("-"):
         assert tuple(words) in COMMANDS, "the command of the option is gone: give it a row of its own"
@@ -27,17 +28,17 @@ def test_a_removed_command_or_option_answers_with_its_replacement(gpubroker: Gpu
     else:
         assert tuple(row.split()) not in COMMANDS.keys() | GROUPS
         attempts = [row.split(), [*row.split(), "--json"], [*row.split(), "x", "--help"]]
-    for attempt in attempts:
+    for attempt in attempts if row in renames.RENAMES else attempts[:1]:
         done = gpubroker(*attempt)
         assert (done.code, done.err) == (2, "") if "--json" in attempt else (2, f"error: {text}\n")
         done = gpubroker(*attempt, "--json")
         assert (done.code, done.json["error"]["message"]) == (2, text)
 
 
-@pytest.mark.parametrize("row", sorted(renames.RENAMES))
+@pytest.mark.parametrize("row", sorted(ANSWERS))
 def test_a_replacement_exists(row: str) -> None:
     """Commands in backquotes, with their options; an option alone is one of the row's command."""
-    for quoted in re.findall(r"`([^`]+)`", renames.RENAMES[row]):
+    for quoted in re.findall(r"`([^`]+)`", ANSWERS[row]):
         words = shlex.split(quoted)
         if words[0].startswith("--"):
             words = ["gpubroker", *row.split()[:-1], *words]

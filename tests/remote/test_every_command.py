@@ -58,6 +58,7 @@ OFFERED = {
     "audit",
     "budget list",
     "budget show",
+    "cancel",
     "capacity grant",
     "capacity buy",
     "capacity list",
@@ -77,6 +78,7 @@ OFFERED = {
     "jobs resume",
     "jobs show",
     "launches list",
+    "logs",
     "offers",
     "people list",
     "plan",
@@ -98,6 +100,7 @@ OFFERED = {
     "report showback",
     "report spend",
     "report units",
+    "status",
     "submit",
     "tokens list",
 }

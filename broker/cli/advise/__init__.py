@@ -12,7 +12,7 @@ COMMANDS = (
 )  # fmt: skip
 
 app = typer.Typer(
-    cls=lazy_group({name: f"{__name__}.commands:{name.replace('-', '_')}" for name in COMMANDS}),
+    cls=lazy_group({"Commands": {name: f"{__name__}.commands:{name.replace('-', '_')}" for name in COMMANDS}}),
     no_args_is_help=True,
     epilog=examples(
         "gpubroker advise size 7B --method qlora",

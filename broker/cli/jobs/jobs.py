@@ -25,6 +25,11 @@ _JOBS = RowFilter(state=completion.states, team=completion.teams, user=completio
 app = typer.Typer(no_args_is_help=True, help="List, follow and control submitted jobs.")
 
 
+def _of_group(shown: str) -> str:
+    """The examples of a command that is also at the top level, with its longer name."""
+    return shown.replace("gpubroker ", "gpubroker jobs ")
+
+
 @app.command(
     "list",
     epilog=examples(
@@ -175,14 +180,40 @@ def history_of(terminal: Terminal, reference: str) -> JobHistory:
     return details.history(broker, jobs.find(broker, reference))
 
 
-@app.command(
-    epilog=examples(
-        "gpubroker jobs logs bert",
-        "gpubroker jobs logs bert --follow",
-        "gpubroker jobs logs bert --attempt 2 --tail 100",
-        "gpubroker jobs logs bert --node 1",
-    )
+STATUS_EXAMPLES = examples("gpubroker status", "gpubroker status --mine", "gpubroker status bert --wait")
+
+
+def status(
+    context: typer.Context,
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="JOB", autocompletion=completion.jobs, help="Show this job instead of the list."),
+    ] = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Only my jobs.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Follow the job to its end.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the newest jobs, or show one: state, cost and events.
+
+    As `gpubroker jobs list` and `gpubroker jobs show`, which have more options.
+    """
+    if job is not None and not mine:
+        show(context, job, wait, as_json)
+    elif job is None and not wait:
+        list_jobs(context, None, mine, 30, as_json)
+    else:
+        raise InvalidInput("--mine is for the list, --wait for one JOB", hint="gpubroker status JOB --wait")
+
+
+LOGS_EXAMPLES = examples(
+    "gpubroker logs bert",
+    "gpubroker logs bert --follow",
+    "gpubroker logs bert --attempt 2 --tail 100",
+    "gpubroker logs bert --node 1",
 )
+
+
+@app.command(epilog=_of_group(LOGS_EXAMPLES))
 def logs(
     context: typer.Context,
     job: JobReference,
@@ -243,29 +274,95 @@ def _attempts(terminal: Terminal, job: str) -> AttemptList:
     return details.attempts(broker, jobs.find_single(broker, job))
 
 
-@app.command(epilog=examples("gpubroker jobs cancel bert", "gpubroker jobs cancel bert --json"))
-def cancel(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
-    """Stop a job permanently, after a last checkpoint. Held money that is not spent is released."""
+CANCEL_EXAMPLES = examples(
+    "gpubroker cancel bert",
+    "gpubroker cancel bert eval-3 --json",
+    "gpubroker cancel --all",
+    "gpubroker cancel --state queued --yes",
+)
+
+
+@app.command(epilog=_of_group(CANCEL_EXAMPLES))
+def cancel(
+    context: typer.Context,
+    job: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="JOB...", autocompletion=completion.jobs, help="Job IDs, ID prefixes or names."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All my open jobs, after confirmation.")] = False,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state", autocompletion=completion.states, help="All my jobs in this state, after confirmation."
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Stop jobs permanently, after a last checkpoint. Held money that is not spent is released.
+
+    With --json, one named JOB is printed as a document, several as a list of jobs.
+    """
+    from broker.app.results.jobs import JobList
+
     terminal = Terminal.of(context)
-    after = _cancelled(terminal, job)
-    over = f"{after.id} has already ended ({after.state.value}); nothing to cancel"
-    stops = f"{after.id} is being stopped; see `gpubroker jobs show {after.id}`"
-    terminal.result(after, lambda: [over if after.state.final else stops])
+    if bool(job) + every + (state is not None) != 1:
+        raise InvalidInput("expected jobs, --all or --state", hint="gpubroker cancel JOB; gpubroker cancel --all")
+    names = job or _my_open_jobs(terminal, state)
+    if not job and names and not _agreed(terminal, names, yes=yes):
+        return
+    stopped = _cancelled(terminal, names)
+    found = JobList(as_of=terminal.now(), time_scale=1.0, jobs=stopped, unreadable=[])
+    lines = [_cancellation(each) for each in stopped] or ["No open job of yours matches; nothing to cancel."]
+    terminal.result(stopped[0] if job and len(job) == 1 else found, lambda: lines)
 
 
-def _cancelled(terminal: Terminal, job: str) -> JobDetails:
+def _my_open_jobs(terminal: Terminal, state: str | None) -> list[str]:
+    from broker.core.events.outcomes import JobState
+
+    states = [each for each in JobState if not each.final and state in (None, each.value)]
+    if not states:
+        known = [each.value for each in JobState if not each.final]
+        raise InvalidInput(f"expected {', '.join(known)}; got {state!r}", where="--state")
+    mine: JobCriteria = {"states": states, "users": [_me(terminal)], "teams": [], "array": None, "limit": 10_000}
+    return [each.id for each in _listed(terminal, mine).jobs if not each.cancel_requested]
+
+
+def _agreed(terminal: Terminal, names: list[str], *, yes: bool) -> bool:
+    """Whether these jobs may be cancelled. Raises `InvalidInput` if there is no terminal to ask on."""
+    if yes:
+        return True
+    if not terminal.asks:
+        raise InvalidInput("no terminal for the confirmation", hint="add --yes to cancel without confirmation")
+    terminal.say(*names)
+    if typer.confirm(f"Cancel these {len(names)} jobs?" if len(names) > 1 else "Cancel this job?", err=True):
+        return True
+    terminal.say("Nothing was cancelled.")
+    return False
+
+
+def _cancellation(job: JobDetails) -> str:
+    if job.state.final:
+        return f"{job.id} has already ended ({job.state.value}); nothing to cancel"
+    return f"{job.id} is being stopped; see `gpubroker jobs show {job.id}`"
+
+
+def _cancelled(terminal: Terminal, names: list[str]) -> list[JobDetails]:
+    """The jobs, each asked to stop. All names are looked up before the first is."""
     if terminal.through_server:
         from broker.app.results.jobs import JobDetails
         from broker.remote.sending import job_id
 
-        return terminal.api.request(JobDetails, f"/jobs/{job_id(terminal.api, job)}/cancel")
+        ids = dict.fromkeys(job_id(terminal.api, name) for name in names)
+        return [terminal.api.request(JobDetails, f"/jobs/{id}/cancel") for id in ids]
     from broker.app.jobs import details, jobs
     from broker.app.service import background
 
     broker = terminal.broker()
-    after = jobs.cancel(broker, jobs.find(broker, job), by=terminal.actor)
+    views = {view.id: view for view in (jobs.find(broker, name) for name in names)}
+    stopped = [jobs.cancel(broker, view, by=terminal.actor) for view in views.values()]
     background.revive(broker)
-    return details.details(broker, after)
+    return [details.details(broker, view) for view in stopped]
 
 
 @app.command(

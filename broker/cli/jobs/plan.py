@@ -61,7 +61,7 @@ def plan(
     job: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="JOB.yaml",
+            metavar="JOB.yaml...",
             help="Job file or SkyPilot task file. Several jobs are placed together with the waiting jobs.",
             show_default=False,
         ),

@@ -54,7 +54,7 @@ def submit(
     job: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[JOB.yaml]...",
+            metavar="JOB.yaml...",
             help="Job file or SkyPilot task file. Several may name each other under `after:`.",
             show_default=False,
         ),

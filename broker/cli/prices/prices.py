@@ -18,7 +18,7 @@ COMMANDS = {
     "watch": "broker.cli.prices.watch:app",
 }
 
-app = typer.Typer(cls=lazy_group(COMMANDS), no_args_is_help=True)
+app = typer.Typer(cls=lazy_group({"Commands": COMMANDS}), no_args_is_help=True)
 
 
 @app.callback()
