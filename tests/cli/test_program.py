@@ -168,7 +168,7 @@ def test_the_help_groups_commands_(gpubroker: Gpubroker) -> None:
         (["help", "jobs", "logs"], ["jobs", "logs", "--help"]),
         (["help", "submit"], ["submit", "--help"]),
         (["version"], ["--version"]),
-        (["status", "--json"], ["jobs", "list", "--json"]),
+        (["status"], ["jobs", "list"]),
     ],
 )
 def test_words_that_people_try_first(gpubroker: Gpubroker, typed: list[str], same: list[str]) -> None:

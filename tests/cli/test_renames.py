@@ -45,7 +45,7 @@ def test_a_replacement_exists(row: str) -> None:
         if words.pop(0) != "gpubroker":
             continue
         found = next(n for n in (3, 2, 1) if tuple(words[:n]) in COMMANDS.keys() | GROUPS)
-        options = {word.partition("=")[0] for word in words[found:] if word.startswith("--")}
+        options = {word.partition("=")[0] for word in words[found:] if word.startswith("--") and len(word) > 2}
         command = COMMANDS.get(tuple(words[:found]))
         known = {name for parameter in command.params for name in parameter.opts} if command else set()
         assert options <= known
