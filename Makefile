@@ -10,7 +10,7 @@ FOCUS_PYTHON ?= python3.12
 # Compiled files are kept, whatever the shell says: tests import hundreds of files, in many processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test test-system test-long test-cloud test-kubernetes focus-judge chaos property mutants lint bench size wheel clean
+.PHONY: help install demo test test-system test-long test-cloud test-kubernetes focus-judge chaos property mutants lint docs bench size wheel clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -82,6 +82,10 @@ lint: install  ## mend style, check types and architecture
 bench: install  ## print speed figures (also in tests/bench/README.md)
 	$(BIN)/python -m tests.bench
 
+docs: install  ## build the site of docs/ into site/; a broken link fails
+	$(BIN)/python -m tests.docs.reference docs/reference
+	$(BIN)/zensical build --clean --strict
+
 size: install  ## how large the product, its tests and its command line are
 	$(BIN)/python -m tests.size
 
@@ -89,4 +93,4 @@ wheel: install  ## build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:  ## remove what the above made
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .mutants
+	rm -rf $(VENV) dist build site .cache docs/reference .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .mutants

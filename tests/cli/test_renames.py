@@ -85,7 +85,7 @@ def test_rows_are_found_at_any_level(
 
 def test_no_hint_names_what_was_removed() -> None:
     """Nobody is sent from an error, a help text or a document to a name that only answers with another one."""
-    places = [Path(__file__).parents[2] / name for name in ("broker", "providers", "policies", "examples")]
+    places = [Path(__file__).parents[2] / name for name in ("broker", "providers", "policies", "examples", "docs")]
     files = [path for place in places for kind in ("*.py", "*.md", "*.yaml") for path in place.rglob(kind)]
     texts = {path: path.read_text() for path in (*files, places[0].parent / "README.md")}
     found = []

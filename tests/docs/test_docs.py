@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -18,6 +20,7 @@ import typer
 from broker.cli.program import app
 from broker.core.job.file import parse_job
 from policies.loader import load
+from tests.docs import reference
 from tests.program import ROOT
 
 
@@ -35,7 +38,10 @@ def tracked(pattern: str) -> list[Path]:
     return [path for name in listed.stdout.splitlines() if (path := ROOT / name).exists()]
 
 
-DOCUMENTS = tracked("*.md")
+DOCS = ROOT / "docs"
+GENERATED = DOCS / "reference"
+DOCUMENTS = [document for document in tracked("*.md") if document.parent != GENERATED]
+PACKAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "broker").iterdir() if any(path.glob("*.py")))
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 COMMAND = re.compile(r"(?:^|[\s`(/])gpubroker +(?!import )([a-z-][^`\n]*)", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -45,39 +51,50 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """The addresses of a page's headings, as readers of Markdown make them."""
+    headings = re.findall(r"^#+ +(.+)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return frozenset(re.sub(r"[^\w\s-]", "", heading.lower()).strip().replace(" ", "-") for heading in headings)
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(document: Path) -> None:
-    targets = [target.partition("#")[0] for target in LINK.findall(document.read_text("utf-8"))]
-    relative = [target for target in targets if target and not re.match(r"[a-z]+:", target)]
-    assert [target for target in relative if not (document.parent / target).exists()] == []
+    """Links to the generated reference are checked where the site is built."""
+    wrong = []
+    for target in LINK.findall(document.read_text("utf-8")):
+        name, _, anchor = target.partition("#")
+        page = document.parent / name if name else document
+        if re.match(r"[a-z]+:", target) or page.parent == GENERATED:
+            continue
+        if not page.exists() or (anchor and anchor not in anchors(page)):
+            wrong.append(target)
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    "folder", sorted({path for path in (ROOT / "broker").iterdir() if any(path.glob("*.py"))}), ids=name_of
-)
-def test_every_room_says_what_it_is_for(folder: Path) -> None:
-    assert (folder / "README.md").exists()
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """Strictly: a page or an anchor that does not exist fails. Each page is in the menu."""
+    shutil.copytree(DOCS, tmp_path / "docs", ignore=shutil.ignore_patterns("reference"))
+    menu = shutil.copy(ROOT / "zensical.toml", tmp_path)
+    reference.write(tmp_path / "docs/reference")
+    built = subprocess.run(
+        [sys.executable, "-m", "zensical", "build", "--strict"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    pages = {str(page.relative_to(tmp_path / "docs")) for page in (tmp_path / "docs").rglob("*.md")}
+    assert set(re.findall(r'"([\w/-]+\.md)"', Path(menu).read_text("utf-8"))) == pages
+    assert all((tmp_path / "site" / page.removesuffix("index.md").removesuffix(".md")).is_dir() for page in pages)
 
 
-@pytest.mark.parametrize("folder", ["broker", "providers", "policies", "examples", "tests", "tests/bench"])
-def test_every_part_says_what_it_is_for(folder: str) -> None:
+@pytest.mark.parametrize("folder", [*PACKAGES, "broker", "providers", "policies", "examples", "tests"])
+def test_every_package_says_what_it_is_for(folder: str) -> None:
     assert (ROOT / folder / "README.md").exists()
 
 
-@pytest.mark.parametrize("document", [path for path in DOCUMENTS if path.name == "README.md"], ids=name_of)
-def test_files_that_a_table_names_are_there(document: Path) -> None:
-    """In the first column of a table, `settings.py` or `engine/times.py` is a file beside the README."""
-    rows = re.findall(r"^\| *(`[^|]*)\|", document.read_text("utf-8"), re.MULTILINE)
-    named = [name for row in rows for name in re.findall(r"`([\w./-]+\.(?:py|toml|sh|pth))`", row)]
-    assert [name for name in named if not (document.parent / name).exists()] == []
-
-
-@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "README.md", "policies/REFERENCE.md"])
-def test_paths_that_are_named_are_there(document: str) -> None:
+@pytest.mark.parametrize("document", [*DOCS.rglob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "README.md"], ids=name_of)
+def test_paths_that_are_named_are_there(document: Path) -> None:
     """`tests/fakes`, `broker/core/errors.py`; NAME and ROOM stand for something else."""
-    named = re.findall(
-        r"`((?:broker|providers|policies|tests|examples)/[\w./-]+)`", (ROOT / document).read_text("utf-8")
-    )
+    named = re.findall(r"`((?:broker|providers|policies|tests|examples)/[\w./-]+)`", document.read_text("utf-8"))
     paths = [path for path in named if not re.search("NAME|ROOM", path)]
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
@@ -137,6 +154,6 @@ def test_every_job_and_policy_shown_is_valid(document: Path) -> None:
             assert load({"shown.yaml": body})
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "test-system", "bench", "install", "lint"])
+@pytest.mark.parametrize("target", ["demo", "test", "test-system", "docs", "install", "lint"])
 def test_make_targets_that_are_spoken_of_exist(target: str) -> None:
     assert re.search(rf"^{target}:.*## \w", (ROOT / "Makefile").read_text(), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Two budget owners' files: the outcome, its explanation, and what the README says about it agree."""
+"""Two budget owners' files: the outcome, its explanation, and what the documents say about it agree."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ guardrails:
   - {name: nlp-price, max_price_per_gpu_hour: $3, scope: {team: nlp}}
   - {name: nlp-places, allowed_locations: {providers: [gcp, azure]}, scope: {team: nlp}}
 """
-REFERENCE = Path(__file__).parents[2] / "policies/REFERENCE.md"
+REFERENCE = Path(__file__).parents[2] / "docs/policy-rules.md"
 
 
 @pytest.fixture(params=[("a.yaml", "b.yaml"), ("b.yaml", "a.yaml")], ids=["finance first", "team first"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-PAGE = (Path(__file__).parents[3] / "broker/economics/SITUATIONS.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/situations.md").read_text("utf-8")
 COMMANDS = [line for block in re.findall(r"```\n(.*?)```", PAGE, re.S) for line in block.strip().splitlines()]
 NEEDS_HISTORY = "--from-history"
 

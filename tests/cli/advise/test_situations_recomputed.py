@@ -1,4 +1,4 @@
-"""The twelve situations of SITUATIONS.md, each figure computed a second time from first principles, by hand.
+"""The twelve situations of docs/situations.md, each figure computed a second time from first principles, by hand.
 
 No formula of `broker.economics` is used here: bytes, FLOPs, bytes per second and hours are multiplied out. Prices are
 those of the answer; peaks and bandwidths are data-sheet figures (B200: 2,250 TFLOPS BF16, 4,500 FP8, 8 TB/s; H100 SXM:
