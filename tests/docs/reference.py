@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from inspect import cleandoc, getdoc
 from pathlib import Path
@@ -31,7 +31,7 @@ def cell(text: str) -> str:
     return re.sub(r"\s+", " ", text).replace("``", "`").replace("|", "\\|").replace("<", "&lt;").strip()
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = (head, ("---",) * len(head), *rows)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
@@ -142,12 +142,13 @@ def settings_page() -> Iterator[str]:
 def metrics_page() -> Iterator[str]:
     """Each metric as the service names it."""
     yield "# Metrics\n`gpubroker serve` answers `/metrics` in Prometheus' text format.\n"
-    rows = []
+    rows: list[tuple[str, str]] = []
     for node in ast.walk(ast.parse(Path(metrics.__file__).read_text("utf-8"))):
-        if isinstance(node, ast.Call) and len(node.args) > 1:
-            name, meaning = (part.value if isinstance(part, ast.Constant) else "" for part in node.args[:2])
-            if str(name).startswith("gpubroker_") and meaning:
-                rows.append((f"`{name}`", cell(str(meaning))))
+        arguments = node.args[:2] if isinstance(node, ast.Call) else []
+        parts = [argument.value for argument in arguments if isinstance(argument, ast.Constant)]
+        match parts:
+            case [str(name), str(meaning)] if name.startswith("gpubroker_"):
+                rows.append((f"`{name}`", cell(meaning)))
     yield table(("metric", "meaning"), sorted(dict(rows).items()))
 
 
