@@ -82,12 +82,10 @@ class Local:
             return [*agent, "--gang", launch.key, "--scratch", str(slot.folder), *holds]
 
         note_owner(slot, launch, self._clock)
-        whole = launch.placement.offer.whole if launch.placement else None
-        if whole is None:  # an attempt of an earlier version, which assigned the whole machine
-            slot.start(arguments, agent_environment(launch.secrets))
-        elif not slot.known():
-            name, share = self._handles.name(launch.key), launch.placement.offer.has
-            there, free = self._inventory(whole, share), may_use_free_cpus(launch.placement.offer, launch.job)
+        if not slot.known():
+            name, offer = self._handles.name(launch.key), launch.placement.offer
+            share = offer.has
+            there, free = self._inventory(offer.whole or share, share), may_use_free_cpus(offer, launch.job)
             with self._register.giving(name, share, there, launch.store, free_cpus=free) as (part, lock):
                 slot.write(_GIVEN, json.loads(part.to_text()))
                 nodes = part.divided(launch.job.num_nodes)

@@ -274,12 +274,6 @@ def _added_up(connection: Connection, start: int, end: int) -> dict[tuple[str, i
     return {key: micros for key, micros in sums.items() if micros}
 
 
-def spent_in_full(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
-    """`spent` computed from all entries, to verify the sums in tests."""
-    left, right = to_micros(start), to_micros(end)
-    return Money(_one_by_one(connection, budget, left, right))
-
-
 def _one_by_one(connection: Connection, budget: BudgetSpec, left: int, right: int, *which: Which) -> int:
     query = select(LedgerEntryRow.micros, LedgerEntryRow.covers_from, LedgerEntryRow.covers_to).where(
         LedgerEntryRow.account == Account.SPENT.value,

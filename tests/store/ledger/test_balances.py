@@ -16,11 +16,15 @@ from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.ledger.entries import Balance, Entry, Movement, Tags, move
+from broker.ledger.budgets import in_scope
+from broker.ledger.entries import Account, Balance, Entry, Movement, Tags, move
 from broker.ledger.journal import OpenHold
 from broker.ledger.meter import Meter
+from broker.ledger.sums import amount_before
 from broker.store import Store
+from broker.store.engine.times import to_micros
 from broker.store.jobs.journal import StoreWriting
+from broker.store.jobs.reading import StoreReading
 from broker.store.ledger import ledger
 from broker.store.schema.ledger import LedgerBalanceRow, SpendSumRow
 from tests.store.fields import TagFields
@@ -51,6 +55,20 @@ def moved(
         tags=Tags(job, "ada", **tags),
         rate=None if rate is None else Money(rate),
     )
+
+
+def spent_in_full(look: StoreReading, spec: BudgetSpec, start: datetime, end: datetime) -> Money:
+    """What the kept sums of spend must be: added up from all entries."""
+    left, right = to_micros(start), to_micros(end)
+    names = ("user", "team", "project", "workload", "environment")
+    counted = [
+        (e.amount.micros, to_micros(e.covers_from), to_micros(e.covers_to))
+        for e in look.all_entries()
+        if e.account is Account.SPENT
+        and e.money.value in spec.counts
+        and in_scope(spec, **{name: getattr(e.tags, name) for name in names})
+    ]
+    return Money(sum(amount_before(*one, right) - amount_before(*one, left) for one in counted))
 
 
 def post(store: Store, *movements: Sequence[Entry]) -> None:

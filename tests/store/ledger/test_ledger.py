@@ -20,9 +20,9 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Entry, Movement, Tags, balances, faults, move
 from broker.ledger.journal import OpenHold
 from broker.store import Store
-from broker.store.ledger import spent_sums
 from tests.counts import FULL
 from tests.store.fields import TagFields
+from tests.store.ledger.test_balances import spent_in_full
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -256,11 +256,11 @@ def test_the_kept_sums_of_spend_are_the_full_sums(
     def sums() -> list[Money]:
         with store.reading() as journal:
             kept = [journal.spent(one, *time) for one in budgets for time in times]
-            full = [spent_sums.spent_in_full(journal._connection, one, *time) for one in budgets for time in times]
+            full = [spent_in_full(journal, one, *time) for one in budgets for time in times]
             for one in budgets:
                 until = journal.spent_until(one)
                 later = (until, until + timedelta(days=400))
-                assert spent_sums.spent_in_full(journal._connection, one, *later) == Money.ZERO
+                assert spent_in_full(journal, one, *later) == Money.ZERO
         assert kept == full
         return kept
 

@@ -19,7 +19,7 @@ from broker.store.ledger import spent_sums
 from broker.store.proof import Proof
 from broker.store.schema.ledger import SpendGroupRow, SpendSumRow
 from tests.store.fields import TagFields
-from tests.store.ledger.test_balances import HOUR, T, moved, post
+from tests.store.ledger.test_balances import HOUR, T, moved, post, spent_in_full
 
 MIDNIGHT = T - 12 * HOUR  # at which the day of T begins
 ONE_DAY = timedelta(days=1)
@@ -44,7 +44,7 @@ def spent(store: Store, start: datetime, end: datetime, **scope: tuple[str, ...]
     with store.reading() as look:
         return (
             look.spent(spec, start, end).micros,
-            spent_sums.spent_in_full(look._connection, spec, start, end).micros,
+            spent_in_full(look, spec, start, end).micros,
         )
 
 
