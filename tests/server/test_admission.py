@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,13 +25,14 @@ from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
 from broker.core.market.machines import TAG
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.engines.skypilot.task import cluster_name
 from broker.ledger.entries import faults
 from broker.runfolder.signing import TICKET_LABEL, launch_ticket
 from tests.actors import ROOT
 from tests.page.browsing import site_of
-from tests.server.world import Company, bearer, new_world
+from tests.server.world import DAY, Company, bearer, new_world
 
 NODE = Offer(
     provider="slurm", region="loop", zone="loop:gpu", instance_type="2xH100", accelerator="H100", count=2,
@@ -56,7 +58,7 @@ class Gate:
         self.world, broker = world, world.broker
         add(broker, "cluster", by=ROOT, service=True)
         give_role(broker, "cluster", Role.GATE, by=ROOT)
-        self.headers = bearer(world.token("cluster", TokenScope.ADMISSION))
+        self.headers = bearer(world.token("cluster", TokenScope.ADMISSION, expires=80 * DAY))
         broker.store.activate_policy({"test.yaml": POLICY}, by="adam")
         now = broker.clock.now()
         broker.store.record_poll("slurm", started=now, finished=now, offers=[replace(NODE, as_of=now)])
@@ -74,6 +76,11 @@ class Gate:
 
     def sky(self, body: Any) -> Any:
         return self.world.client.post("/api/v1/admission/skypilot", json=body, headers=self.basic)
+
+    def wait(self, **time: float) -> None:
+        clock = self.world.broker.clock
+        assert isinstance(clock, ManualClock)
+        clock.advance(timedelta(**time))
 
     def launches(self, by: str = "mia") -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.world.get("/launches", by).json()["launches"]
@@ -96,8 +103,10 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
 
 
 @pytest.fixture
-def gate(world: Company) -> Gate:
-    return Gate(world)
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    world = new_world(tmp_path, ManualClock(datetime.now(UTC)))
+    yield Gate(world)
+    world.broker.close()
 
 
 def test_a_launch_holds_money_like_a_job_and_pays_for_its_time(gate: Gate) -> None:
@@ -110,6 +119,7 @@ def test_a_launch_holds_money_like_a_job_and_pays_for_its_time(gate: Gate) -> No
     assert Money.usd(budget["held"]) == held
     assert gate.launches("otto") == [], "another team does not see it"
 
+    gate.wait(minutes=40)
     ended = gate.post(f"/launches/{id.removeprefix('outside:')}/end", {"ran_seconds": 1800})
     assert ended.json() == {"id": id, "cost_usd": "2.00"}
     assert gate.money(id) == (Money.ZERO, Money.usd(2))
@@ -122,8 +132,23 @@ def test_a_launch_holds_money_like_a_job_and_pays_for_its_time(gate: Gate) -> No
 
 def test_a_launch_that_ran_longer_than_was_judged_pays_for_all_of_it(gate: Gate) -> None:
     id = gate.asks().json()["id"]
-    assert gate.post(f"/launches/{id}/end", {"ran_seconds": 7200}).json()["cost_usd"] == "8.00"
+    gate.wait(hours=2)
+    assert gate.post(f"/launches/{id}/end", {"ran_seconds": 7290}).json()["cost_usd"] == "8.00", "clocks differ"
     assert gate.money(id) == (Money.ZERO, Money.usd(8))
+
+
+@pytest.mark.parametrize("overdue", [False, True])
+def test_a_launch_cannot_have_run_longer_than_since_it_was_judged(gate: Gate, overdue: bool) -> None:
+    id = gate.asks().json()["id"]
+    gate.wait(hours=2)
+    if overdue:
+        gate.wait(days=31)
+        assert end_overdue(gate.world.broker)
+    before = gate.money(id)
+    answer = gate.post(f"/launches/{id}/end", {"ran_seconds": 40 * 86_400})
+    assert (answer.status_code, "cannot have run for 40d" in answer.json()["detail"]) == (422, True)
+    assert gate.money(id) == before
+    assert len(gate.world.get("/launches", "mia").json()["overdue" if overdue else "launches"]) == 1, "it stays"
 
 
 def test_the_budget_that_jobs_share_is_the_limit(gate: Gate) -> None:
@@ -172,9 +197,11 @@ def test_a_task_of_an_array_holds_money_while_it_runs_and_each_time_that_it_runs
     assert [one.json() for one in answers] == [{"id": first}] * 2
     assert [(one["id"], one["user"], one["gpus"]) for one in gate.launches()] == [(first, "mia", 2)]
     assert "as many as it was judged for" in gate.post(f"/launches/{second}/start", {}).json()["detail"]
+    gate.wait(minutes=30)
     assert gate.post(f"/launches/{first}/end", {"ran_seconds": 900}).json()["cost_usd"] == "1.00"
     assert gate.post(f"/launches/{first}/start", {}).status_code == 200, "it was taken away, and runs again"
     assert Money.usd(4) <= gate.money(first)[0] < Money.usd(5)
+    gate.wait(minutes=30)
     assert gate.post(f"/launches/{first}/end", {"ran_seconds": 1800}).json()["cost_usd"] == "2.00"
     assert gate.money(first) == (Money.ZERO, Money.usd(3))
     assert gate.post(f"/launches/{second}/start", {}).status_code == 200
@@ -258,16 +285,14 @@ def test_only_a_gate_asks_and_it_may_nothing_else(refusing: Gate) -> None:
         assert client.get(f"/api/v1{path}", headers=headers).status_code == 403
 
 
-def test_a_launch_whose_end_nobody_reports_is_spent_when_its_time_is_over(gate: Gate, monkeypatch: Any) -> None:
+def test_a_launch_whose_end_nobody_reports_is_spent_when_its_time_is_over(gate: Gate) -> None:
     id, broker = gate.asks().json()["id"], gate.world.broker
     assert end_overdue(broker) == []
-    now = broker.clock.now()
-    monkeypatch.setattr(type(broker.clock), "now", lambda _: now + timedelta(days=31), raising=True)
+    gate.wait(days=31)
     (late,) = end_overdue(broker)
     held, spent = gate.money(id)
     assert (held, spent) == (Money.ZERO, late.held)
     assert [one.id for one in overdue(broker)] == [id]
-    monkeypatch.setattr(type(broker.clock), "now", lambda _: now, raising=True)  # for the tokens
     shown = {who: gate.world.get("/launches", who).json()["overdue"] for who in ("mia", "otto")}
     assert ([one["id"] for one in shown["mia"]], shown["otto"]) == ([id], [])
     site = site_of(gate.world)
@@ -277,23 +302,22 @@ def test_a_launch_whose_end_nobody_reports_is_spent_when_its_time_is_over(gate: 
     assert told["cost_usd"] == "8.00", "what it cost beyond the time that was judged"
     assert gate.money(id) == (Money.ZERO, late.held + Money.usd(8))
     assert overdue(broker) == [], "it was looked at"
-    keep_on_record(broker, OverdueLaunch.of(late, now))
+    keep_on_record(broker, OverdueLaunch.of(late, broker.clock.now()))
     assert gate.post(f"/launches/{id}/end", {"ran_seconds": ran.total_seconds()}).json()["cost_usd"] == "0.00", "once"
-    keep_on_record(broker, OverdueLaunch.of(late, now))
-    monkeypatch.setattr(type(broker.clock), "now", lambda _: now + timedelta(days=30), raising=True)
+    keep_on_record(broker, OverdueLaunch.of(late, broker.clock.now()))
+    gate.wait(days=30)
     assert (end_overdue(broker), overdue(broker)) == ([], []), "nor for ever"
 
 
-def test_what_a_task_cost_beyond_its_time_is_that_of_its_last_run(gate: Gate, monkeypatch: Any) -> None:
+def test_what_a_task_cost_beyond_its_time_is_that_of_its_last_run(gate: Gate) -> None:
     task, broker = f"{gate.asks(array='0-1%1').json()['id']}.0", gate.world.broker
     start, end = (f"/launches/{task.removeprefix('outside:')}/{what}" for what in ("start", "end"))
     gate.post(start, {})
+    gate.wait(minutes=15)
     assert gate.post(end, {"ran_seconds": 900}).json()["cost_usd"] == "1.00"
     gate.post(start, {})
-    now = broker.clock.now()
-    with monkeypatch.context() as later:
-        later.setattr(type(broker.clock), "now", lambda _: now + timedelta(days=31), raising=True)
-        (late,) = end_overdue(broker)
+    gate.wait(days=31)
+    (late,) = end_overdue(broker)
     ran = late.until - late.since + timedelta(hours=2)
     assert gate.post(end, {"ran_seconds": ran.total_seconds()}).json()["cost_usd"] == "8.00"
     assert gate.money(task) == (Money.ZERO, Money.usd(1) + late.held + Money.usd(8))

@@ -27,6 +27,7 @@ from broker.core.access.permissions import TokenScope
 from broker.core.access.sessions import LINK_PATH
 from broker.core.actors import Actor, Role
 from broker.core.job.file import parse_job
+from broker.core.values.clock import Clock
 from broker.server.application import Envelope, api
 from broker.server.limits import WrongTokens
 from broker.server.transport import Transport
@@ -103,7 +104,7 @@ class Company:
     def usual(self, person: str) -> str:
         """The token that somebody has for everything; making one for each request would take most of the time."""
         if person not in self.usuals:
-            self.usuals[person] = self.token(person)
+            self.usuals[person] = self.token(person, expires=80 * DAY)
         return self.usuals[person]
 
     def get(self, path: str, by: str, **parameters: Any) -> Any:
@@ -137,10 +138,10 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def broker_over(store: str, folder: Path) -> Broker:
+def broker_over(store: str, folder: Path, clock: Clock | None = None) -> Broker:
     serve = ServeSettings(jobs_here=True)  # the sandbox runs its jobs on this machine
     settings = Settings(home=folder, store=store, runs=(folder / "runs").as_uri(), serve=serve)
-    return Broker(settings, registries(), EVERYBODYS)
+    return Broker(settings, registries(), EVERYBODYS, clock=clock)
 
 
 def new_broker(folder: Path, store: str = "") -> Broker:
@@ -193,9 +194,9 @@ def world_over(store: str, folder: Path) -> Company:
     return Company(broker, WrongTokens(), *_with_jobs(broker))
 
 
-def new_world(folder: Path) -> Company:
+def new_world(folder: Path, clock: Clock | None = None) -> Company:
     content, ids = _filled()
     (folder / "store.db").write_bytes(content)
-    broker = broker_over(f"sqlite:///{folder / 'store.db'}", folder)
+    broker = broker_over(f"sqlite:///{folder / 'store.db'}", folder, clock)
     broker.store.set_setting("runs", broker.settings.runs_url)  # no job has a run folder yet
     return Company(broker, WrongTokens(), *ids)

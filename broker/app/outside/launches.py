@@ -28,6 +28,7 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import Availability, MoneyKind, Offer
 from broker.core.policy.decisions import inputs_of
 from broker.core.policy.policy import Answer
+from broker.core.values.figures import length
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Tags, move
 from broker.ledger.journal import Reading
@@ -50,6 +51,7 @@ class OutsideTool(StrEnum):
     SLURM = "slurm"
 
 
+_CLOCKS_DIFFER = timedelta(minutes=5)  # at most, of a cluster and of the broker
 _UNREPORTED = {OutsideTool.SKYPILOT: timedelta(0), OutsideTool.SLURM: timedelta(days=30)}
 """By tool, how long after the judged time the money of a launch counts as spent if its end was not reported. Slurm's
 jobs may wait in its queue first, and Slurm itself ends them."""
@@ -154,18 +156,32 @@ def judge(broker: Broker, launch: OutsideLaunch, *, holds: bool, by: Actor) -> A
 
 def end(broker: Broker, id: str, ran: timedelta | None = None, *, by: Actor) -> Money:
     """Spend what the launch cost and release the rest; returns the cost (USD). ``ran``: how long its machines were
-    there; None: since its money was held. Idempotent: an ended launch costs nothing more. Raises `InvalidInput`."""
-    if ran is not None and ran < timedelta(0):
-        raise InvalidInput("expected a duration of at least 0", where="ran_seconds")
+    there; None: since its money was held. Idempotent: an ended launch costs nothing more. Raises as `billed_time`."""
     with broker.store.writing() as tx:
         now, cost, since = broker.clock.now(), Money.ZERO, None
         for one in _of(tx, id):
             since = one.since
-            cost += _settle(tx, one, now - since if ran is None else ran, now)
+            cost += _settle(tx, one, billed_time(id, since, ran, now), now)
     if since is not None:
         stated = "" if ran is None else f"; stated to have run {ran} of the {now - since} since it was judged"
         _log(broker, id, by, AuditOutcome.DONE, after=f"{cost} spent{stated}", action="outside.end")
     return cost
+
+
+def billed_time(id: str, since: datetime, ran: timedelta | None, now: datetime) -> timedelta:
+    """The time to pay for: ``ran``, None: since its money was held. Raises `InvalidInput` for a negative time, and for
+    a longer one than has passed; a few minutes more are a difference of clocks and do not count."""
+    longest = now - since
+    if ran is None:
+        return longest
+    if ran < timedelta(0):
+        raise InvalidInput(f"{id} cannot have run for {length(ran)}", hint="expected a time of at least 0")
+    if ran > longest + _CLOCKS_DIFFER:
+        raise InvalidInput(
+            f"{id} cannot have run for {length(ran)}: it was judged {length(longest)} ago",
+            hint="without a time, all of the time since then is spent",
+        )
+    return min(ran, longest)
 
 
 def spend_overdue(broker: Broker, late: Sequence[OpenLaunch]) -> None:
@@ -178,8 +194,9 @@ def spend_overdue(broker: Broker, late: Sequence[OpenLaunch]) -> None:
 
 def spend_beyond(broker: Broker, id: str, since: datetime, ran: timedelta, *, by: Actor) -> Money:
     """Spend the cost of an ended launch beyond what was spent for it; returns that amount (USD). ``since``: the start
-    of its hold (UTC); ``ran``: how long it ran in total. Idempotent."""
-    cost, ended = Money.ZERO, since + ran
+    of its hold (UTC); ``ran``: how long it ran in total. Idempotent. Raises as `billed_time`."""
+    cost, ran = Money.ZERO, billed_time(id, since, ran, broker.clock.now())
+    ended = since + ran
     with broker.store.writing() as tx:
         mine = [one for one in tx.entries(id) if one.covers_from >= since]  # it may have run before, with another hold
         for hold in [one for one in mine if one.movement is Movement.HOLD and one.covers_from == since]:

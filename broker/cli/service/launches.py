@@ -101,7 +101,7 @@ def end(
     from broker.cli.filters import length
     from broker.cli.render import formats
     from broker.core.access.permissions import Permission
-    from broker.core.errors import InvalidInput, UnknownName
+    from broker.core.errors import UnknownName
 
     terminal = Terminal.of(context)
     broker, by = terminal.broker(), terminal.actor
@@ -113,15 +113,8 @@ def end(
     known = {one.id: one.since for one in listed.launches} | {one.id: one.since for one in listed.overdue}
     if whole not in known:
         raise UnknownName("open launch", id, known)
-    since = known[whole]
-    longest = broker.clock.now() - since
+    longest = broker.clock.now() - known[whole]
     time = None if ran is None else length("--ran", ran)
-    if time is not None and time > longest:
-        raise InvalidInput(
-            f"{whole} was judged at {since:%Y-%m-%d %H:%M} UTC, {formats.length(longest)} ago; got {ran}",
-            where="--ran",
-            hint="leave --ran out: all of that time is spent",
-        )
     cost = reported(broker, whole, time, by=by)
     stated = "" if time is None else f" for {formats.length(time)} of the {formats.length(longest)} since it was judged"
     said = f"{whole}: ended, {cost.rounded(2)} spent{stated}; the rest of its money is released"
