@@ -182,8 +182,9 @@ class Reading(Protocol):
         that use it.
         """
 
-    def standing_share(self, number: int, job_id: str) -> Money:
-        """This job's share of a standing grant's use; zero if it does not use it."""
+    def standing_share(self, number: int, job_id: str | None, array: str | None = None) -> Money:
+        """The share of a standing grant's use that a job may have: its own, of an array that of its tasks, and what the
+        tasks of its ``array`` may still cost; zero if it does not use the grant."""
 
     def last_judged(self, job_id: str, attempt: int) -> Judgement | None:
         """The last judgement of that attempt's start: time, policies, answer; None if unknown. Judgements of running
@@ -275,8 +276,9 @@ class Writing(Reading, Protocol):
     def record(self, decision: Decision) -> None:
         """Store a decision."""
 
-    def use_standing(self, number: int, job_id: str) -> None:
-        """Count the job's holds and spend against a standing grant from now on. Idempotent."""
+    def use_standing(self, number: int, job_id: str, total: Money = Money.ZERO) -> None:
+        """Count the job's holds and spend against a standing grant from now on; of an array, all ``total`` of its tasks
+        while it is open. Idempotent."""
 
 
 class Journal(Protocol):

@@ -289,7 +289,7 @@ def test_rules_about_a_job_see_all_tasks_of_an_array(world: MoneyWorld) -> None:
     assert submitted(when, "range: 3, parallel: 2")
 
 
-def test_a_standing_grant_for_an_array_is_used_by_its_tasks(world: MoneyWorld) -> None:
+def test_a_standing_grant_for_an_array_is_used_by_all_its_tasks_also_those_to_come(world: MoneyWorld) -> None:
     rule = "version: 1\nbudgets:\n  - {name: all, amount: $999, period: month}\nguardrails:\n"
     rule += "  - {name: big, approve_above: {cost: $20, approvers: [cat]}}\n"
     world.store.activate_policy({"stage.yaml": rule}, by="cat")
@@ -297,7 +297,10 @@ def test_a_standing_grant_for_an_array_is_used_by_its_tasks(world: MoneyWorld) -
     world.do("ahead", {"user": "ann", "total": "$40", "days": 9})
     array = enter(world, "range: 3, parallel: 2")
     held = sum(bill_of(world.broker, array).held.values(), Money.ZERO)
-    assert approvals.standing_grants(world.broker)[0].used == held > Money.ZERO
+    used = approvals.standing_grants(world.broker)[0].used
+    assert Money.ZERO < held < used == held.share(3, 2), "three tasks, of which two hold money"
+    with pytest.raises(NotAllowed, match="does not wait for an approval"):
+        enter(world, "range: 2, parallel: 1")
     assert until_closed(world, array).state is JobState.SUCCEEDED
     paid = bill_of(world.broker, array).so_far
     assert approvals.standing_grants(world.broker)[0].used == paid > Money.ZERO

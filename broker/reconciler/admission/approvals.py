@@ -70,13 +70,13 @@ def _moment(at: datetime) -> str:
     return at.astimezone(UTC).isoformat()
 
 
-def through_standing(tx: Writing, found: Admission, job_id: str) -> list[ev.ApprovalGiven]:
+def through_standing(tx: Writing, found: Admission, job_id: str, *, array: bool = False) -> list[ev.ApprovalGiven]:
     """The events of approvals by standing grants; a move then needs no new approval. The job's money counts against the
-    grants from now on."""
+    grants from now on, of an ``array`` judged as a whole all of it."""
     given, longest = [], lasts(found.action)
     looked_at = {verdict.name: verdict.looked_at for verdict in found.verdicts}
     for number, (by, rules) in standing_used(found.verdicts).items():
-        tx.use_standing(number, job_id)
+        tx.use_standing(number, job_id, total_of(found.action) if array else Money.ZERO)
         given.append(
             ev.ApprovalGiven(
                 by=by,

@@ -104,22 +104,23 @@ def grants_of(look: Reading, policy: PolicySet, now: datetime) -> Callable[[Acti
     """Returns the approvals that may apply to an action: its job's and standing ones. They are read once, and only if
     some rule requires approvals."""
     standing: list[Sequence[StandingGrant]] = []
-    known: dict[str | None, tuple[Grant, ...]] = {}
+    known: dict[tuple[str | None, str | None], tuple[Grant, ...]] = {}
 
     def grants_for(action: Action) -> tuple[Grant, ...]:
         if not policy.asks:
             return ()
-        if action.job_id not in known:
+        id, array = action.job_id, action.job.task.array if action.job.task else None
+        if (id, array) not in known:
             if not standing:
                 standing.append(list(look.standing_grants(now)))
-            view = look.job(action.job_id) if action.job_id else None
+            view = look.job(id) if id else None
             ahead = [
-                one.grant(look.standing_share(one.number, action.job_id) if action.job_id else Money.ZERO)
+                one.grant(look.standing_share(one.number, id, array) if id or array else Money.ZERO)
                 for one in standing[0]
                 if one.is_for(action)
             ]
-            known[action.job_id] = (*(view.grants if view else ()), *ahead)
-        return known[action.job_id]
+            known[id, array] = (*(view.grants if view else ()), *ahead)
+        return known[id, array]
 
     return grants_for
 

@@ -111,7 +111,7 @@ def _start(
     whole = of_array(found, view.job.array, view.max_cost, policy, facts_for, view.id)
     if not whole.may_launch:
         return whole
-    if whole is not found and (for_all := through_standing(tx, whole, view.id)):
+    if whole is not found and (for_all := through_standing(tx, whole, view.id, array=True)):
         tx.append(view.id, [(None, one) for one in for_all], now)
     submitted = ev.Submitted(
         job=job,

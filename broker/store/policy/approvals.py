@@ -21,6 +21,7 @@ from sqlalchemy import (
     insert,
     literal,
     literal_column,
+    or_,
     select,
     update,
 )
@@ -50,7 +51,7 @@ _IN_USE = (Account.HELD, Account.SPENT)
 
 def standing(connection: Connection, at: datetime | None = None) -> list[StandingGrant]:
     """Every standing grant, including revoked ones, or those valid ``at`` a time (UTC); oldest first, each with the
-    spend and holds of the jobs that use it."""
+    spend and holds of the jobs that use it, and with what the tasks of open arrays may still cost."""
     rows = connection.execute(select(StandingGrantRow).order_by(StandingGrantRow.number))
     grants = [grant for grant in map(_grant, rows) if at is None or grant.active(at)]
     if not grants:
@@ -63,7 +64,21 @@ def standing(connection: Connection, at: datetime | None = None) -> list[Standin
     )
     mine = used.where(StandingUseRow.number.in_([grant.number for grant in grants])).group_by(StandingUseRow.number)
     by_open_jobs = {row.number: Money(int(row.used)) for row in connection.execute(mine)}
+    for (number, _), rest in _unstarted(connection).items():
+        by_open_jobs[number] = by_open_jobs.get(number, Money.ZERO) + rest
     return [replace(grant, used=grant.used + by_open_jobs.get(grant.number, Money.ZERO)) for grant in grants]
+
+
+def _unstarted(connection: Connection) -> dict[tuple[int, str], Money]:
+    """By grant and open array, the part of the array's total that its tasks neither hold nor have spent."""
+    tasks = (
+        select(_USED)
+        .join_from(JobRow, LedgerBalanceRow, LedgerBalanceRow.job_id == JobRow.id)
+        .where(JobRow.array_id == StandingUseRow.job_id, _COUNTS)
+    )
+    query = select(StandingUseRow.number, StandingUseRow.job_id, StandingUseRow.total, tasks.scalar_subquery())
+    rows = connection.execute(query.where(OPEN_USE, StandingUseRow.total > 0))
+    return {(number, array): Money(max(total - int(used), 0)) for number, array, total, used in rows}
 
 
 def keep(connection: Connection, entries: Iterable[Entry]) -> None:
@@ -114,18 +129,24 @@ def _add(connection: Connection, numbers: Any, micros: ColumnElement[int]) -> No
     )
 
 
-def share(connection: Connection, number: int, job_id: str) -> Money:
-    """This job's share of a standing grant's use; zero if it does not use it."""
+def share(connection: Connection, number: int, job_id: str | None, array: str | None = None) -> Money:
+    """The share of a standing grant's use that a job may have: its own, of an array that of its tasks, and what the
+    tasks of its ``array`` may still cost; zero if it does not use the grant."""
+    tasks = select(JobRow.id).where(JobRow.array_id == job_id)
     mine = select(_USED).join_from(StandingUseRow, LedgerBalanceRow, LedgerBalanceRow.job_id == StandingUseRow.job_id)
-    found = connection.scalar(mine.where(_COUNTS, StandingUseRow.number == number, StandingUseRow.job_id == job_id))
-    return Money(int(found or 0))
+    own = or_(StandingUseRow.job_id == job_id, StandingUseRow.job_id.in_(tasks))
+    used = connection.scalar(mine.where(_COUNTS, StandingUseRow.number == number, own)) if job_id else 0
+    return Money(int(used or 0)) + _unstarted(connection).get((number, array or job_id or ""), Money.ZERO)
 
 
-def use(connection: Connection, number: int, job_id: str) -> None:
-    """Count the job's holds and spend against a standing grant from now on. Idempotent."""
-    known = select(StandingUseRow.number).where(StandingUseRow.number == number, StandingUseRow.job_id == job_id)
-    if connection.scalar(known) is None:
-        connection.execute(insert(StandingUseRow).values(number=number, job_id=job_id))
+def use(connection: Connection, number: int, job_id: str, total: Money = Money.ZERO) -> None:
+    """Count the job's holds and spend against a standing grant from now on; of an array, all ``total`` of its tasks
+    while it is open. Idempotent."""
+    mine = StandingUseRow.number == number, StandingUseRow.job_id == job_id
+    if connection.scalar(select(StandingUseRow.number).where(*mine)) is None:
+        connection.execute(insert(StandingUseRow).values(number=number, job_id=job_id, total=total.micros))
+    elif total:
+        connection.execute(update(StandingUseRow).where(*mine).values(total=total.micros))
 
 
 def give(connection: Connection, grant: StandingGrant) -> StandingGrant:

@@ -61,13 +61,15 @@ class StandingGrantRow(Row, table=True):
 
 class StandingUseRow(Row, table=True):
     """One job approved by a standing grant, which counts its money. ``closed``: it is included in the grant's
-    ``closed_use``."""
+    ``closed_use``. ``total``: of an array, the most that all its tasks may cost, in micro-dollars; it counts until the
+    array is closed."""
 
     __table_args__ = (Index("standing_use_job", "job_id"),)
 
     number: Column[int] = Field(primary_key=True)
     job_id: Column[str] = Field(primary_key=True)
     closed: Column[bool] = Field(default=False)
+    total: Column[int] = Field(default=0, sa_type=BigInteger)
 
 
 OPEN_USE = ~StandingUseRow.closed

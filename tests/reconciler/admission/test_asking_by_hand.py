@@ -101,7 +101,7 @@ class NotedUse:
 
     used: list[tuple[int, str]] = field(default_factory=list)
 
-    def use_standing(self, number: int, job_id: str) -> None:
+    def use_standing(self, number: int, job_id: str, total: Money = Money.ZERO) -> None:
         self.used.append((number, job_id))
 
 

@@ -50,7 +50,7 @@ class NotedLook:
         self.asked.append(("standing", at))
         return [TO_ANN, TO_BOB]
 
-    def standing_share(self, number: int, job_id: str) -> Money:
+    def standing_share(self, number: int, job_id: str | None, array: str | None = None) -> Money:
         self.asked.append(("share", number, job_id))
         return Money.usd(5)
 
