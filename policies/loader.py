@@ -247,6 +247,7 @@ def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefault
         hold_quantile=max(
             (one.defaults.hold_quantile for one in contents if one.defaults.hold_quantile is not None), default=None
         ),
+        unknown_disk=max((one.defaults.unknown_disk for one in contents if one.defaults.unknown_disk), default=None),
         keep_snapshots=_longest(one.defaults.keep_snapshots for one in contents),
         keep_prices=_longest(one.defaults.keep_prices for one in contents),
         keep_notices=_longest(one.defaults.keep_notices for one in contents),

@@ -108,8 +108,10 @@ class Defaults(PolicyPart):
     history and older delivered notices. The longest of several files applies; by default all stay.
     ``hold_quantile``: the share of runs that the hold of a job with known work covers at its start, by the
     interruptions to be expected; 100% holds its whole time limit. By default 95% for a job without ``max_duration``,
-    and 100% for others; the highest of several files applies. ``timezone``: in which the months of reports begin, by
-    default that of all budgets, where they have the same, else UTC; the first of several files applies.
+    and 100% for others; the highest of several files applies. ``unknown_disk``: USD per GiB and month that a rented
+    disk of unknown list price may cost, where that is less than the built-in upper bound; the highest of several files
+    applies. ``timezone``: in which the months of reports begin, by default that of all budgets, where they have the
+    same, else UTC; the first of several files applies.
     """
 
     max_duration: PositiveDuration | None = None
@@ -126,6 +128,7 @@ class Defaults(PolicyPart):
     keep_prices: KeptHistory | None = None
     keep_notices: KeptNotices | None = None
     hold_quantile: HoldQuantile | None = None
+    unknown_disk: Limit | None = None
     timezone: TimeZone | None = None
 
 

@@ -278,7 +278,8 @@ class PolicyDefaults:
     ``keep_results``, ``keep_logs``, ``keep_snapshots``: how long files of a job stay after its end; None: until a
     person deletes them. ``keep_prices``, ``keep_notices``: how long price history and delivered notices stay before
     they are deleted; None: for ever. ``hold_quantile``: the share of runs (percent) that the hold of a job with known
-    work covers; 100: its whole time limit; None: 95, and 100 for a job that names its limit. ``timezone``: of reports.
+    work covers; 100: its whole time limit; None: 95, and 100 for a job that names its limit. ``unknown_disk``: USD per
+    GiB and month of a disk of unknown price; None: the built-in upper bound. ``timezone``: of reports.
     """
 
     max_duration: Seconds = timedelta(hours=24)
@@ -299,6 +300,7 @@ class PolicyDefaults:
     keep_prices: Seconds | None = None
     keep_notices: Seconds | None = None
     hold_quantile: float | None = None
+    unknown_disk: Money | None = None
     timezone: str | None = None
 
 

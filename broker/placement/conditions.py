@@ -19,7 +19,8 @@ class Conditions:
 
     From the active policies (`broker.core.ports.PolicyDefaults`): ``allow_reference_prices``, ``allow_stale_prices``,
     ``cpu_jobs_on_gpus``, ``capacity_order`` (capacity types by preference; unnamed ones follow), and for jobs without
-    their own: ``default_max_duration`` and ``value_of_time`` (USD per hour until the finish, jobs without a deadline).
+    their own: ``default_max_duration`` and ``value_of_time`` (USD per hour until the finish, jobs without a deadline);
+    ``unknown_disk``.
 
     From the installation: ``engines``: installed engines and the job needs each supports (`Job.needs`);
     ``out_of_reach``: engines whose machines cannot reach the run folders on this machine's disk; ``store_location``:
@@ -51,6 +52,7 @@ class Conditions:
     capacity_order: tuple[str, ...] = ()
     default_max_duration: timedelta = timedelta(hours=24)
     value_of_time: Money | None = None
+    unknown_disk: Money | None = None
     store_location: str | None = None
     keeping: KeepingRate | None = None
     sandbox: bool = False

@@ -85,7 +85,7 @@ class Judge:
         if isinstance(found, Rejection):
             return found
         wanted = self.request.machines[found].request
-        offer = part(offer, wanted, self.effort.nodes)
+        offer = part(offer, wanted, self.effort.nodes, self.conditions.unknown_disk)
         placement = self.estimator.placement(offer, wanted)
         if placement is None:
             return _never_finishes(

@@ -50,12 +50,12 @@ def share_of(offer: Offer, wanted: MachineRequest) -> MachineShare:
     return MachineShare(cpus, mib, given).at_most(has)
 
 
-def part(offer: Offer, wanted: MachineRequest, nodes: int = 1) -> Offer:
+def part(offer: Offer, wanted: MachineRequest, nodes: int = 1, unknown_disk: Money | None = None) -> Offer:
     """The offer as the job gets it. Of a divided machine: the part of all nodes of the job, priced by the largest
     fraction that it takes of CPUs, memory or GPUs. Of a machine with which a disk is rented: priced with the job's
-    disk. Other offers stay unchanged."""
+    disk, whose price ``unknown_disk`` bounds if it is not known. Other offers stay unchanged."""
     if not offer.divided or offer.whole is not None:
-        return _with_disk(offer, wanted)
+        return _with_disk(offer, disk_price(offer, wanted, unknown_disk))
     share = share_of(offer, wanted) * nodes
     used = share.part_of(offer.has)
     return replace(
@@ -71,8 +71,7 @@ def part(offer: Offer, wanted: MachineRequest, nodes: int = 1) -> Offer:
     )
 
 
-def _with_disk(offer: Offer, wanted: MachineRequest) -> Offer:
-    disk = disk_price(offer, wanted)
+def _with_disk(offer: Offer, disk: Money) -> Offer:
     if not disk or offer.price is None or offer.disk:
         return offer
     return replace(offer, price=offer.price + disk, disk=disk)

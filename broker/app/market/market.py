@@ -258,6 +258,7 @@ def conditions(
         cpu_jobs_on_gpus=defaults.cpu_jobs_on_gpus,
         capacity_order=defaults.capacity_order,
         value_of_time=defaults.value_of_time,
+        unknown_disk=defaults.unknown_disk,
         default_max_duration=defaults.max_duration,
         carbon=_carbon() if by_carbon or any(rule.kind == CARBON_RULE for rule in chosen.rules) else None,
         by_carbon=by_carbon,

@@ -86,6 +86,8 @@ def _defaults(policy: PolicyResult) -> Iterator[str]:
     lines |= {name: line.format(formats.length(time)) for name, line in _TIMES.items() if (time := getattr(said, name))}
     if (share := said.hold_quantile) is not None:
         lines["hold_quantile"] = f"the hold of a job with known work is enough for {share:g} % of its runs"
+    if (bound := said.unknown_disk) is not None:
+        lines["unknown_disk"] = f"a GiB of disk of unknown price counts as {formats.money(bound)} a month"
     if said.timezone is not None:
         lines["timezone"] = f"the months of reports begin in {said.timezone}"
     if (hour := said.value_of_time) is not None:

@@ -135,9 +135,14 @@ def rate_for(offer: Offer, wanted: MachineRequest | None) -> DiskRate:
     return disk_rate(offer.location, offer.instance_type, tier)
 
 
-def disk_price(offer: Offer, wanted: MachineRequest | None) -> Money:
-    """USD an hour for the disk of one machine; zero if none is rented."""
-    return rate_for(offer, wanted).per_hour(disk_gib(wanted)) if attaches_disk(offer) else Money.ZERO
+def disk_price(offer: Offer, wanted: MachineRequest | None, unknown: Money | None = None) -> Money:
+    """USD an hour for the disk of one machine; zero if none is rented. ``unknown``: USD per GiB and month, a lower
+    bound for disks without a known list price than the one of the table."""
+    if not attaches_disk(offer):
+        return Money.ZERO
+    rate, gib = rate_for(offer, wanted), disk_gib(wanted)
+    price = rate.per_hour(gib)
+    return price if unknown is None or not rate.upper_bound else min(price, (unknown * gib).share(1, _HOURS_A_MONTH))
 
 
 @cache

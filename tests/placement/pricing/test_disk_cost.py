@@ -17,6 +17,7 @@ from broker.ledger.holds import exposures, hold_needed, ledger_rate
 from broker.placement.conditions import Conditions
 from broker.placement.pricing.data_cost import DiskRate, disk_rate, rates
 from broker.placement.shares import part, price_now
+from policies.loader import load
 
 Make = Any
 SKYPILOT = Conditions(engines={"skypilot": frozenset({"disk_tier", "several_nodes"})})
@@ -60,11 +61,11 @@ def offered(make: Make, location: str = "aws/us-east-1", **changes: Any) -> Offe
     return found
 
 
-def plan(make: Make, offer: Offer, **wanted: Any) -> Plan:
+def plan(make: Make, offer: Offer, conditions: Conditions = SKYPILOT, **wanted: Any) -> Plan:
     """Of two machines."""
     job = make.job(num_nodes=2)
     resources = tuple(one.model_copy(update=wanted) for one in job.resources)
-    found: Plan = make.plan([offer], job.model_copy(update={"resources": resources}), conditions=SKYPILOT)
+    found: Plan = make.plan([offer], job.model_copy(update={"resources": resources}), conditions=conditions)
     return found
 
 
@@ -82,6 +83,15 @@ def test_a_plan_contains_disks_and_says_so(make: Make) -> None:
     larger = plan(make, offer, disk_gib=999.5)
     assert larger.placements[0].offer.disk == Money.usd("0.11811")  # 1,000 GB: (80 + 6.22) / 730 = 0.1181095…
     assert "for disks of 1000 GB (list price" in "\n".join(larger.notes)
+
+
+@pytest.mark.parametrize(("limit", "hourly"), [("0.073", "0.1"), ("9", "0.290411")])
+def test_a_policy_lowers_the_bound_of_unknown_disks_and_nothing_else(make: Make, limit: str, hourly: str) -> None:
+    policy = load({"p.yaml": f"version: 1\ndefaults: {{unknown_disk: ${limit}}}\n"})
+    lower = replace(SKYPILOT, unknown_disk=policy.defaults.unknown_disk)
+    (best,) = plan(make, offered(make, "aws/eu-west-1"), lower, disk_gib=1000).placements
+    assert best.offer.disk == Money.usd(hourly)  # 0.073 x 1,000 / 730, or the bound: (0.20 x 1,000 + 12) / 730
+    assert plan(make, offered(make), lower).placements[0].offer.disk == Money.usd("0.036575"), "a known price"
 
 
 def test_what_is_held_and_metered_contains_disks(make: Make) -> None:
