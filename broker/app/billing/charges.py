@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, time
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from broker.ledger.entries import Entry
 from broker.reconciler.admission.records import attempt_key
 from broker.reconciler.settlement.charges import (
     BILLED,
+    LONGEST_AFTER,
     Charged,
     Comparison,
     ComparisonState,
@@ -33,6 +34,7 @@ from broker.reconciler.settlement.charges import (
     compare,
     compared_as_placed,
     is_billed,
+    is_late,
 )
 from broker.reconciler.sweep import job_of
 from broker.store.ledger.charges import API, ChargeScope
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
     from broker.store.jobs.reading import StoreReading
 
 _FOR_EVER = datetime(9999, 1, 1, tzinfo=UTC)
-_FURTHEST_BACK = timedelta(days=62)  # after its end; later charges are not queried, because bills are closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,10 @@ def billed(broker: Broker, since: datetime | None = None, until: datetime | None
         charges = _charges(look, [*(one.since for one in paid), *(one.since for one in there)], since)
         rows = _comparisons(look, paid, there, Charged(charges, now), now)
         within = [c for c in charges if (until is None or c.starts < until) and (since is None or c.ends > since)]
-        keys = {row.key for row in rows}
-        others = _machine_time_of(look, [charge for charge in within if charge.key not in keys])
-        keys |= {attempt.key for _, attempt in _attempts(look, others)}
-    return Billed(tuple(rows), Charged(within, now).for_others(keys))
+        ends = {row.key: row.gone_at for row in rows}
+        others = _machine_time_of(look, [charge for charge in within if charge.key not in ends])
+        ends |= {attempt.key: attempt.gone_at for _, attempt in _attempts(look, others)}
+    return Billed(tuple(rows), Charged(within, now).for_others(ends))
 
 
 def _still_there(look: StoreReading, until: datetime | None) -> list[MachineTime]:
@@ -120,7 +121,7 @@ def billed_by_file(broker: Broker, file: Path) -> Billed:
         there += [one for one in _machine_time_of(look, charges) if (one.job_id, one.attempt) not in known]
         charged = Charged(charges, now)
         rows = _comparisons(look, paid, there, charged, now)
-    rest = charged.for_others(row.key for row in rows)
+    rest = charged.for_others({row.key: row.gone_at for row in rows})
     return Billed(tuple(rows), rest, read.skipped, [str(one) for one in read.superseded])
 
 
@@ -166,9 +167,10 @@ def fetch(broker: Broker, provider: str = "") -> ChargesResult:
 _IMPORT = "import its bill: gpubroker report charges import FILE"
 
 
-def import_file(broker: Broker, file: Path, provider: str = "") -> ChargesResult:
+def import_file(broker: Broker, file: Path, provider: str = "", *, replace: bool = False) -> ChargesResult:
     """Import charges from a CSV file (`broker.app.billing.charges_file`), and apply them (`settle_up`). Idempotent.
-    They replace earlier ones of the same provider and account for the time that they cover.
+    With ``replace``, they replace earlier ones of the same provider and account for the time that they cover; without
+    it, only estimated ones: the file may be another part of the bill.
 
     Raises `UnknownName` for an unknown provider, and `InvalidInput` with every invalid line (nothing is stored then),
     or for a provider whose charges are read from its API, because they would count twice.
@@ -184,7 +186,11 @@ def import_file(broker: Broker, file: Path, provider: str = "") -> ChargesResult
                 f"charges of {name} are read from its API already; from a file they would count twice", where=str(file)
             )
     now = broker.clock.now()
-    found = broker.store.charges.record(charges, source=file.name, at=now, whole=_scopes(charges))
+    try:
+        found = broker.store.charges.record(charges, source=file.name, at=now, whole=_scopes(charges), replace=replace)
+    except InvalidInput as error:
+        error.where = str(file)
+        raise
     adjusted, notices = settle_up(broker, min(one.starts for one in charges))
     changed, replaced = ({name: by.get(name, 0) for name in sorted(names)} for by in (found.changed, found.replaced))
     return ChargesResult.of(changed, replaced, adjusted, notices, unknown=_unknown(broker, charges))
@@ -208,14 +214,15 @@ def _scopes(charges: Iterable[Charge]) -> list[ChargeScope]:
 
 
 def _unknown(broker: Broker, charges: Iterable[Charge]) -> list[str]:
-    """The keys of no attempt: perhaps misspelt, or of another store."""
+    """The keys of no attempt that can have such a charge: perhaps misspelt, or of another store."""
     keys, known = {one.key for one in charges if one.key}, set()
     with broker.store.reading() as look:
         for view in look.views(sorted({job_of(key) for key in keys})):
             known |= {attempt_key(view.id, number + 1) for number in range(view.attempt_count)}
         unreadable = {one.job_id for one in look.unreadable}
+        ends = {attempt.key: attempt.gone_at for _, attempt in _attempts(look, _machine_time_of(look, charges))}
     known |= {key for key in keys if job_of(key) in unreadable}  # such a job may have the attempt
-    return sorted(keys - known)
+    return sorted((keys - known) | {one.key for one in charges if is_late(one, ends.get(one.key))})
 
 
 def settle_up(broker: Broker, since: datetime | None = None) -> tuple[list[Comparison], list[Notice]]:
@@ -226,7 +233,7 @@ def settle_up(broker: Broker, since: datetime | None = None) -> tuple[list[Compa
     whose bills may still change, or since ``since`` (UTC) if that is earlier."""
     now = broker.clock.now()
     adjusted, compared = [], []
-    begin = BillingMonth.of(min(since or now, now - _FURTHEST_BACK)).start
+    begin = BillingMonth.of(min(since or now, now - LONGEST_AFTER)).start
     with broker.store.reading() as look:
         times = {(one.job_id, one.attempt): one for one in _machine_time_of(look, look.charges(since=begin))}
         adjusted_before = {(one.job_id, one.attempt) for one in look.paid_attempts(begin, None, BILLED) if one.adjusted}
@@ -286,7 +293,7 @@ def _charges(
     if since is None:
         return look.charges(provider)
     # Credits may be dated before the machine was up.
-    return look.charges(provider, since=min([since, *(at for at in begins if at is not None)]) - _FURTHEST_BACK)
+    return look.charges(provider, since=min([since, *(at for at in begins if at is not None)]) - LONGEST_AFTER)
 
 
 def _begins(pairs: Iterable[tuple[JobView, AttemptView]]) -> list[datetime | None]:
@@ -298,7 +305,7 @@ def _awaited(broker: Broker, provider: str) -> Mapping[str, datetime]:
     now = broker.clock.now()
     earliest: dict[str, datetime] = {}
     with broker.store.reading() as look:
-        times = look.machine_time(since=now - _FURTHEST_BACK)
+        times = look.machine_time(since=now - LONGEST_AFTER)
         pairs = _attempts(look, [one for one in times if provider in ("", one.provider)])
         charged = Charged(_charges(look, _begins(pairs), now), now)
         for view, attempt in pairs:

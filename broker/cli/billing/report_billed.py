@@ -111,10 +111,15 @@ def import_(
     provider: Annotated[
         str, typer.Option("--provider", "-p", help="Provider of the charges, if no column names it.")
     ] = "",
+    replace: Annotated[
+        bool, typer.Option("--replace", help="A corrected bill: replace the charges imported before for that time.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Import provider charges from a CSV file, and adjust the ledger. Importing the same file again changes nothing; a
-    newer file replaces the charges of its provider (and account) for the time from its first to its last charge.
+    """Import provider charges from a CSV file, and adjust the ledger. Importing the same file again changes nothing.
+
+    With --replace, the file replaces the charges of its provider (and account) from its first to its last charge. Two
+    parts of one bill are imported with another account each.
 
     Columns: key (of the attempt, as in its machine's name: train-k3v9qz-1; empty for charges that are not
     gpubroker's), starts and ends (ISO 8601, UTC) or day, amount (USD); optional: provider, account, line (distinguishes
@@ -123,7 +128,7 @@ def import_(
     from broker.app.billing import charges as use_case
 
     terminal = Terminal.of(context)
-    _tell(terminal, use_case.import_file(terminal.broker(), file, provider))
+    _tell(terminal, use_case.import_file(terminal.broker(), file, provider, replace=replace))
 
 
 def _tell(terminal: Terminal, done: ChargesResult) -> None:
@@ -133,7 +138,7 @@ def _tell(terminal: Terminal, done: ChargesResult) -> None:
     if done.unknown:
         more = f" and {len(done.unknown) - _MOST_NAMED} more" if len(done.unknown) > _MOST_NAMED else ""
         named = ", ".join(done.unknown[:_MOST_NAMED])
-        terminal.say(f"warning: no attempt in this store has the key {named}{more}; their cost is not assigned")
+        terminal.say(f"warning: no attempt in this store had the key {named}{more} then; their cost is not assigned")
     for name, why in done.trouble.items():
         terminal.say(f"{name} could not be queried: {why}")
     if done.trouble:

@@ -25,6 +25,9 @@ from broker.reconciler.settlement.settlement import charged_elsewhere, tags_of
 
 RIPE_AFTER = timedelta(days=3)  # AWS and Azure change the figures of a day for up to three days
 _BLUR = timedelta(minutes=5)  # tolerance between a provider's times and ours: clocks differ, ends are seen late
+LONGEST_AFTER = timedelta(days=62)
+"""How long after the end of a machine its charges may begin. Bills are closed by then: what is dated later is not asked
+for, and is the charge of something else."""
 BILLED = "billed"  # part of the ids of movements that adjust the ledger to a charge
 
 
@@ -78,28 +81,34 @@ class Charged:
             if self._ripe(one):
                 self._horizon[one.provider] = max(one.ends, self._horizon.get(one.provider, one.ends))
 
-    def of(self, provider: str, key: str) -> Sequence[Charge]:
-        """The charges for an attempt."""
-        return self._of.get((provider, key), ())
+    def of(self, provider: str, key: str, gone_at: datetime | None) -> Sequence[Charge]:
+        """The charges for an attempt. ``gone_at``: when its machine was gone; None: it is there."""
+        return [one for one in self._of.get((provider, key), ()) if not is_late(one, gone_at)]
 
     def complete(self, provider: str, key: str, since: datetime, until: datetime) -> bool:
         """Whether the attempt's charges are all ripe and cover that time, and the provider's ripe charges reach its
         end."""
-        own = self.of(provider, key)
+        own = self.of(provider, key, until)
         horizon = self._horizon.get(provider)
         ripe = bool(own) and all(map(self._ripe, own)) and horizon is not None and horizon >= until
         return ripe and _cover(own, since, until)
 
-    def for_others(self, keys: Iterable[str]) -> Mapping[str, Money]:
-        """The charges by provider (USD) that belong to none of these attempts: without a tag, or of another store."""
-        known, found = set(keys), dict[str, Money]()
+    def for_others(self, ends: Mapping[str, datetime | None]) -> Mapping[str, Money]:
+        """The charges by provider (USD) that belong to none of these attempts: without a tag, of another store, or
+        dated long after the attempt's machine was gone. ``ends``: when that was, by key; None: it is there."""
+        found = dict[str, Money]()
         for (provider, key), charges in self._of.items():
-            if key not in known:
-                found[provider] = found.get(provider, Money.ZERO) + sum((c.amount for c in charges), Money.ZERO)
+            if others := [one.amount for one in charges if key not in ends or is_late(one, ends[key])]:
+                found[provider] = sum(others, found.get(provider, Money.ZERO))
         return found
 
     def _ripe(self, charge: Charge) -> bool:
         return not charge.estimated or self._now - charge.ends >= RIPE_AFTER
+
+
+def is_late(charge: Charge, gone_at: datetime | None) -> bool:
+    """Whether a charge begins too long after the machine was gone (UTC; None: it is there) to be for it."""
+    return gone_at is not None and charge.starts >= gone_at + LONGEST_AFTER
 
 
 def _cover(charges: Iterable[Charge], since: datetime, until: datetime) -> bool:
@@ -133,7 +142,7 @@ def compared_as_placed(found: PaidAttempt, key: str, charged: Charged) -> Compar
     quoted = cost_of(found.price, found.nodes, found.since, found.until, metering=Metering.ENDED)
     if quoted != metered:
         return None
-    charges, standing = charged.of(found.provider, key), ComparisonState.RUNNING
+    charges, standing = charged.of(found.provider, key, found.until), ComparisonState.RUNNING
     if found.closed:
         complete = charged.complete(found.provider, key, found.since, found.until)
         standing = ComparisonState.COMPARED if complete else ComparisonState.AWAITED
@@ -152,8 +161,8 @@ def compare(
     offer = attempt.placement.offer
     spent = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
     adjusted = sum((e.amount for e in spent if _is_ours(e)), Money.ZERO)
-    charges = charged.of(offer.provider, attempt.key)
     end = attempt.gone_at if attempt.gone and attempt.gone_at else max(now, attempt.up_since)
+    charges = charged.of(offer.provider, attempt.key, attempt.gone_at)
     standing = ComparisonState.RUNNING
     if view.closed:
         complete = charged.complete(offer.provider, attempt.key, attempt.up_since, end)

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, case, delete, func, insert, select
 from sqlalchemy.orm import join
 
+from broker.core.errors import InvalidInput
 from broker.core.market.capacity import Charge
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
@@ -55,17 +56,24 @@ class Charges:
         self._database = database
 
     def record(
-        self, charges: Iterable[Charge], *, source: str, at: datetime, whole: Sequence[ChargeScope] = ()
+        self,
+        charges: Iterable[Charge],
+        *,
+        source: str,
+        at: datetime,
+        whole: Sequence[ChargeScope] = (),
+        replace: bool = True,
     ) -> RecordedCharges:
         """Store charges. Idempotent, in one transaction. ``at``: UTC.
 
-        ``whole``: of what these charges are all; other stored ones are deleted there. So are those of an attempt for a
-        time that a new charge of the attempt touches. Several charges of one attempt and time are told apart by their
-        amounts, whatever their order.
+        ``whole``: of what these charges are all; other stored ones are deleted there. So are those of an attempt and
+        account for a time that a new charge of them touches. Several charges of one attempt and time are told apart by
+        their amounts, whatever their order. Without ``replace``, raises `InvalidInput` if a charge that was not
+        estimated would change or be deleted.
         """
         fresh = _rows(charges, source, at)
         with self._database.writing() as connection:
-            return _record(connection, fresh, whole)
+            return _record(connection, fresh, whole, replace=replace)
 
     def all(self, provider: str | None = None) -> list[Charge]:
         """Every charge, or a provider's, oldest first."""
@@ -118,7 +126,11 @@ def _rows(charges: Iterable[Charge], source: str, at: datetime) -> dict[tuple[An
 
 
 def _record(
-    connection: Connection, fresh: dict[tuple[Any, ...], dict[str, Any]], whole: Sequence[ChargeScope]
+    connection: Connection,
+    fresh: dict[tuple[Any, ...], dict[str, Any]],
+    whole: Sequence[ChargeScope],
+    *,
+    replace: bool,
 ) -> RecordedCharges:
     edges = [row["starts"] for row in fresh.values()] + [to_micros(scope.since) for scope in whole]
     if not edges:
@@ -129,13 +141,16 @@ def _record(
         tuple(getattr(row, name) for name in _KEY): row._asdict()
         for row in connection.execute(select(ChargeRow).where(others))
     }
-    times: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    times: defaultdict[tuple[str, str], list[tuple[int, int, str]]] = defaultdict(list)
     for row in fresh.values():
-        times[row["provider"], row["key"]].append((row["starts"], row["ends"]))
+        times[row["provider"], row["key"]].append((row["starts"], row["ends"], row["account"]))
 
     def touched(row: Mapping[str, Any]) -> bool:
         of_attempt = times[row["provider"], row["key"]] if row["key"] else ()
-        return any(starts < row["ends"] and row["starts"] < ends for starts, ends in of_attempt)
+        return any(
+            starts < row["ends"] and row["starts"] < ends and (row["account"] in ("", account) or not account)
+            for starts, ends, account in of_attempt
+        )
 
     changed = [
         key for key, row in fresh.items() if any(known.get(key, {}).get(n) != row[n] for n in ("micros", "estimated"))
@@ -146,6 +161,13 @@ def _record(
         if key not in fresh and (any(scope.contains(row) for scope in whole) or touched(row))
     ]
     replaced = [*(key for key in changed if key in known), *gone]
+    final = [known[key] for key in replaced if not known[key]["estimated"]]
+    if final and not replace:
+        raise InvalidInput(
+            f"would replace {len(final)} of the charges that were imported from"
+            f" {', '.join(sorted({row['source'] for row in final}))}, {Money(sum(row['micros'] for row in final))}",
+            hint="a corrected bill: say --replace; another part of the bill: give each part another `account`",
+        )
     for key in replaced:
         same = and_(*(getattr(ChargeRow, name) == value for name, value in zip(_KEY, key, strict=True)))
         connection.execute(delete(ChargeRow).where(same))

@@ -285,7 +285,11 @@ def test_a_newer_file_replaces_the_charges_of_the_time_that_it_covers(
     first = ["{key},{up},{ten},gpu,20", "{key},{ten},{gone},gpu,30", ",{ten},{gone},,6"]
     assert import_file(broker, bill(*first), "mute").replaced == {"mute": 0}
     assert spent(broker, "train") == Money.usd(51)
-    done = import_file(broker, bill(*corrected), "mute")
+    if replaced:
+        with pytest.raises(InvalidInput, match=rf"bill.csv: would replace {replaced} of .* from bill.csv, "):
+            import_file(broker, bill(*corrected), "mute")
+        assert spent(broker, "train") == Money.usd(51), "another part of the bill is not lost"
+    done = import_file(broker, bill(*corrected), "mute", replace=True)
     assert (done.changed, done.replaced) == ({"mute": changed}, {"mute": replaced})
     assert len(broker.store.charges.all()) == len(corrected) + 1
     for _ in range(2):
@@ -299,8 +303,24 @@ def test_thousands_may_be_separated_where_nothing_else_is_meant(broker: Broker, 
     amounts = ("1,234.5", "1,234,567", "12.345", "$-1,234.25")
     for texts, total in ((amounts, "1234579.595"), (("12.345,67", "1.234.567", "2.5"), "1246915.17")):
         lines = (f'a-{at},2026-11-01,"{text}"' for at, text in enumerate(texts))
-        import_file(broker, file(tmp_path, "key,day,amount", *lines), "mute")
+        import_file(broker, file(tmp_path, "key,day,amount", *lines), "mute", replace=True)
         assert sum((one.amount for one in broker.store.charges.all()), Money.ZERO) == Money.usd(total)
+
+
+def test_two_parts_of_a_bill_are_both_kept_with_an_account_each(broker: Broker, tmp_path: Path) -> None:
+    key, day, header = ran(broker, "train", "mute"), f"{MIDNIGHT:%Y-%m-%d}", "key,day,account,amount"
+    for part, amount in (("compute", 40), ("disks", 13)):
+        done = import_file(broker, file(tmp_path, header, f"{key},{day},{part},{amount}"), "mute")
+        assert done.replaced == {"mute": 0}
+    assert spent(broker, "train") == Money.usd(53)
+
+
+def test_a_charge_dated_long_after_the_machine_is_not_booked_to_its_month(broker: Broker, tmp_path: Path) -> None:
+    key, later = ran(broker, "train", "mute"), with_clock(broker, ManualClock(MIDNIGHT + 400 * DAY))
+    lines = (f"{MIDNIGHT + days * DAY:%Y-%m-%d},{key},{amount}" for days, amount in ((0, 51), (30, 2), (365, 900)))
+    done = import_file(later, file(tmp_path, "day,key,amount", *lines), "mute")
+    assert spent(broker, "train") == Money.usd(53), "a disk that stayed for a month is part of its cost"
+    assert (done.unknown, billed(later).for_others) == ([key], {"mute": Money.usd(900)})
 
 
 def test_a_bill_of_long_ago_is_booked(broker: Broker, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_from_a_file_to_the_ledger(gpubroker: Any, ran: str, tmp_path: Path) -> 
 def test_charges_for_what_is_not_known_here_are_told(gpubroker: Any, home: Path, tmp_path: Path) -> None:
     file = bill(tmp_path, "over-1", "26")
     done = gpubroker("report", "charges", "import", file, "--provider", "pricebook")
-    assert "warning: no attempt in this store has the key over-1" in done.err
+    assert "warning: no attempt in this store had the key over-1" in done.err
     assert gpubroker("report", "charges", "import", file, "--provider", "pricebook", "--json").json["unknown"] == [
         "over-1"
     ]

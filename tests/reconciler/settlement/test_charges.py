@@ -160,7 +160,7 @@ def test_only_cash_is_charged() -> None:
 
 def test_what_belongs_to_no_attempt_is_told_apart() -> None:
     charges = [*BOTH_DAYS, charge("3", key=""), charge("4", key="other-1")]
-    assert Charged(charges, LATE).for_others(["train-1"]) == {"aws": Money.usd(7)}
+    assert Charged(charges, LATE).for_others({"train-1": None}) == {"aws": Money.usd(7)}
 
 
 def settled(view: JobView, entries: Sequence[Entry], charges: Iterable[Charge]) -> list[Entry]:
