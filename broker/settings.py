@@ -12,7 +12,6 @@ from datetime import time, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import platformdirs
 from pydantic import (
@@ -33,7 +32,7 @@ from broker.core.actors import Role
 from broker.core.errors import did_you_mean
 from broker.core.notices import Severity
 from broker.core.values.money import Money
-from broker.core.values.units import parse_duration, parse_size, print_duration, print_size
+from broker.core.values.units import parse_duration, parse_size, print_duration, print_size, zone
 
 FILE = "gpubroker.toml"
 PREFIX = "GPUBROKER_"
@@ -138,11 +137,7 @@ class QuietHours(BaseModel):
     @field_validator("timezone")
     @classmethod
     def _known(cls, name: str) -> str:
-        try:
-            ZoneInfo(name)
-        except (ZoneInfoNotFoundError, ValueError) as error:
-            raise ValueError(f"{name!r} is no time zone; expected a name such as Europe/Berlin") from error
-        return name
+        return zone(name).key
 
 
 class RouteSettings(BaseModel):

@@ -18,7 +18,7 @@ from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Verdict
 from broker.core.ports import Rule
 from broker.core.values.money import Money
-from broker.ledger.budgets import zone
+from broker.core.values.units import zone
 from policies.bound_rule import allow
 from policies.fields import meant_zone
 

@@ -17,8 +17,7 @@ from broker.core.validation import each
 from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.core.values.provider_names import place_name, provider_name
-from broker.core.values.units import PositiveDuration, parse_money
-from broker.ledger.budgets import zone
+from broker.core.values.units import PositiveDuration, parse_money, zone
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LONGEST_PATTERN = 200

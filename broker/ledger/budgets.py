@@ -14,25 +14,18 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from fnmatch import translate
 from functools import lru_cache
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import BudgetUse
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money, in_microseconds
+from broker.core.values.units import zone
 
 PERIODS = ("day", "week", "month", "quarter")
 Window = tuple[datetime, datetime]
 _FEW_PERIODS = 3  # up to this number of periods, each is queried directly
-
-
-def zone(name: str) -> ZoneInfo:
-    """The time zone with an IANA name. Raises ValueError if it does not exist."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: the name is a folder of the database
-        raise ValueError(f"{name!r} is not a time zone; expected an IANA name such as Europe/Berlin or UTC") from error
 
 
 def fixed_period(first: date, last: date) -> str:

@@ -12,7 +12,7 @@ from broker.core.policy.coverage import moment
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.validation import each
-from broker.ledger.budgets import zone
+from broker.core.values.units import zone
 from policies.bound_rule import BoundRule, allow, deny
 from policies.fields import LocalTime, PolicyPart, TimeZone, WallTime, parse_local_time
 

@@ -83,7 +83,8 @@ def test_spans_cover_the_time_once(left: int, length: int) -> None:
     assert len(rest) <= 2
 
 
-ZONES = st.sampled_from(sorted(available_timezones() - {"localtime", "Factory"}))
+NO_PLACES = {"EET", "CET", "EST", "HST", "MET", "MST", "WET", "CST6CDT", "EST5EDT", "MST7MDT", "PST8PDT"}
+ZONES = st.sampled_from(sorted(available_timezones() - {"localtime", "Factory"} - NO_PLACES))
 MOMENTS = st.datetimes(datetime(2020, 1, 1), datetime(2036, 1, 1), timezones=st.just(UTC))
 
 

@@ -72,8 +72,11 @@ FIXED = "amount: $5, period: fixed"
         (guardrail("working_hours: {from: '8:00', to: '20:00'}"),
          "3:37 guardrails[0].working_hours.from: expected a time of day such as 08:00 or 20:30; got '8:00'"),
         (guardrail("working_hours: {from: '08:00', to: '20:00', timezone: CEST}"),
-         "3:69 guardrails[0].working_hours.timezone: 'CEST' is not a time zone; expected an IANA name such as"
-         " Europe/Berlin or UTC"),
+         "3:69 guardrails[0].working_hours.timezone: 'CEST' is an abbreviation, which does not say where and whether"
+         " summer time applies; expected an IANA name such as America/New_York, Europe/Berlin or UTC"),
+        (budget("amount: $5, period: day, timezone: EST"),
+         "3:50 budgets[0].timezone: 'EST' is an abbreviation, which does not say where and whether summer time applies;"
+         " expected an IANA name such as America/New_York, Europe/Berlin or UTC"),
         (guardrail("working_hours: {from: '08:00', to: '20:00', days: [mon, tuesday]}"),
          "3:71 guardrails[0].working_hours.days[1]: expected one of mon, tue, wed, thu, fri, sat, sun; got 'tuesday';"
          " did you mean 'tue'?"),

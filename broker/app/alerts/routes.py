@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 from broker.core.notices import Notice, Severity
+from broker.core.values.units import zone
 
 if TYPE_CHECKING:
     from broker.settings import QuietHours, RouteSettings, Settings
@@ -84,7 +84,7 @@ def _told_until(route: RouteSettings, now: datetime) -> datetime | None:
 
 def _is_quiet(quiet: QuietHours, now: datetime) -> bool:
     """Compares local clock times, so that quiet hours also end on days on which the clocks skip their start or end."""
-    shown = now.astimezone(ZoneInfo(quiet.timezone)).time()
+    shown = now.astimezone(zone(quiet.timezone)).time()
     if quiet.start < quiet.end:
         return quiet.start <= shown < quiet.end
     return shown >= quiet.start or shown < quiet.end

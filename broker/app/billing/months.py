@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from broker.app.billing.budgets import rules_of
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
+from broker.core.values.units import zone
 from broker.finops.focus.months import BillingMonth
-from broker.ledger.budgets import period_containing, zone
+from broker.ledger.budgets import period_containing
 
 MONTH, LAST_MONTH = "month", "last-month"
 PERIODS = (MONTH, LAST_MONTH, "quarter", "last-quarter")

@@ -23,10 +23,10 @@ from broker.app.results.reports import (
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, listed
 from broker.cli.render.written import Block, Grid, Heading, Paragraph, html
+from broker.core.values.units import zone
 from broker.finops.accuracy import MeasuredSpeed, PredictionError
 from broker.finops.showback import Correction
 from broker.finops.units import UnitMetrics
-from broker.ledger.budgets import zone
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

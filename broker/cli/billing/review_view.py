@@ -8,8 +8,8 @@ from broker.app.results.reports import ReviewedMonth, ReviewReport
 from broker.cli.render import formats
 from broker.cli.render.written import Block, Bullets, Grid, Heading, Paragraph
 from broker.core.values.money import Money
+from broker.core.values.units import zone
 from broker.finops.change import Change, Part
-from broker.ledger.budgets import zone
 
 _PARTS = {
     Part.NEW: "New: ran in this month only",

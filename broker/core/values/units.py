@@ -11,10 +11,27 @@ import re
 from datetime import timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Annotated
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, PlainSerializer, PlainValidator, WithJsonSchema
 
 from broker.core.values.money import MICROS_PER_USD, Money, in_microseconds
+
+_ABBREVIATION = re.compile(r"(?!(UTC|GMT|UCT|PRC|ROC|ROK)$)[A-Z]{3,4}([0-9][A-Z]{3})?")
+
+
+def zone(name: str) -> ZoneInfo:
+    """The time zone with an IANA name. Raises ValueError if it does not exist, and for an abbreviation: ``EST`` has no
+    summer time, though most who write it mean a place that has."""
+    if _ABBREVIATION.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is an abbreviation, which does not say where and whether summer time applies; expected an IANA"
+            " name such as America/New_York, Europe/Berlin or UTC"
+        )
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: the name is a folder of the database
+        raise ValueError(f"{name!r} is not a time zone; expected an IANA name such as Europe/Berlin or UTC") from error
 
 
 def seconds_of(time: timedelta) -> int | float:

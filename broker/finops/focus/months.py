@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 
-from broker.ledger.budgets import period_containing, zone
+from broker.core.values.units import zone
+from broker.ledger.budgets import period_containing
 from broker.ledger.sums import amount_before
 
 OPEN_FOR = timedelta(days=3)

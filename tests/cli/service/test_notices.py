@@ -52,4 +52,4 @@ def test_a_wrong_route_says_what_is_wrong(gpubroker: Gpubroker, monkeypatch: pyt
     monkeypatch.setenv("GPUBROKER_ROUTES__OPS__QUIET", '{"start": "22:00", "end": "07:00", "timezone": "Mars"}')
     found = gpubroker("notices", "list")
     assert found.code == 2
-    assert "'Mars' is no time zone" in found.err
+    assert "'Mars' is not a time zone" in found.err

@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from broker.core.policy.policy import ActionKind, Answer, Facts, Source
-from broker.ledger.budgets import zone
+from broker.core.values.units import zone
 from policies.rules.times import WorkingHours
 from policies.scope import Scope
 from tests.contracts.rule_contract import TEAM, Case, RuleContract, action
