@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Unpack
+from functools import partial
+from typing import Any, Unpack
 
 from broker.app.jobs import jobs
 from broker.app.jobs.bills import Bill, bill_of, bills_of, costs_of
@@ -21,6 +23,7 @@ from broker.core.policy.decisions import Decision, inputs_of
 from broker.core.policy.policy import ActionKind, Usage
 from broker.core.values import figures
 
+_AT_ONCE = 8  # run folders, which may be far away
 _QUIET = timedelta(minutes=1)  # many times the pause between two heartbeats
 
 
@@ -64,16 +67,46 @@ def _silence(reported: jobs.Progress | None, now: datetime, scale: float) -> lis
 def listing(broker: Broker, *, held: bool = True, **wanted: Unpack[jobs.JobCriteria]) -> JobList:
     """As `jobs.search`. ``held``: with the budgets of held money, which takes reading the policies."""
     found = jobs.search(broker, **wanted)
-    return listed(broker, found, bills_of(broker, found.views) if held else costs_of(broker, found.views))
+    running = [view for view in found.views if view.latest is not None and not view.latest.state.final]
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        reports = threads.map(partial(jobs.progress, broker), running)
+    progress = {view.id: report for view, report in zip(running, reports, strict=True)}
+    bills = bills_of(broker, found.views) if held else costs_of(broker, found.views)
+    return listed(broker, found, bills, progress, _of_tasks(broker, wanted.get("array"), found.views))
 
 
-def listed(broker: Broker, found: jobs.FoundJobs, bills: Sequence[Bill]) -> JobList:
-    """These jobs, with the bill of each."""
-    now = broker.clock.now()
+def _of_tasks(broker: Broker, array_id: str | None, views: Sequence[JobView]) -> dict[str, dict[str, Any]]:
+    """The parameters and the newest metrics of each of these tasks of an array; nothing without an array."""
+    array = None if array_id is None else jobs.find_array(broker, array_id).job.array
+    if array is None:
+        return {}
+    with broker.store.reading() as look:
+        metrics = look.newest_metrics([view.id for view in views])
+    return {
+        view.id: {
+            "parameters": array.parameters(view.job.task.index) if view.job.task else {},
+            "metrics": metrics.get(view.id, {}),
+        }
+        for view in views
+    }
+
+
+def listed(
+    broker: Broker,
+    found: jobs.FoundJobs,
+    bills: Sequence[Bill],
+    progress: Mapping[str, jobs.Progress | None] | None = None,
+    more: Mapping[str, Mapping[str, Any]] | None = None,
+) -> JobList:
+    """These jobs, with the bill of each. ``progress`` of those that run, and ``more`` fields, by the job's id."""
+    now, running, beside = broker.clock.now(), progress or {}, more or {}
     return JobList(
         as_of=now,
         time_scale=broker.clock.scale,
-        jobs=[JobDetails.of(view, bill, None, now) for view, bill in zip(found.views, bills, strict=True)],
+        jobs=[
+            JobDetails.of(view, bill, running.get(view.id), now, **beside.get(view.id, {}))
+            for view, bill in zip(found.views, bills, strict=True)
+        ],
         unreadable=[UnreadableResult.of(one) for one in found.unreadable],
     )
 

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from broker.app.jobs import jobs
 from broker.app.jobs.runs_root import run_folders
 from broker.app.service import background
 from broker.app.wiring import Broker
-from broker.core.errors import RetryLater
+from broker.core.errors import InvalidInput, RetryLater
+from broker.core.events.outcomes import JobState
 from broker.core.events.views import AttemptView, JobView
 from broker.runfolder.runfolder import Printed
 
 _LOOK_EVERY = 0.5  # seconds of the wall clock
 _REVIVE_EVERY = 4  # reads
+_MANY = 100  # tasks: so many more are read that much less often
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line, and the attempt and rank that printed it. ``rank``: None for a job on one machine."""
+    """One line, and the attempt and rank that printed it. ``rank``: None for a job on one machine; ``task``: the number
+    of the task that printed it, None if no array is read."""
 
     attempt: int
     rank: int | None
     text: str
+    task: int | None = None
 
 
 @dataclass
@@ -60,31 +65,88 @@ def _has_begun(view: JobView, attempt: AttemptView) -> bool:
     return begun is not None or attempt.state.final
 
 
-def follow(broker: Broker, job_id: str, attempt: int | None = None) -> Iterator[LogLine | None]:
+@dataclass(frozen=True, slots=True)
+class WantedOutput:
+    """Which output: of one attempt, of one node; of an array's tasks all, the one with a number, or those that failed.
+    ``tail``: only the last lines of each job or task."""
+
+    attempt: int | None = None
+    node: int | None = None
+    task: int | None = None
+    failed: bool = False
+    tail: int | None = None
+
+
+def printed(broker: Broker, view: JobView, wanted: WantedOutput) -> Iterator[LogLine]:
+    """The lines that a job's command printed, oldest first; those of an array task by task. Raises `InvalidInput` for
+    an attempt, node or task that there is not, `Unreachable`."""
+    for job in _read_jobs(broker, view, wanted):
+        if wanted.attempt is not None and wanted.attempt > job.attempt_count and view.job.array is None:
+            have = f"the last one is {job.attempt_count}" if job.attempts else "it has not been launched yet"
+            raise InvalidInput(f"{job.id} has no attempt {wanted.attempt}; {have}")
+        task = _task_number(view, job)
+        numbers = [wanted.attempt] if wanted.attempt else [attempt.number for attempt in job.attempts]
+        lines = (LogLine(n, None, text, task) for n in numbers for text in jobs.logs(broker, job, n, wanted.node))
+        yield from lines if wanted.tail is None else deque(lines, maxlen=wanted.tail)  # keeps only these in memory
+
+
+def _read_jobs(broker: Broker, view: JobView, wanted: WantedOutput) -> Sequence[JobView]:
+    """The job, or the tasks of an array whose output is wanted, in the order of their start."""
+    if view.job.array is None:
+        if wanted.task is not None or wanted.failed:
+            raise InvalidInput(f"{view.id} is no array: --task and --failed select tasks of one")
+        return [view]
+    with broker.store.reading() as look:
+        tasks = look.tasks_of(view.id, [JobState.FAILED.value] if wanted.failed else ())
+    if wanted.task is None:
+        return tasks
+    own = [task for task in tasks if _task_number(view, task) == wanted.task]
+    if not own:
+        raise InvalidInput(
+            f"{view.id} has no task {wanted.task} that has started{' and failed' if wanted.failed else ''}",
+            hint=f"`gpubroker jobs list --where array={view.id}` lists its tasks",
+        )
+    return own
+
+
+def _task_number(array: JobView, task: JobView) -> int | None:
+    return task.job.task.index if array.job.array is not None and task.job.task is not None else None
+
+
+def follow(broker: Broker, job_id: str, wanted: WantedOutput) -> Iterator[LogLine | None]:
     """Every line so far, then each new line, with None after each read, until the job has ended or only a person can
-    continue it; with ``attempt``: until that one has ended. Lines arrive with the delay of the agent's uploads; lines
-    that an agent had not uploaded when it died are lost. Reads an unreachable run store again, and restarts a
-    background reconciler that died. Raises `UnknownName`, `StoreProblem`, and `RetryLater` if the run store is
-    unreachable at the end."""
-    attempts, looks = FollowedOutput(broker), 0
+    continue it; with an attempt: until that one has ended. The lines of an array's tasks come as they are printed, also
+    those of tasks that start meanwhile. Lines arrive with the delay of the agent's uploads; lines that an agent had not
+    uploaded when it died are lost. Reads an unreachable run store again, and restarts a background reconciler that
+    died. Raises `UnknownName`, `StoreProblem`, and `RetryLater` if the run store is unreachable at the end."""
+    outputs, done, looks = dict[str, FollowedOutput](), set[str](), 0
     while True:
         view = jobs.find(broker, job_id)
+        read, over = _read_jobs(broker, view, wanted), _over(view, wanted.attempt)
         try:
-            yield from attempts.new(view, attempt)
-            if _over(view, attempt):
+            for job in read:
+                if job.id in done:
+                    continue
+                output, task = outputs.setdefault(job.id, FollowedOutput(broker)), _task_number(view, job)
+                for line in output.new(job, wanted.attempt):
+                    yield line if task is None else replace(line, task=task)
+                if job.state.final:
+                    done.add(job.id)
+            over = over or (wanted.task is not None and all(_over(job, wanted.attempt) for job in read))
+            if over:
                 return
         except RetryLater:
-            if _over(view, attempt):
+            if over:
                 raise
         yield None
         if looks % _REVIVE_EVERY == 0:
             background.revive(broker)
         looks += 1
-        broker.clock.sleep(_LOOK_EVERY)
+        broker.clock.sleep(_LOOK_EVERY * (1 + len(read) // _MANY))
 
 
 def _over(view: JobView, attempt: int | None) -> bool:
-    if attempt is not None and attempt <= view.attempt_count:
+    if attempt is not None and view.job.array is None and attempt <= view.attempt_count:
         asked = view.attempt(attempt)
         return asked is None or asked.state.final
     return view.state.final or jobs.waiting_for_people(view)

@@ -7,6 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic import Field
+
 from broker.app.jobs.bills import Bill
 from broker.app.jobs.jobs import Progress, last_step
 from broker.app.results import reasons
@@ -17,7 +19,7 @@ from broker.core.errors import UnreadableJob
 from broker.core.events.agent_events import PassedOver
 from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import AttemptView, JobView, SavedCheckpoint
-from broker.core.events.wait_reasons import EndReason, WaitReason
+from broker.core.events.wait_reasons import EndReason, OwnerMustStart, SecretsMissing, WaitReason
 from broker.core.job.arrays import JobArray, TaskOf
 from broker.core.job.jobs import When, Workload
 from broker.core.market.offers import CapacityType, MoneyKind
@@ -147,11 +149,6 @@ class TaskStates(Result):
     cancelled: int
     stopped: int
 
-    @property
-    def ended(self) -> int:
-        """How many are over."""
-        return self.succeeded + self.failed + self.cancelled + self.stopped
-
     @classmethod
     def of(cls, array: JobArray, counts: TaskCounts) -> Self:
         def some(*states: JobState) -> int:
@@ -206,7 +203,8 @@ class JobDetails(Result):
     """A job. Amounts in USD; ``savings`` against the cheapest on-demand placement, only after the job has ended.
     ``pause``: null unless it is paused until a person acts. ``task``: of which array it is a task, and its number.
     ``stops_early``: when its tasks are stopped early, in words. ``outputs``: the paths of its results, as in its
-    file."""
+    file. ``parameters``, ``metrics``: of a task in a list of an array's tasks: the variables in which it differs from
+    the others, and the metrics that it reported last."""
 
     id: str
     name: str
@@ -255,11 +253,19 @@ class JobDetails(Result):
     stops_early: str
     after: list[PredecessorResult]
     outputs: list[str]
+    parameters: dict[str, str] = Field(default_factory=dict)
+    metrics: dict[str, float] = Field(default_factory=dict)
 
     @property
     def waits_for_people(self) -> bool:
         """Whether the job continues only after a person acts."""
         return self.state in (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET)
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether a person must act before the job starts, continues, or gets what was asked for it."""
+        waits_for_owner = isinstance(self.wait_reason, SecretsMissing | OwnerMustStart)
+        return self.waits_for_people or self.asked is not None or waits_for_owner
 
     @classmethod
     def of(cls, view: JobView, bill: Bill, progress: Progress | None, now: datetime, **more: Any) -> Self:
@@ -340,10 +346,11 @@ class AttemptList(Result):
 
 
 class LoggedLine(Result):
-    """A line that an attempt of the job printed."""
+    """A line that an attempt of the job, or of a task of the array, printed."""
 
     attempt: int
     line: str
+    task: int | None = None
 
 
 class JobLogs(Result):

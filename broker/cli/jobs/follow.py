@@ -15,7 +15,7 @@ import typer
 from rich.text import Text
 
 from broker.app.jobs import details, jobs, logs
-from broker.app.jobs.logs import FollowedOutput, LogLine
+from broker.app.jobs.logs import FollowedOutput, LogLine, WantedOutput
 from broker.app.results.job_history import JobHistory
 from broker.app.results.program_name import program
 from broker.app.results.story import MachineContext, course_of
@@ -24,11 +24,12 @@ from broker.app.wiring import Broker
 from broker.cli.jobs.job_view import come_back, line, state_text, step_words
 from broker.cli.render import formats
 from broker.cli.terminal import Terminal
-from broker.core.errors import InvalidInput, LoginMissing, RetryLater
+from broker.core.errors import LoginMissing, RetryLater
 from broker.core.events.agent_events import CommandStarted
 from broker.core.events.events import Event
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
+from broker.core.job.arrays import task_id
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -214,48 +215,46 @@ def _status(job: JobHistory) -> Text:
 _LOT = 5000  # lines written at once; a job may print millions
 
 
-def printed(
-    terminal: Terminal, reference: str, attempt: int | None, node: int | None, tail: int | None
-) -> tuple[str, Iterable[LogLine]]:
-    """The job's id, and the lines that its command printed, oldest first; the last ``tail`` ones if that is given."""
+def printed(terminal: Terminal, reference: str, wanted: WantedOutput) -> tuple[str, Iterable[LogLine]]:
+    """The job's id, and the lines that its command printed, oldest first."""
     if terminal.through_server:
         from broker.remote import output
-        from broker.remote.sending import job_id
 
-        api, id = terminal.api, job_id(terminal.api, reference)
-        if tail is None:
-            return id, output.lines(api, id, attempt=attempt, node=node)
-        return id, output.last_lines(api, id, tail, attempt=attempt, node=node)
-    view = _find(terminal, reference, attempt)
-    numbers = [attempt] if attempt else [one.number for one in view.attempts]
-    lines = (LogLine(n, None, text) for n in numbers for text in jobs.logs(terminal.broker(), view, n, node))
-    return view.id, lines if tail is None else deque(lines, maxlen=tail)  # keeps only these in memory
+        api, id = terminal.api, _id_there(terminal, reference, wanted)
+        if wanted.tail is None:
+            return id, output.lines(api, id, attempt=wanted.attempt, node=wanted.node)
+        return id, output.last_lines(api, id, wanted.tail, attempt=wanted.attempt, node=wanted.node)
+    broker = terminal.broker()
+    view = jobs.find(broker, reference)
+    return view.id, logs.printed(broker, view, wanted)
 
 
-def _find(terminal: Terminal, reference: str, attempt: int | None) -> JobView:
-    view = jobs.find_single(terminal.broker(), reference)
-    if attempt is not None and attempt > view.attempt_count:
-        have = f"the last one is {view.attempt_count}" if view.attempts else "it has not been launched yet"
-        raise InvalidInput(f"{view.id} has no attempt {attempt}; {have}")
-    return view
+def _id_there(terminal: Terminal, reference: str, wanted: WantedOutput) -> str:
+    """The id of the job, or of the wanted task, at the server."""
+    from broker.remote.sending import job_id
+
+    terminal.only_here({"--failed": wanted.failed})
+    id = job_id(terminal.api, reference)
+    return id if wanted.task is None else task_id(id, wanted.task)
 
 
-def follow_logs(terminal: Terminal, reference: str, attempt: int | None, tail: int | None) -> None:
-    """Print the last ``tail`` lines, then new output until the job ends. Ctrl-C does not stop the job (exit 130)."""
+def follow_logs(terminal: Terminal, reference: str, wanted: WantedOutput) -> None:
+    """Print the last lines, then new output until the job ends. Ctrl-C does not stop the job (exit 130)."""
+    tail = wanted.tail
     if terminal.through_server:
         from broker.remote import output
-        from broker.remote.sending import job_id
 
-        id = job_id(terminal.api, reference)
-        lines = output.follow(terminal.api, id, attempt)
+        id = _id_there(terminal, reference, wanted)
+        lines = output.follow(terminal.api, id, wanted.attempt)
     else:
-        id = _find(terminal, reference, attempt).id
-        lines = logs.follow(terminal.broker(), id, attempt)
+        broker = terminal.broker()
+        id = jobs.find(broker, reference).id
+        lines = logs.follow(broker, id, wanted)
     shown, lot = 0, list[str]()
 
     def show(line: LogLine) -> None:
         nonlocal shown
-        if line.attempt != shown:
+        if line.task is None and line.attempt != shown:
             flush()
             if shown or line.attempt > 1:
                 terminal.say(f"--- attempt {line.attempt}")
@@ -332,8 +331,9 @@ def no_output_yet(job_id: str, state: str, *, ended: bool) -> str:
 
 
 def line_of_job(line: LogLine) -> str:
-    """The line; on a multi-node job with the rank that printed it in front."""
-    return line.text if line.rank is None else f"[{line.rank}] {line.text}"
+    """The line, with the number of the array's task and the rank of the multi-node job that printed it in front."""
+    origin = ".".join(str(number) for number in (line.task, line.rank) if number is not None)
+    return f"[{origin}] {line.text}" if origin else line.text
 
 
 def harmless(text: str) -> str:

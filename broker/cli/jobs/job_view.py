@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import groupby
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -78,15 +78,13 @@ def about_time(scale: float) -> list[Text]:
 
 # --- list -----------------------------------------------------------------------------------------------------------
 
-_REASON = 60  # characters of a wait reason in a file or pipe
+_ONE_LINE = 60  # characters of a reason in a file or pipe
+_WIDE = 110  # columns of a terminal that has room for reason and progress side by side
+_METRICS = 3  # of a task
 
 
 def job_table(console: Console, found: JobList) -> list[RenderableType]:
     """One row per job."""
-
-    def state(job: JobDetails) -> Text:
-        ended = f" {job.tasks.ended:,}/{job.tasks.count:,}" if job.tasks else ""
-        return state_text(job).append(ended)
 
     def left(job: JobDetails) -> str:
         if job.deadline is None or job.state.final:
@@ -97,26 +95,86 @@ def job_table(console: Console, found: JobList) -> list[RenderableType]:
         placed = job.attempts[-1].placement if job.attempts else None
         return f"{placed.provider} {placed.machine}" if placed else ""
 
-    def reason(job: JobDetails) -> str:
-        if console.is_terminal:
-            return job.waiting_because
-        # One line per job, for grep and less; `jobs show` prints the whole reason.
-        return shorten(job.waiting_because, _REASON, placeholder=" …")
+    def why(job: JobDetails) -> str:
+        # Where it is no terminal, one line per job, for grep and less; `jobs show` prints the whole reason.
+        reason = _reason(job)
+        return reason if console.is_terminal else shorten(reason, _ONE_LINE, placeholder=" …")
 
-    columns: tuple[ValueColumn[JobDetails], ...] = (
-        ValueColumn("job", lambda job: job.id),
-        ValueColumn("state", state),
-        ValueColumn("team", lambda job: job.team or "", 6),
-        ValueColumn("user", lambda job: job.user, 7),
-        ValueColumn("submitted", lambda job: f"{formats.age(found.as_of - job.submitted_at)} ago", 4, "right"),
-        ValueColumn("machine", machine, 2),
-        ValueColumn("attempts", lambda job: str(job.attempt_count), 5, "right"),
-        ValueColumn("cost", lambda job: formats.money(job.cost_so_far), align="right"),
-        ValueColumn("deadline", left, 8),
-        ValueColumn("wait reason", reason, 3, folds=True),
+    def progress(job: JobDetails) -> str:
+        return tasks_words(job.tasks) if job.tasks else _how_far(job, found.as_of)
+
+    def ran(job: JobDetails) -> str:
+        whole = (job.ended_at or found.as_of) - job.submitted_at if job.tasks else job.billed_time
+        return formats.length(whole) if whole else ""
+
+    def figures(job: JobDetails) -> str:
+        return " ".join(f"{name}={value:.4g}" for name, value in list(job.metrics.items())[:_METRICS])
+
+    reasons_and_progress: tuple[ValueColumn[JobDetails], ...] = (
+        ValueColumn("why", why, 1, folds=True),
+        ValueColumn("progress", progress, 1, folds=True),
     )
-    table = listed(console, columns, found.jobs, formats.plural(len(found.jobs), "job"))
+    if console.width < _WIDE:
+        both = ValueColumn[JobDetails](
+            "why, progress", lambda job: "; ".join(filter(None, [why(job), progress(job)])), 1, folds=True
+        )
+        reasons_and_progress = (both,)
+    columns: tuple[ValueColumn[JobDetails], ...] = (
+        ValueColumn("", lambda job: Text("!" if job.needs_attention else "", "bold yellow"), 1),
+        ValueColumn("job", lambda job: job.id, folds=True),
+        ValueColumn("state", state_text),
+        *reasons_and_progress,
+        ValueColumn("parameters", lambda job: _parameters(job.parameters), 1, folds=True),
+        ValueColumn("metrics", figures, 2, folds=True),
+        ValueColumn("ran", ran, 2, "right"),
+        ValueColumn("cost", lambda job: formats.money(job.cost_so_far), align="right"),
+        ValueColumn("deadline", left, 3),
+        ValueColumn("machine", machine, 4),
+        ValueColumn("submitted", lambda job: f"{formats.age(found.as_of - job.submitted_at)} ago", 5, "right"),
+        ValueColumn("attempts", lambda job: str(job.attempt_count), 6, "right"),
+        ValueColumn("team", lambda job: job.team or "", 7),
+        ValueColumn("user", lambda job: job.user, 8),
+    )
+    attention = any(job.needs_attention for job in found.jobs)
+    needs = [f"! a person must act: `{program()} jobs show JOB` says how"] if attention else []
+    table = listed(console, columns, found.jobs, formats.plural(len(found.jobs), "job"), *needs)
     return [*table, *about_time(found.time_scale)]
+
+
+def _reason(job: JobDetails) -> str:
+    """Why the job waits, or ended without success; empty if it does neither, or its tasks have the reasons."""
+    if job.state.final:
+        return "" if job.state is JobState.SUCCEEDED or job.tasks else reasons.beside_state(job.end_reason)
+    return job.waiting_because or ("an extension awaits approval" if job.asked is not None else "")
+
+
+def _how_far(job: JobDetails, now: datetime) -> str:
+    """``step 120 of 400, 3h left, checkpoint 4m ago``; the step alone once the job has ended."""
+    parts = [step_words(job.step, job.total_steps) or (job.phase or "")]
+    if not job.state.final and job.expected_finish is not None:
+        parts.append(f"{formats.length(max(job.expected_finish - now, timedelta(0)))} left")
+    if not job.state.final and job.checkpoint is not None:
+        parts.append(f"checkpoint {formats.age(now - job.checkpoint.at)} ago")
+    return ", ".join(filter(None, parts))
+
+
+def tasks_words(tasks: TaskStates) -> str:
+    """``running 2, to come 52, done 5, failed 1 of 60``."""
+    counts = {
+        "running": tasks.running,
+        "waiting": tasks.waiting,
+        "paused": tasks.paused,
+        "to come": tasks.not_started,
+        "done": tasks.succeeded,
+        "stopped early": tasks.stopped,
+        "failed": tasks.failed,
+        "cancelled": tasks.cancelled,
+    }
+    return f"{', '.join(f'{what} {count:,}' for what, count in counts.items() if count)} of {tasks.count:,}"
+
+
+def _parameters(parameters: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in parameters.items())
 
 
 # --- show -----------------------------------------------------------------------------------------------------------
@@ -145,7 +203,7 @@ def story(job: JobHistory) -> Iterator[RenderableType]:
 def _relations(job: JobHistory) -> Iterator[RenderableType]:
     """Lines on the job's tasks, its array, and the jobs that it comes after."""
     if job.tasks is not None:
-        yield Text(f"  tasks {_tasks_words(job.tasks)}")
+        yield Text(f"  tasks: {tasks_words(job.tasks)}")
         if job.stops_early:
             yield hanging(Text(job.stops_early), 2)
     if job.task is not None:
@@ -184,27 +242,12 @@ def _obstacles(job: JobHistory) -> Iterator[RenderableType]:
         yield Text("  no reconciler is running: the job is not re-placed until one runs", style="yellow")
 
 
-def _tasks_words(tasks: TaskStates) -> str:
-    """``40 of 100 over: 39 succeeded, 1 failed; 8 running, 52 to come``."""
-    ended = {
-        "succeeded": tasks.succeeded,
-        "stopped early": tasks.stopped,
-        "failed": tasks.failed,
-        "cancelled": tasks.cancelled,
-    }
-    others = {"running": tasks.running, "waiting": tasks.waiting, "paused": tasks.paused, "to come": tasks.not_started}
-    told = [", ".join(f"{count:,} {what}" for what, count in some.items() if count) for some in (ended, others)]
-    over = f"{tasks.ended:,} of {tasks.count:,} over"
-    return "; ".join(filter(None, [": ".join(filter(None, [over, told[0]])), told[1]]))
-
-
 def _failed_tasks(job: JobHistory) -> Iterator[RenderableType]:
-    """A line for each of the first tasks that failed: its number, its parameters, and why it failed."""
+    """A line for each of the first tasks that failed: its id, its parameters, and why it failed."""
     if job.failed_tasks:
         yield Text("\nTasks that failed (the first ones)", style="bold")
-    for one in job.failed_tasks:
-        given = " ".join(f"{name}={value}" for name, value in one.parameters.items())
-        yield hanging(Text("  ".join(filter(None, [f"  {one.id}", given, one.because]))), 4)
+    for task in job.failed_tasks:
+        yield hanging(Text("  ".join(filter(None, [task.id, _parameters(task.parameters), task.because]))), 2)
 
 
 def _what_helps(job: JobDetails) -> list[str]:
@@ -275,10 +318,10 @@ def _kept(job: JobHistory) -> Iterator[RenderableType]:
 
 def ending(job: JobDetails) -> Iterator[RenderableType]:
     """The summary of a job that was followed to its end."""
-    tries = formats.plural(job.attempt_count, "attempt")
-    lost = f", {formats.plural(job.interruptions, 'interruption')}" if job.interruptions else ""
-    heading = Text.assemble(("\n" + job.id, "bold"), "  ", state_text(job), f" after {tries}{lost}")
-    if told := reasons.beside_state(job.end_reason) or job.waiting_because:
+    course = f" after {formats.plural(job.attempt_count, 'attempt')}"
+    course += f", {formats.plural(job.interruptions, 'interruption')}" if job.interruptions else ""
+    heading = Text.assemble(("\n" + job.id, "bold"), "  ", state_text(job), "" if job.tasks else course)
+    if told := (tasks_words(job.tasks) if job.tasks else reasons.beside_state(job.end_reason)) or job.waiting_because:
         heading.append(f": {told}")
     yield heading
     yield Text(f"cost {by_kind(job.cost) or '$0.00'}{'' if job.closed else ' (the bill is not final yet)'}")
@@ -286,11 +329,13 @@ def ending(job: JobDetails) -> Iterator[RenderableType]:
         dearer = -job.savings.micros / job.on_demand_cost.micros
         more = f"this job cost {dearer:.0%} more" if dearer > 0 else _saved(job.on_demand_cost, job.savings)
         yield Text(f"on-demand would have cost {formats.money(job.on_demand_cost)}; {more}")
+    if isinstance(job, JobHistory):
+        yield from _failed_tasks(job)
     yield from map(Text, _what_helps(job))
     if job.outputs:
         yield Text(f"results: {program()} jobs files {job.id}")
     if job.state is JobState.FAILED:
-        yield Text(f"output: {program()} jobs logs {job.id}")
+        yield Text(f"output: {program()} jobs logs {job.id}{' --failed' if job.tasks else ''}")
         if job.checkpoint is not None:
             yield Text(f"to resume from its last checkpoint: {program()} jobs resume {job.id}")
 
@@ -323,7 +368,7 @@ def attempt_table(console: Console, found: AttemptList) -> list[RenderableType]:
         ValueColumn("to step", lambda one: step(last_step(one)), 2, "right"),
         ValueColumn("checkpoints", lambda one: str(len(one.checkpoints)), 7, "right"),
         ValueColumn(
-            "end reason", lambda one: "; ".join(filter(None, [cause_words(one.cause), one.evidence])), 6, folds=True
+            "end reason", lambda one: "; ".join(filter(None, [cause_words(one.cause), one.evidence])), folds=True
         ),
     )
     if not found.attempts:

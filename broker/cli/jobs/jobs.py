@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from broker.cli import completion, filters
 from broker.cli.filters import RowFilter
+from broker.cli.gathered import gathered
 from broker.cli.jobs import kept_files, resume
 from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples
 from broker.cli.terminal import Terminal
@@ -205,47 +207,68 @@ def status(
         raise InvalidInput("--mine is for the list, --wait for one JOB", hint="gpubroker status JOB --wait")
 
 
+@dataclass(frozen=True)
+class OutputOptions:
+    """Which part of the output."""
+
+    attempt: OneAttempt = None
+    node: OneNode = None
+    task: Annotated[int | None, typer.Option("--task", min=0, help="Only this task of an array.")] = None
+    failed: Annotated[bool, typer.Option("--failed", help="Only the tasks of an array that failed.")] = False
+    tail: Annotated[
+        int | None, typer.Option("--tail", "-n", min=1, help="Only the last N lines; of an array, of each task.")
+    ] = None
+
+
 LOGS_EXAMPLES = examples(
     "gpubroker logs bert",
     "gpubroker logs bert --follow",
     "gpubroker logs bert --attempt 2 --tail 100",
     "gpubroker logs bert --node 1",
+    "gpubroker logs sweep --follow",
+    "gpubroker logs sweep --task 3",
+    "gpubroker logs sweep --failed --tail 5",
 )
 
 
 @app.command(epilog=_of_group(LOGS_EXAMPLES))
+@gathered
 def logs(
     context: typer.Context,
     job: JobReference,
+    output: OutputOptions,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new output until the job ends.")] = False,
-    attempt: OneAttempt = None,
-    node: OneNode = None,
-    tail: Annotated[int | None, typer.Option("--tail", "-n", min=1, help="Only the last N lines.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the output of the job's command, attempt by attempt."""
+    """Print the output of the job's command, attempt by attempt.
+
+    The lines of an array begin with the number of their task: `[3] loss 0.52`. With --follow they come as they are
+    printed, otherwise task by task.
+    """
+    from broker.app.jobs.logs import WantedOutput
     from broker.app.results.jobs import JobLogs, LoggedLine
-    from broker.cli.jobs.follow import follow_logs, no_output_yet, print_output, printed
+    from broker.cli.jobs.follow import follow_logs, line_of_job, no_output_yet, print_output, printed
     from broker.cli.jobs.job_view import state_text
 
     terminal = Terminal.of(context)
     if follow and as_json:
         raise InvalidInput("--follow and --json cannot be combined")
-    if follow and node is not None:
+    if follow and output.node is not None:
         raise InvalidInput("--follow prints the output of all nodes, each line with its node", hint="remove --node")
+    wanted = WantedOutput(**vars(output))
     if follow:
-        follow_logs(terminal, job, attempt, tail)
+        follow_logs(terminal, job, wanted)
         return
-    id, lines = printed(terminal, job, attempt, node, tail)
+    id, lines = printed(terminal, job, wanted)
     if as_json:
-        logged = [LoggedLine(attempt=one.attempt, line=one.text) for one in lines]
+        logged = [LoggedLine(attempt=line.attempt, line=line.text, task=line.task) for line in lines]
         terminal.answer(JobLogs(id=id, lines=logged))
         return
     last = 0
-    for number, group in groupby(lines, lambda one: one.attempt):
-        if attempt is None and (last or number > 1):
+    for (number, of_task), group in groupby(lines, lambda line: (line.attempt, line.task)):
+        if output.attempt is None and of_task is None and (last or number > 1):
             terminal.say(f"--- attempt {number}")
-        print_output(sys.stdout, (one.text for one in group))
+        print_output(sys.stdout, map(line_of_job, group))
         last = number
     if not last:
         found = history_of(terminal, id)

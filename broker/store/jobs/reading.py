@@ -121,6 +121,7 @@ class StoreReading:
         return view.job.array.again if view is not None and view.job.array is not None else ()
 
     reported = query(tasks.reported)
+    newest_metrics = query(tasks.newest_metrics)
 
     def task_money(self, array: str, *, closed: bool | None = None) -> Mapping[MoneyKind, Balance]:
         """The total hold and spend of the tasks of an array: of all, of closed, or of open ones."""

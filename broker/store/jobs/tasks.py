@@ -93,6 +93,19 @@ def reported(connection: Connection, job_ids: Sequence[str], metric: str) -> dic
     return found
 
 
+def newest_metrics(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[str, float]]:
+    """The metrics that each of those jobs reported last, by name; without jobs that reported none."""
+    found: dict[str, dict[str, float]] = {}
+    for first in range(0, len(job_ids), _AT_ONCE):
+        some = AttemptEventRow.job_id.in_(job_ids[first : first + _AT_ONCE]), AttemptEventRow.kind == "metrics_reported"
+        last = select(AttemptEventRow.job_id, func.max(AttemptEventRow.seq).label("seq")).where(*some)
+        report = last.group_by(AttemptEventRow.job_id).subquery()
+        same = and_(AttemptEventRow.job_id == report.c.job_id, AttemptEventRow.seq == report.c.seq)
+        for job_id, body in connection.execute(select(AttemptEventRow.job_id, AttemptEventRow.body).join(report, same)):
+            found[job_id] = json.loads(body)["metrics"]
+    return found
+
+
 def rows(connection: Connection, *wanted: ColumnElement[bool], limit: int | None = None) -> Sequence[Any]:
     """The rows of tasks that satisfy the conditions, in the order of their start, with the columns that
     `broker.store.jobs.quarantine` needs.

@@ -51,7 +51,7 @@ def test_submit_follows_to_the_end(gpubroker: Any, job: Path, reconciled: None) 
     shown = gpubroker("jobs", "show", "tiny")
     assert "all machines are gone" in shown.out
     assert gpubroker("jobs", "logs", "tiny").out == "hello\n"
-    assert gpubroker("jobs", "logs", "tiny", "--json").json["lines"] == [{"attempt": 1, "line": "hello"}]
+    assert gpubroker("jobs", "logs", "tiny", "--json").json["lines"] == [{"attempt": 1, "line": "hello", "task": None}]
     assert gpubroker("jobs", "logs", "tiny", "--tail", "1").out == "hello\n"
     assert "finished" in gpubroker("jobs", "attempts", "tiny").out
 
