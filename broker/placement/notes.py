@@ -29,31 +29,36 @@ _WORTH_A_WARNING = 0.05
 
 
 def notes(
-    job: Job,
-    effort: Effort,
-    conditions: Conditions,
-    placements: Sequence[Placement],
-    rejections: Sequence[Rejection],
-    left: timedelta | None = None,
+    job: Job, effort: Effort, conditions: Conditions, placements: Sequence[Placement], left: timedelta | None = None
 ) -> tuple[str, ...]:
-    """Notes on the job, then on the best placement, then on rejected offers. ``left``: time to the deadline, None if
-    there is none."""
+    """What a person should know before the job is submitted: on the best placement, then on the job. ``left``: time to
+    the deadline, None if there is none."""
     best = placements[0] if placements else None
     return (
-        *_about_the_job(job, effort, conditions),
-        *_about_the_limit(job, effort, conditions, placements),
-        *_about_the_store(effort, placements),
-        *(_about_the_best(job, effort, conditions, best) if best else ()),
+        *(_about_the_best(job, effort, best) if best else ()),
         *(_about_slack(job, effort, conditions, placements, left) if left else ()),
+        *_about_the_job(job, effort, best),
+    )
+
+
+def remarks(
+    job: Job, effort: Effort, placements: Sequence[Placement], rejections: Sequence[Rejection]
+) -> tuple[str, ...]:
+    """What explains the figures of the plan, for who asks."""
+    best = placements[0] if placements else None
+    return (
+        *_about_spot(job, effort),
+        *_about_the_store(effort, placements),
+        *(_about_the_figures(job, effort, best) if best else ()),
         *_about_rejected_offers(rejections),
     )
 
 
-def _about_the_job(job: Job, effort: Effort, conditions: Conditions) -> Iterator[str]:
+def _about_the_job(job: Job, effort: Effort, best: Placement | None) -> Iterator[str]:
     if job.session is not None:
         yield f"a session: costs are for one hour; it ends when it is idle for {print_duration(job.session.idle)}"
         return
-    if effort.work is None:
+    if effort.work is None and (job.deadline is not None or (best is not None and best.rate)):
         promise = ", and no deadline can be guaranteed" if job.deadline is not None else ""
         yield (
             "the job gives no amount of work (`work:`): costs are for one hour, ranking is by the price of a "
@@ -61,13 +66,6 @@ def _about_the_job(job: Job, effort: Effort, conditions: Conditions) -> Iterator
         )
     if job.deadline is not None and job.value_of_time is not None:
         yield "the job has a `deadline` and a `value_of_time`: the deadline applies, the value of time is ignored"
-    if job.resources and not effort.checkpoints and all(_spot_left_out(one) for one in job.resources):
-        yield (
-            "spot machines are left out, as for every job without `checkpoint:`; `use_spot: true` under `resources:` "
-            "takes spot alone, `capacity_types: [on_demand, spot]` takes both"
-        )
-    if not effort.checkpoints:
-        yield "the job declares no checkpoints (`checkpoint:`): an interruption loses all its work"
     if job.data.sensitive:
         yield (
             "`data.sensitive` is recorded but restricts nothing by itself: limit the places in the job "
@@ -79,21 +77,18 @@ def _about_the_job(job: Job, effort: Effort, conditions: Conditions) -> Iterator
         yield "the location of the data is unknown (`data.location`): transfer costs are not included"
 
 
+def _about_spot(job: Job, effort: Effort) -> Iterator[str]:
+    """That spot offers are left out although the job does not say so."""
+    if job.resources and not effort.checkpoints and all(_spot_left_out(one) for one in job.resources):
+        yield (
+            "spot is off because the job has no `checkpoint:`; `use_spot: true` under `resources:` takes spot alone, "
+            "`capacity_types: [on_demand, spot]` takes both"
+        )
+
+
 def _spot_left_out(request: MachineRequest) -> bool:
     """Whether the request names capacity types, and spot is not one of them."""
     return bool(request.capacity_types) and CapacityType.SPOT not in request.capacity_types
-
-
-def _about_the_limit(
-    job: Job, effort: Effort, conditions: Conditions, placements: Sequence[Placement]
-) -> Iterator[str]:
-    if job.max_duration is not None:
-        return
-    limit = span(time_limit(job, placements, conditions.default_max_duration))
-    if effort.work is None or not placements:
-        yield f"no `max_duration` in the job: the default of {limit} applies"
-    else:
-        yield f"no `max_duration` in the job: it is stopped after {limit}, {ROOM:g} × its expected time and an hour"
 
 
 def _about_the_store(effort: Effort, placements: Sequence[Placement]) -> Iterator[str]:
@@ -135,7 +130,7 @@ def _about_slack(
         )
 
 
-def _about_the_best(job: Job, effort: Effort, conditions: Conditions, best: Placement) -> Iterator[str]:
+def _about_the_best(job: Job, effort: Effort, best: Placement) -> Iterator[str]:
     limit = job.max_duration
     if best.duration is not None and limit is not None and best.duration > limit:
         needed = span(best.duration)
@@ -145,11 +140,14 @@ def _about_the_best(job: Job, effort: Effort, conditions: Conditions, best: Plac
             f"the best placement is expected to cost {best.expected_cost.rounded()}, "
             f"but the job is paused at its `max_cost` of {job.max_cost.rounded()}"
         )
-    if effort.checkpoints and best.interruptions_per_hour > 0 and effort.write > 0:
-        yield from _interval(effort, best)
-    if not effort.checkpoints and best.interruptions_per_hour > 0:
-        yield from _without_checkpoints(effort, best)
+    if best.interruptions_per_hour > 0:
+        yield from _wasteful_interval(effort, best) if effort.checkpoints else _without_checkpoints(effort, best)
     yield from _on_notice(effort, best)
+
+
+def _about_the_figures(job: Job, effort: Effort, best: Placement) -> Iterator[str]:
+    if effort.checkpoints and best.interruptions_per_hour > 0:
+        yield from _interval(effort, best)
     yield from _kept_checkpoints(effort)
     yield from _about_its_disk(job, best)
     yield from _about_its_cpus(job, best)
@@ -173,22 +171,35 @@ def _about_its_cpus(job: Job, best: Placement) -> Iterator[str]:
 
 
 def _interval(effort: Effort, best: Placement) -> Iterator[str]:
-    between = 1 / best.interruptions_per_hour
-    interval = daly_interval(effort.write, between)
-    write = f"{hours(effort.write)} per checkpoint" + ("" if effort.size else " (assumed)")
-    facts = f"one interruption in {hours(between)} expected, {write}"
+    """The best checkpoint interval there, unless a note warns of the job's own."""
+    if effort.write <= 0 or any(_wasteful_interval(effort, best)):
+        return
+    interval, facts = _best_interval(effort, best)
     if effort.interval is None:
         yield f"the best checkpoint interval there is {hours(interval)} ({facts}); costs assume it"
+    else:
+        best_is = f"the best interval is {hours(interval)} ({facts})"
+        yield f"checkpoints every {hours(effort.interval)} are fine there; {best_is}"
+
+
+def _wasteful_interval(effort: Effort, best: Placement) -> Iterator[str]:
+    """A warning that the job's checkpoint interval wastes much time."""
+    if effort.write <= 0 or effort.interval is None:
         return
+    interval, facts = _best_interval(effort, best)
     wasted, least = 1 - best.useful_fraction, 1 - _useful_at(interval, effort, best)
     if wasted - least > _WORTH_A_WARNING:
         yield (
             f"warning: checkpoints every {hours(effort.interval)} waste {wasted:.0%} of the time there; every "
             f"{hours(interval)} would waste {least:.0%} ({facts})"
         )
-    else:
-        best_is = f"the best interval is {hours(interval)} ({facts})"
-        yield f"checkpoints every {hours(effort.interval)} are fine there; {best_is}"
+
+
+def _best_interval(effort: Effort, best: Placement) -> tuple[float, str]:
+    """The best checkpoint interval there (hours), and the facts that it follows from."""
+    between = 1 / best.interruptions_per_hour
+    write = f"{hours(effort.write)} per checkpoint" + ("" if effort.size else " (assumed)")
+    return daly_interval(effort.write, between), f"one interruption in {hours(between)} expected, {write}"
 
 
 def _on_notice(effort: Effort, best: Placement) -> Iterator[str]:
@@ -234,14 +245,20 @@ def _about_its_disk(job: Job, best: Placement) -> Iterator[str]:
 
 
 def _without_checkpoints(effort: Effort, best: Placement) -> Iterator[str]:
-    """A warning that the job saves no checkpoints, if these would save much of its time."""
+    """What interruptions cost a job that declares no checkpoints: a warning if these would save much of its time."""
+    between = hours(1 / best.interruptions_per_hour)
     interval = daly_interval(effort.write, 1 / best.interruptions_per_hour)
     with_them = _useful_at(interval, effort, best)
     if with_them - best.useful_fraction > _WORTH_A_WARNING:
         yield (
             f"warning: without checkpoints {1 - best.useful_fraction:.0%} of the time there is lost; with one "
-            f"every {hours(interval)}, {1 - with_them:.0%} (one interruption in "
-            f"{hours(1 / best.interruptions_per_hour)} expected, {hours(effort.write)} per checkpoint assumed)"
+            f"every {hours(interval)}, {1 - with_them:.0%} (one interruption in {between} expected, "
+            f"{hours(effort.write)} per checkpoint assumed)"
+        )
+    else:
+        yield (
+            f"the job has no `checkpoint:`, so costs assume that an interruption (one in {between} expected) loses its "
+            "work; a program that saves its progress where it is told to resumes all the same"
         )
 
 

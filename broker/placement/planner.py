@@ -16,7 +16,7 @@ from broker.core.values.figures import hours, span
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.feasibility import PreparedJob, fit
-from broker.placement.notes import notes
+from broker.placement.notes import notes, remarks
 from broker.placement.pricing.estimate import Estimator, Hazard, margin
 from broker.placement.pricing.run_model import Effort
 from broker.placement.pricing.time_value import value_of_time, worth_of_time
@@ -151,9 +151,8 @@ def make_plan(
         offers_seen=len(placements) + len(rejections),
         remaining=judge.effort.remaining,
         deadline=judge.deadline,
-        notes=notes(
-            job, judge.effort, conditions, placements, rejections, judge.deadline - now if judge.deadline else None
-        ),
+        notes=notes(job, judge.effort, conditions, placements, judge.deadline - now if judge.deadline else None),
+        remarks=remarks(job, judge.effort, placements, rejections),
     )
 
 

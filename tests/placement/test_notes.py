@@ -20,21 +20,21 @@ HOUR = timedelta(hours=1)
 
 class TestNotes:
     def notes(self, make: Make, offer: Offer, job: Any, **how: Any) -> str:
-        return "\n".join(make.plan([offer], job, **how).notes)
+        plan = make.plan([offer], job, **how)
+        return "\n".join([*plan.notes, *plan.remarks])
 
     def test_a_plain_plan_says_little(self, make: Make) -> None:
         here = replace(make.conditions, store_location="aws/us-east-1")
         assert make.plan([make.offer()], conditions=here).notes == ()
 
-    def test_default_duration_and_stopping_too_early(self, make: Make) -> None:
-        said = self.notes(make, make.offer(), make.job(max_duration=None))
-        assert "it is stopped after 31.5 h, 1.5 × its expected time and an hour" in said
-        unknown = make.job(max_duration=None, work=None)
-        assert "default of 24 h" in self.notes(make, make.offer(), unknown)
+    def test_stopping_too_early(self, make: Make) -> None:
         assert "stopped after 3 h" in self.notes(make, make.offer(), make.job(max_duration=timedelta(hours=3)))
 
-    def test_no_checkpoints(self, make: Make) -> None:
-        assert "no checkpoints" in self.notes(make, make.offer(), make.job(checkpoint=CheckpointPlan()))
+    def test_no_checkpoints_matter_where_a_machine_may_be_taken_back(self, make: Make) -> None:
+        alone = make.job(checkpoint=CheckpointPlan())
+        assert "checkpoint" not in self.notes(make, make.offer(), alone)
+        assert "without checkpoints" in self.notes(make, make.spot(rate=0.2), alone)
+        assert "resumes all the same" in self.notes(make, make.spot(rate=0.001), alone)
 
     def test_interval_advice(self, make: Make) -> None:
         seldom = make.job(checkpoint=CheckpointPlan(every=timedelta(hours=4), size=10_000_000_000))
@@ -99,7 +99,8 @@ class TestIntervalAdvice:
     """Every plan for capacity that can be lost says how often to write a checkpoint."""
 
     def notes(self, make: Make, spot: float, **job: Any) -> str:
-        return "\n".join(make.plan([make.spot("4", rate=spot)], make.job(**job)).notes)
+        plan = make.plan([make.spot("4", rate=spot)], make.job(**job))
+        return "\n".join([*plan.notes, *plan.remarks])
 
     def test_its_own_interval_is_fine_or_not(self, make: Make) -> None:
         def every(minutes: float) -> CheckpointPlan:

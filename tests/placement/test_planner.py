@@ -121,7 +121,7 @@ class TestPolicies:
         offer = make.offer(reference=True, source="pricebook", max_age=None)
         plan = make.plan([offer])
         assert only_reason(plan) is Reason.REFERENCE_PRICE
-        assert any("1 offer would match at a reference price" in note for note in plan.notes)
+        assert any("1 offer would match at a reference price" in note for note in plan.remarks)
         allowed = replace(make.conditions, allow_reference_prices=True)
         assert make.plan([offer], conditions=allowed).best is not None
 

@@ -164,8 +164,8 @@ class Preview:
         return {Answer.ALLOW: 0, Answer.DENY: 3, Answer.ASK: 6}[self.admission.answer]
 
     def noted(self, *notes: str) -> Preview:
-        """The preview with more notes on its plan."""
-        return replace(self, plan=replace(self.plan, notes=(*self.plan.notes, *notes)))
+        """The preview with more notes on its plan, which are more important than those that it has."""
+        return replace(self, plan=replace(self.plan, notes=(*notes, *self.plan.notes)))
 
 
 def preview(

@@ -28,6 +28,7 @@ from broker.placement.pricing.time_value import value_of_time
 from broker.placement.ranking import beside_the_cost, weighed
 from broker.reconciler.admission.admission import lasts
 
+WARNING = "warning: "  # the prefix of notes that are warnings
 REMEDIES: dict[Reason, str] = {
     Reason.WRONG_ACCELERATOR: "allow more accelerators in the job; `gpubroker offers --by gpu` lists them",
     Reason.TOO_FEW_ACCELERATORS: "request fewer accelerators per machine, or more machines with num_nodes",
@@ -187,6 +188,7 @@ class PlanResult(Result):
     the first one is where the job would start now, which a strategy may choose. ``estimate``: where nothing can be
     started as things are, the first of the ``estimated`` places, with the cost there once the engines are installed.
     ``over_max_cost``: how many of all these cost more than ``max_cost``. ``machines``: our own ones that jobs share.
+    ``notes``: what a person should know, warnings first; ``remarks``: what explains the figures.
     ``unknown_providers``: a sentence, also among ``notes``, for each provider that a job without placements names and
     that nobody knows."""
 
@@ -215,6 +217,7 @@ class PlanResult(Result):
     budget_shares: list[BudgetShareResult]
     hold_lasts: Seconds | None
     notes: list[str]
+    remarks: list[str]
     unknown_providers: list[str]
     sizing: Sizing | None
 
@@ -261,6 +264,7 @@ class PlanResult(Result):
             hold_terms=HoldTerms.of(holds) if holds else [],
             budget_shares=shares_of(seen.shares) if holds else [],
             hold_lasts=lasts(held, plan, seen.max_duration, plan.made_at) if held else None,
+            notes=sorted(plan.notes, key=lambda note: not note.startswith(WARNING)),
             unknown_providers=seen.strange,
             sizing=sizing,
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.results.plans import PlacementResult, PlanJudge, PlanResult
+from broker.app.results.plans import WARNING, PlacementResult, PlanJudge, PlanResult
 from broker.app.results.reasons import EXCLUDED_BY_THE_JOB
 from broker.cli.jobs.job_view import covers, shares_of
 from broker.cli.jobs.queue_view import free_line
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from broker.app.results.errors import VerdictResult
     from broker.app.results.money import HoldTerms
 
-_WARNING = "warning: "  # the prefix of notes that are warnings
+_NOTES = 3  # shown unless all are asked for
 _NAMED = 4  # machines in the heading
 _JUDGES = {PlanJudge.ACTIVE_POLICY: " by the active policy.", PlanJudge.POLICY_FILES: " by these policy files."}
 _NO_POLICY = ". No policy is active: owned and sandbox capacity only, nothing that costs cash."
@@ -53,15 +53,19 @@ def screen(console: Console, found: PlanResult, *, explain: bool = False) -> Ite
     if explain or not found.placements:
         yield from _rejections(found, every=explain)
     yield from _verdict(found)
-    yield from (_note(note) for note in found.notes if note not in found.unknown_providers)
+    notes = [note for note in found.notes if note not in found.unknown_providers]
+    shown = [*notes, *found.remarks] if explain else notes[:_NOTES]
+    yield from map(_note, shown)
     offers = [one.offer for one in found.placements]
     shared = {f"{one.provider}/{one.zone or one.region}/{one.instance_type}" for one in offers}
     yield from (free_line(one) for one in found.machines if one.name in shared)
     if found.waits_for_own_machines:
         yield Text("waiting: other jobs use the matching capacity; this job starts when a machine is free")
     if not explain and found.placements and found.rejected:
+        more = len(notes) - len(shown)
+        also = f" and {formats.plural(more, 'more note')}" if more else ""
         many = formats.plural(found.rejected, "offer")
-        yield Text(f"{many} rejected; use --explain for the reasons", style="dim")
+        yield Text(f"{many} rejected; use --explain for the reasons{also}", style="dim")
 
 
 def _heading(found: PlanResult) -> Text:
@@ -76,7 +80,8 @@ def _heading(found: PlanResult) -> Text:
     if found.deadline is not None:
         left = formats.length(found.deadline - found.made_at)
         text.append(f", deadline {formats.moment(found.deadline)} (in {left})")
-    text.append(f", stopped after {formats.length(found.max_duration)} of billed time")
+    unasked = "" if job.max_duration is not None else " (no `max_duration` is given)"
+    text.append(f", stopped after {formats.length(found.max_duration)} of billed time{unasked}")
     if found.max_cost is not None:
         text.append(f" or {formats.money(found.max_cost)}")
     return text
@@ -163,8 +168,8 @@ def _terms(console: Console, shown: Sequence[PlacementResult]) -> Iterator[Rende
 
 
 def _note(note: str) -> Text:
-    if note.startswith(_WARNING):
-        return Text.assemble((_WARNING, "yellow"), note.removeprefix(_WARNING))
+    if note.startswith(WARNING):
+        return Text.assemble((WARNING, "yellow"), note.removeprefix(WARNING))
     return Text.assemble(("note: ", "cyan"), note)
 
 

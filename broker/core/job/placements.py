@@ -79,7 +79,8 @@ class Plan:
     """Ranked placements (best first) and every rejection. A plan is optimistic; only the hold is binding.
 
     ``remaining``: useful work left on the job's reference machine, None when unknown. ``offers_seen`` = placements +
-    rejections. ``notes``: things a person should know (no checkpoint, default duration, …).
+    rejections. ``notes``: what a person should know before the job starts, most important first; ``remarks``: what
+    explains the figures.
     """
 
     made_at: datetime
@@ -89,6 +90,7 @@ class Plan:
     remaining: timedelta | None
     deadline: datetime | None
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def best(self) -> Placement | None:

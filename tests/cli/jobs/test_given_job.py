@@ -67,8 +67,8 @@ def test_a_plan_names_the_secrets_that_are_not_exported(
 def notes_of(gpubroker: Run, tmp_path: Path, text: str) -> list[str]:
     path = tmp_path / "job.yaml"
     path.write_text(f"run: x\n{text}\n")
-    notes: list[str] = gpubroker("plan", str(path), "--json").json["notes"]
-    return notes
+    document = gpubroker("plan", str(path), "--json").json
+    return [*document["notes"], *document["remarks"]]
 
 
 def test_a_provider_that_nobody_knows_is_named_with_the_nearest(gpubroker: Run, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_provider_that_nobody_knows_is_named_with_the_nearest(gpubroker: Run, 
 
 
 def test_a_plan_says_that_spot_is_left_out_and_what_changes_it(gpubroker: Run, tmp_path: Path) -> None:
-    said = "spot machines are left out"
+    said = "spot is off because the job has no `checkpoint:`"
     assert any(note.startswith(said) for note in notes_of(gpubroker, tmp_path, "resources: {accelerators: L4}"))
     for more in ("resources: {use_spot: true}", "checkpoint: {every: 1h}"):
         assert not any(note.startswith(said) for note in notes_of(gpubroker, tmp_path, more))

@@ -70,6 +70,21 @@ def test_a_note_that_warns_is_labelled_once(gpubroker: Any, write: Any) -> None:
     assert "note: warning" not in done.out
 
 
+def test_a_simple_job_has_no_notes_and_others_at_most_three_before_all_are_asked_for(
+    gpubroker: Any, write: Any
+) -> None:
+    assert "note: " not in gpubroker("plan", write("hello.yaml", "run: echo hello\n")).out
+    text = (
+        "run: 'a\n\n  b'\ndata: {sensitive: true, location: aws/us-east-1}\nenvs: {API_TOKEN: abcdef}\ndeadline: 9h\n"
+    )
+    file = write("odd.yaml", text)
+    few, all_ = (gpubroker("plan", file, *more).out for more in ((), ("--explain",)))
+    labels = [line.partition(":")[0] for line in few.splitlines() if line.startswith(("note: ", "warning: "))]
+    assert labels == ["warning", "note", "note"]
+    assert "more notes" in few
+    assert all_.count("\nnote: ") > 3
+
+
 @pytest.mark.parametrize("work", ["work: 2h\n", ""])
 @pytest.mark.parametrize("value", ["$2.50", ""])
 def test_what_is_ranked_by_is_itemised_too(

@@ -78,11 +78,11 @@ def test_a_plan_contains_disks_and_says_so(make: Make) -> None:
     assert best.offer.price == offer.price + best.offer.disk
     assert best.rate == (offer.price + best.offer.disk) * 2
     assert best.expected_cost == sum((term.amount for term in best.terms), Money.ZERO)
-    said = "\n".join(found.notes)
+    said = "\n".join(found.remarks)
     assert "contain $0.07315/h for disks of 256 GB (SkyPilot's default; `disk_size` sets another)" in said
     larger = plan(make, offer, disk_gib=999.5)
     assert larger.placements[0].offer.disk == Money.usd("0.11811")  # 1,000 GB: (80 + 6.22) / 730 = 0.1181095…
-    assert "for disks of 1000 GB (list price" in "\n".join(larger.notes)
+    assert "for disks of 1000 GB (list price" in "\n".join(larger.remarks)
 
 
 @pytest.mark.parametrize(("limit", "hourly"), [("0.073", "0.1"), ("9", "0.290411")])
@@ -121,14 +121,14 @@ def test_plan_hold_and_bill_contain_the_bound_of_an_unknown_disk(make: Make) -> 
         (best,) = found.placements
         assert best.offer.disk == Money.usd(bound)
         assert best.rate == ledger_rate(best.offer) * 2
-        assert "contain an upper bound of" in "\n".join(found.notes)
+        assert "contain an upper bound of" in "\n".join(found.remarks)
 
 
 def test_prepaid_machines_and_other_engines_have_no_disk_to_pay(make: Make) -> None:
     for offer in (offered(make, money=MoneyKind.AMORTISED), make.offer()):
         found = plan(make, offer)
         assert all(one.offer.disk == Money.ZERO for one in found.placements)
-        assert "disks of" not in "\n".join(found.notes)
+        assert "disks of" not in "\n".join(found.remarks)
 
 
 def test_an_offer_as_a_job_has_it_gets_no_second_disk(make: Make) -> None:

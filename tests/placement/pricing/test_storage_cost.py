@@ -93,7 +93,8 @@ def test_without_a_price_there_is_no_line(make: Make) -> None:
 def notes(make: Make, offer: Any, size: int) -> str:
     job = make.job(checkpoint=CheckpointPlan(every=timedelta(minutes=30), size=size, keep=3))
     conditions = replace(make.conditions, keeping=keeping_rate("gcp/us-central1"))
-    return "\n".join(make_plan(job, [offer], now=make.now, submitted_at=make.now, conditions=conditions).notes)
+    plan = make_plan(job, [offer], now=make.now, submitted_at=make.now, conditions=conditions)
+    return "\n".join([*plan.notes, *plan.remarks])
 
 
 def test_what_stays_behind_is_said_where_it_is_worth_a_word(make: Make) -> None:
