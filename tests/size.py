@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 PRODUCT = ("broker", "providers", "policies", "cli.py")
 SMALL = 100  # lines below which a module with a single importer wants a reason
 MOST_OPTIONS = 14
-MORE_OPTIONS = {"submit": 20, "dev": 20}
+MORE_OPTIONS = {"submit": 20, "plan": 20, "dev": 20}  # a plan takes the options of the submission that follows
 
 
 def tracked(*places: str, suffix: str) -> list[Path]:

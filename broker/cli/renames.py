@@ -36,6 +36,8 @@ RENAMES: Mapping[str, str] = {
     "capacity return": "is now `gpubroker capacity undo PURCHASE`",
     "capacity sell": "was removed: sell it at its provider; `gpubroker capacity undo` undoes what can be undone",
     "capacity withdraw": "is now `gpubroker capacity undo PURCHASE`",
+    "dev --infra": "is now `gpubroker dev --provider NAME --region NAME`",
+    "plan --workdir": "was removed: a plan needs no folder; `gpubroker submit --workdir DIR` takes one",
     "jobs attach": "is now `gpubroker exec -it JOB`",
     "jobs checkpoints": "is now `gpubroker jobs files JOB --checkpoints`",
     "jobs list --array": "is now `gpubroker jobs list --where array=JOB`",

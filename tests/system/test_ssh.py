@@ -54,7 +54,7 @@ class Sessions:
     def open(self, name: str, *options: str, elsewhere: bool = False) -> None:
         """``elsewhere``: on the other engine."""
         other = {"owned": "slurm", "slurm": "owned"}[self.provider]
-        self.gpubroker("dev", "--name", name, "--infra", other if elsewhere else self.provider, "--yes", *options)
+        self.gpubroker("dev", "--name", name, "--provider", other if elsewhere else self.provider, "--yes", *options)
 
     def closed(self, name: str) -> dict[str, Any]:
         return self.until(name, f"{name} is closed", lambda shown: bool(shown["closed"]))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from subprocess import PIPE
-from typing import Any
 
 from broker.app.jobs.entering import entrance, start
 from broker.app.jobs.jobs import EARLIER, refuse_second_session
@@ -30,25 +28,21 @@ _JUPYTER = 'cat "$JUPYTER_RUNTIME_DIR"/jpserver-*.json'
 
 @dataclass(frozen=True, slots=True)
 class WantedSession:
-    """A person's request, in the forms of a job file (``longest: 4h``, ``idle: 30m``). ``machine``: keys of its
-    ``resources``; ``keys``: further keys of the job. ``spot``: may run on spot capacity."""
+    """A person's request, in the forms of a job file (``longest: 4h``, ``idle: 30m``)."""
 
     name: str = "dev"
     longest: str = "4h"
     idle: str = "30m"
     jupyter: bool = False
-    spot: bool = False
-    machine: Mapping[str, Any] = field(default_factory=dict)
-    keys: Mapping[str, Any] = field(default_factory=dict)
 
 
 def session_job(wanted: WantedSession, now: datetime, overrides: JobOverrides) -> Job:
-    """The job of a session. ``now`` (UTC): the time that relative dates count from. Raises `InvalidInput`."""
+    """The job of a session, without spot unless ``overrides`` name it. ``now`` (UTC): the time that relative dates
+    count from. Raises `InvalidInput`."""
     text = {
         "name": wanted.name,
         "workload": "development",
-        "resources": {**wanted.machine, "use_spot": wanted.spot},
-        **wanted.keys,
+        "resources": {"use_spot": False},
         "run": _COMMAND,
         "max_duration": wanted.longest,
         "checkpoint": {"keep": _KEPT},

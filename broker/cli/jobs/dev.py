@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,7 +24,7 @@ EXAMPLES = examples(
     "gpubroker dev --gpu L4 --for 4h --idle 30m --name bert",
     "gpubroker dev --gpu L4 --dry-run",
     "gpubroker dev --jupyter --setup 'pip install jupyterlab' --yes",
-    "gpubroker dev --infra slurm --gpu H100 --cpus 8 --memory 64GB",
+    "gpubroker dev --provider slurm --gpu H100 --cpus 8 --memory 64GB",
 )
 _LOOK_EVERY = 0.5  # seconds of the wall clock
 _REVIVE_EVERY = 4  # looks
@@ -34,13 +34,11 @@ _REVIVE_EVERY = 4  # looks
 class SessionOptions:
     """The session, and how it is opened."""
 
-    gpu: given_job.JobGpu = None
+    machine: given_job.MachineOptions
     longest: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="Machine time after which the session ends.")
+        str, typer.Option("--for", metavar="TIME", help="Machine time after which the session ends.")
     ] = "4h"
-    idle: Annotated[
-        str, typer.Option("--idle", metavar="DURATION", help="Time without a sign of use after which it ends.")
-    ] = "30m"
+    idle: Annotated[str, typer.Option("--idle", metavar="TIME", help="Stop after this much idle time.")] = "30m"
     jupyter: Annotated[
         bool, typer.Option("--jupyter", help="Run Jupyter in it; `gpubroker ssh --jupyter` opens it.")
     ] = False
@@ -52,19 +50,6 @@ class SessionOptions:
     setup: Annotated[str | None, typer.Option("--setup", metavar="COMMAND", help="Command to run before it opens.")] = (
         None
     )
-    infra: Annotated[
-        str | None, typer.Option("--infra", metavar="PROVIDER[/REGION]", help="Where it may run, such as slurm or aws.")
-    ] = None
-    cpus: Annotated[str | None, typer.Option("--cpus", metavar="N", help="CPUs of the machine, at least.")] = None
-    memory: Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="Memory, at least, such as 64GB.")] = (
-        None
-    )
-    spot: Annotated[
-        bool, typer.Option("--spot", help="Allow spot capacity; after an interruption, it reopens elsewhere.")
-    ] = False
-    team: Annotated[str | None, typer.Option("--team", help="The team whose budget pays.")] = None
-    env: given_job.Envs = None
-    secret: given_job.Secrets = None
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan, the price per hour and the money held; start nothing.")
     ] = False
@@ -87,13 +72,9 @@ def dev(context: typer.Context, given: SessionOptions, as_json: AsJson = False) 
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    machine = {"accelerators": given.gpu, "infra": given.infra, "cpus": given.cpus, "memory": given.memory}
-    where = {"providers": [given.infra.partition("/")[0]]} if given.infra else None
-    keys = {"team": given.team, "setup": given.setup, "constraints": where}
-    wanted = WantedSession(
-        given.name, given.longest, given.idle, given.jupyter, given.spot, _given(machine), _given(keys)
-    )
-    job = session_job(wanted, broker.clock.now(), given_job.overrides(given.env, given.secret))
+    wanted = WantedSession(given.name, given.longest, given.idle, given.jupyter)
+    beside = given_job.overrides(given.machine, setup=given.setup)
+    job = session_job(wanted, broker.clock.now(), beside)
     job = job if given.fresh else with_home(broker, job, by=terminal.actor)
     if given.dry_run:
         raise typer.Exit(_shown(terminal, broker, job))
@@ -103,10 +84,6 @@ def dev(context: typer.Context, given: SessionOptions, as_json: AsJson = False) 
         _come_back(terminal, broker, view, left=left)
     else:
         _until_open(terminal, broker, view)
-
-
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def _shown(terminal: Terminal, broker: Broker, job: Job) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from broker.cli import completion
+from broker.cli import completion, filters
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -23,18 +23,26 @@ if TYPE_CHECKING:
 
 _COMMAND = "gpubroker.command"
 
+_PANEL = "The job, or what to change of its file"
 Envs = Annotated[
     list[str] | None,
     typer.Option(
-        "--env", metavar="K=V", help="Set a variable of the job; K alone takes its value from your shell. Repeatable."
+        "--env",
+        metavar="K=V",
+        help="Set a variable of the job; K alone takes its value from your shell. Repeatable.",
+        rich_help_panel=_PANEL,
     ),
 ]
 Secrets = Annotated[
     list[str] | None,
-    typer.Option("--secret", metavar="NAME", help="Pass a variable of your shell to the job as a secret. Repeatable."),
+    typer.Option(
+        "--secret",
+        metavar="NAME",
+        help="Pass a variable of your shell to the job as a secret. Repeatable.",
+        rich_help_panel=_PANEL,
+    ),
 ]
-JobName = Annotated[str | None, typer.Option("--name", help="Name of the job.")]
-JobGpu = Annotated[
+Gpu = Annotated[
     str | None,
     typer.Option(
         "--gpu",
@@ -42,23 +50,65 @@ JobGpu = Annotated[
         metavar="NAME[:COUNT]",
         autocompletion=completion.gpus,
         help="Accelerators of the machine, such as L4 or H100:8.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Regions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--region",
+        autocompletion=completion.regions,
+        help="Only there; may be a pattern (us-*). Repeatable.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Providers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--provider", autocompletion=completion.providers, help="Only there. Repeatable.", rich_help_panel=_PANEL
     ),
 ]
 JobFolder = Annotated[
     Path | None,
-    typer.Option("--workdir", metavar="DIR", help="Folder of a command without a job file (default: the current one)."),
+    typer.Option("--workdir", metavar="DIR", help="Folder of a command after `--` (default: the current one)."),
 ]
+
+
+def _text(option: str, help_text: str, metavar: str | None = None) -> Any:
+    return typer.Option(option, help=help_text, metavar=metavar, rich_help_panel=_PANEL)
+
+
+@dataclass(frozen=True)
+class MachineOptions:
+    """The machine of a job or session, who pays, and its variables."""
+
+    gpu: Gpu = None
+    cpus: Annotated[str | None, _text("--cpus", "CPUs of the machine, at least.", "N")] = None
+    memory: Annotated[str | None, _text("--memory", "Memory, at least, such as 64GB.", "SIZE")] = None
+    spot: Annotated[bool | None, _text("--spot/--on-demand", "Only spot machines, or none.")] = None
+    region: Regions = None
+    provider: Providers = None
+    team: Annotated[str | None, _text("--team", "The team whose budget pays.")] = None
+    env: Envs = None
+    secret: Secrets = None
 
 
 @dataclass(frozen=True)
 class JobOptions:
-    """Options beside a job's file, or instead of it. ``workdir``: of a command without a job file."""
+    """Options beside a job's file, or instead of it."""
 
-    gpu: JobGpu = None
-    env: Envs = None
-    secret: Secrets = None
-    name: JobName = None
-    workdir: JobFolder = None
+    machine: MachineOptions
+    nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="Number of machines.", rich_help_panel=_PANEL)] = (
+        None
+    )
+    max_cost: Annotated[str | None, _text("--max-cost", "Stop before it costs more, such as $40.", "USD")] = None
+    max_duration: Annotated[
+        str | None, _text("--max-duration", "Stop after this billed time, such as 12h.", "TIME")
+    ] = None
+    deadline: Annotated[
+        str | None, _text("--deadline", "Finish by then: 8h from now, or 2030-01-31T18:00Z.", "TIME")
+    ] = None
+    name: Annotated[str | None, _text("--name", "Name of the job.")] = None
 
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -84,13 +134,46 @@ def command_of(context: typer.Context) -> tuple[str, ...] | None:
     return command
 
 
-def overrides(
-    envs: Sequence[str] | None, secrets: Sequence[str] | None = None, name: str | None = None, gpu: str | None = None
-) -> JobOverrides:
-    """The options of a submission that override its job file. Raises `InvalidInput` for a variable without a value."""
+# Options by the key of the job file that they override.
+_OPTIONS = {
+    "name": "--name",
+    "team": "--team",
+    "num_nodes": "--nodes",
+    "max_cost": "--max-cost",
+    "max_duration": "--max-duration",
+    "deadline": "--deadline",
+    "setup": "--setup",
+    "resources.accelerators": "--gpu",
+    "resources.cpus": "--cpus",
+    "resources.memory": "--memory",
+    "constraints.regions": "--region",
+    "constraints.providers": "--provider",
+}
+
+
+def overrides(machine: MachineOptions, name: str | None = None, **keys: Any) -> JobOverrides:
+    """The options that override a job file; ``keys``: of its top. Raises `InvalidInput` for a variable without a
+    value."""
+    from broker.core.job.file.machines import NOT_SPOT, SPOT
     from broker.core.job.file.reading import JobOverrides
 
-    return JobOverrides(dict(map(_variable, envs or ())), tuple(secrets or ()), name, gpu)
+    kinds = None if machine.spot is None else [kind.value for kind in (SPOT if machine.spot else NOT_SPOT)]
+    top = _given(team=machine.team, **keys)
+    resources = _given(accelerators=machine.gpu, cpus=machine.cpus, memory=machine.memory)
+    constraints = _given(regions=machine.region, providers=machine.provider, capacity_types=kinds)
+    named = {*top, "name", *(f"resources.{key}" for key in resources), *(f"constraints.{key}" for key in constraints)}
+    options = {key: option for key, option in _OPTIONS.items() if key in named and (key != "name" or name is not None)}
+    envs, secrets = variables(machine.env), tuple(machine.secret or ())
+    return JobOverrides(envs, secrets, name, top, resources, constraints, options)
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value not in (None, [])}
+
+
+def variables(envs: Sequence[str] | None) -> dict[str, str]:
+    """The variables of ``--env``. Raises `InvalidInput`."""
+    return dict(map(_variable, envs or ()))
 
 
 def coming_after(wanted: Sequence[Job], names: Sequence[str]) -> list[Job]:
@@ -106,25 +189,35 @@ def coming_after(wanted: Sequence[Job], names: Sequence[str]) -> list[Job]:
     return [job.model_copy(update={"after": (*job.after, *more)}) for job in wanted]
 
 
-def given_jobs(context: typer.Context, files: Sequence[Path], given: JobOptions) -> list[Job]:
-    """The jobs of the files, one a document, or the one of the command after ``--``. Raises `InvalidInput`."""
+def given_jobs(
+    context: typer.Context, files: Sequence[Path], given: JobOptions, folder: Path | None = None
+) -> list[Job]:
+    """The jobs of the files, one a document, or the one of the command after ``--``, in ``folder``. Raises
+    `InvalidInput`."""
     from broker.app.jobs.job_input import job_of_command, read_jobs
 
     terminal = Terminal.of(context)
     now = datetime.now(UTC) if terminal.through_server else terminal.broker().clock.now()
-    beside = overrides(given.env, given.secret, given.name, given.gpu)
+    beside = overrides(
+        given.machine,
+        given.name,
+        num_nodes=given.nodes,
+        max_cost=None if given.max_cost is None else filters.price("--max-cost", given.max_cost),
+        max_duration=given.max_duration,
+        deadline=given.deadline,
+    )
     command = command_of(context)
     if command is None:
         if not files:
             raise InvalidInput("no job given", hint=f"give JOB.yaml, or a command: `{context.command_path} -- COMMAND`")
-        if given.workdir is not None:
+        if folder is not None:
             raise InvalidInput("--workdir is for a command after `--`", hint="write `workdir:` in the job file")
         return [job for path in files for job in read_jobs(path, now, beside)]
     if files:
         raise InvalidInput(f"both a job file ({files[0]}) and a command are given", hint="give one of them")
     if not command or not command[0].strip():
         raise InvalidInput("nothing follows `--`", hint="write the job's command after it")
-    return [job_of_command(command, given.workdir or Path.cwd(), now, beside)]
+    return [job_of_command(command, folder or Path.cwd(), now, beside)]
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -26,7 +26,7 @@ EXAMPLES = examples(
     "gpubroker plan JOB.yaml --rank carbon",
     "gpubroker plan JOB.yaml --policy stricter.yaml --json",
     "gpubroker plan JOB.yaml --env MODEL=llama --secret HF_TOKEN",
-    "gpubroker plan --gpu H100:8 -- python train.py",
+    "gpubroker plan --gpu H100:8 --nodes 2 --on-demand -- python train.py",
 )
 PLAN_CLASS = given_job.TakesCommand
 

@@ -104,7 +104,7 @@ def _as_it_was(terminal: Terminal, job: str, how: Manner, *, from_start: bool) -
 
 def variables(given: list[str] | None) -> dict[str, str]:
     """The variables of ``--env``. Raises `InvalidInput`."""
-    envs = dict(given_job.overrides(given).envs)
+    envs = given_job.variables(given)
     for name in envs:
         if name.startswith("GPUBROKER_"):
             raise InvalidInput(

@@ -28,7 +28,8 @@ EXAMPLES = examples(
     "gpubroker submit JOB.yaml --yes --detach",
     "gpubroker submit JOB.yaml --yes --json",
     "gpubroker submit JOB.yaml --name second-try --env LEARNING_RATE=0.001 --secret HF_TOKEN",
-    "gpubroker submit --gpu L4 -- python train.py --epochs 3",
+    "gpubroker submit --gpu L4 --spot --max-cost '$5' -- python train.py --epochs 3",
+    "gpubroker submit JOB.yaml --provider aws --region 'us-*' --deadline 8h",
     "gpubroker submit prepare.yaml train.yaml --yes",
     "gpubroker submit evaluate.yaml --after train",
 )
@@ -59,6 +60,7 @@ def submit(
             show_default=False,
         ),
     ] = None,
+    workdir: given_job.JobFolder = None,
     after: Annotated[
         list[str] | None, typer.Option("--after", metavar="JOB", help="Begin once this job has succeeded. Repeatable.")
     ] = None,
@@ -75,7 +77,7 @@ def submit(
     encrypted for the server before they leave this machine.
     """
     terminal = Terminal.of(context)
-    wanted = given_job.coming_after(given_job.given_jobs(context, job or [], given), after or [])
+    wanted = given_job.coming_after(given_job.given_jobs(context, job or [], given, workdir), after or [])
     if not terminal.through_server:
         submit_graph(terminal, terminal.broker(), wanted, how)
         return

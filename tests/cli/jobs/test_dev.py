@@ -23,13 +23,13 @@ def money(gpubroker: Any, tmp_path: Path) -> None:
 
 
 def test_a_dry_run_shows_the_price_per_hour_and_holds_an_hour_of_it(gpubroker: Any, money: None) -> None:
-    done = gpubroker("dev", "--gpu", "L4", "--infra", "sandbox", "--for", "10h", "--dry-run", "--json")
+    done = gpubroker("dev", "--gpu", "L4", "--provider", "sandbox", "--for", "10h", "--dry-run", "--json")
     assert done.code == 0, done
     (held,) = done.json["hold_terms"]
     assert held["limited_by"] == "session"
     rate, amount = Decimal(held["rate_per_hour"]), Decimal(held["held"])
     assert rate <= amount < rate * Decimal("1.2"), "an hour, and the time to stop"
-    text = gpubroker("dev", "--gpu", "L4", "--infra", "sandbox", "--for", "10h", "--dry-run").out
+    text = gpubroker("dev", "--gpu", "L4", "--provider", "sandbox", "--for", "10h", "--dry-run").out
     assert "more is held while the session runs, for 10h at most" in text
     assert "it ends when it is idle for 30m" in text
     assert gpubroker("jobs", "list", "--json").json["jobs"] == []
@@ -87,7 +87,7 @@ def test_of_two_sessions_of_one_name_opened_at_once_one_is_refused(
     gpubroker: Any, money: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("broker.app.jobs.sessions.with_home", lambda broker, job, by: job)  # both have looked before
-    opened = ("dev", "--gpu", "L4", "--infra", "sandbox", "--name", "twin", "--yes", "--detach")
+    opened = ("dev", "--gpu", "L4", "--provider", "sandbox", "--name", "twin", "--yes", "--detach")
     assert gpubroker(*opened).code == 0
     second = gpubroker(*opened)
     assert second.code == 2

@@ -13,10 +13,8 @@ from tests.this_machine import CPUS
 Run = Callable[..., Done]
 
 
-def test_a_command_after_two_dashes_is_a_job(gpubroker: Run, tmp_path: Path) -> None:
-    done = gpubroker(
-        "plan", "--gpu", "H100:8", "--workdir", str(tmp_path), "--json", "--", "python", "x y.py", "--lr=1"
-    )
+def test_a_command_after_two_dashes_is_a_job(gpubroker: Run) -> None:
+    done = gpubroker("plan", "--gpu", "H100:8", "--json", "--", "python", "x y.py", "--lr=1")
     found = done.json["job"]
     assert (found["name"], found["machines"]) == ("python", ["H100:8"])
 
@@ -25,16 +23,42 @@ def test_options_after_two_dashes_are_the_commands(gpubroker: Run) -> None:
     assert gpubroker("plan", "--json", "--", "env", "--json", "--nonsense").code in (0, 4)
 
 
+OPTIONS = (
+    *("--gpu", "L4:2", "--cpus", "8", "--memory", "64GB", "--nodes", "2", "--spot", "--region", "us-*", "--json"),
+    *("--provider", "sandbox", "--max-cost", "$4", "--max-duration", "3h", "--deadline", "8h", "--team", "nlp"),
+)
+
+
+@pytest.mark.parametrize("kind", ["command", "file"])
+def test_options_say_all_that_a_short_job_needs(gpubroker: Run, tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("run: x\nteam: other\nresources: {gpus: H100, infra: aws}\nmax_cost: $9\n")
+    given = [str(file)] if kind == "file" else ["--", "x"]
+    done = gpubroker("plan", *OPTIONS, *given)
+    job = done.json["job"]
+    assert (job["machines"], job["nodes"], job["max_duration"]) == (["L4:2"], 2, 10800)
+    assert (done.json["max_cost"], done.json["deadline"] is None) == ("4.00", False)
+    reasons = {each["reason"] for each in done.json["reasons"]}
+    assert reasons >= {"wrong_provider", "wrong_accelerator"}, "those of the file would reject no sandbox offer"
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (("plan", "--"), "nothing follows `--`"),
         (("plan", "job.yaml", "--", "x"), "both a job file (job.yaml) and a command"),
-        (("plan", "--workdir", "."), "no job given"),
+        (("submit", "--workdir", "."), "no job given"),
         (("submit", "--env", "NOT_SET_ANYWHERE", "--", "x"), "NOT_SET_ANYWHERE has no value in your shell"),
         (("submit", "--env", "1A=2", "--", "x"), "not starting with a digit; got '1A'"),
         (("plan", "--gpu", "H10O", "--", "x"), "did you mean 'H100'?"),
-        (("plan", "--name", "a b", "--", "x"), "expected letters, digits"),
+        (("plan", "--name", "a b", "--", "x"), "--name: expected letters, digits"),
+        (("plan", "--max-cost", "much", "--", "x"), "--max-cost: expected"),
+        (("plan", "--max-duration", "12", "--", "x"), "--max-duration: expected"),
+        (("plan", "--deadline", "yesterday", "--", "x"), "--deadline: expected"),
+        (("submit", "--memory", "lots", "--", "x"), "--memory: expected"),
+        (("submit", "--cpus", "-1", "--", "x"), "--cpus: must not be negative; expected"),
+        (("submit", "--nodes", "0", "--", "x"), "--nodes: expected 1 or more"),
+        (("plan", "--region", "a b", "--", "x"), "--region: expected"),
     ],
 )
 def test_what_does_not_go_together(gpubroker: Run, arguments: tuple[str, ...], expected: str) -> None:

@@ -41,13 +41,17 @@ from broker.core.validation import validate
 
 @dataclass(frozen=True, slots=True)
 class JobOverrides:
-    """``envs`` and ``secrets`` (names only) are added to those of the file; ``name`` and ``accelerators`` (in the
-    file's form, such as ``H100:8``) replace the file's."""
+    """``envs`` and ``secrets`` (names only) are added to those of the file. The others replace what the file says, in
+    its forms: ``name``; ``keys`` at the top, such as ``max_cost``; ``machine``: keys of ``resources``; ``constraints``.
+    ``options``: by key the option that gave it, for errors: ``{"resources.cpus": "--cpus"}``."""
 
     envs: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     name: str | None = None
-    accelerators: str | None = None
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    constraints: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 _NOTHING = JobOverrides()
@@ -67,7 +71,8 @@ def parse_job(text: str | bytes, *, file: str, now: datetime, overrides: JobOver
 def job_of(document: Document, *, now: datetime, overrides: JobOverrides = _NOTHING) -> Job:
     """The job of a document; arguments and errors as of `parse_job`."""
     data, problems = _prepared(document, overrides)
-    parsed, found = validate(document, JobFile, data=data, context={"now": now}, may_be_null=_may_be_null)
+    read = replace(document, data=data) if overrides.options else document  # a key that the file lacks has a path, too
+    parsed, found = validate(read, JobFile, data=data, context={"now": now}, may_be_null=_may_be_null)
     problems += found
     resources: tuple[MachineRequest, ...] = ()
     ordered = False
@@ -84,7 +89,7 @@ def job_of(document: Document, *, now: datetime, overrides: JobOverrides = _NOTH
         if parsed.session is not None and parsed.array is not None:
             problems.append(document.problem(("session",), "is for one job; an `array:` has none", at_key=True))
     if problems or parsed is None:
-        document.refuse(problems)
+        document.refuse([_at_option(problem, overrides) for problem in problems])
     return _job(parsed, resources, ordered, document.file)
 
 
@@ -196,7 +201,7 @@ def _prepared(document: Document, overrides: JobOverrides) -> tuple[dict[str, An
     """The data without SkyPilot's keys that are rejected here or empty (which means "not given" there), with variables
     substituted; and the problems found."""
     data, problems = _sifted(document, document.data, (), HONOURED_IN_TASK, REFUSED_IN_TASK)
-    data, found = with_machines(document, data, overrides)
+    data, found = merged(document, data, overrides)
     problems += found
     secrets = overrides.secrets
     if data.get("model") is not None and data.get("resources") is not None:
@@ -326,23 +331,45 @@ class _Filling:
         return _VARIABLE.sub(replaced, text)
 
 
-def with_machines(
-    document: Document, data: dict[str, Any], overrides: JobOverrides
-) -> tuple[dict[str, Any], list[Problem]]:
-    """The data with the overriding name and accelerators, and the problems found."""
-    named: dict[str, Any] = {} if overrides.name is None else {"name": overrides.name}
-    if overrides.accelerators is None:
-        return data | named, []
-    resources = data.get("resources") or {}
-    alternatives = [key for key in ("any_of", "ordered") if isinstance(resources, dict) and key in resources]
-    if alternatives or data.get("model") is not None:
+# Keys of `resources` that say the same as a constraint, which replaces them.
+_REPEATED = {
+    "accelerators": ("gpus", "instance_type"),
+    "providers": ("infra", "cloud", "region", "zone"),
+    "regions": ("region", "zone"),
+    "capacity_types": ("use_spot", "capacity_types"),
+}
+
+
+def merged(document: Document, data: dict[str, Any], overrides: JobOverrides) -> tuple[dict[str, Any], list[Problem]]:
+    """The data with the keys that override it, and the problems found."""
+    named = {} if overrides.name is None else {"name": overrides.name}
+    data = {**data, **named, **overrides.keys}
+    resources, constraints = data.get("resources") or {}, data.get("constraints") or {}
+    if not isinstance(resources, dict) or not isinstance(constraints, dict):  # the check of the file says so
+        return data, []
+    alternatives = [key for key in ("any_of", "ordered") if key in resources]
+    if overrides.machine and (alternatives or data.get("model") is not None):
         path = ("resources", alternatives[0]) if alternatives else ("model",)
-        message = "lists its own machines, so accelerators cannot be given with --gpu"
-        return data | named, [document.problem(path, message, at_key=True)]
-    if isinstance(resources, dict):
-        resources = {key: value for key, value in resources.items() if key not in ("gpus", "instance_type")}
-        named["resources"] = resources | {"accelerators": overrides.accelerators}
-    return data | named, []
+        given = ", ".join(overrides.options.get(f"resources.{key}", key) for key in overrides.machine)
+        message = f"says what machines the job takes, so {given} cannot be given as well"
+        return data, [document.problem(path, message, at_key=True)]
+    repeated = {key for name in (*overrides.machine, *overrides.constraints) for key in _REPEATED.get(name, ())}
+    rest = {key: value for key, value in resources.items() if key not in repeated}
+    if "regions" in overrides.constraints and isinstance(infra := rest.get("infra"), str):
+        rest["infra"] = infra.partition("/")[0]
+    for section, values in (
+        ("resources", {**rest, **overrides.machine}),
+        ("constraints", {**constraints, **overrides.constraints}),
+    ):
+        if values or section in data:
+            data[section] = values
+    return data, []
+
+
+def _at_option(problem: Problem, overrides: JobOverrides) -> Problem:
+    """A problem of an overriding value, at its option instead of a line of the file."""
+    option = overrides.options.get(problem.key.partition("[")[0])
+    return problem if option is None else Problem(0, 0, option, problem.message)
 
 
 MOST_TASKS_OF_A_FILE = 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,8 @@ from broker.core.errors import InvalidInput
 from broker.core.job.file import parse_job
 from broker.core.job.file.reading import JobOverrides
 from broker.core.job.jobs import Job
+from broker.core.market.offers import CapacityType
+from broker.core.values.money import Money
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -78,18 +81,25 @@ def test_two_variables_that_make_one_path_are_a_mistake() -> None:
     assert "the same path" in one
 
 
-def overridden(text: str, **given: str) -> Job:
-    return parse_job(f"run: x\n{text}", file="x.yaml", now=NOW, overrides=JobOverrides(**given))  # type: ignore[arg-type]
+def overridden(text: str, **given: Any) -> Job:
+    return parse_job(f"run: x\n{text}", file="x.yaml", now=NOW, overrides=JobOverrides(**given))
 
 
-def test_a_name_and_accelerators_stand_for_those_of_the_file() -> None:
-    read = overridden("name: a\nresources: {gpus: L4, memory: 8}", name="b", accelerators="H100:8")
-    (machine,) = read.resources
-    assert (read.name, machine.machine, machine.memory_gib) == ("b", "H100:8", 8)
+def test_options_stand_for_what_the_file_says() -> None:
+    text = "name: a\nmax_cost: $1\nresources: {gpus: L4, memory: 8, infra: aws/us-east-1, use_spot: false}"
+    machine, constraints = {"accelerators": "H100:8"}, {"regions": ["eu-*"], "capacity_types": ["spot"]}
+    read = overridden(text, name="b", keys={"max_cost": "$2"}, machine=machine, constraints=constraints)
+    (request,) = read.resources
+    assert (read.name, read.max_cost, request.machine, request.memory_gib) == ("b", Money.usd("2"), "H100:8", 8)
+    assert (request.infra, request.capacity_types) == ("aws", ())
+    assert (read.constraints.regions, read.constraints.capacity_types) == (("eu-*",), (CapacityType.SPOT,))
+    elsewhere = overridden(text, constraints={"providers": ["gcp"]})
+    assert (elsewhere.resources[0].infra, elsewhere.constraints.providers) == (None, ("gcp",))
 
 
 @pytest.mark.parametrize("text", ["resources: {any_of: [{gpus: L4}]}", "model: {parameters: 7B}"])
-def test_accelerators_do_not_go_with_a_list_of_machines(text: str) -> None:
+def test_a_machine_does_not_go_with_a_list_of_machines(text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        overridden(text, accelerators="H100")
-    assert "lists its own machines" in caught.value.problems[0].message
+        overridden(text, machine={"accelerators": "H100"}, options={"resources.accelerators": "--gpu"})
+    assert "so --gpu cannot be given as well" in caught.value.problems[0].message
+    assert overridden(text, constraints={"regions": ["eu-*"]}).constraints.regions == ("eu-*",)
