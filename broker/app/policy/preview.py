@@ -1,5 +1,5 @@
 """The effects of a change of policies before it is made: on jobs, requests and budgets now, found by running the
-reconciler's controllers (`broker.app.policy.rehearsal`), and on recent decisions, found by replaying them
+reconciler's controllers (`broker.app.policy.rehearsal`), and on recent decisions, judged again
 (`broker.app.policy.replay`)."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from broker.app.billing.budgets import BudgetLine
 from broker.app.policy.policies import difference, loaded
-from broker.app.policy.rehearsal import LONGEST, Effect, JobOutcome, Rehearsed, rehearse
+from broker.app.policy.rehearsal import Effect, JobOutcome, Rehearsed, rehearse
 from broker.app.policy.replay import PolicyReplay, replay_decisions
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
@@ -73,7 +73,7 @@ def preview(broker: Broker, files: Mapping[str, str]) -> PolicyPreview:
         budgets=tuple(_budget_changes(does.budgets if does else (), would.budgets)),
         looked_at=len(looked_at),
         left_out=would.left_out + len(would.looked_at) - len(looked_at),
-        past=Past(now - _BACK, now, replay_decisions(broker, policy, now - _BACK, now, LONGEST)),
+        past=Past(now - _BACK, now, replay_decisions(broker, policy, now - _BACK, now)),
     )
 
 

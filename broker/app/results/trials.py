@@ -10,7 +10,6 @@ from broker.app.policy.policies import Tried
 from broker.app.policy.preview import BudgetChange, PolicyPreview
 from broker.app.policy.rehearsal import Effect, JobOutcome
 from broker.app.policy.replay import DecisionTotals, PolicyReplay, ReplayedDecision
-from broker.app.policy.replayed_job import ReplayBasis
 from broker.app.results.budgets import BudgetScope
 from broker.app.results.errors import VerdictResult
 from broker.app.results.values import Facts, Moment, Result
@@ -75,7 +74,7 @@ class PolicyTestResult(Result):
 
 class DecisionDifference(Result):
     """A decision that these policies would change. ``after``: null where it would not be made, because the job was
-    denied earlier. Costs in USD; ``cost_after_by``: how the new cost is known."""
+    denied earlier. Costs in USD; the new one of a job that was refused or elsewhere is the expected one."""
 
     at: Moment
     job_id: str | None
@@ -90,9 +89,6 @@ class DecisionDifference(Result):
     cost_before: Money
     cost_after: Money
     money_after: MoneyKind
-    cost_after_by: ReplayBasis
-    late_before: bool
-    late_after: bool
     objections: list[VerdictResult]
 
     @classmethod
@@ -104,20 +100,17 @@ class DecisionDifference(Result):
             after=one.answer,
             pool_before=one.decision.pool,
             pool_after=one.pool,
-            cost_after_by=one.basis,
             objections=[VerdictResult.of(v) for v in one.verdicts if v.answer is not Answer.ALLOW or v.warns],
         )
 
 
 class JudgedDecisions(Result):
-    """Recorded decisions judged again. ``unknown``: decisions whose facts were not recorded; ``not_placed``:
-    submissions judged by the places that the recorded plan named alone; ``warned``: those that rules are against which
-    only warn."""
+    """Recorded decisions judged again. ``unknown``: decisions whose facts were not recorded; ``warned``: those that
+    rules are against which only warn."""
 
     decisions: int
     same: int
     unknown: int
-    not_placed: int
     before: DecisionTotals
     after: DecisionTotals
     differences: list[DecisionDifference]

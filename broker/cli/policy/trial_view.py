@@ -182,16 +182,6 @@ def recorded(console: Console, found: RecordedDecisions) -> Iterator[RenderableT
 # --- past decisions, judged again -----------------------------------------------------------------------------------
 
 
-# How the new costs were computed: footnotes of the table.
-HOW = {
-    "metered_time": "Cost on another placement: its rate for the metered time.",
-    "converted_time": "If the job states its work: the other placement's rate for the metered time, multiplied by the"
-    " throughput of the machine that it ran on over the throughput of the other one.",
-    "plan": "Cost of jobs that never ran, or ran free of charge: the plan's expected cost; if the work is unknown, the"
-    " cost of the longest time that the job may take.",
-}
-
-
 _DIFFERENCES: tuple[ValueColumn[DecisionDifference], ...] = (
     ValueColumn("time", lambda one: formats.moment(one.at)),
     ValueColumn("job", lambda one: one.job_id or one.job_name),
@@ -206,7 +196,6 @@ _TOTALS: tuple[ValueColumn[tuple[str, DecisionTotals]], ...] = (
     ValueColumn("allowed", lambda row: str(row[1].allowed), align="right"),
     ValueColumn("asked", lambda row: str(row[1].asked), align="right"),
     ValueColumn("denied", lambda row: str(row[1].denied), align="right"),
-    ValueColumn("late", lambda row: str(row[1].late), align="right"),
     ValueColumn("cost", lambda row: _sums(row[1]), align="right"),
 )
 
@@ -220,14 +209,13 @@ def judged_again(console: Console, found: JudgedDecisions) -> Iterator[Renderabl
     yield f"{formats.plural(found.decisions, 'decision')} judged again, {same}."
     if found.warned:
         yield Text(_warned(found.warned), style="yellow")
-    ways = {one.cost_after_by for one in found.differences if one.cost_before != one.cost_after}
-    yield from (Text(how, style="dim") for basis, how in HOW.items() if basis in ways)
-    for count, what, why in (
-        (found.not_placed, "submission", "judged by the recorded alternatives alone, not placed again."),
-        (found.unknown, "decision", "cannot be judged again: facts not recorded."),
-    ):
-        if count:
-            yield Text(f"{formats.plural(count, what)} {why}", style="yellow")
+    if any(one.cost_after.micros for one in found.differences):
+        yield Text(
+            "The new cost of a job that was refused or elsewhere is what its plan expected.", style="dim"
+        )
+    if found.unknown:
+        unknown = formats.plural(found.unknown, "decision")
+        yield Text(f"{unknown} cannot be judged again: facts not recorded.", style="yellow")
 
 
 def _warned(decisions: Sequence[DecisionDifference]) -> str:

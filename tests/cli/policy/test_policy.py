@@ -339,25 +339,6 @@ def test_a_submitted_job_is_explained_from_the_record_and_replayed(gpubroker: An
     assert "1 decision judged again, 0 unchanged." in shown
 
 
-def test_a_preview_places_past_jobs_anew_where_no_recorded_alternative_was(gpubroker: Any, write: Any) -> None:
-    """The rules in force left on-demand machines alone; others would have allowed spot, which the plan never named."""
-    granted = "version: 1\npolicy: p\nbudgets: [{name: p, amount: $100, period: day, counts: [sandbox]}]\n"
-    steady = write("p.yaml", f"{granted}guardrails: [{{name: steady, capacity_types: on_demand}}]\n")
-    assert gpubroker("policy", "apply", steady, "--yes").code == 0
-    file = write("job.yaml", "name: tiny\nrun: echo\nwork: 1h on L4:1\n"
-                 "resources: {accelerators: 'L4:1', capacity_types: [on_demand, spot]}\n"
-                 "constraints: {providers: [sandbox]}\nmax_duration: 3h\nmax_cost: $20\n")  # fmt: skip
-    submitted = gpubroker("submit", file, "--yes", "--detach")
-    assert submitted.code == 0, submitted.err
-    document = past(gpubroker, write("any.yaml", granted))
-    (difference,) = document["differences"]
-    assert document["not_placed"] == 0
-    assert "on_demand" in difference["pool_before"]
-    assert "spot" in difference["pool_after"]
-    same = past(gpubroker, steady)
-    assert same["differences"] == []
-
-
 def test_what_a_rule_says_stands_in_the_table_and_in_json(gpubroker: Any, write: Any) -> None:
     file = write(
         "p.yaml",
