@@ -32,7 +32,6 @@ from broker.core.job.arrays import JobArray, TaskOf
 from broker.core.job.jobs import CheckpointPlan, Data, Job, MachineRequest, Priority, Retry, Work, Workload
 from broker.core.job.placements import CostTerm, Placement
 from broker.core.job.reasons import RuleObjection
-from broker.core.job.stop_when import MetricGoal, StopWhen
 from broker.core.market.offers import Availability, Billing, CapacityType, Interconnect, MoneyKind, Offer
 from broker.core.values.money import Money
 
@@ -124,7 +123,6 @@ jobs = st.builds(
     data=st.builds(Data, location=maybe(st.just("aws/us-east-1")), sensitive=st.booleans()),
     priority=st.sampled_from(Priority),
     array=maybe(st.builds(JobArray, range=st.integers(1, 20), parallel=st.integers(1, 9))),
-    stop_when=maybe(st.builds(StopWhen, metric=NAMES, goal=st.sampled_from(MetricGoal), from_step=st.integers(0, 99))),
     task=maybe(st.builds(TaskOf, array=WORDS, index=st.integers(0, 9), count=st.just(10))),
 )
 
@@ -137,20 +135,8 @@ submissions = st.builds(
     work_seconds=maybe(seconds),
 )
 
-_figures = st.floats(allow_nan=False, allow_infinity=False)
-_behind_others = st.builds(
-    why.BehindOthers,
-    metric=NAMES,
-    goal=st.sampled_from(MetricGoal),
-    step=st.integers(0, 999),
-    best=_figures,
-    median=_figures,
-    tasks=st.integers(1, 99),
-)
-
 STOP_REASONS = st.one_of(
     st.none(),
-    _behind_others,
     st.builds(why.Cancelled),
     st.builds(why.MaxDurationUsed, limit_seconds=st.floats(0, 1e6)),
     st.builds(why.HoldEnded, at=st.datetimes(timezones=st.just(UTC))),
@@ -205,7 +191,6 @@ end_reasons: st.SearchStrategy[why.EndReason | None] = st.one_of(
     st.builds(why.Cancelled),
     st.builds(why.AttemptStopped, cause=st.sampled_from(Cause), evidence=WORDS),
     st.builds(why.ApprovalEnded, by=WORDS, note=WORDS),
-    _behind_others,
     st.builds(why.PredecessorFailed, job=NAMES, state=st.sampled_from([JobState.FAILED, JobState.CANCELLED])),
     st.builds(why.TasksEnded, failed=st.integers(1, 9), cancelled=st.integers(0, 9), count=st.just(20)),
 )

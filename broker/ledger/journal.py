@@ -17,7 +17,6 @@ from broker.core.errors import UnreadableJob
 from broker.core.events.events import Event, EventBody
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
-from broker.core.job.stop_when import ReportedValue
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.decisions import Decision
@@ -209,14 +208,6 @@ class Reading(Protocol):
 
     def open_tasks(self, array: str) -> Sequence[JobView]:
         """The tasks of an array that are not closed, in any order."""
-
-    def tasks_succeeded(self, array: str) -> Sequence[str]:
-        """The ids of the tasks of an array that have succeeded, in any order; of a retried array, also of those that
-        it does not run again."""
-
-    def reported(self, job_ids: Sequence[str], metric: str) -> Mapping[str, Sequence[ReportedValue]]:
-        """What those jobs reported of a figure, with a step, in the order of their reports. Jobs without a report are
-        omitted."""
 
     def task_money(self, array: str, *, closed: bool | None = None) -> Mapping[MoneyKind, Balance]:
         """What the tasks of an array hold and have spent together, or those that are closed, or those that are not."""

@@ -227,8 +227,6 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
     stopped = _stopped(latest)
     if view.job.session is not None and latest.cause is Cause.MAX_DURATION:
         return End(JobState.SUCCEEDED, stopped)  # its agreed time is over
-    if latest.stop_requested is Cause.STOPPED_EARLY and isinstance(latest.stop_reason, wait_reasons.BehindOthers):
-        return End(JobState.STOPPED, latest.stop_reason)  # even if it ended before it could be stopped
     # A node may stop by itself when its money ends, before it reads that more was refused.
     refused = latest.stop_requested is Cause.MONEY_REFUSED and latest.cause is Cause.PAID_UNTIL
     match Next.PAUSE if refused else latest.next:
@@ -236,8 +234,6 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
             return End(JobState.FAILED, stopped)
         case Next.CANCEL:
             return End(JobState.CANCELLED, stopped)
-        case Next.STOP:
-            return End(JobState.STOPPED, stopped)
         case Next.PAUSE if view.extended_after != latest.number:
             return Pause(_why_paused(latest, stopped))
         case Next.RETRY_FAILURE if view.failures > view.job.retry.failures:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -175,9 +174,7 @@ class RunFolders:
             keep=job.checkpoint.keep,
             every=job.checkpoint.every.total_seconds() if job.checkpoint.every else None,
             grace=grace,
-            # The metrics of a task that may be stopped early by them are forwarded as often as its accelerators are
-            # sampled.
-            intervals=replace(self._intervals, figures=self._intervals.metrics) if job.stop_when else self._intervals,
+            intervals=self._intervals,
             clock=_node_clock(self._clock),
         )
 

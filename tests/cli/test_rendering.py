@@ -39,7 +39,6 @@ from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.record_format import Body
 from broker.core.events.wait_reasons import (
     AttemptStopped,
-    BehindOthers,
     Cancelled,
     Completed,
     EndReason,
@@ -51,7 +50,6 @@ from broker.core.events.wait_reasons import (
     TasksEnded,
     WaitReason,
 )
-from broker.core.job.stop_when import MetricGoal, StopWhen
 from broker.core.values.money import Money
 from tests.strategies import STOP_REASONS, end_reasons, wait_reasons
 
@@ -278,22 +276,11 @@ def test_every_reason_is_put_into_words(reason: WaitReason | EndReason | None) -
     """And none of them is shown by the name of its code."""
     told = (
         reasons.ended(reason)
-        if isinstance(reason, Completed | Cancelled | BehindOthers | TasksEnded | PredecessorFailed)
+        if isinstance(reason, Completed | Cancelled | TasksEnded | PredecessorFailed)
         else reasons.waits(reason)
     )
     assert told == "" or reason is not None
     assert "kind=" not in told
-
-
-def test_a_task_that_was_stopped_early_says_by_how_much_it_was_behind() -> None:
-    behind = BehindOthers(metric="loss", goal=MetricGoal.MINIMIZE, step=1200, best=2.5, median=1.25, tasks=6)
-    words = "its best loss by step 1,200 was 2.5, worse than 1.25, the median of 6 tasks that had succeeded"
-    assert (reasons.ended(behind), reasons.stops(behind)) == (words, f"stopped early: {words}")
-    rule = StopWhen(metric="accuracy", goal=MetricGoal.MAXIMIZE, from_step=10, min_tasks=3)
-    assert reasons.stop_when(rule) == (
-        "a task is stopped early from step 10 on where its best accuracy (higher is better) is worse than the median of"
-        " those that succeeded, once 3 have"
-    )
 
 
 def test_commands_to_paste_name_the_program_as_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,6 @@ def test_machine_time_beyond_max_duration_stops_the_attempt() -> None:
         (Cause.CANNOT_START, JobState.FAILED),
         (Cause.EXIT_STATUS, JobState.FAILED),
         (Cause.CANCELLED_BY_USER, JobState.CANCELLED),
-        (Cause.STOPPED_EARLY, JobState.STOPPED),
     ],
 )
 def test_ends_of_attempts_that_end_the_job(cause: Cause, state: JobState) -> None:

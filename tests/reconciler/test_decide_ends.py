@@ -12,14 +12,12 @@ from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import (
     AttemptStopped,
-    BehindOthers,
     Cancelled,
     Completed,
     HoldEnded,
     MoneyEnded,
     StoppedByPolicy,
 )
-from broker.core.job.stop_when import MetricGoal
 from broker.reconciler import decide
 from broker.reconciler.decide import next_steps
 from tests.reconciler.test_decide import GONE, NOW, UP, ended, life, only, request, steps
@@ -195,18 +193,6 @@ def test_what_follows_an_attempt_carries_its_evidence() -> None:
         NOW + timedelta(minutes=2, seconds=2), "request_expired: dear"
     )
     assert only(lost, after=timedelta(minutes=3)) == decide.Place("request_expired: dear")
-
-
-@pytest.mark.parametrize(
-    "cause", [Cause.STOPPED_EARLY, Cause.MACHINE_LOST, Cause.PREEMPTED, Cause.EXIT_STATUS, Cause.PAID_UNTIL]
-)
-def test_a_task_that_is_to_be_stopped_early_is_however_its_attempt_ends(cause: Cause) -> None:
-    behind = BehindOthers(metric="loss", goal=MetricGoal.MINIMIZE, step=9, best=2.0, median=1.0, tasks=5)
-    stop = ev.StopRequested(cause=Cause.STOPPED_EARLY, reason=behind)
-    assert only(life(*UP, stop, ended(cause), GONE)) == decide.End(JobState.STOPPED, behind)
-    assert only(life(*UP, stop, ended(Cause.COMPLETED), GONE)) == decide.End(JobState.SUCCEEDED, Completed())
-    cancelled = ev.CancelRequested(by="ann")
-    assert only(life(*UP, stop, cancelled, ended(cause), GONE)) == decide.End(JobState.CANCELLED, Cancelled())
 
 
 def test_a_pause_repeats_what_the_attempt_was_told() -> None:

@@ -31,7 +31,6 @@ from broker.core.events.outcomes import Cause
 from broker.core.events.views import JobView
 from broker.core.job.jobs import CheckpointPlan, Job
 from broker.core.job.placements import Placement
-from broker.core.job.stop_when import MetricGoal, StopWhen
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.clock import ManualClock, ScaledClock
 from broker.core.values.money import Money
@@ -268,14 +267,6 @@ def test_samples_that_no_accelerator_gives_do_not_count(runs: RunFolder, store: 
     assert runs.usage(1) == [], "larger than what an agent writes"
     store.write(attempt_path(1, "logs/0-000000.log"), b"x" * (3 << 20))
     assert sum(map(len, runs.logs(1))) <= 2 << 20
-
-
-def test_figures_by_which_a_task_may_be_stopped_early_are_passed_on_often(tmp_path: Path) -> None:
-    folders = RunFolders(tmp_path.as_uri(), ManualClock(NOW))
-    rule = StopWhen(metric="loss", goal=MetricGoal.MINIMIZE)
-    often, seldom = (view_of(Job(name="n", run="true", stop_when=one)) for one in (rule, None))
-    passed_on = [folders.spec(view, view.attempts[0]).intervals.figures for view in (often, seldom)]
-    assert passed_on == [30.0, 600.0]
 
 
 def test_a_sandbox_clock_goes_along(tmp_path: Path) -> None:

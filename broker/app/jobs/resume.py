@@ -21,7 +21,7 @@ from broker.reconciler.progress import remaining_work
 
 # Fields of the old job only. A job resumed from a task keeps the task's variables but is not in the array, which counts
 # only what it started itself.
-_ANEW: Mapping[str, object] = {"seal": None, "task": None, "stop_when": None}
+_ANEW: Mapping[str, object] = {"seal": None, "task": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _array_again(broker: Broker, view: JobView, array: JobArray, *, from_start: 
 
 
 def _array_of(view: JobView, array: JobArray) -> Job:
-    return view.job.model_copy(update={**_ANEW, "array": array, "stop_when": view.job.stop_when})
+    return view.job.model_copy(update={**_ANEW, "array": array})
 
 
 def with_resume_point(broker: Broker, job: Job) -> Job:

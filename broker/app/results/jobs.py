@@ -136,8 +136,7 @@ class PendingApproval(Result):
 
 
 class TaskStates(Result):
-    """How the tasks of an array stand: so many of ``count``. ``paused``: they wait for a person;
-    ``stopped``: early, as `stop_when` asks."""
+    """How the tasks of an array stand: so many of ``count``. ``paused``: they wait for a person."""
 
     count: int
     not_started: int
@@ -147,7 +146,6 @@ class TaskStates(Result):
     succeeded: int
     failed: int
     cancelled: int
-    stopped: int
 
     @classmethod
     def of(cls, array: JobArray, counts: TaskCounts) -> Self:
@@ -163,7 +161,6 @@ class TaskStates(Result):
             succeeded=some(JobState.SUCCEEDED),
             failed=some(JobState.FAILED),
             cancelled=some(JobState.CANCELLED),
-            stopped=some(JobState.STOPPED),
         )
 
 
@@ -202,9 +199,9 @@ class PauseKind(StrEnum):
 class JobDetails(Result):
     """A job. Amounts in USD; ``savings`` against the cheapest on-demand placement, only after the job has ended.
     ``pause``: null unless it is paused until a person acts. ``task``: of which array it is a task, and its number.
-    ``stops_early``: when its tasks are stopped early, in words. ``outputs``: the paths of its results, as in its
-    file. ``parameters``, ``metrics``: of a task in a list of an array's tasks: the variables in which it differs from
-    the others, and the metrics that it reported last."""
+    ``outputs``: the paths of its results, as in its file. ``parameters``,
+    ``metrics``: of a task in a list of an array's tasks: the variables in which it differs from the others, and the
+    metrics that it reported last."""
 
     id: str
     name: str
@@ -250,7 +247,6 @@ class JobDetails(Result):
     array: str | None
     task: TaskOf | None
     tasks: TaskStates | None
-    stops_early: str
     after: list[PredecessorResult]
     outputs: list[str]
     parameters: dict[str, str] = Field(default_factory=dict)
@@ -298,7 +294,6 @@ class JobDetails(Result):
             savings_percent=percent,
             array=view.job.task.array if view.job.task else None,
             tasks=TaskStates.of(view.job.array, bill.tasks) if view.job.array and bill.tasks else None,
-            stops_early=reasons.stop_when(view.job.stop_when) if view.job.stop_when else "",
             **more,
         )
 

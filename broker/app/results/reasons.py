@@ -11,11 +11,10 @@ from broker.core.events import wait_reasons as why
 from broker.core.events.outcomes import JobState
 from broker.core.events.wait_reasons import EndReason, StopReason, WaitReason
 from broker.core.job.reasons import Reason
-from broker.core.job.stop_when import MetricGoal, StopWhen
 from broker.core.values.figures import about
 
 _MOST = 3
-_ENDED = {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled", JobState.STOPPED: "was stopped early"}
+_ENDED = {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled"}
 # The job itself excludes these offers; these reasons are omitted if there is any other.
 EXCLUDED_BY_THE_JOB = frozenset(
     {
@@ -102,8 +101,6 @@ def ended(reason: EndReason | None) -> str:
             return f"{by}: {reason.note}" if reason.note else by
         case why.AttemptStopped():
             return f"{reason.cause}: {reason.evidence}" if reason.evidence else str(reason.cause)
-        case why.BehindOthers():
-            return _behind(reason)
         case why.TasksEnded():
             counts = {"failed": reason.failed, "cancelled": reason.cancelled}
             told = " and ".join(f"{count:,} {what}" for what, count in counts.items() if count)
@@ -133,8 +130,6 @@ def stops(reason: StopReason | None) -> str:
             return "; ".join(str(one) for one in reason.objections)
         case why.MovesElsewhere():
             return _moves(reason)
-        case why.BehindOthers():
-            return f"stopped early: {_behind(reason)}"
 
 
 def judged_again(trigger: why.HoldTrigger) -> str:
@@ -159,21 +154,6 @@ def _moves(reason: why.MovesElsewhere) -> str:
             return f"moves to {where}: it saves more money and time than the move costs"
         case why.MoveAdvantage.CAPACITY_ENDS:
             return f"moves elsewhere: {reason.because}"
-
-
-def _behind(reason: why.BehindOthers) -> str:
-    what = f"its best {reason.metric} by step {reason.step:,} was {reason.best:,.6g}"
-    return f"{what}, worse than {reason.median:,.6g}, the median of {reason.tasks:,} tasks that had succeeded"
-
-
-def stop_when(rule: StopWhen) -> str:
-    """When tasks of an array are stopped early."""
-    better = "lower" if rule.goal is MetricGoal.MINIMIZE else "higher"
-    since = f" from step {rule.from_step:,} on" if rule.from_step else ""
-    return (
-        f"a task is stopped early{since} where its best {rule.metric} ({better} is better) is worse than the median of"
-        f" those that succeeded, once {rule.min_tasks:,} have"
-    )
 
 
 def beside_state(reason: EndReason | None) -> str:

@@ -42,7 +42,7 @@ class Tone(StrEnum):
     PLAIN = "plain"
 
 
-_TONES = {JobState.SUCCEEDED: Tone.GOOD, JobState.STOPPED: Tone.PLAIN}
+_TONES = {JobState.SUCCEEDED: Tone.GOOD}
 _CAUSES: dict[Cause, str] = {
     Cause.COMPLETED: "finished",
     Cause.EXIT_STATUS: "the command failed",
@@ -58,7 +58,6 @@ _CAUSES: dict[Cause, str] = {
     Cause.REQUEST_EXPIRED: "the request to launch it expired",
     Cause.DENIED_BEFORE_LAUNCH: "a policy denied it before it was launched",
     Cause.CANCELLED_BY_USER: "cancelled",
-    Cause.STOPPED_EARLY: "stopped early, as it was behind the other tasks",
     Cause.MAX_COST: "stopped at its max_cost",
     Cause.MAX_DURATION: "stopped at its max_duration",
     Cause.PAID_UNTIL: "stopped when its held money was used up",

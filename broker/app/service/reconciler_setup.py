@@ -28,7 +28,6 @@ from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.controllers.going_on import GoingOn
 from broker.reconciler.controllers.leaving_capacity import LeavingCapacity
 from broker.reconciler.controllers.placement import Placing, PlanInputs
-from broker.reconciler.controllers.stopping_early import StoppingEarly
 from broker.reconciler.controllers.strategy_advice import Moving, Strategist
 from broker.reconciler.controllers.top_up import TopUp, TopUpPace
 from broker.reconciler.engine_calls import EngineCalls
@@ -80,7 +79,6 @@ def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging
     what_runs = (
         enforcement,
         LeavingCapacity(broker.store, lambda offer: leave_at(offer, broker.store.purchases(closed=True), now())),
-        StoppingEarly(broker.store, every=_JUDGE_EVERY * scale),
         GoingOn(broker.store, broker.policy, placing.plans, over=StoppingBudgets(broker), unusual=unusual),
         ApprovalReevaluation(broker),
         TopUp(broker.store, broker.policy, TopUpPace().scaled(scale)),

@@ -47,14 +47,13 @@ _EXIT_CODES = {
     JobState.SUCCEEDED: 0,
     JobState.FAILED: 7,
     JobState.CANCELLED: 7,
-    JobState.STOPPED: 0,
     JobState.PAUSED_BUDGET: 3,
     JobState.AWAITING_APPROVAL: 6,
 }
 
 
 def exit_code(job: JobView | JobDetails) -> int:
-    """The exit code after following a job: 0 succeeded, stopped early or still running, 7 failed or cancelled, 3
+    """The exit code after following a job: 0 succeeded or still running, 7 failed or cancelled, 3
     paused because its money is used up, 6 waiting for approval."""
     return _EXIT_CODES.get(job.state, 0)
 

@@ -32,7 +32,6 @@ _STATES = {
     JobState.RUNNING: "green",
     JobState.FAILED: "red",
     JobState.CANCELLED: "yellow",
-    JobState.STOPPED: "yellow",
     JobState.PAUSED_BUDGET: "yellow",
     JobState.AWAITING_APPROVAL: "yellow",
     JobState.INTERRUPTED: "yellow",
@@ -166,7 +165,6 @@ def tasks_words(tasks: TaskStates) -> str:
         "paused": tasks.paused,
         "to come": tasks.not_started,
         "done": tasks.succeeded,
-        "stopped early": tasks.stopped,
         "failed": tasks.failed,
         "cancelled": tasks.cancelled,
     }
@@ -204,8 +202,6 @@ def _relations(job: JobHistory) -> Iterator[RenderableType]:
     """Lines on the job's tasks, its array, and the jobs that it comes after."""
     if job.tasks is not None:
         yield Text(f"  tasks: {tasks_words(job.tasks)}")
-        if job.stops_early:
-            yield hanging(Text(job.stops_early), 2)
     if job.task is not None:
         yield Text(f"  task {job.task.index:,} of {job.task.count:,} of the array {job.task.array}")
     if job.after:

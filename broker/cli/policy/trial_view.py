@@ -210,9 +210,7 @@ def judged_again(console: Console, found: JudgedDecisions) -> Iterator[Renderabl
     if found.warned:
         yield Text(_warned(found.warned), style="yellow")
     if any(one.cost_after.micros for one in found.differences):
-        yield Text(
-            "The new cost of a job that was refused or elsewhere is what its plan expected.", style="dim"
-        )
+        yield Text("The new cost of a job that was refused or elsewhere is what its plan expected.", style="dim")
     if found.unknown:
         unknown = formats.plural(found.unknown, "decision")
         yield Text(f"{unknown} cannot be judged again: facts not recorded.", style="yellow")

@@ -15,7 +15,6 @@ class Next(StrEnum):
     OTHER_OFFER = "other_offer"
     PAUSE = "pause"
     CANCEL = "cancel"
-    STOP = "stop"
     GIVE_UP = "give_up"
 
 
@@ -60,7 +59,6 @@ class Cause(StrEnum):
     REQUEST_EXPIRED = "request_expired"
     DENIED_BEFORE_LAUNCH = "denied_before_launch"
     CANCELLED_BY_USER = "cancelled_by_user"
-    STOPPED_EARLY = "stopped_early"
     MAX_COST = "max_cost"
     MAX_DURATION = "max_duration"
     PAID_UNTIL = "paid_until"
@@ -96,7 +94,6 @@ OUTCOMES: dict[Cause, Outcome] = {
     Cause.REQUEST_EXPIRED: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
     Cause.DENIED_BEFORE_LAUNCH: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
     Cause.CANCELLED_BY_USER: Outcome(AttemptState.CANCELLED, Next.CANCEL),
-    Cause.STOPPED_EARLY: Outcome(AttemptState.CANCELLED, Next.STOP),
     Cause.MAX_COST: Outcome(AttemptState.CANCELLED, Next.PAUSE),
     Cause.MAX_DURATION: Outcome(AttemptState.CANCELLED, Next.PAUSE),
     # The judged money is used up: the gate judges the next attempt, perhaps for a new budget period.
@@ -111,7 +108,7 @@ OUTCOMES: dict[Cause, Outcome] = {
 
 
 class JobState(StrEnum):
-    """The state of a job. ``STOPPED``: a task that was ended early, as its array asks (`stop_when`)."""
+    """The state of a job."""
 
     QUEUED = "queued"
     PLANNED = "planned"
@@ -123,8 +120,7 @@ class JobState(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    STOPPED = "stopped"
 
     @property
     def final(self) -> bool:
-        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.STOPPED)
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)

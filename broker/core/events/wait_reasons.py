@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.reasons import RuleObjection
-from broker.core.job.stop_when import MetricGoal
 from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
 
@@ -227,21 +226,8 @@ class Cancelled(_Reason):
     kind: Literal["cancelled"] = "cancelled"
 
 
-class BehindOthers(_Reason):
-    """A task of an array was far behind the others (`stop_when`): its ``best`` value of ``metric`` by ``step`` was
-    worse than ``median``, that of the running averages of ``tasks`` tasks that had succeeded."""
-
-    kind: Literal["behind_others"] = "behind_others"
-    metric: str
-    goal: MetricGoal
-    step: int
-    best: float
-    median: float
-    tasks: int
-
-
 StopReason = Annotated[
-    Cancelled | MaxDurationUsed | HoldEnded | MoreMoneyDenied | RulesDeny | MovesElsewhere | BehindOthers,
+    Cancelled | MaxDurationUsed | HoldEnded | MoreMoneyDenied | RulesDeny | MovesElsewhere,
     Field(discriminator="kind"),
 ]
 """Why the broker stops an attempt."""
@@ -336,7 +322,7 @@ WaitReason = Annotated[
 """Why a job waits or is paused."""
 
 EndReason = Annotated[
-    Completed | Cancelled | BehindOthers | AttemptStopped | ApprovalEnded | TasksEnded | PredecessorFailed,
+    Completed | Cancelled | AttemptStopped | ApprovalEnded | TasksEnded | PredecessorFailed,
     Field(discriminator="kind"),
 ]
 """Why a job is over."""

@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from broker.core.job.arrays import ARRAY_VARIABLE, COUNT_VARIABLE, INDEX_VARIABLE, JobArray, TaskOf
 from broker.core.job.snapshots import FileSnapshot, in_workdir, is_local
-from broker.core.job.stop_when import StopWhen
 from broker.core.market.offers import CapacityType, Interconnect
 from broker.core.values.money import Money
 
@@ -223,7 +222,7 @@ class Job(JobPart):
     machine of the broker; not part of a job file. ``outputs``: results to keep: paths and patterns relative to the
     working folder. ``session``: people work in it; it ends well when it is idle or its time is over, and money is held
     for an hour at a time. ``after``: the jobs that it comes after. ``array``: many tasks; ``max_cost`` and ``deadline``
-    apply to all together, everything else to each. ``stop_when``: when its tasks are stopped early. ``task``: one of
+    apply to all together, everything else to each. ``task``: one of
     them.
     """
 
@@ -263,7 +262,6 @@ class Job(JobPart):
     session: SessionPlan | None = None
     after: tuple[Predecessor, ...] = ()
     array: JobArray | None = None
-    stop_when: StopWhen | None = None
     task: TaskOf | None = None
 
     def deadline_at(self, submitted_at: datetime) -> datetime | None:

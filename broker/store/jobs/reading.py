@@ -111,16 +111,11 @@ class StoreReading:
         wanted = [tasks.newest(array, self._earlier(array)), *([JobRow.state.in_(states)] if states else [])]
         return self._quarantine.views(tasks.rows(self._connection, *wanted, limit=limit))
 
-    def tasks_succeeded(self, array: str) -> Sequence[str]:
-        """The ids of the tasks of an array that succeeded, in any order; of a retried array as in `tasks_of`."""
-        return tasks.succeeded(self._connection, array, self._earlier(array))
-
     def _earlier(self, array: str) -> Sequence[str]:
         """The arrays that this one retries."""
         view = self.job(array)
         return view.job.array.again if view is not None and view.job.array is not None else ()
 
-    reported = query(tasks.reported)
     newest_metrics = query(tasks.newest_metrics)
 
     def task_money(self, array: str, *, closed: bool | None = None) -> Mapping[MoneyKind, Balance]:

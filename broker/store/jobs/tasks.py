@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
 
 from broker.core.events.outcomes import JobState
-from broker.core.job.stop_when import ReportedValue
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance
@@ -21,7 +20,6 @@ from broker.store.jobs.quarantine import COLUMNS
 from broker.store.schema.jobs import AttemptEventRow, JobRow
 from broker.store.schema.ledger import LedgerBalanceRow
 
-ENDED_WELL = (JobState.SUCCEEDED.value, JobState.STOPPED.value)  # tasks that a retry of their array leaves out
 _AT_ONCE = 500  # the maximum number of jobs per query
 
 
@@ -36,11 +34,11 @@ def no_task(*, alone: bool) -> ColumnElement[bool]:
 
 def newest(array: str, earlier: Sequence[str]) -> ColumnElement[bool]:
     """The condition for the newest run of each task of an array: its own tasks, and those of the ``earlier`` arrays
-    that it retries which ended well, as it runs all others again."""
+    that it retries which succeeded, as it runs all others again."""
     own = JobRow.array_id == array
     if not earlier:
         return own
-    done = JobRow.array_id.in_(earlier), JobRow.array_id.is_not(None), JobRow.state.in_(ENDED_WELL)
+    done = JobRow.array_id.in_(earlier), JobRow.array_id.is_not(None), JobRow.state == JobState.SUCCEEDED.value
     return or_(own, and_(*done))
 
 
@@ -64,33 +62,11 @@ def whole_counts(connection: Connection, arrays: Mapping[str, Sequence[str]]) ->
     whole = {}
     for array, earlier in arrays.items():
         states, before = dict(found[array].states), 0
-        for state in map(JobState, ENDED_WELL):
-            ended = sum(found[one].states.get(state, 0) for one in earlier)
-            if ended:
-                states[state], before = states.get(state, 0) + ended, before + ended
+        ended = sum(found[one].states.get(JobState.SUCCEEDED, 0) for one in earlier)
+        if ended:
+            states[JobState.SUCCEEDED], before = states.get(JobState.SUCCEEDED, 0) + ended, ended
         whole[array] = TaskCounts(states, found[array].open, before)
     return whole
-
-
-def succeeded(connection: Connection, array: str, earlier: Sequence[str]) -> list[str]:
-    """The ids of the tasks of an array that succeeded, as in `newest`, in any order."""
-    done = newest(array, earlier), JobRow.state == JobState.SUCCEEDED.value
-    return list(connection.scalars(select(JobRow.id).where(*done)))
-
-
-def reported(connection: Connection, job_ids: Sequence[str], metric: str) -> dict[str, list[ReportedValue]]:
-    """The values of a metric that those jobs reported with a step, in the order of their reports."""
-    found: dict[str, list[ReportedValue]] = {}
-    for first in range(0, len(job_ids), _AT_ONCE):
-        some = job_ids[first : first + _AT_ONCE]
-        query = select(AttemptEventRow.job_id, AttemptEventRow.body).where(
-            AttemptEventRow.job_id.in_(some), AttemptEventRow.kind == "metrics_reported"
-        )
-        for job_id, body in connection.execute(query.order_by(AttemptEventRow.job_id, AttemptEventRow.seq)):
-            told = json.loads(body)
-            if told.get("step") is not None and metric in told["metrics"]:
-                found.setdefault(job_id, []).append(ReportedValue(told["step"], told["metrics"][metric]))
-    return found
 
 
 def newest_metrics(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[str, float]]:

@@ -52,7 +52,7 @@ IN_ADVANCE = case(
     (and_(LedgerEntryRow.attempt.is_(None), _RESERVED, LedgerEntryRow.money == MoneyKind.CASH.value), 1), else_=0
 )
 # After these outcomes the job does not repeat its work: it is done, or no longer wanted.
-_OVER = (Next.SUCCEED, Next.CANCEL, Next.STOP)
+_OVER = (Next.SUCCEED, Next.CANCEL)
 _NOT_REPEATED = tuple(cause for cause, outcome in OUTCOMES.items() if outcome.next in _OVER)
 
 

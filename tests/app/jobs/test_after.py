@@ -39,7 +39,7 @@ def test_jobs_that_wait_for_each_other_are_refused_with_their_names() -> None:
 def test_a_job_begins_when_all_before_it_have_ended_as_it_asks(told: list[tuple[When, JobState | None]]) -> None:
     before = [Predecessor(job=str(number), when=when) for number, (when, _) in enumerate(told)]
     found = standing(before, {str(number): state for number, (_, state) in enumerate(told) if state is not None})
-    bad = (JobState.FAILED, JobState.CANCELLED, JobState.STOPPED)
+    bad = (JobState.FAILED, JobState.CANCELLED)
     fails = any(when is When.SUCCEEDED and state in bad for when, state in told)
     assert (found.failed is not None) == fails
     assert (found == Standing()) == (not fails and all(state is not None and state.final for _, state in told))

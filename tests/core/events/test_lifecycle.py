@@ -92,5 +92,5 @@ def test_every_kind_of_event_is_in_the_stored_union() -> None:
 
 def test_states_know_whether_they_are_final() -> None:
     assert {s for s in AttemptState if s.final} == {outcome.state for outcome in OUTCOMES.values()}
-    ends = {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.STOPPED}
+    ends = {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
     assert {s for s in JobState if s.final} == ends

@@ -39,7 +39,6 @@ _WITHOUT: dict[str, Any] = {
     "resume_from": None,
     "skypilot_config": {},
     "after": (),
-    "stop_when": None,
     "task": None,
     "from_network": False,
 }

@@ -11,7 +11,6 @@ from broker.core.job.file.after import print_after
 from broker.core.job.file.arrays import print_array
 from broker.core.job.file.machines import print_resources
 from broker.core.job.jobs import Job, JobPart, ResumePoint, Work
-from broker.core.job.stop_when import StopWhen
 from broker.core.values.money import Money
 from broker.core.values.units import print_count, print_duration, print_money, print_size
 
@@ -29,7 +28,7 @@ def print_job(job: Job) -> str:
     order = (
         "name", "team", "project", "environment", "workload", "resources", "model", "num_nodes", "workdir",
         "file_mounts", "outputs", "envs", "secrets", "setup", "run", "work", "deadline", "max_duration", "max_cost",
-        "value_of_time", "max_unattended", "checkpoint", "retry", "session", "array", "stop_when", "after",
+        "value_of_time", "max_unattended", "checkpoint", "retry", "session", "array", "after",
         "resume_from", "data", "constraints", "priority", "config",
     )  # fmt: skip
     given |= {"resources": resources} if resources else {}
@@ -39,7 +38,7 @@ def print_job(job: Job) -> str:
     return print_document({key: given[key] for key in order if key in given})
 
 
-def _fields(part: JobPart | StopWhen) -> dict[str, Any]:
+def _fields(part: JobPart) -> dict[str, Any]:
     """The fields of a part that differ from their defaults, as the file writes them."""
     fields: dict[str, Any] = {}
     for name, field in type(part).model_fields.items():
@@ -63,7 +62,7 @@ def _written(name: str, value: Any) -> Any:
             return str(value)
         case JobArray():
             return print_array(value)
-        case JobPart() | StopWhen():
+        case JobPart():
             return _fields(value)
         case timedelta():
             return print_duration(value)

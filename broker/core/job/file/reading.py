@@ -35,7 +35,6 @@ from broker.core.job.jobs import (
     Retry,
     SessionPlan,
 )
-from broker.core.job.stop_when import MIN_TASKS, StopWhen
 from broker.core.validation import validate
 
 
@@ -85,7 +84,7 @@ def job_of(document: Document, *, now: datetime, overrides: JobOverrides = _NOTH
         both = sorted(set(parsed.secrets or ()) & set(parsed.envs or {}))
         message = "is also under `secrets`; a secret must not have its value in the file"
         problems += [document.problem(("envs", name), message, at_key=True) for name in both]
-        problems += [*_given_twice(document, parsed), *_never_stopped(document, parsed)]
+        problems += _given_twice(document, parsed)
         if parsed.session is not None and parsed.array is not None:
             problems.append(document.problem(("session",), "is for one job; an `array:` has none", at_key=True))
     if problems or parsed is None:
@@ -116,22 +115,6 @@ def _given_twice(document: Document, parsed: JobFile) -> list[Problem]:
     ]
 
 
-def _never_stopped(document: Document, parsed: JobFile) -> list[Problem]:
-    """A `stop_when` that no task could ever meet."""
-    if parsed.stop_when is None:
-        return []
-    if parsed.array is None:
-        return [document.problem(("stop_when",), "is for the tasks of an `array:`, and there is none", at_key=True)]
-    wanted, there = parsed.stop_when.min_tasks or MIN_TASKS, parsed.array.size
-    if wanted < there:
-        return []
-    message = f"{wanted:,} tasks must have succeeded before another is judged, and there are {there:,}"
-    told = parsed.stop_when.min_tasks is not None
-    path = ("stop_when", "min_tasks") if told else ("stop_when",)
-    advice = f"expected `min_tasks` from 1 to {there - 1}" if there > 1 else "one task has no others to be behind"
-    return [document.problem(path, f"{message}; {advice}", at_key=not told)]
-
-
 def _restarts(resources: Resources | None) -> int | None:
     """How often SkyPilot would restart a task that failed."""
     if resources is None:
@@ -160,8 +143,6 @@ def _job(parsed: JobFile, resources: tuple[MachineRequest, ...], ordered: bool, 
         fields["retry"] = Retry(**given, **(parsed.retry.given() if parsed.retry else {}))
     if parsed.session:
         fields["session"] = SessionPlan(**parsed.session.given())
-    if parsed.stop_when:
-        fields["stop_when"] = StopWhen(**parsed.stop_when.given())
     size = fields.pop("inputs", None)
     if parsed.data or size is not None:
         given = {} if size is None else {"size": size}

@@ -6,12 +6,10 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 
-from broker.core.job.arrays import MOST_TASKS
 from broker.core.job.file import fields, skypilot_fields
 from broker.core.job.file.after import AfterField
 from broker.core.job.file.arrays import ArrayField
 from broker.core.job.jobs import Priority, Workload
-from broker.core.job.stop_when import MetricGoal
 from broker.core.market.offers import CapacityType, Interconnect
 from broker.core.values.units import Amount, Count, Duration, PositiveDuration, Size
 
@@ -103,16 +101,6 @@ class RetrySection(Section):
     launches: Annotated[Whole, Field(ge=1, le=1000)] | None = None
 
 
-class StopWhenSection(Section):
-    metric: Annotated[fields.Text, Field(max_length=64)] = Field(
-        description="a figure that the tasks report with a step"
-    )
-    goal: MetricGoal = Field(description="which of its values are better")
-    rule: Literal["median"] | None = None
-    from_step: Annotated[Whole, Field(ge=0, le=10**12)] | None = None
-    min_tasks: Annotated[Whole, Field(ge=1, le=MOST_TASKS)] | None = None
-
-
 class SessionSection(Section):
     idle: PositiveDuration | None = Field(None, description="it ends after this time without a sign of use; 30m")
     at_most: PositiveDuration | None = Field(
@@ -162,7 +150,6 @@ class JobFile(Section):
     checkpoint: CheckpointSection | None = None
     retry: RetrySection | None = None
     array: ArrayField | None = None
-    stop_when: StopWhenSection | None = None
     session: SessionSection | None = None
     after: AfterField | None = None
     resume_from: fields.ResumeFrom | None = None
@@ -178,7 +165,6 @@ SECTIONS: dict[str, type[Section]] = {
     "model": ModelSection,
     "checkpoint": CheckpointSection,
     "retry": RetrySection,
-    "stop_when": StopWhenSection,
     "session": SessionSection,
     "data": DataSection,
     "constraints": ConstraintsSection,
