@@ -41,7 +41,7 @@ test: install  ## the quick complete run: types, style, architecture, every test
 test-system: install  ## full counts, PostgreSQL, real processes killed at every point
 	GPUBROKER_TEST_FULL=1 $(BIN)/pytest --forks auto --timeout 900 -m '(system or sampled or hypothesis) and not cloud and not kubernetes and not long'
 
-test-long: install  ## frameworks as they save, chaos, replicas that are killed: half an hour
+test-long: install  ## frameworks as they save, chaos: half an hour
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,recipes]'
 	GPUBROKER_TEST_FULL=1 $(BIN)/pytest --forks auto --timeout 1800 -m long
 

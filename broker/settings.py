@@ -94,9 +94,7 @@ class PollSettings(BaseModel):
 class ServeSettings(BaseModel):
     """``listen``: the address, HOST:PORT, at which `gpubroker serve` answers ``/healthz`` and ``/metrics``, or ``off``.
     ``token``: the bearer token that every request must carry; required if others can reach the address.
-    ``share_jobs``: several services of a PostgreSQL store look after its jobs at once, each after its share; without,
-    one does, and the others stand by. All must be set alike, and jobs on the services' own machine need all services on
-    one machine. ``jobs_here``: jobs that people submit over the network may run on this machine: under the account of
+    ``jobs_here``: jobs that people submit over the network may run on this machine: under the account of
     the service, which can read its database and its providers' credentials. ``requests_per_minute``: of one token,
     without uploads and downloads of files. ``max_uploads``: bytes of one person's uploads in all."""
 
@@ -104,7 +102,6 @@ class ServeSettings(BaseModel):
 
     listen: str = "127.0.0.1:9464"
     token: SecretStr | None = None
-    share_jobs: bool = False
     jobs_here: bool = False
     requests_per_minute: int = Field(default=600, ge=1, le=1_000_000)
     max_uploads: Size = 100 * 10**9

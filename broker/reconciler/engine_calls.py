@@ -96,11 +96,6 @@ class EngineCalls:
         with self._changed:
             return key in self._under_way
 
-    def unfinished(self) -> Set[str]:
-        """The keys whose call is running, or has an outcome that was not taken."""
-        with self._changed:
-            return {*self._under_way, *(key for key, _ in self._outcomes)}
-
     def ended(self, seconds: float) -> Set[str]:
         """The keys whose calls ended since the last call of this method and whose outcome was not taken.
 

@@ -64,8 +64,8 @@ class Tick:
 class Reconciler:
     """Runs the jobs of one store.
 
-    Each job should have one reconciler at a time (`tick` is told which jobs are its own); a second one does no harm,
-    but its writes fail with `NoLongerCurrent`.
+    A store should have one reconciler at a time; a second one does no harm, but its writes fail with
+    `NoLongerCurrent`.
 
     ``check``: judges requested launches again. ``limits``: limits that nodes enforce. ``secrets``: returns the secrets
     for a launch of a job. ``closing``: called before a job is closed.
@@ -91,7 +91,6 @@ class Reconciler:
         self._turns = LookTurns(self._timing.visits, self._worklist.balances)
         self._leases = Leases(ports.mailbox, self._worklist, limits or NoNodeLimits())
         self._settling = Settling(ports.journal, self._timing.settle_every)
-        self._mine = frozenset[str]()
         self._signals = Signals(ports, self._leases)
         self._removals = Removals(ports)
         self._recording = NewsRecorder(ports.journal, self._worklist, self._timing.settle_every, closing)
@@ -100,39 +99,22 @@ class Reconciler:
         retry = self._timing.retry_place
         self._agenda = Agenda({**BACK_OFFS, RetryReason.NO_PLACE: BackOff(retry, retry)})
 
-    def tick(self, mine: Callable[[str], bool] = lambda job_id: True) -> Tick:
+    def tick(self) -> Tick:
         """Visit every open job once; if very many run, those with news and some others.
 
-        An error of one job is logged and does not delay the others. ``mine``: whether the job with an id belongs to
-        this reconciler; the others are not visited, but count for the queue's order and for free capacity. Raises
-        `StoreProblem`.
+        An error of one job is logged and does not delay the others. Raises `StoreProblem`.
         """
-        every = self._worklist.look()
+        views = self._worklist.look()
         self._recorded.clear()
-        views = self._those(mine, every)
         chosen = self._turns.choose(views, {_job_of(key) for key in self._leases.begin_look()})
         chosen |= {_job_of(key) for key in self._signals.ask(views, _A_MOMENT, chosen)}
         self._turns.again(self._signals.unread)
-        ordered = in_turn(every, self._clock.now())
+        ordered = in_turn(views, self._clock.now())
         self._queue.add(view.id for view in ordered if view.id in chosen and not self._signals.awaits(view))
         steps, waiting = self._work()
         with isolated("settling what runs"):
             self._settling.settle(self._clock.now())
         return Tick(len(views), waiting, steps)
-
-    def busy(self) -> set[str]:
-        """The ids of the jobs for which an engine call is running, or has ended and is not recorded yet."""
-        return {_job_of(key) for key in self._calls.unfinished()}
-
-    def _those(self, mine: Callable[[str], bool], views: list[JobView]) -> list[JobView]:
-        """The jobs of this reconciler. Drops the state of jobs that another process has taken over."""
-        found = [view for view in views if mine(view.id)]
-        given_up, self._mine = self._mine - {view.id for view in found}, frozenset(view.id for view in found)
-        if given_up:
-            for view in views:
-                if view.id in given_up:
-                    self._forget(view)
-        return found
 
     def close(self) -> None:
         """End the work of this process. Engine calls that do not end soon are abandoned, as when the process is killed:
@@ -210,9 +192,9 @@ class Reconciler:
         for key, attempts in told.items():
             for job_id in {_job_of(attempt) for attempt in ([key] if attempts is None else attempts)}:
                 with isolated(f"job {job_id}: what its engine answered"):
-                    if job_id in self._mine and (attempts is not None or self._worklist.view(job_id) is not None):
+                    if self._worklist.view(job_id) is not None:
                         self._queue.news(job_id)
-                    else:  # given up or closed: its outcome is not read here, and would keep the job in `busy`
+                    else:  # closed: its outcome is not read
                         self._calls.forget(key)
         return bool(ended)
 

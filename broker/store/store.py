@@ -26,11 +26,10 @@ from broker.ledger.journal import Journal
 from broker.store import outbox, proof
 from broker.store.access import access
 from broker.store.access.access import AccessStore
-from broker.store.engine import compaction, copies, file_use, job_shares, leader, rehearsal
+from broker.store.engine import compaction, copies, file_use, leader, rehearsal
 from broker.store.engine.compaction import Compaction
 from broker.store.engine.copies import StoreCopy
 from broker.store.engine.database import Database
-from broker.store.engine.job_shares import JobShare
 from broker.store.engine.leader import LeaderRole, StillLeading
 from broker.store.engine.revisions import ensure_current
 from broker.store.engine.times import to_micros
@@ -141,10 +140,6 @@ class Store:
     def lead(self, duty: LeaderRole = LeaderRole.JOBS) -> AbstractContextManager[StillLeading | None]:
         """As `broker.store.engine.leader.lead`."""
         return leader.lead(self._database, duty)
-
-    def share(self) -> AbstractContextManager[JobShare | None]:
-        """As `broker.store.engine.job_shares.shared`."""
-        return job_shares.shared(self._database)
 
     def is_led(self, duty: LeaderRole = LeaderRole.JOBS) -> bool:
         """Whether a process leads that duty."""

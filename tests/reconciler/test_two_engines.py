@@ -85,31 +85,6 @@ def test_while_its_engine_does_not_answer_a_job_is_still_judged_and_told_to_stop
     assert two.mailbox.leases["j-1-1"][-1].stop is Cause.CANCELLED_BY_USER, "its node hears of it"
 
 
-def test_an_answer_about_a_job_that_was_given_up_is_left_to_its_new_process(two: TwoEngines) -> None:
-    def others(job_id: str) -> bool:
-        return job_id == "j-2"
-
-    two.says_nothing()
-    two.until(two.engine.begun["observe", "j-1-1"].is_set)
-    two.add("j-4")
-    two.engine.block("submit", "j-4-1")
-    two.until(two.engine.begun["submit", "j-4-1"].is_set)
-    two.mailbox.exits("j-1-1", Cause.COMPLETED, 0)
-    events = {job_id: two.job(job_id).seq for job_id in ("j-1", "j-4")}
-    two.reconciler.tick(others)
-    assert "j-4" in two.reconciler.busy()
-    two.engine.let_go()
-    for _ in range(400):
-        two.reconciler.tick(others)
-        if not two.reconciler.busy():
-            break
-    assert two.reconciler.busy() == set(), "else its part would be kept for ever"
-    assert {job_id: two.job(job_id).seq for job_id in events} == events
-    two.until(lambda: two.job("j-1").closed)
-    two.until(two.launched("j-4"))
-    assert two.engine.submitted == ["j-1-1", "j-4-1"]
-
-
 def test_a_late_answer_counts_once_and_with_all_that_its_run_folder_said(two: TwoEngines) -> None:
     two.mailbox.says("j-1-1", CheckpointSaved(checkpoint="0001-1", step=1))
     two.says_nothing()

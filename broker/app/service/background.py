@@ -30,7 +30,6 @@ from broker.settings import as_environment, variable
 
 if TYPE_CHECKING:
     from broker.reconciler.loop import Tick
-    from broker.store.engine.job_shares import JobShare
     from broker.store.jobs.reading import StoreReading
 
 log = logging.getLogger(__name__)
@@ -207,13 +206,10 @@ class Look:
     seconds: float
 
 
-def looks(
-    broker: Broker, still_leading: Callable[[], bool], pause: Callable[[float], object], share: JobShare | None = None
-) -> Iterator[Look]:
-    """Reconcile in passes while ``still_leading`` returns True, and yield each. ``share``: the jobs that this process
-    reconciles, renewed before each pass; None: all. If the store does not answer (locked, full, unreachable), the error
-    is logged and the pass repeated. ``pause`` waits the given seconds of the wall clock between two passes, longer
-    while the store does not answer."""
+def looks(broker: Broker, still_leading: Callable[[], bool], pause: Callable[[float], object]) -> Iterator[Look]:
+    """Reconcile in passes while ``still_leading`` returns True, and yield each. If the store does not answer (locked,
+    full, unreachable), the error is logged and the pass repeated. ``pause`` waits the given seconds of the wall clock
+    between two passes, longer while the store does not answer."""
     # Slow to import, and most commands do not reconcile.
     from broker.app.billing.budgets import Alerting
     from broker.app.market.market import freshen
@@ -226,14 +222,10 @@ def looks(
         while still_leading():
             tick, began = None, time.monotonic()
             try:
-                if share is not None:
-                    share.renew(worker.busy)
-                alone = share is None or share.first
-                if alone and _sandbox_runs(broker):
+                if _sandbox_runs(broker):
                     freshen(broker, sandbox=True)  # costs at simulated spot prices are settled at observed prices
-                tick = worker.tick() if share is None else worker.tick(share.has)
-                if alone:
-                    alerting()
+                tick = worker.tick()
+                alerting()
                 failed = 0
             except BrokerError as error:
                 failed += 1

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -31,7 +31,6 @@ from broker.reconciler.sweep import LeftoverState
 from broker.store.engine.leader import LeaderRole
 
 if TYPE_CHECKING:
-    from broker.store.engine.job_shares import JobShare
     from broker.store.engine.leader import StillLeading
 
 
@@ -279,32 +278,22 @@ class Reconciling:
         said = ""
         while not stop.is_set():
             try:
-                with self._part() as (still_leading, share):
+                with self._broker.store.lead() as still_leading:
                     if still_leading is None:
                         self._health.stands_by(self.name)
                         if said != (said := "standing by: another process looks after the jobs of this store"):
                             self._say(said)
                     else:
-                        self._say("looking after jobs" if share is None else "looking after a share of the jobs")
+                        self._say("looking after jobs")
                         said = ""
-                        self._lead(stop, still_leading, share)
+                        self._lead(stop, still_leading)
             except StoreProblem as problem:
                 if said != (said := str(problem)):
                     self._say(said)
             stop.wait(STAND_BY)
 
-    @contextmanager
-    def _part(self) -> Iterator[tuple[StillLeading | None, JobShare | None]]:
-        store = self._broker.store
-        if not self._broker.settings.serve.share_jobs:
-            with store.lead() as still_leading:
-                yield still_leading, None
-            return
-        with store.share() as share:
-            yield (None if share is None else share.still), share
-
-    def _lead(self, stop: threading.Event, still_leading: StillLeading, share: JobShare | None) -> None:
-        for look in looks(self._broker, lambda: not stop.is_set() and still_leading(), stop.wait, share):
+    def _lead(self, stop: threading.Event, still_leading: StillLeading) -> None:
+        for look in looks(self._broker, lambda: not stop.is_set() and still_leading(), stop.wait):
             if look.brought is None:
                 self._health.failed(self.name)
             else:

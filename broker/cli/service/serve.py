@@ -58,8 +58,7 @@ def serve(
 
     It serves the store of this machine, also while you are logged in to a server.
     Runs until Ctrl-C or SIGTERM. If several instances share a store, one reconciles jobs and one polls prices; the
-    others stand by and take over; with GPUBROKER_SERVE__SHARE_JOBS=true, on PostgreSQL, each reconciles its share of
-    the jobs. Without an instance, running jobs continue, but no job is re-placed.
+    others stand by and take over. Without an instance, running jobs continue, but no job is re-placed.
     GPUBROKER_PRICES__<NAME>__EVERY sets a provider's poll interval; by default it follows from the maximum age of its
     prices. The page and the API (/api/v1) need the extra `server`; on an address other than loopback they need TLS or
     --plain-http. They accept the tokens of `gpubroker tokens create`, the page also the links of `gpubroker people
