@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
-from datetime import time, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import platformdirs
@@ -23,7 +23,6 @@ from pydantic import (
     SecretStr,
     ValidationError,
     field_validator,
-    model_validator,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
@@ -32,7 +31,7 @@ from broker.core.actors import Role
 from broker.core.errors import did_you_mean
 from broker.core.notices import Severity
 from broker.core.values.money import Money
-from broker.core.values.units import parse_duration, parse_size, print_duration, print_size, zone
+from broker.core.values.units import parse_duration, parse_size, print_duration, print_size
 
 FILE = "gpubroker.toml"
 PREFIX = "GPUBROKER_"
@@ -107,47 +106,14 @@ class ServeSettings(BaseModel):
     max_uploads: Size = 100 * 10**9
 
 
-class QuietHours(BaseModel):
-    """From ``start`` until ``end`` (``22:00``, ``07:00``) by the clocks of the time zone; over midnight where the end
-    is not later."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    start: time
-    end: time
-    timezone: str = "UTC"
-
-    @field_validator("start", "end", mode="before")
-    @classmethod
-    def _of_a_clock(cls, value: object) -> object:
-        """TOML's own times are parsed already; a number would be read as seconds."""
-        if isinstance(value, int | float) or (isinstance(value, str) and not re.fullmatch(r"\d\d:\d\d", value)):
-            raise ValueError(f"expected a time of day such as 22:00; got {value!r}")
-        return value
-
-    @model_validator(mode="after")
-    def _not_always(self) -> Self:
-        if self.start == self.end:
-            raise ValueError(f"quiet hours from {self.start:%H:%M} to {self.end:%H:%M} never end")
-        return self
-
-    @field_validator("timezone")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        return zone(name).key
-
-
 class RouteSettings(BaseModel):
-    """What one recipient of alerts is told, and when. ``teams``: only what is about one of these, or of their patterns;
-    none: all. ``at_least``: the least severity (``info``, ``warning``, ``failure``). ``quiet``: hours in which nothing
-    is sent. ``digest``: alerts are gathered for so long, and sent as one. Failures are always sent at once."""
+    """What one recipient of alerts is told. ``teams``: only what is about one of these, or of their patterns; none:
+    all. ``at_least``: the least severity (``info``, ``warning``, ``failure``)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     teams: tuple[str, ...] = ()
     at_least: Severity = Severity.INFO
-    quiet: QuietHours | None = None
-    digest: Duration | None = None
 
 
 class ChargeSettings(BaseModel):
@@ -223,7 +189,7 @@ class Settings(BaseSettings):
     ``prices``: how each provider is polled, by provider name.
     ``charges``: when a difference between charged and metered cost raises an alert.
     ``notify``: recipients of alerts: Apprise URLs by name. They are secrets: never stored and never printed.
-    ``routes``: what each recipient is told, and when, by its name in ``notify``; without a route: everything at once.
+    ``routes``: what each recipient is told, by its name in ``notify``; without a route: everything.
     ``sign_in``: the identity provider at which people sign in to the page; None: with tokens and one-time links.
     ``reconcile_every``: wall-clock seconds between two reconciler passes.
     ``offline``: `offers` and `plan` ask nobody over the network before they first show prices.
@@ -320,7 +286,7 @@ def _told(key: tuple[int | str, ...], kind: str, message: str) -> str:
         return message.removeprefix("Value error, ")
     sections: dict[str, type[BaseModel]] = {
         "prices": PollSettings,
-        "routes": QuietHours if "quiet" in key else RouteSettings,
+        "routes": RouteSettings,
         "serve": ServeSettings,
         "sign_in": SignInSettings,
         "charges": ChargeSettings,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, false, insert, not_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, false, insert, or_, select, update
 
 from broker.core.notices import Notice, Severity
 from broker.store.engine.database import Database
@@ -54,33 +54,27 @@ class Outbox:
         with self._database.writing() as connection:
             return add(connection, notice, targets, at)
 
-    def claim(
-        self, targets: Sequence[str], now: datetime, hold: timedelta, waits: Mapping[str, datetime] | None = None
-    ) -> Dispatch | None:
+    def claim(self, targets: Sequence[str], now: datetime, hold: timedelta) -> Dispatch | None:
         """Claim the notice to one of the targets that has been due longest, for the caller to send; None if nothing is
         due.
 
         No other process gets it for the time ``hold``, nor after `delivered` or `failed`; if the caller dies, it is
-        sent again later. ``waits``: for these targets, only failures and notices made before the given time are due.
+        sent again later.
         """
         with self._database.writing() as connection:
-            due = select(NoticeRow).where(*_due(targets, now, waits or {}))
+            due = select(NoticeRow).where(*_due(targets, now))
             row = connection.execute(due.order_by(NoticeRow.next_try, NoticeRow.key).limit(1)).first()
             return None if row is None else _claimed(connection, row, now, hold)
 
-    def claim_with(
-        self, first: Dispatch, now: datetime, hold: timedelta, waits: Mapping[str, datetime], *, every: bool
-    ) -> list[Dispatch]:
-        """Claim other notices due to the same target, oldest first, to be sent in one message with ``first``: those of
-        the same thread, or with ``every`` all of them. Claimed as by `claim`.
+    def claim_with(self, first: Dispatch, now: datetime, hold: timedelta) -> list[Dispatch]:
+        """Claim other notices of the same thread due to the same target, oldest first, to be sent in one message with
+        ``first``. Claimed as by `claim`.
         """
         thread = first.notice.thread
-        if not every and not thread:
+        if not thread:
             return []
         with self._database.writing() as connection:
-            due = select(NoticeRow).where(*_due([first.target], now, waits))
-            if not every:
-                due = due.where(NoticeRow.thread == thread)
+            due = select(NoticeRow).where(*_due([first.target], now), NoticeRow.thread == thread)
             oldest = NoticeRow.made_at + 0  # what is due, put in order; not every notice by the index of that order
             rows = connection.execute(due.order_by(oldest, NoticeRow.key).limit(_MOST_TOGETHER)).all()
             return [_claimed(connection, row, now, hold) for row in rows]
@@ -169,16 +163,8 @@ def add(connection: Connection, notice: Notice, targets: Iterable[str], at: date
     return len(new)
 
 
-def _due(targets: Sequence[str], now: datetime, waits: Mapping[str, datetime]) -> list[ColumnElement[bool]]:
-    held = [
-        and_(
-            NoticeRow.target == target,
-            NoticeRow.made_at >= to_micros(since),
-            NoticeRow.severity != Severity.FAILURE.value,
-        )
-        for target, since in waits.items()
-    ]
-    return [NoticeRow.next_try <= to_micros(now), NoticeRow.target.in_(targets), *map(not_, held)]
+def _due(targets: Sequence[str], now: datetime) -> list[ColumnElement[bool]]:
+    return [NoticeRow.next_try <= to_micros(now), NoticeRow.target.in_(targets)]
 
 
 def _claimed(connection: Connection, row: Any, now: datetime, hold: timedelta) -> Dispatch:

@@ -33,7 +33,7 @@ def tell(broker: Broker, view: JobView) -> list[notify.Delivery]:
         return []
     try:
         targets = {name: settings.notify[name] for name in recipients(settings, notice)}
-        sent = notify.notify(broker.store, broker.clock, notice, targets, settings.routes)
+        sent = notify.notify(broker.store, broker.clock, notice, targets)
     except BrokerError as error:
         log.warning("the notice that %s waits for approval could not be sent: %s (%s)", view.id, error, error.hint)
         return []

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from broker.app.alerts.routes import as_one, gathers, waits
+from broker.app.alerts.routes import as_one
 from broker.core.errors import InvalidInput, MissingExtra, UnknownName
 from broker.core.notices import Notice
 from broker.core.values.clock import Clock
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from apprise import Apprise
     from pydantic import SecretStr
 
-    from broker.app.alerts.routes import Routes
     from broker.store import Store
     from broker.store.outbox import Dispatch
 
@@ -57,37 +56,33 @@ class Delivery:
         return not self.error
 
 
-def notify(
-    store: Store, clock: Clock, notice: Notice, targets: Targets, routes: Routes | None = None
-) -> list[Delivery]:
+def notify(store: Store, clock: Clock, notice: Notice, targets: Targets) -> list[Delivery]:
     """Send the notice to every target, unless one with this key was sent before, and send other due notices.
 
     A notice that cannot be delivered now is kept and tried again by a later `deliver` or `notify`. Raises
     `StoreProblem`, and `MissingExtra` without Apprise; the notice is kept then, too. Not for use in a transaction.
     """
     store.outbox.add(notice, targets, clock.now())
-    return deliver(store, clock, targets, routes)
+    return deliver(store, clock, targets)
 
 
-def deliver(store: Store, clock: Clock, targets: Targets, routes: Routes | None = None) -> list[Delivery]:
-    """Send the notices that are due to these targets by their ``routes``. If several processes call this, one of them
+def deliver(store: Store, clock: Clock, targets: Targets) -> list[Delivery]:
+    """Send the notices that are due to these targets. If several processes call this, one of them
     sends a given notice to a given target. Raises as `notify`.
 
-    All notices to a target about one incident are one message, and so are all that had to wait for the end of quiet
-    hours or for a digest. If a process dies after sending a notice and before recording it, the notice is sent again
-    (at-least-once delivery). A failed delivery is tried again after 30 s; the pause doubles each time, up to an hour.
-    After three days of trying it is given up; time in which a notice had to wait, or no process tried, does not count.
+    All notices to a target about one incident are one message. If a process dies after sending a notice and before
+    recording it, the notice is sent again (at-least-once delivery). A failed delivery is tried again after 30 s; the
+    pause doubles each time, up to an hour. After three days of trying it is given up; time in which no process tried
+    does not count.
     """
     done: list[Delivery] = []
-    routes, hold = routes or {}, _HOLD * clock.scale
+    hold = _HOLD * clock.scale
     while len(done) < _MOST_AT_ONCE:
         now = clock.now()
-        waiting = waits(routes, now)
-        first = store.outbox.claim(tuple(targets), now, hold, waiting)
+        first = store.outbox.claim(tuple(targets), now, hold)
         if first is None:
             break
-        every = gathers(routes, first.target)
-        together = [first, *store.outbox.claim_with(first, now, hold, waiting, every=every)]
+        together = [first, *store.outbox.claim_with(first, now, hold)]
         address = targets[first.target].get_secret_value()
         error = _send(as_one([one.notice for one in together]), address)
         # They may be too long for one message, or the service may refuse one of them: the next time each is sent alone.

@@ -31,6 +31,6 @@ def retry(broker: Broker) -> RetriedNotices:
     `StoreProblem`, `MissingExtra` without Apprise."""
     settings = broker.settings
     count = broker.store.outbox.retry(broker.clock.now(), tuple(settings.notify))
-    done = notify.deliver(broker.store, broker.clock, settings.notify, settings.routes)
+    done = notify.deliver(broker.store, broker.clock, settings.notify)
     errors = {one.target: one.error for one in done if not one.ok}
     return RetriedNotices(retried=count, sent=sum(one.ok for one in done), errors=errors)

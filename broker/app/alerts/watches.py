@@ -106,7 +106,7 @@ def check(broker: Broker) -> WatchCheck:
 
 
 def _delivered(broker: Broker) -> list[notify.Delivery]:
-    return notify.deliver(broker.store, broker.clock, broker.settings.notify, broker.settings.routes)
+    return notify.deliver(broker.store, broker.clock, broker.settings.notify)
 
 
 def _check(broker: Broker, watch: Watch, state: WatchState) -> Looked:

@@ -387,7 +387,7 @@ class Alerting:
     def _send(self) -> None:
         try:
             settings = self._broker.settings
-            for one in notify.deliver(self._broker.store, self._broker.clock, settings.notify, settings.routes):
+            for one in notify.deliver(self._broker.store, self._broker.clock, settings.notify):
                 if one.error:
                     log.warning("%s was not notified of %s: %s", one.target, one.title, one.error)
         except BrokerError as error:

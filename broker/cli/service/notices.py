@@ -23,8 +23,8 @@ app = typer.Typer(no_args_is_help=True, help="List alerts and their delivery, an
 def notices() -> None:
     """List alerts and their delivery, and retry what failed.
 
-    Recipients are `GPUBROKER_NOTIFY__NAME`; `[routes.NAME]` in gpubroker.toml says what each is told, and when:
-    `teams`, `at_least`, `quiet`, `digest`.
+    Recipients are `GPUBROKER_NOTIFY__NAME`; `[routes.NAME]` in gpubroker.toml says what each is told:
+    `teams`, `at_least`.
     """
 
 

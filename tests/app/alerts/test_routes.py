@@ -7,20 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from broker.app.alerts import notify
-from broker.app.alerts.routes import as_one, recipients, waits
+from broker.app.alerts.routes import as_one, recipients
 from broker.core.notices import Notice, Severity
 from broker.core.values.clock import ManualClock
-from broker.settings import QuietHours, RouteSettings, Settings
+from broker.settings import Settings
 from broker.store import Store, open_store
 from tests.empty_store import empty_store
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-NIGHT = QuietHours.model_validate({"start": "22:00", "end": "07:00", "timezone": "Europe/Berlin"})
 
 
 def about(*teams: str, severity: Severity = Severity.WARNING, key: str = "k", thread: str = "") -> Notice:
@@ -47,42 +44,6 @@ def test_a_route_names_teams_and_a_severity(tmp_path: Path) -> None:
 def test_what_no_route_is_about_is_told_to_everybody(tmp_path: Path) -> None:
     found = settings(tmp_path, **{name: {"teams": ["nlp"]} for name in ("ops", "nlp", "pager")})
     assert recipients(found, about("web")) == ("ops", "nlp", "pager")
-
-
-@pytest.mark.parametrize(
-    ("now", "quiet"),
-    [
-        (datetime(2026, 11, 21, 20, 59, tzinfo=UTC), False),  # 21:59 in Berlin
-        (datetime(2026, 11, 21, 21, tzinfo=UTC), True),
-        (datetime(2026, 11, 22, 5, 59, tzinfo=UTC), True),
-        (datetime(2026, 11, 22, 6, tzinfo=UTC), False),
-        (datetime(2026, 7, 21, 20, tzinfo=UTC), True),  # summer time
-        (datetime(2026, 7, 21, 5, tzinfo=UTC), False),
-        (datetime(2026, 11, 21, 12, tzinfo=UTC), False),
-    ],
-)
-def test_quiet_hours_are_those_of_their_time_zone(now: datetime, quiet: bool) -> None:
-    assert ("ops" in waits({"ops": RouteSettings(quiet=NIGHT)}, now)) is quiet
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "now"),
-    [
-        ("02:30", "06:00", datetime(2026, 3, 29, 1, 10, tzinfo=UTC)),  # 03:10; at 02:00 it was 03:00
-        ("02:30", "03:15", datetime(2026, 3, 29, 1, 10, tzinfo=UTC)),
-        ("22:00", "02:30", datetime(2026, 10, 25, 1, 10, tzinfo=UTC)),  # 02:10 for the second time
-    ],
-)
-def test_quiet_hours_are_quiet_where_clocks_are_changed(start: str, end: str, now: datetime) -> None:
-    quiet = QuietHours.model_validate({"start": start, "end": end, "timezone": "Europe/Berlin"})
-    assert "ops" in waits({"ops": RouteSettings(quiet=quiet)}, now)
-
-
-@given(st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1), timezones=st.just(UTC)))
-def test_a_digest_waits_for_its_hour_and_no_longer(now: datetime) -> None:
-    (until,) = waits({"ops": RouteSettings(digest=HOUR)}, now).values()
-    assert until <= now < until + HOUR
-    assert (until.minute, until.second) == (0, 0)
 
 
 def test_one_message_of_several_begins_with_the_gravest_and_has_all() -> None:
@@ -119,33 +80,6 @@ def clock() -> ManualClock:
     return ManualClock(NOON)
 
 
-def test_a_digest_is_one_message_and_failures_do_not_wait(
-    store: Store, clock: ManualClock, post: Post, tmp_path: Path
-) -> None:
-    found = settings(tmp_path, ops={"digest": "1h"})
-    ops = {"ops": found.notify["ops"]}
-    clock.advance(timedelta(minutes=5))
-    for key in "abc":
-        assert notify.notify(store, clock, about(key=key), ops, found.routes) == []
-    grave = about(key="d", severity=Severity.FAILURE)
-    assert [one.key for one in notify.notify(store, clock, grave, ops, found.routes)] == ["d"]
-    clock.advance(HOUR)
-    assert sorted(one.key for one in notify.deliver(store, clock, ops, found.routes)) == ["a", "b", "c"]
-    assert [one.title for one in post.sent] == ["title of d", "gpubroker: 3 notices: title of a, and 2 more"]
-
-
-def test_a_night_is_told_in_the_morning(store: Store, clock: ManualClock, post: Post, tmp_path: Path) -> None:
-    found = settings(tmp_path, ops={"quiet": {"start": "22:00", "end": "07:00"}})
-    ops = {"ops": found.notify["ops"]}
-    clock.advance(11 * HOUR)
-    for key in "ab":
-        notify.notify(store, clock, about(key=key), ops, found.routes)
-    assert post.sent == []
-    clock.advance(8 * HOUR)
-    notify.deliver(store, clock, ops, found.routes)
-    assert [one.title for one in post.sent] == ["gpubroker: 2 notices: title of a, and 1 more"]
-
-
 def test_an_incident_is_one_message_and_what_fails_is_kept_whole(
     store: Store, clock: ManualClock, post: Post, tmp_path: Path
 ) -> None:
@@ -177,20 +111,6 @@ def test_what_was_given_up_can_be_tried_again(store: Store, clock: ManualClock, 
     assert [one.ok for one in notify.deliver(store, clock, ops)] == [True]
 
 
-def test_a_digest_of_a_week_is_tried_more_than_once(
-    store: Store, clock: ManualClock, post: Post, tmp_path: Path
-) -> None:
-    found = settings(tmp_path, ops={"digest": "7d"})
-    ops = {"ops": found.notify["ops"]}
-    store.outbox.add(about(), ops, clock.now())
-    clock.advance(timedelta(days=7))
-    post.down = "the service answered 503"
-    assert [one.ok for one in notify.deliver(store, clock, ops, found.routes)] == [False]
-    post.down = ""
-    clock.advance(timedelta(minutes=1))
-    assert [one.ok for one in notify.deliver(store, clock, ops, found.routes)] == [True]
-
-
 def test_mail_of_one_incident_is_one_thread() -> None:
     from apprise import Apprise
 
@@ -209,19 +129,6 @@ def test_who_hears_of_other_teams_hears_nothing_of_these_because_it_is_too_sligh
     assert recipients(found, about("web", severity=Severity.INFO)) == ()
 
 
-@pytest.mark.parametrize(
-    ("quiet", "says"),
-    [
-        ({"start": 22, "end": 7}, "expected a time of day such as 22:00; got 22"),
-        ({"start": "22:00Z", "end": "07:00Z"}, "expected a time of day such as 22:00; got '22:00Z'"),
-        ({"start": "22:00", "end": "22:00"}, "never end"),
-    ],
-)
-def test_quiet_hours_that_are_none(quiet: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        QuietHours.model_validate(quiet)
-
-
 def test_one_notice_that_the_service_refuses_keeps_no_other_from_its_recipient(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,13 +136,13 @@ def test_one_notice_that_the_service_refuses_keeps_no_other_from_its_recipient(
         return "the service answered 400" if "poison" in message.body else ""
 
     monkeypatch.setattr(notify, "_send", refuse)
-    found, clock = settings(tmp_path, ops={"digest": "1h"}), ManualClock(NOON)
+    found, clock = settings(tmp_path), ManualClock(NOON)
     ops = {"ops": found.notify["ops"]}
     store = open_store(empty_store(tmp_path / "store.db"), clock=clock)
     for key in ("a", "b", "poison"):
-        store.outbox.add(about(key=key), ops, clock.now())
+        store.outbox.add(about(key=key, thread="incident"), ops, clock.now())
     for _ in range(3):
         clock.advance(HOUR)
-        notify.deliver(store, clock, ops, found.routes)
+        notify.deliver(store, clock, ops)
     assert {one.notice.key for one in store.outbox.newest(9, failed=True)} == {"poison"}
     store.close()
