@@ -18,7 +18,6 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from broker.core.errors import InvalidInput, UnknownName
-from broker.core.market.book import BookPage
 from broker.core.market.offers import Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.accelerators import canonical
 from broker.core.values.clock import Clock
@@ -91,18 +90,6 @@ class Pricebook:
     def __init__(self, *, clock: Clock, settings: PricebookSettings | None = None) -> None:
         self._clock = clock
         self._file = (settings or PricebookSettings()).file
-
-    def pages(self) -> Iterator[BookPage]:
-        """See `broker.core.market.book.HasPages`: the pages of which `offers` gives rows."""
-        today = self._clock.now().date()
-        for raw in self._tables():
-            try:
-                page = PricePage.model_validate(raw)
-            except ValidationError:
-                continue
-            rows = [row for line in page.machines for row in _offers(page, line)] if page.date <= today else []
-            offers = tuple(row for row in rows if isinstance(row, Offer))
-            yield BookPage(page.provider, page.source, page.url, page.date, offers)
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """Every row, whatever the query. A row that does not fit the form, names an unknown accelerator or is dated

@@ -67,6 +67,7 @@ RENAMES: Mapping[str, str] = {
     "policy rollback --past": "was removed: decisions of the last 30 days are always judged again",
     "policy schema": "is now `gpubroker schema policy-file`",
     "policy show --history": "is now `gpubroker policy versions`",
+    "prices book": "was removed: `gpubroker offers --where provider=NAME` lists prices with their source and age",
     "prices history --capacity-type": "is now `gpubroker prices history --where capacity_type=TYPE`",
     "prices history --picture": "was removed: `gpubroker serve` draws prices on its page, --chart in the terminal",
     "prices history --provider": "is now `gpubroker prices history --where provider=NAME`",

@@ -303,7 +303,7 @@ def test_output_that_is_closed_early_ends_the_command_quietly(command: list[str]
 def test_output_on_a_full_disk_is_said_to_be_unwritable(home: Path) -> None:
     """/dev/full refuses every write, as a full disk does."""
     with Path("/dev/full").open("w") as full:
-        words = [sys.executable, cli.__file__, "prices", "book", "--json"]
+        words = [sys.executable, cli.__file__, "offers", "--json"]
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "error: the output cannot be written: No space left on device\n")
 

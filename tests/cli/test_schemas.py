@@ -139,7 +139,6 @@ def _jobs_and_policies(
     assert prints("offers-groups", "offers", "--by", "gpu,capacity_type")["groups"]
     prints("jobs-prune", "jobs", "prune", "--dry-run")
     assert prints("policy-explain", "policy", "explain", sandbox_job)["inputs"]
-    assert prints("prices-book", "prices", "book")["rows"]
     assert prints("prices-poll", "prices", "poll", "--provider", "sandbox")["polls"]
     owned = ("owned", "H100:8", "--site", "basement", "--price", "250000", "--from", "2026-01-15", "--life", "4y")
     prints("capacity-record", "capacity", "add", *owned)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.core.market.judging import levels_of
-from broker.core.market.offers import Doubt
+from broker.core.market.offers import Doubt, Offer, OfferQuery
 from broker.core.values.clock import ManualClock
 from broker.market.suspicion import Suspicion
 from providers.pricebook import Pricebook
@@ -16,9 +16,8 @@ from tests.market.hostile import answers_of, believed_and_doubted, case, cases, 
 
 LISTED = levels_of(
     (offer.accelerator or "", offer.capacity_type.value, offer.provider, float(each.micros))
-    for page in Pricebook(clock=ManualClock(NOW)).pages()
-    for offer in page.offers
-    if (each := offer.price_per_unit) is not None
+    for offer in Pricebook(clock=ManualClock(NOW)).offers(OfferQuery())
+    if isinstance(offer, Offer) and (each := offer.price_per_unit) is not None
 )
 
 

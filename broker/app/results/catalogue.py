@@ -88,7 +88,6 @@ DOCUMENTS: Mapping[str, str] = {
     "policy-test": "trials:PolicyTestResult",
     "policy-versions": "policies:PolicyVersionList",
     "prices-accept": "prices:AcceptedPrices",
-    "prices-book": "broker.app.market.book:BookReport",
     "prices-history": "price_history:PriceHistoryList",
     "prices-history-at": "price_history:PastOfferList",  # with --at
     "prices-import": "price_history:ImportedPrices",

@@ -284,7 +284,7 @@ def footer(found: OfferCounts, shown: int, groups: int | None = None) -> Iterato
     yield Text(line, style="dim")
     if found.old_hidden:
         hidden = formats.plural(found.old_hidden, "old reference price")
-        yield Text(f"{hidden} hidden; --all shows them, `gpubroker prices book` checks them", style="dim")
+        yield Text(f"{hidden} hidden; --all shows them", style="dim")
     for name, others in found.nearby.items():
         yield Text(f"hint: no {name} is offered; near it: {', '.join(others)}", "cyan")
 

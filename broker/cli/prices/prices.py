@@ -1,5 +1,4 @@
-"""`gpubroker prices`: poll providers; age, history, import and deletion of prices; the price
-book; watches."""
+"""`gpubroker prices`: poll providers; age, history, import and deletion of prices; watches."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ COMMANDS = {
     "poll": "broker.cli.prices.poll:poll",
     "accept": "broker.cli.prices.poll:accept",
     "status": "broker.cli.prices.status:status",
-    "book": "broker.cli.prices.book:book",
     "prune": "broker.cli.prices.history:prune",
     "history": "broker.cli.prices.history:history",
     "import": "broker.cli.prices.history:import_",
