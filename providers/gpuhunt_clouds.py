@@ -4,14 +4,14 @@ gpuhunt's query fails as a whole when one cloud fails, and importing all of its 
 lacks a file), so each cloud's module is loaded and asked by itself. Its modules talk through ``requests``, with
 addresses and time-outs written into them; `_Requests` stands in for that one name in the module, so that the settings
 in force here (another address, certificates, time-outs, no redirects) hold there, too. What a module only logs is
-collected, and a row that it cannot read does not cost the others (`providers.gpuhunt_rows`).
+collected.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import import_module
@@ -32,7 +32,6 @@ from broker.core.errors import (
 )
 from broker.core.market import traffic
 from broker.core.values.clock import Clock
-from providers.gpuhunt_rows import KeptAnswers, Replayed, left_out, row_by_row
 from providers.http import (
     NO_NETWORK,
     HttpSettings,
@@ -51,8 +50,7 @@ NAME = "gpuhunt"
 class GpuhuntCloud:
     """One cloud: gpuhunt's class for it and its address. ``needs`` and ``takes``: arguments of the class that are
     logins, by the variable that holds each; the class cannot be created without the former. ``written_down``: gpuhunt
-    queries the cloud for its machines, and has the prices in its own code. ``rows``: the keys of the lists of machines
-    in its answers; none where an answer is such a list."""
+    queries the cloud for its machines, and has the prices in its own code."""
 
     name: str
     maker: str
@@ -60,7 +58,6 @@ class GpuhuntCloud:
     needs: Mapping[str, str] = field(default_factory=dict)
     takes: Mapping[str, str] = field(default_factory=dict)
     written_down: bool = False
-    rows: tuple[str, ...] = ()
 
     def login(self, environment: Mapping[str, str]) -> dict[str, str]:
         """The arguments that the environment has."""
@@ -80,7 +77,7 @@ class GpuhuntCloud:
 CLOUDS = {
     cloud.name: cloud
     for cloud in (
-        GpuhuntCloud("cloudrift", "CloudRiftProvider", "https://api.cloudrift.ai", rows=("variants",)),
+        GpuhuntCloud("cloudrift", "CloudRiftProvider", "https://api.cloudrift.ai"),
         GpuhuntCloud(
             "crusoe",
             "CrusoeProvider",
@@ -91,21 +88,18 @@ CLOUDS = {
                 "project_id": "CRUSOE_PROJECT_ID",
             },
             written_down=True,
-            rows=("items",),
         ),
         GpuhuntCloud(
             "daytona",
             "DaytonaProvider",
             "https://billing.app.daytona.io/gpu-pricing",
             takes={"api_key": "DAYTONA_API_KEY"},
-            rows=("gpus",),
         ),
         GpuhuntCloud(
             "digitalocean",
             "DigitalOceanProvider",
             "https://api.digitalocean.com",
             needs={"api_key": "DIGITAL_OCEAN_API_KEY"},
-            rows=("sizes",),
         ),
         GpuhuntCloud(
             "hotaisle",
@@ -114,27 +108,11 @@ CLOUDS = {
             needs={"api_key": "HOTAISLE_API_KEY", "team_handle": "HOTAISLE_TEAM_HANDLE"},
         ),
         GpuhuntCloud(
-            "jarvislabs",
-            "JarvisLabsProvider",
-            "https://backendn.jarvislabs.net",
-            needs={"api_key": "JL_API_KEY"},
-            rows=("server_meta",),
+            "jarvislabs", "JarvisLabsProvider", "https://backendn.jarvislabs.net", needs={"api_key": "JL_API_KEY"}
         ),
-        GpuhuntCloud("lium", "LiumProvider", "https://lium.io/api/public/v1/nodes", rows=("nodes",)),
-        GpuhuntCloud(
-            "seeweb",
-            "SeewebProvider",
-            "https://api.seeweb.it/ecs/v2",
-            needs={"token": "SEEWEB_API_TOKEN"},
-            rows=("plans",),
-        ),
-        GpuhuntCloud(
-            "vultr",
-            "VultrProvider",
-            "https://api.vultr.com/v2",
-            takes={"api_key": "VULTR_API_KEY"},
-            rows=("plans", "plans_metal"),
-        ),
+        GpuhuntCloud("lium", "LiumProvider", "https://lium.io/api/public/v1/nodes"),
+        GpuhuntCloud("seeweb", "SeewebProvider", "https://api.seeweb.it/ecs/v2", needs={"token": "SEEWEB_API_TOKEN"}),
+        GpuhuntCloud("vultr", "VultrProvider", "https://api.vultr.com/v2", takes={"api_key": "VULTR_API_KEY"}),
     )
 }
 
@@ -171,33 +149,23 @@ def ask(
     setattr(module, "requests", wire)  # noqa: B010  # a module's name, which no type knows of
     with _heard(module) as heard:
 
-        def get() -> list[Any]:
-            heard.broken = wire.failed = None
-            found = list(make(**login).get())
-            if heard.broken and not wire.failed:
-                raise heard.broken  # an answer that the module could not read and ignored
-            return found
-
         def once() -> list[Any]:
+            heard.broken = wire.failed = None
             try:
-                return get()
+                found = list(make(**login).get())
+                if heard.broken and not wire.failed:
+                    raise heard.broken  # an answer that the module could not read and ignored
+                return found
             except Exception as error:  # noqa: BLE001  # gpuhunt may raise any exception
                 raise _ours(error, cloud, clock.now(), login) from None  # its traceback may show the login
 
         try:
             items = retrying(settings, clock)(once)
-            part, lines = wire.failed, heard.lines
-        except Malformed as error:
-            part, lines = wire.failed, list(heard.lines)
-            items, lost = row_by_row(wire.kept, get)
-            if not items:
-                return CloudReport(cloud, [], lines, error)
-            lines += lost
         except BrokerError as error:
             return CloudReport(cloud, [], heard.lines, error)
-        lines = [*lines, *left_out(wire.kept, get, heard.lines, cloud.rows)]
     # A failed call that the module ignored: rows are missing, and the poll must not count as complete.
-    return CloudReport(cloud, items, lines, None if part is None else _ours(part, cloud, clock.now(), login))
+    part = None if wire.failed is None else _ours(wire.failed, cloud, clock.now(), login)
+    return CloudReport(cloud, items, heard.lines, part)
 
 
 class _Requests:
@@ -207,7 +175,6 @@ class _Requests:
         self._base = f"{base_url}/{cloud}" if base_url else None
         self._settings = settings
         self.failed: Exception | None = None
-        self.kept = KeptAnswers()
 
     def __getattr__(self, name: str) -> Any:
         import requests
@@ -220,13 +187,6 @@ class _Requests:
     def request(self, method: str, url: str, **more: Any) -> Any:
         import requests
 
-        call = f"{method} {url} {more.get('params')}"
-        if self.kept.replaying:
-            if call in self.kept.bodies:
-                return Replayed(self.kept.bodies[call])
-            if call in self.kept.asked:  # unanswered: it would be repeated for every row
-                raise requests.ConnectionError("not answered before")
-        self.kept.asked.add(call)
         more |= {"allow_redirects": False}
         more.pop("timeout", None)  # data in gpuhunt's own code
         if self._settings.ca_bundle is not None:
@@ -243,8 +203,6 @@ class _Requests:
         except (requests.RequestException, OSError) as error:
             self.failed = error
             raise
-        with suppress(ValueError, RecursionError):
-            self.kept.bodies[call] = answer.json()
         return answer
 
     def _address(self, url: str) -> str:
