@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 import pytest
 
@@ -26,58 +25,22 @@ class CostlySeconds:
         return self.computed
 
 
-def test_a_costly_result_is_used_for_twenty_times_its_cost_and_then_renewed_while_nobody_waits() -> None:
-    seconds, later = CostlySeconds(), list[Callable[[], object]]()
-    shared = SharedResults(seconds, later.append)
+def test_a_costly_result_is_used_for_twenty_times_its_cost() -> None:
+    seconds = CostlySeconds()
+    shared = SharedResults(seconds)
     assert shared.get("spend", lambda: seconds.takes(0.5)) == 1
     seconds.now += 9.9
     assert shared.get("spend", lambda: seconds.takes(0.5)) == 1
     assert shared.get("incidents", lambda: seconds.takes(0.5)) == 2, "another key is another result"
     seconds.now += 0.2
-    for _ in range(2):
-        assert shared.get("spend", lambda: seconds.takes(0.5)) == 1
-    (renew,) = later  # once, however many ask
-    renew()
     assert shared.get("spend", lambda: seconds.takes(0.5)) == 3
 
 
-def test_a_renewal_that_fails_is_tried_again_and_then_told() -> None:
-    seconds = CostlySeconds()
-    shared = SharedResults(seconds, lambda work: work())
-
-    def failing() -> int:
-        raise RuntimeError
-
-    shared.get("spend", lambda: seconds.takes(1))
-    seconds.now += 21
-    assert [shared.get("spend", failing) for _ in range(2)] == [1, 1]
-    seconds.now += 20
-    with pytest.raises(RuntimeError):
-        shared.get("spend", failing)
-
-
-def test_without_a_thread_nobody_waits_for_ever() -> None:
-    seconds = CostlySeconds()
-
-    def threadless(work: Callable[[], object]) -> None:
-        raise RuntimeError("can't start new thread")
-
-    shared = SharedResults(seconds, threadless)
-    shared.get("spend", lambda: seconds.takes(1))
-    seconds.now += 21
-    assert shared.get("spend", lambda: seconds.takes(1)) == 1
-    seconds.now += 20
-    asking = threading.Thread(target=shared.get, args=("spend", lambda: seconds.takes(1)), daemon=True)
-    asking.start()
-    asking.join(LONGEST)
-    assert seconds.computed == 2
-
-
-def test_no_result_is_used_for_more_than_a_minute() -> None:
+def test_no_result_is_used_for_more_than_half_a_minute() -> None:
     seconds = CostlySeconds()
     shared = SharedResults(seconds)
     shared.get("spend", lambda: seconds.takes(30))
-    seconds.now += 60.1
+    seconds.now += 30.1
     assert shared.get("spend", lambda: seconds.takes(30)) == 2
 
 
