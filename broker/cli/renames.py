@@ -83,6 +83,7 @@ RENAMES: Mapping[str, str] = {
     "simulate": "left: in a checkout, `python -m tests.lab.simulate` does that, or `gpubroker policy apply --dry-run`",
     "ssh-config": "is now `gpubroker ssh JOB --config`",
     "store archive": "was removed: events stay in the database; `gpubroker prices prune` deletes older price history",
+    "store compact": "was removed: SQLite's and PostgreSQL's own VACUUM gives the space of deleted rows back",
 }
 
 # Names that people type, from other programs and by analogy. Of a subject with two meanings, the more frequent first.

@@ -26,8 +26,7 @@ from broker.ledger.journal import Journal
 from broker.store import outbox, proof
 from broker.store.access import access
 from broker.store.access.access import AccessStore
-from broker.store.engine import compaction, copies, file_use, leader, rehearsal
-from broker.store.engine.compaction import Compaction
+from broker.store.engine import copies, file_use, leader, rehearsal
 from broker.store.engine.copies import StoreCopy
 from broker.store.engine.database import Database
 from broker.store.engine.leader import LeaderRole, StillLeading
@@ -172,10 +171,6 @@ class Store:
         """Rebuild every projection from events and entries; returns the number of jobs."""
         with self.writing() as journal:
             return journal.rebuild()
-
-    def compact(self) -> Compaction:
-        """Give the space of deleted rows back."""
-        return compaction.compact(self._database)
 
     def prove(self) -> Proof:
         """Verify every projection against events and entries."""

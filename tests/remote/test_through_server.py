@@ -206,7 +206,6 @@ def test_what_the_server_does_not_offer_is_refused_and_opens_no_store(laptop: La
     for arguments in (
         ("store", "backup", str(tmp_path / "copy.db")),
         ("store", "restore", str(tmp_path / "copy.db"), "--yes"),
-        ("store", "compact"),
         ("jobs", "diff", "a", "b"),
         ("people", "invite", "eve"),
         ("dev",),

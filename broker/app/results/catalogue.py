@@ -108,7 +108,6 @@ DOCUMENTS: Mapping[str, str] = {
     "serve": "service:ServiceReport",  # once it is stopped
     "standing-grant": "approvals:StandingGrantResult",  # of `approvals grant` without a job, and `approvals revoke`
     "store-backup": "broker.store.engine.copies:StoreCopy",
-    "store-compact": "broker.store.engine.compaction:Compaction",
     "store-restore": "service:RestoredStoreResult",
     "submit": "jobs:JobDetails",  # also of `jobs cancel`, `jobs extend`, `approvals grant` and `approvals refuse`
     "submit-refused": "plans:RefusedSubmission",

@@ -1,4 +1,4 @@
-"""`gpubroker store`: back up the store, restore it, and compact it. Refused while logged in to a team server, whose
+"""`gpubroker store`: back up the store and restore it. Refused while logged in to a team server, whose
 store is not on this machine."""
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
-app = typer.Typer(
-    no_args_is_help=True, help="The database of jobs, money, prices and policies: back up, restore, compact."
-)
+app = typer.Typer(no_args_is_help=True, help="The database of jobs, money, prices and policies: back up, restore.")
 
 
 @app.command(
@@ -38,23 +36,6 @@ def backup(
         terminal.answer(copied)
         return
     terminal.say(f"Backed up to {copied.path} ({copied.size / 1e6:.1f} MB, {_as_of(copied.newest_event)}).")
-
-
-@app.command(epilog=examples("gpubroker store compact", "gpubroker store compact --json"))
-def compact(context: typer.Context, as_json: AsJson = False) -> None:
-    """Give the space of deleted rows back to the disk.
-
-    Nothing is deleted: `prices prune` and `jobs prune` do that. A SQLite store is rewritten: other commands wait
-    meanwhile, and twice its size must be free.
-    """
-    terminal = Terminal.of(context)
-    broker = terminal.broker(look_after=False)
-    found = broker.store.compact()
-    if as_json:
-        terminal.answer(found)
-        return
-    sizes = f"{found.size_before / 1e6:.1f} MB, now {found.size_after / 1e6:.1f} MB"
-    terminal.say(f"Compacted {broker.store.where}: {sizes}.")
 
 
 @app.command(epilog=examples("gpubroker store restore monday.db", "gpubroker store restore monday.db --yes --json"))

@@ -7,7 +7,6 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -125,16 +124,3 @@ def test_it_is_refused_while_a_broker_runs(
         refused = gpubroker("store", "restore", "copy.db", "--yes")
     assert refused.code == 3
     assert "gpubroker serve" in refused.err
-
-
-def test_the_space_of_deleted_rows_is_given_back(
-    gpubroker: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker.store.set_setting("large", "x" * 1_000_000)
-    broker.store.set_setting("large", "")
-    found = gpubroker("store", "compact", "--json").json
-    assert found["size_after"] < found["size_before"] - 900_000
-    assert "now" in gpubroker("store", "compact").err, "twice does no harm"
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1))
-    full = gpubroker("store", "compact")
-    assert (full.code, "free some space" in full.err) == (2, True)
