@@ -85,9 +85,7 @@ def charges(ask: Callable[[Charges], object]) -> Query:
 def send_with(box: Outbox) -> None:
     """Claim what goes to the same target."""
     (first,) = box.newest(1, failed=False)
-    for every in (False, True):
-        one = replace(first, notice=replace(first.notice, thread="one"))
-        box.claim_with(one, NOW, HOUR, {"ops": SINCE}, every=every)
+    box.claim_with(replace(first, notice=replace(first.notice, thread="one")), NOW, HOUR)
 
 
 def watched(site: QuerySite) -> None:
