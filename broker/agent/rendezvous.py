@@ -10,6 +10,8 @@ from broker.agent.claims import Claim
 from broker.agent.formats import Spec
 
 _PORT = re.compile(r"(?i)\b(?:master[_-]port[=\s]+[\"']?|rdzv[_-]endpoint[=\s]+[^\s:]+:)(\d{1,5})\b")
+_TORCH = re.compile(r"\btorchrun\b|torch\.distributed\.(?:run|launch)\b")
+_TORCH_PORT = 29500  # where it names none
 _PATIENCE = 3.0  # seconds for one connection
 
 
@@ -29,9 +31,11 @@ def absence(spec: Spec, gang: Sequence[Claim]) -> str:
 def connection_report(spec: Spec, rank: int, gang: Sequence[Claim]) -> list[str]:
     """After a command of several nodes failed: whether the first node can be reached from this one at the ports that
     the job names. Of the first node: where the others look for it. Empty if no port is named, as with
-    ``MASTER_PORT`` or ``--rdzv_endpoint``."""
+    ``MASTER_PORT`` or ``--rdzv_endpoint``, and none is known, as of torchrun."""
     texts = (f"MASTER_PORT={spec.envs.get('MASTER_PORT', '')}", spec.command)
     ports = sorted({int(port) for text in texts for port in _PORT.findall(text) if int(port) < 1 << 16})
+    if not ports and _TORCH.search(spec.command):
+        ports = [_TORCH_PORT]
     if not ports or len(gang) < 2:
         return []
     if rank == 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -30,15 +29,6 @@ SPOT_FALLBACKS = 10
 
 Deny = Callable[[Placement], RuleObjection | None]
 """The policies' verdict on one placement: the rule that denies it, or None."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReasonCount:
-    """One line of `explain`: a reason, the number of offers rejected for it, and the first few of them."""
-
-    reason: Reason
-    count: int
-    examples: tuple[Rejection, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +156,6 @@ def fallbacks(plan: Plan) -> tuple[Placement, ...]:
     if not steady:
         return plan.placements[:SPOT_FALLBACKS]
     return plan.placements[: steady[:STEADY_FALLBACKS][-1] + 1]
-
-
-def explain(plan: Plan, examples: int = 3) -> tuple[ReasonCount, ...]:
-    """Rejections by reason, most frequent first, with up to ``examples`` each."""
-    shown: dict[Reason, list[Rejection]] = {}
-    for rejection in plan.rejections:
-        of_reason = shown.setdefault(rejection.reason, [])
-        if len(of_reason) < examples:
-            of_reason.append(rejection)
-    counts = Counter(rejection.reason for rejection in plan.rejections)
-    listed = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(ReasonCount(reason, count, tuple(shown[reason])) for reason, count in listed)
 
 
 def _never_finishes(offer: Offer, interruptions: float, interval: float | None) -> Rejection:

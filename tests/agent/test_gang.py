@@ -66,7 +66,12 @@ def test_one_rank_failing_fails_the_attempt(node: Node) -> None:
 
 @pytest.mark.parametrize(
     ("command", "envs"),
-    [("train --master_port=1", {}), ("train --rdzv_endpoint $HEAD:1", {}), ("train", {"MASTER_PORT": "1"})],
+    [
+        ("train --master_port=1", {}),
+        ("train --rdzv_endpoint $HEAD:1", {}),
+        ("train", {"MASTER_PORT": "1"}),
+        ("torchrun() { train; }; torchrun train.py", {}),
+    ],
 )
 def test_ranks_that_do_not_meet_say_which_node_and_port_was_tried(
     node: Node, command: str, envs: dict[str, str]
@@ -79,7 +84,7 @@ def test_ranks_that_do_not_meet_say_which_node_and_port_was_tried(
     evidence = node.ending().evidence
     assert evidence.startswith("rank 1: exit status 5; cannot meet; from rank 1 on ")
     assert "to rank 0 on " in evidence
-    assert evidence.endswith("), port 1: Connection refused")
+    assert evidence.endswith(f"), port {29500 if 'torchrun' in command else 1}: Connection refused")
 
 
 def test_one_rank_taken_away_interrupts_all_and_all_save(node: Node) -> None:

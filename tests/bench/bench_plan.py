@@ -12,10 +12,11 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from broker.core.job.jobs import CheckpointPlan, Data, Job, MachineRequest, Work
+from broker.core.job.reasons import count_reasons
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
-from broker.placement.planner import explain, make_plan
+from broker.placement.planner import make_plan
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CARDS = ("T4", "L4", "A10G", "V100", "A100", "A100-80GB", "H100", "H200", "L40S", None)
@@ -65,7 +66,7 @@ def measure(title: str, job: Job, offers: list[Offer]) -> None:
     for _ in range(3):
         started = time.process_time()
         plan = make_plan(job, offers, now=NOW, submitted_at=NOW, conditions=CONDITIONS)
-        counts = explain(plan)
+        counts = count_reasons(plan.rejections)
         best = min(best, time.process_time() - started)
     print(
         f"{title:<34} {len(offers):>7,} offers  {len(plan.placements):>7,} ranked  "

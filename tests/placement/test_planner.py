@@ -16,7 +16,7 @@ from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import Origin, Reason
 from broker.core.market.offers import Availability, CapacityType, MoneyKind
 from broker.core.values.money import Money
-from broker.placement.planner import explain, fallbacks
+from broker.placement.planner import fallbacks
 from tests.counts import FULL
 
 Make = Any
@@ -166,20 +166,6 @@ class TestFallbacks:
         assert fallbacks(make.plan([])) == ()
 
 
-def test_explain_counts_every_reason_with_examples(make: Make) -> None:
-    offers = [
-        *(make.offer(accelerator="A100", zone=f"z{place}") for place in range(5)),
-        make.offer(None),
-        make.offer(availability=Availability.UNAVAILABLE),
-    ]
-    lines = explain(make.plan(offers), examples=2)
-    assert [(line.reason, line.count, len(line.examples)) for line in lines] == [
-        (Reason.WRONG_ACCELERATOR, 5, 2),
-        (Reason.NO_PRICE, 1, 1),
-        (Reason.UNAVAILABLE, 1, 1),
-    ]
-
-
 # What must hold for any market.
 
 _OFFER = st.fixed_dictionaries(
@@ -228,7 +214,6 @@ def test_counts_add_up_and_order_of_offers_does_not_matter(
     assert plan.offers_seen == len(offers) == len(plan.placements) + len(plan.rejections)
     assert {*ids(plan), *(r.offer_id for r in plan.rejections)} == {offer.id for offer in offers}
     assert all(isinstance(rejection.reason, Reason) for rejection in plan.rejections)
-    assert sum(line.count for line in explain(plan)) == len(plan.rejections)
     for placement in plan.placements:
         assert placement.expected_cost == sum((term.amount for term in placement.terms), Money.ZERO)
         assert all(term.how for term in placement.terms)

@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from broker.app.jobs.snapshots import resolved
@@ -16,6 +16,8 @@ from broker.core.errors import InvalidInput, closest
 from broker.core.job.file import parse_job, parse_jobs
 from broker.core.job.file.reading import JobOverrides
 from broker.core.job.file.repository import Repository, of_setup, pinned
+from broker.core.job.foreign import convert, recognized
+from broker.core.job.foreign.conversion import Conversion
 from broker.core.job.jobs import Job
 
 
@@ -33,7 +35,22 @@ def read_jobs(path: Path, now: datetime, overrides: JobOverrides | None = None) 
     return [resolved(job, path.parent, str(path)) for job in jobs]
 
 
+def converted(path: Path) -> Conversion:
+    """The job file that a file of another program becomes. Raises `InvalidInput` for one that cannot be converted."""
+    conversion = convert(_content(path).decode(errors="replace"), str(path))
+    parse_job(print_document(conversion.job), file=str(path), now=datetime.now(UTC))
+    return conversion
+
+
 def _text(path: Path) -> bytes:
+    text = _content(path)
+    if (kind := recognized(text.decode(errors="replace"))) is not None:
+        command = f"`gpubroker init --from {shlex.quote(str(path))}`"
+        raise InvalidInput(f"this is {kind}; {command} writes a job file", where=str(path))
+    return text
+
+
+def _content(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)  # one byte more than allowed shows that the file is too large

@@ -372,7 +372,9 @@ class JobFileText(Result):
 
 
 class WrittenJobFile(Result):
-    """A job file that was written on this machine, and its text (YAML)."""
+    """A job file that was written on this machine, and its text (YAML). ``lost``: what could not be carried over from
+    the file of another program, a sentence each."""
 
     file: Path
     text: str
+    lost: list[str]

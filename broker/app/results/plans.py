@@ -18,55 +18,19 @@ from broker.app.results.queue import SharedMachine
 from broker.app.results.values import Figure, Moment, Result, Seconds
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
-from broker.core.job.reasons import Origin, Reason
+from broker.core.job.reasons import MISSING_SETUP, Origin, Reason, Rejection
 from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
-from broker.placement.planner import explain
+from broker.placement.feasibility import PreparedJob
 from broker.placement.pricing.estimate import effective_price
 from broker.placement.pricing.time_value import value_of_time
 from broker.placement.ranking import beside_the_cost, weighed
+from broker.placement.remedies import NEAREST_LAST, matching_otherwise, remedy
 from broker.reconciler.admission.admission import lasts
 
+_EXAMPLES = 3  # of a reason
 WARNING = "warning: "  # the prefix of notes that are warnings
-REMEDIES: dict[Reason, str] = {
-    Reason.WRONG_ACCELERATOR: "allow more accelerators in the job; `gpubroker offers --by gpu` lists them",
-    Reason.TOO_FEW_ACCELERATORS: "request fewer accelerators per machine, or more machines with num_nodes",
-    Reason.TOO_MANY_ACCELERATORS: "to allow larger machines, add a `+` to the number: `L4:1+`",
-    Reason.NOT_A_CPU_OFFER: "set `cpu_jobs_on_gpus: true` in a policy, or name an accelerator in the job",
-    Reason.TOO_FEW_CPUS: "request fewer CPUs: resources.cpus",
-    Reason.TOO_LITTLE_MEMORY: "request less memory: resources.memory",
-    Reason.TOO_LITTLE_GPU_MEMORY: "use a smaller batch, more accelerators or a method that needs less memory: `model:`",
-    Reason.WRONG_CAPACITY_TYPE: "allow more capacity types: constraints.capacity_types, resources.use_spot",
-    Reason.WRONG_PROVIDER: "allow more providers: constraints.providers, resources.infra",
-    Reason.WRONG_REGION: "allow more regions: constraints.regions, resources.region",
-    Reason.WRONG_INSTANCE_TYPE: "remove resources.instance_type",
-    Reason.INTERCONNECT_TOO_WEAK: "remove constraints.interconnect, or set it to pcie",
-    Reason.UNAVAILABLE: "wait for capacity; `gpubroker prices poll` updates the availability",
-    Reason.NO_QUOTA: "request a higher quota from the provider",
-    Reason.TOO_FEW_MACHINES: "wait until machines are free, or lower num_nodes",
-    Reason.NO_PRICE: "the provider reported no valid price; see `gpubroker prices status`",
-    Reason.STALE_PRICE: "refresh prices with `gpubroker prices poll`, or set `allow_stale_prices: true` in a policy",
-    Reason.SUSPECT_OFFER: (
-        "see `gpubroker prices status`; if the offer is right, accept it with `gpubroker prices accept PROVIDER`"
-    ),
-    Reason.ENGINE_CANNOT: "remove what the engine does not support (see the examples)",
-    Reason.SANDBOX_NOT_ASKED_FOR: "to use simulated capacity, set constraints.providers: [sandbox]",
-    Reason.NEEDS_COMMITMENT: "buy the reservation or commitment first; on-demand and spot capacity need none",
-    Reason.MISSES_DEADLINE: "set a later deadline, allow faster accelerators, or reduce the work",
-    Reason.TOO_OFTEN_INTERRUPTED: "checkpoint more often (checkpoint.every), or exclude spot capacity",
-    Reason.LAUNCH_FAILED_LATELY: "wait ten minutes; the broker then retries the launch",
-    Reason.LAUNCH_REFUSED: "see why with `jobs attempts`; once that is corrected, submit the job again",
-    Reason.NO_ENGINE: (
-        "gpubroker has no engine for these machines; allow other providers or regions; see `gpubroker doctor`"
-    ),
-    Reason.ENGINE_NOT_INSTALLED: "install the engine for this provider; `gpubroker doctor` shows how",
-    Reason.RUNS_OUT_OF_REACH: (
-        "set GPUBROKER_RUNS to a bucket that remote machines can reach: s3://…, gs://… or az://…"
-    ),
-    Reason.REFERENCE_PRICE: "add credentials for live prices, or set `allow_reference_prices: true` in a policy",
-    Reason.DENIED_BY_POLICY: "ask a budget owner to change the policy; `gpubroker policy show` prints it",
-}
 
 
 class PlannedJob(Result):
@@ -133,10 +97,12 @@ class RejectionExample(Result):
 
 
 class RejectionCount(Result):
-    """The number of offers rejected for one reason, and what would change it."""
+    """The number of offers rejected for one reason, and what would change it. ``alone``: how many of them would match
+    but for this reason, where that is known: of a provider, region or capacity type that the job excludes."""
 
     reason: Reason
     count: int
+    alone: int
     origin: Origin
     text: str
     what_would_change_it: str
@@ -144,17 +110,33 @@ class RejectionCount(Result):
 
     @classmethod
     def of(cls, seen: Preview) -> list[Self]:
-        shown = {counted.reason: counted.examples for counted in explain(seen.plan)}
-        return [
-            cls.from_parts(
-                reason,
-                reason=reason,
-                count=count,
-                what_would_change_it=REMEDIES[reason],
-                examples=[RejectionExample(offer=r.offer_id, detail=r.detail) for r in shown.get(reason, ())],
+        """Those that the most suitable offers have come first."""
+        offers, rejected = {offer.id: offer for offer in seen.offers}, dict[Reason, list[Rejection]]()
+        for rejection in seen.plan.rejections:
+            rejected.setdefault(rejection.reason, []).append(rejection)
+        found = []
+        for reason, count in seen.counts.items():
+            rejections = rejected.get(reason, [])
+            of_reason = [offers[one.offer_id] for one in rejections if one.offer_id in offers]
+            market = seen.market
+            prepared = None if market is None else PreparedJob.of(seen.job, market.conditions, seen.plan.made_at)
+            alone = [] if prepared is None or seen.plan.placements else matching_otherwise(reason, prepared, of_reason)
+            ids = {offer.id for offer in alone}
+            examples = sorted(rejections, key=lambda one: one.offer_id not in ids)[:_EXAMPLES]
+            fix = remedy(reason, seen.job, alone or of_reason, market.conditions.engines if market else {})
+            found.append(
+                cls.from_parts(
+                    reason,
+                    reason=reason,
+                    count=count,
+                    alone=len(alone),
+                    what_would_change_it=str(fix),
+                    examples=[RejectionExample(offer=one.offer_id, detail=one.detail) for one in examples],
+                )
             )
-            for reason, count in seen.counts.items()
-        ]
+        return sorted(
+            found, key=lambda one: (one.reason not in MISSING_SETUP, not one.alone, -NEAREST_LAST.index(one.reason))
+        )
 
 
 class PlanJudge(StrEnum):

@@ -1,4 +1,4 @@
-"""`gpubroker init`: write a job file from answers to questions."""
+"""`gpubroker init`: write a job file from answers to questions, or from a file of another program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXAMPLES = examples("gpubroker init", "gpubroker init train.yaml", "gpubroker init train.yaml --defaults")
+EXAMPLES = examples(
+    "gpubroker init",
+    "gpubroker init train.yaml --defaults",
+    "gpubroker init --from train.sbatch",
+    "gpubroker init train.yaml --from kubernetes-job.yaml",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +53,26 @@ def init(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The file to write.")] = Path("job.yaml"),
     defaults: Annotated[bool, typer.Option("--defaults", help="Write the default answers without asking.")] = False,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="Convert a Slurm script, a Kubernetes Job, a dstack task or a `docker run` command.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a job file from answers to questions. Each answer is checked at once; nothing is submitted."""
+    """Write a job file from answers to questions, or from a file of another program. Nothing is submitted.
+
+    Each answer is checked at once. With --from, what cannot be carried over is printed. SkyPilot's task files need no
+    conversion.
+    """
     terminal = Terminal.of(context)
     if file.exists() and not force:
         raise InvalidInput("the file exists already", where=str(file), hint="choose another name, or add --force")
-    if not defaults and not terminal.asks:
-        raise InvalidInput("no terminal for the questions", hint="add --defaults to write the default answers")
-    answers: dict[str, Any] = {}
-    for question in QUESTIONS:
-        answers = _with(answers, question, question.default) if defaults else _asked(terminal, answers, question)
+    answers, lost = _converted(source) if source is not None else (_answers(terminal, defaults=defaults), [])
     text = text_of(answers)
     try:
         file.write_text(text, encoding="utf-8")
@@ -68,7 +81,24 @@ def init(
     from broker.app.results.jobs import WrittenJobFile
 
     told = f"Wrote {file}. To see its cost: gpubroker plan {file}"
-    terminal.result(WrittenJobFile(file=file, text=text), lambda: [told])
+    left = [f"Not carried over from {source}:", *(f"  - {sentence}" for sentence in lost)] if lost else []
+    terminal.result(WrittenJobFile(file=file, text=text, lost=lost), lambda: [*left, told])
+
+
+def _converted(source: Path) -> tuple[dict[str, Any], list[str]]:
+    from broker.app.jobs.job_input import converted
+
+    conversion = converted(source)
+    return conversion.job, conversion.lost
+
+
+def _answers(terminal: Terminal, *, defaults: bool) -> dict[str, Any]:
+    if not defaults and not terminal.asks:
+        raise InvalidInput("no terminal for the questions", hint="add --defaults to write the default answers")
+    answers: dict[str, Any] = {}
+    for question in QUESTIONS:
+        answers = _with(answers, question, question.default) if defaults else _asked(terminal, answers, question)
+    return answers
 
 
 def text_of(answers: dict[str, Any]) -> str:

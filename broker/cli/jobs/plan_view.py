@@ -174,14 +174,14 @@ def _note(note: str) -> Text:
 
 
 def _rejections(found: PlanResult, *, every: bool) -> Iterator[RenderableType]:
-    """First the reasons that can be changed, by count; then those that the job itself sets, in one line unless
-    ``every`` rejection is shown or there are no others."""
+    """First the reasons that can be changed, those of the most suitable offers first; then those that the job itself
+    sets, in one line unless ``every`` rejection is shown or there are no others."""
     if not found.rejected:
         if not found.placements:
             yield Text("No offers are known. Run `gpubroker prices poll`.", style="yellow")
         return
     yield Text(f"\nRejected: {found.rejected:,} of {formats.plural(found.offers_seen, 'offer')}", style="bold")
-    excluded = [one for one in found.reasons if one.reason in EXCLUDED_BY_THE_JOB]
+    excluded = [one for one in found.reasons if one.reason in EXCLUDED_BY_THE_JOB and not one.alone]
     decisive = [one for one in found.reasons if one not in excluded]
     folded = excluded if decisive and not every else []
     for one in decisive if folded else [*decisive, *excluded]:

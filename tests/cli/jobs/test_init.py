@@ -43,3 +43,21 @@ def test_an_answer_that_makes_no_sense_is_asked_again(
     assert "expected an amount with currency" in done.err
     job = parse_job(path.read_text(), file=str(path), now=datetime.now(UTC))
     assert (job.resources[0].machine, str(job.max_cost), job.team) == ("H100:8", "$900.00", None)
+
+
+def test_a_script_of_slurm_is_converted_and_submission_says_how(gpubroker: Run, tmp_path: Path) -> None:
+    script = tmp_path / "train.sbatch"
+    script.write_text("#!/bin/bash\n#SBATCH -J bert\n#SBATCH -t 2:00:00\n#SBATCH -p gpu\nsrun python train.py\n")
+    for command in ("plan", "submit"):
+        refused = gpubroker(command, str(script))
+        assert refused.code == 2
+        assert f"this is a Slurm script; `gpubroker init --from {script}` writes a job file" in refused.err
+        assert len(refused.err.splitlines()) == 1
+    done = gpubroker("init", str(tmp_path / "bert.yaml"), "--from", str(script))
+    assert (done.code, "of the cluster alone: --partition" in done.out) == (0, True)
+    planned = gpubroker("plan", str(tmp_path / "bert.yaml"), "--json")
+    assert (planned.code, planned.json["job"]["name"], planned.json["max_duration"]) == (0, "bert", 7200)
+    own = tmp_path / "own.yaml"
+    own.write_text("run: |\n  docker run image python train.py\n")
+    assert gpubroker("plan", str(own)).code == 0, "a job file may run docker"
+    assert "no format that can be converted" in gpubroker("init", str(tmp_path / "x.yaml"), "--from", str(own)).err

@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from broker.app.results.plans import REMEDIES
-from broker.core.job.reasons import Reason
-
 
 def test_a_job_this_machine_can_run(gpubroker: Any, job: Path) -> None:
     done = gpubroker("plan", job)
@@ -198,10 +195,6 @@ def test_a_policy_named_by_the_environment_is_adopted(
     assert "Adopted" in done.err
     assert "Adopted" not in gpubroker("plan", job).err
     assert gpubroker("policy", "show", "--json").json["active"]["note"] == "adopted from GPUBROKER_POLICY"
-
-
-def test_every_reason_has_a_remedy() -> None:
-    assert set(REMEDIES) == set(Reason)
 
 
 def test_offers_that_cost_more_than_the_job_may_are_counted(gpubroker: Any, sandbox_job: Path, policy: Path) -> None:

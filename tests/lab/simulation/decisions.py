@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.core.job.placements import Placement, Plan
+from broker.core.job.reasons import count_reasons
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Verdict
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.placement.conditions import Conditions
 from broker.placement.offer_index import Board
-from broker.placement.planner import explain, make_plan
+from broker.placement.planner import make_plan
 from broker.placement.pricing.run_model import Effort
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import QueueEntry
@@ -103,8 +104,9 @@ def _why_nothing(plan: Plan) -> str:
     denied = [one.objection for one in plan.rejections if one.objection is not None]
     if denied:
         return f"{denied[0].name or denied[0].rule}: {denied[0].code}"
-    counted = explain(plan, examples=0)
-    return f"no capacity: {counted[-1].reason}" if counted else "no capacity"
+    counts = count_reasons(plan.rejections)
+    rarest = max(counts, key=lambda reason: (-counts[reason], reason), default=None)
+    return f"no capacity: {rarest}" if rarest else "no capacity"
 
 
 class WholeHolds:

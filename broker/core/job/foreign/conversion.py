@@ -1,0 +1,86 @@
+"""What the converters share: the job file that they make, and how they name accelerators and memory."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.core.errors import UnknownName
+from broker.core.values.accelerators import canonical
+
+_ANY_GPU = "nvidia:16GB+"
+
+
+@dataclass
+class Conversion:
+    """A job file as plain data, and a sentence for each thing that it could not carry over."""
+
+    job: dict[str, Any] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
+
+    def resource(self, key: str, value: object) -> None:
+        """Set a key under `resources:`."""
+        self.job.setdefault("resources", {})[key] = value
+
+    def variable(self, name: str, value: str | None) -> None:
+        """Set a variable; without a value it is a secret, which the submitter's environment has."""
+        if value is None:
+            self.job.setdefault("secrets", []).append(name)
+        else:
+            self.job.setdefault("envs", {})[name] = value
+
+    def gpus(self, count: int, model: str | None, asked: str) -> None:
+        """Request accelerators. ``model``: as the other program calls it; ``asked``: the line that requests them."""
+        name = None if model is None else accelerator_name(model)
+        if name is None:
+            why = "names no model" if model is None else f"names a model that is not known here ({model})"
+            accepts = (
+                f"any NVIDIA GPU of 16 GB or more is accepted: write the one that the job needs, such as `H100:{count}`"
+            )
+            self.lost.append(f"{asked} {why}; {accepts}")
+        self.resource("accelerators", f"{name or _ANY_GPU}:{count}")
+
+    def renamed(self, script: str, prefix: str, names: Mapping[str, str]) -> str:
+        """The script with the other program's variables by their names here; those that there are not are noted."""
+        unknown = sorted(set(re.findall(rf"\b{prefix}_\w+", script)) - names.keys())
+        if unknown:
+            addresses = "the addresses of the nodes are in $SKYPILOT_NODE_IPS"
+            self.lose(f"variables that are not set here: {', '.join(unknown)} ({addresses})")
+        return re.sub(rf"\b{prefix}_\w+", lambda match: names.get(match[0], match[0]), script)
+
+    def lose(self, *sentences: str) -> None:
+        """Note what is not carried over, each sentence once."""
+        self.lost += [sentence for sentence in sentences if sentence not in self.lost]
+
+
+def accelerator_name(model: str) -> str | None:
+    """``NVIDIA-A100-SXM4-80GB``, ``nvidia-tesla-t4`` or ``a100`` as gpubroker calls it; None if it is not known."""
+    short = re.sub(r"^(?:nvidia|tesla|geforce)[-_ ]+(?:tesla[-_ ]+)?", "", model.strip(), flags=re.IGNORECASE)
+    for name in (short, re.sub(r"(?i)[-_](?:sxm\d?|pcie|hbm\d\w*|nvl)\b", "", short), re.split(r"[-_ ]", short)[0]):
+        try:
+            return canonical(name)
+        except UnknownName:
+            continue
+    return None
+
+
+def job_name(name: object) -> str:
+    """The name with the characters that a job's name may have."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", str(name)).strip("-._")[:63] or "job"
+
+
+def gibibytes(amount: float) -> str:
+    """A minimum of memory in the form of job files."""
+    return f"{amount:.4g}GB" if amount >= 1 else f"{max(round(amount * 1024), 1)}MB"
+
+
+def shell_command(words: Sequence[object]) -> str:
+    """The words as a command line; the script itself if they are ``sh -c SCRIPT``."""
+    texts = [str(word) for word in words]
+    script = re.match(r"(?:/(?:usr/)?bin/)?(?:ba|z|da)?sh (-[a-z]*c) ", " ".join(texts)) if len(texts) == 3 else None
+    if script is None:
+        return shlex.join(texts)
+    return f"set -e\n{texts[2]}" if "e" in script[1] else texts[2]

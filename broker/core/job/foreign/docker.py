@@ -1,0 +1,114 @@
+"""Lines with `docker run`. Read: the reference of `docker run` of Docker 27."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from broker.core.errors import InvalidInput
+from broker.core.job.file.reading import named_after
+from broker.core.job.foreign.conversion import Conversion, gibibytes, job_name, shell_command
+
+_SHORT = {"e": "env", "v": "volume", "w": "workdir", "m": "memory", "p": "publish", "u": "user", "h": "hostname"}
+_ATTACHED = {"rm", "interactive", "tty", "detach", "init", "i", "t", "d", "it", "ti", "dit", "itd", "quiet", "q"}
+_FLAGS = _ATTACHED | {"privileged", "read-only", "no-healthcheck", "P", "publish-all", "sig-proxy", "oom-kill-disable"}
+_UNNEEDED = {"ipc", "restart", "pull", "shm-size", "ulimit", "runtime", "hostname", "memory-swap"} | _ATTACHED
+_SIZES = {"b": 2**-30, "k": 2**-20, "m": 2**-10, "g": 1.0, "t": 1024.0}
+_HERE = re.compile(r"(?:\$\{?PWD\}?|\.)/?")
+
+
+def convert(text: str, file: str) -> Conversion:
+    """The job file of the first `docker run` in a text. Raises `InvalidInput` for one without an image."""
+    joined = re.sub(r"\\\s*\n", " ", text)
+    match = re.search(r"(?:docker|podman|nvidia-docker)\s+(?:container\s+)?run\s+(.*)", joined)
+    try:
+        words = shlex.split(
+            (match[1] if match else "").replace("$(pwd)", "$PWD").replace("`pwd`", "$PWD"), comments=True
+        )
+    except ValueError as error:
+        raise InvalidInput(str(error).lower(), where=file) from error
+    found = Conversion()
+    found.job |= {"name": named_after(file), "workdir": "."}
+    options = _options(words)
+    if not words:
+        raise InvalidInput("the `docker run` names no image", where=file)
+    image, *command = words
+    found.resource("image_id", f"docker:{image}")
+    folder, mounted = "", {"."}
+    for name, value in options:
+        match name:
+            case "workdir":
+                folder = value
+            case "entrypoint":
+                command = [value, *command]
+            case "volume" | "mount":
+                mounted |= _mount(*_source_and_target(name, value), found)
+            case _:
+                _carry(name, value, found)
+    if not command:
+        found.lose("the command is the image's own: write it into `run:`")
+        command = ["sh", "-c", "echo 'write the command of the image here' >&2; exit 1"]
+    begin = f"cd {folder}\n" if folder and folder.rstrip("/") not in mounted else ""
+    found.job["run"] = begin + shell_command(command).strip("\n") + "\n"
+    return found
+
+
+def _options(words: list[str]) -> list[tuple[str, str]]:
+    """Takes the options from the words, up to the image."""
+    found = []
+    while words and words[0].startswith("-"):
+        word = words.pop(0)
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("--") and name not in _FLAGS:
+            name, value, equals = _SHORT.get(name[0], name[0]), name[1:] + equals + value, equals or name[1:]
+        if not equals and name not in _FLAGS and words:
+            value = words.pop(0)
+        found.append((name, value))
+    return found
+
+
+def _carry(name: str, value: str, found: Conversion) -> None:
+    match name:
+        case "gpus":
+            count = re.search(r"\d+", value)
+            devices = re.search(r"device=([\w,-]+)", value)
+            number = len(devices[1].split(",")) if devices else int(count[0]) if count else 1
+            found.gpus(number, None, f"--gpus {value}")
+        case "env":
+            variable, equals, text = value.partition("=")
+            found.variable(variable, text if equals and not text.startswith("$") else None)
+        case "name":
+            found.job["name"] = job_name(value)
+        case "cpus":
+            found.resource("cpus", float(value) if "." in value else int(value))
+        case "memory":
+            unit = value[-1].lower() if value[-1:].isalpha() else "b"
+            found.resource("memory", gibibytes(float(value.rstrip("bBkKmMgGtT")) * _SIZES[unit]))
+        case "publish":
+            found.resource(
+                "ports", [*found.job.get("resources", {}).get("ports", []), int(value.split(":")[-1].split("/")[0])]
+            )
+        case _ if name not in _UNNEEDED:
+            found.lose(f"--{name} {value}".rstrip())
+
+
+def _source_and_target(name: str, value: str) -> tuple[str, str]:
+    if name == "mount":
+        fields = dict(part.partition("=")[::2] for part in value.split(","))
+        return fields.get("source", fields.get("src", "")), fields.get("target", fields.get("dst", ""))
+    source, _, target = value.partition(":")
+    return source, target.partition(":")[0]
+
+
+def _mount(source: str, target: str, found: Conversion) -> set[str]:
+    """Carry a mount over; the folder of the container that becomes the working folder, if it is that of the command."""
+    if _HERE.fullmatch(source):
+        found.lose(f"{target}: the job's files are in its working folder, in which `run:` begins")
+        return {target.rstrip("/")}
+    relative = re.sub(r"^\$\{?PWD\}?/", "./", source)
+    if target and re.match(r"[./~]", relative):
+        found.job.setdefault("file_mounts", {})[target] = relative
+        found.lose(f"{source} is copied to {target} at submission; for large data name a bucket under `file_mounts:`")
+    else:
+        found.lose(f"the volume {source or target}")
+    return set()
