@@ -1,4 +1,4 @@
-"""Anomalies: days with more spending than the weeks before explain. Pure; USD as floats, because only ratios matter.
+"""Anomalies: days with more spending than the recent pattern predicts. Pure; USD as floats, because only ratios matter.
 
 First the weekly pattern of the eight weeks before is removed (`weekdays`). Then stretches of one, two and three days
 that end with the day are compared with earlier stretches of the same length. A stretch is an anomaly only if two scores

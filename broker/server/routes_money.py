@@ -126,7 +126,7 @@ def forecasts(by: By, period: NamedPeriod = "month", team: Team = None, timezone
 
 
 def anomalies(by: By, team: Team = None) -> IncidentList:
-    """Days of the last month with more spending than the weeks before explain."""
+    """Days of the last month on which a team spent more than its recent pattern predicts."""
     teams = by.access.teams(Permission.SEE_BUDGETS)
     if team is not None:
         by.require(Permission.SEE_BUDGETS, team)

@@ -22,6 +22,7 @@ from broker.core.job.file import parse_job
 from policies.loader import load
 from tests.docs import reference
 from tests.program import ROOT
+from tests.size import words_of_documentation
 
 
 def tracked(pattern: str) -> list[Path]:
@@ -157,3 +158,26 @@ def test_every_job_and_policy_shown_is_valid(document: Path) -> None:
 @pytest.mark.parametrize("target", ["demo", "test", "test-system", "docs", "install", "lint"])
 def test_make_targets_that_are_spoken_of_exist(target: str) -> None:
     assert re.search(rf"^{target}:.*## \w", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_messages_that_are_explained_are_those_of_the_code() -> None:
+    """The phrases of the first column stand in the code as they are quoted."""
+    page = (DOCS / "troubleshooting.md").read_text("utf-8").partition("| message contains")[2].partition("\n\n")[0]
+    phrases = [phrase for row in page.splitlines() for phrase in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
+    sources = [file.read_text("utf-8") for place in ("broker", "policies") for file in (ROOT / place).rglob("*.py")]
+    code = re.sub(r'"\s+f?"', "", "\n".join(sources))
+    assert phrases
+    assert [phrase for phrase in phrases if phrase not in code] == []
+
+
+def test_documents_stay_short() -> None:
+    """What everybody opens, and all of it together (``make size``)."""
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 1200
+    assert words_of_documentation() <= 35_000
+    long = [path for path in DOCUMENTS if path.name == "README.md" and len(path.read_text("utf-8").splitlines()) > 20]
+    assert {name_of(path) for path in long} <= {
+        "README.md",
+        "broker/README.md",
+        "tests/README.md",
+        "tests/lab/README.md",
+    }

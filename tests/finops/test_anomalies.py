@@ -1,4 +1,4 @@
-"""Days on which more was spent than the weeks before explain."""
+"""Days on which more was spent than the recent pattern predicts."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The ledger is the record: the launch's id takes the place of a job's id, and its hold is dated like a job's and counts
 in the same budgets. Other tools start and end the machines, so the money is spent when they report the end, or when the
-judged time is over.
+approved run time is over.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class OutsideTool(StrEnum):
 
 _CLOCKS_DIFFER = timedelta(minutes=5)  # at most, of a cluster and of the broker
 _UNREPORTED = {OutsideTool.SKYPILOT: timedelta(0), OutsideTool.SLURM: timedelta(days=30)}
-"""By tool, how long after the judged time the money of a launch counts as spent if its end was not reported. Slurm's
-jobs may wait in its queue first, and Slurm itself ends them."""
+"""By tool, how long after the approved run time the money of a launch counts as spent if its end was not reported.
+Slurm's jobs may wait in its queue first, and Slurm itself ends them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class OutsideLaunch:
 
 @dataclass(frozen=True, slots=True)
 class OpenLaunch:
-    """A launch whose money is held: ``held`` (USD) from ``since`` until ``until`` (UTC), the end of the judged time.
-    ``rate``: USD per hour, all machines."""
+    """A launch whose money is held: ``held`` (USD) from ``since`` until ``until`` (UTC), the end of the approved
+    run time. ``rate``: USD per hour, all machines."""
 
     id: str
     tags: Tags
@@ -185,7 +185,7 @@ def billed_time(id: str, since: datetime, ran: timedelta | None, now: datetime) 
 
 
 def spend_overdue(broker: Broker, late: Sequence[OpenLaunch]) -> None:
-    """End launches whose judged time is over and whose end was not reported: the whole hold counts as spent."""
+    """End launches whose approved run time is over and whose end was not reported: the whole hold counts as spent."""
     with broker.store.writing() as tx:
         for one in late:
             for again in _of(tx, one.id):

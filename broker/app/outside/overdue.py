@@ -1,5 +1,5 @@
-"""Overdue launches: launches of other tools whose judged time is over and whose end was not reported. Their machines
-may still run, at a cost that is in no budget. They stay recorded until the end is reported, or for 30 days."""
+"""Overdue launches: launches of other tools whose approved run time is over and whose end was not reported. Their
+machines may still run, at a cost that is in no budget. They stay recorded until the end is reported, or for 30 days."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _KEPT = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class OverdueLaunch:
-    """An overdue launch. ``until`` (UTC): the end of the judged time; ``spent``: USD, for that time; ``noted`` (UTC):
-    since when it is recorded."""
+    """An overdue launch. ``until`` (UTC): the end of the approved run time; ``spent``: USD, for that time; ``noted``
+    (UTC): since when it is recorded."""
 
     id: str
     tool: str

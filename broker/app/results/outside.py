@@ -38,8 +38,8 @@ class OutsideLaunchResult(Result):
 
 
 class OverdueLaunchResult(Result):
-    """A launch whose judged time was over at ``until`` without a report of its end. Its machines may still run;
-    ``spent_usd`` is what was held for the judged time."""
+    """A launch whose approved run time was over at ``until`` without a report of its end. Its machines may still run;
+    ``spent_usd`` is what was held for the approved run time."""
 
     id: str
     tool: str

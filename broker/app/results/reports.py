@@ -229,9 +229,9 @@ class IncidentCauseResult(Result):
 
 
 class SpendingIncidentResult(Result):
-    """Days (UTC, both included) on which a team spent more than the weeks before explain. ``excess``: above the usual
-    level; ``spent``: in all (USD), ``on_own`` the part of it on owned and reserved machines, ``rented`` on on-demand
-    and spot ones. ``running``: the last day is today. ``answer``: null if nobody has said anything."""
+    """Days (UTC, both included) on which a team spent more than its recent pattern predicts. ``excess``: above the
+    usual level; ``spent``: in all (USD), ``on_own`` the part of it on owned and reserved machines, ``rented`` on
+    on-demand and spot ones. ``running``: the last day is today. ``answer``: null if nobody has said anything."""
 
     team: str
     first: date

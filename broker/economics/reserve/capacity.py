@@ -1,4 +1,4 @@
-"""The capacity plan of one accelerator from demand, holdings and prices: what to hold, what to let lapse, and when.
+"""The capacity plan of one accelerator from demand, holdings and prices: what to hold, what not to renew, and when.
 
 Amounts are USD, prices per GPU and hour. Demand is in GPUs per hour, ending at ``now``. Costs are those of
 `broker.economics.reserve.holdings`, levels those of `broker.economics.reserve.planner`.
@@ -343,7 +343,7 @@ def _notes(
         days, term = len(demand) / 24, best.option.term / 24
         yield f"{days:.0f} days of demand are known for a term of {term:.0f}: prefer a shorter term, or buy in parts"
     if best is not None and held.gpus > best.baseline:
-        yield f"{held.gpus:,} GPUs are held and {best.baseline:,} are worth holding: see what to let lapse"
+        yield f"{held.gpus:,} GPUs are held and {best.baseline:,} are worth holding: see which commitments not to renew"
     if market.spot is not None and market.spot >= market.on_demand:
         yield "spot is no cheaper than on-demand at the moment"
     elif market.spot_share:
