@@ -12,16 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from inspect import cleandoc, getdoc
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import typer.main
+from pydantic import BaseModel
 
-from broker import settings
 from broker.app.results.catalogue import POLICY_FILE, schema_of
 from broker.app.service import metrics
 from broker.cli.program import app
 from broker.engines.registry import ENGINES
 from broker.server.routes import ROUTES
+from broker.settings import Settings
 from policies.schema import json_schema
 from providers.registry import PROVIDERS
 
@@ -116,15 +117,11 @@ def settings_page() -> Iterator[str]:
         "# Settings\nRead from `gpubroker.toml` of the working folder, then of the user's configuration folder, and"
         " from `GPUBROKER_*` variables, which win; `__` nests: `GPUBROKER_SERVE__LISTEN` is `listen` under `[serve]`.\n"
     )
-    sections: list[tuple[str, Any]] = [
-        ("Top level", settings.Settings),
-        ("[serve]", settings.ServeSettings),
-        ("[sign_in]", settings.SignInSettings),
-        ("[routes.NAME]", settings.RouteSettings),
-        ("[routes.NAME.quiet]", settings.QuietHours),
-        ("[prices.PROVIDER]", settings.PollSettings),
-        ("[charges]", settings.ChargeSettings),
-    ]
+    sections: list[tuple[str, Any]] = [("Top level", Settings)]
+    for key, field in Settings.model_fields.items():
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                sections.append((f"[{key}.NAME]" if get_origin(field.annotation) is dict else f"[{key}]", part))
     for title, registry in (("engines", ENGINES), ("providers", PROVIDERS)):
         for name, place in sorted(registry.items()):
             module, _, member = place.partition(":")
