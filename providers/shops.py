@@ -21,7 +21,6 @@ PRODUCTS: Mapping[str, Mapping[PurchaseProduct, str]] = {
     "azure": {
         PurchaseProduct.CAPACITY_RESERVATION: "providers.azure.shop.reservations:AzureCapacityReservations",
         PurchaseProduct.RESERVED_INSTANCES: "providers.azure.shop.reserved_instances:AzureReservedInstances",
-        PurchaseProduct.SAVINGS_PLAN: "providers.azure.shop.savings_plans:AzureSavingsPlans",
     },
     "gcp": {
         PurchaseProduct.CAPACITY_RESERVATION: "providers.gcp.shop.reservations:GcpReservations",

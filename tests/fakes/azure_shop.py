@@ -1,4 +1,4 @@
-"""The products that Azure sells: capacity reservations in groups, reservations, savings plans.
+"""The products that Azure sells: capacity reservations in groups, reservations.
 
 Bodies of azure-mgmt-compute are checked against its models; the others may have only the fields of Microsoft's
 reference.
@@ -25,17 +25,13 @@ _RESERVED = {
     "reservedResourceType", "billingScopeId", "term", "billingPlan", "quantity", "displayName", "appliedScopes",
     "appliedScopeType", "appliedScopeProperties", "renew", "reservedResourceProperties", "reviewDateTime",
 }  # fmt: skip
-# "Savings Plan Order Alias - Create": the request body.
-_PLANNED = {
-    "displayName", "billingScopeId", "term", "billingPlan", "appliedScopeType", "appliedScopeProperties", "commitment",
-}  # fmt: skip
 
 
 @dataclass
 class AzureShop:
     """``price``: of one reserved machine for its term (USD).
 
-    ``reserved``: capacity reservations by group and name; ``orders``: reservation orders; ``aliases``: savings plans.
+    ``reserved``: capacity reservations by group and name; ``orders``: reservation orders.
     ``resource_groups``: those that exist. ``in_use``: machines are allocated in every capacity reservation.
     """
 
@@ -47,7 +43,6 @@ class AzureShop:
     groups: dict[str, Json] = field(default_factory=dict)
     reserved: dict[str, Json] = field(default_factory=dict)
     orders: dict[str, Json] = field(default_factory=dict)
-    aliases: dict[str, Json] = field(default_factory=dict)
     quoted: int = 0
     in_use: bool = False
 
@@ -159,27 +154,6 @@ class AzureShop:
         self.orders[id]["properties"]["provisioningState"] = "Cancelled"
         return HttpAnswer(202, self.orders[id], _JSON)
 
-    def _validate(self, request: HttpRequest) -> HttpAnswer:
-        for one in request.body["benefits"]:
-            _fields({"properties": one}, {"properties"}, _PLANNED)
-        return HttpAnswer(200, {"benefits": [{"valid": True}]}, _JSON)
-
-    def _put_alias(self, request: HttpRequest, name: str) -> HttpAnswer:
-        about = _fields(request.body, {"sku", "kind", "properties"}, _PLANNED)
-        before = self.aliases.get(name)
-        if before is not None and before["asked"] != about:
-            return _error(409, "Conflict", "the alias exists with other properties")
-        if before is None:
-            told = {**about, "provisioningState": "Creating", "savingsPlanOrderId": f"plan-{len(self.aliases)}"}
-            self.aliases[name] = {"name": name, "properties": told, "asked": about}
-        return self._alias(request, name)
-
-    def _alias(self, request: HttpRequest, name: str) -> HttpAnswer:
-        row = self.aliases.get(name)
-        if row is None:
-            return _error(404, "NotFound", name)
-        return HttpAnswer(200, {key: value for key, value in row.items() if key != "asked"}, _JSON)
-
 
 def _fields(body: Json, outer: set[str], inner: set[str]) -> Json:
     assert set(body) <= outer, f"Azure has no {set(body) - outer}"
@@ -205,7 +179,6 @@ def _error(status: int, code: str, message: str) -> HttpAnswer:
 _G = r"/subscriptions/[\w-]+/resourceGroups/gpubroker/providers/Microsoft.Compute/capacityReservationGroups/([\w-]+)"
 _R = rf"{_G}/capacityReservations/([\w-]+)"
 _O = r"/providers/Microsoft.Capacity/reservationOrders/([\w-]+)"
-_A = r"/providers/Microsoft.BillingBenefits/savingsPlanOrderAliases/([\w-]+)"
 _ROUTES = (
     ("GET", r"/subscriptions/[\w-]+/resourcegroups/([\w-]+)", "_resource_group"),
     ("PUT", _G, "_put_group"),
@@ -220,7 +193,4 @@ _ROUTES = (
     ("GET", _O, "_order"),
     ("POST", f"{_O}/calculateRefund", "_refund"),
     ("POST", f"{_O}/return", "_return"),
-    ("POST", "/providers/Microsoft.BillingBenefits/validate", "_validate"),
-    ("PUT", _A, "_put_alias"),
-    ("GET", _A, "_alias"),
 )

@@ -91,7 +91,3 @@ def azure_reservation() -> Stall:
 def azure_reserved() -> Stall:
     total = Money.usd(1_000_000)
     return _azure(PurchaseProduct.RESERVED_INSTANCES, "orders", "/reservationOrders/", YEAR, total)
-
-
-def azure_plan() -> Stall:
-    return _azure(PurchaseProduct.SAVINGS_PLAN, "aliases", "/savingsPlanOrderAliases/", YEAR)

@@ -85,7 +85,7 @@ def _made(name: str) -> Stall:
     return made
 
 
-_AZURES = ("azure_reservation", "azure_reserved", "azure_plan")
+_AZURES = ("azure_reservation", "azure_reserved")
 
 
 @pytest.fixture(params=[*(make.__name__ for make in STALLS), *_AZURES])

@@ -10,7 +10,7 @@ from typing import Any
 
 from broker.core.errors import InvalidInput, Malformed
 from broker.core.market.offers import CapacityType, Offer, SkippedRow
-from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, QuoteRequest, Undo
+from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest, Undo
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers.azure.fields import inside
@@ -93,8 +93,3 @@ def dollars(row: Mapping[str, Any], key: str) -> Money:
     if currency != "USD" or isinstance(amount, bool) or not isinstance(amount, int | Decimal):
         raise Malformed(f"{key}: expected an amount in USD, got {amount!r} {currency!r}", where=NAME)
     return Money.usd(Decimal(amount))
-
-
-def term_of(quote: CapacityQuote) -> str:
-    """The term as Azure writes it."""
-    return YEARS[quote.length][0]
