@@ -299,7 +299,7 @@ def _cheapest_of(broker: Broker, gpu: str, ago: timedelta) -> list[CheapestNow]:
     found = listing(broker, query)
     then = found.now - ago
     past = broker.store.market.offers_at(then, query=query)
-    before = _cheapest([one.offer for one in past if one.offer.provider != SANDBOX], then)
+    before = _cheapest([offer for offer in past if offer.provider != SANDBOX], then)
     return [
         CheapestNow(OfferResult.of(row), OfferResult.of(before[kind]) if kind in before else None)
         for kind, row in _cheapest(found.offers, found.now).items()

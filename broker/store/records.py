@@ -105,22 +105,6 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class PastOffer:
-    """An offer at a past moment. Times are UTC.
-
-    ``offer`` has the price, availability, score and interruption rate of that moment; its ``as_of`` is the later of
-    ``since`` and ``seen``; properties that the market does not change (CPUs, billing, engine, …) are the newest.
-    ``since``: when this price and availability took effect. ``learned``: when they became known here. ``seen``: the end
-    of the last complete poll of its provider by then; None if there was none, or it was pruned.
-    """
-
-    offer: Offer
-    since: datetime
-    learned: datetime
-    seen: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class PricePoint:
     """The price (USD per hour and machine) from ``at`` (UTC) until the next point; None: unknown, or no longer offered.
     ``learned``: when it became known here (UTC)."""

@@ -158,7 +158,7 @@ QUERIES: dict[str, Query] = {
     "MarketHistory.availability_series": market(lambda m: m.availability_series(offer(NOW), SINCE, NOW)),
     "MarketHistory.kept_answers": market(lambda m: m.kept_answers("cloud", NOW)),
     "MarketHistory.freshness": market(lambda m: m.freshness(NOW)),
-    "MarketHistory.offers_at": market(lambda m: m.offers_at(SINCE, SINCE)),
+    "MarketHistory.offers_at": market(lambda m: m.offers_at(SINCE)),
     "MarketHistory.poll_runs": market(lambda m: m.poll_runs("cloud", limit=10)),
     "MarketHistory.price_series": market(lambda m: m.price_series(offer(NOW), SINCE, NOW)),
     "MarketHistory.price_series_of": market(lambda m: m.price_series_of([offer(NOW)], SINCE, NOW)),

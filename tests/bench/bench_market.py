@@ -111,7 +111,6 @@ def bench_year(folder: Path, series: int) -> None:
     month = start + timedelta(days=30)
     timed(f"{series:,} series: 30 days of fifty", lambda: store.market.price_series_of(offers[:50], start, month))
     timed(f"{series:,} series: all as they were (at most 1 s)", lambda: store.market.offers_at(start))
-    timed(f"{series:,} series: all as was known then", lambda: store.market.offers_at(start, known_at=start))
     timed(f"{series:,} series: cheapest feasible H100:8 (at most 0.01 s)", lambda: cheapest(store))
     timed(f"{series:,} series: what to prune after 180 days", lambda: store.market.prune(start, dry_run=True))
     store.close()

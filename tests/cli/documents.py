@@ -35,7 +35,6 @@ OF_OTHER_NAME = {
     "plan": ("plan", "plan-together"),
     "policy-explain": ("policy-explain", "policy-decisions"),
     "policy-rollback": ("policy-apply", "policy-apply-preview"),
-    "prices-history": ("prices-history", "prices-history-at"),
     "prices-watch": ("watch-add", "watch-check", "watch-list", "watch-remove", "watch-test"),
     "report-charges": ("charges",),
     "status": ("jobs-list", "jobs-show"),

@@ -200,8 +200,6 @@ def test_what_a_server_tells_does_not_control_the_terminal(
 
 
 def test_an_empty_value_is_not_the_same_as_no_option(laptop: Laptop) -> None:
-    refused = laptop("prices", "history", "--at", "", by="mia")
-    assert (refused.code, "history --at` does not work" in refused.err) == (2, True), refused.err
     refused = laptop("jobs", "list", "--where", "array=", by="mia")
     assert (refused.code, "expected KEY=VALUE; got 'array='" in refused.err) == (2, True), refused.err
 

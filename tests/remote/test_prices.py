@@ -63,20 +63,6 @@ def test_a_history_is_drawn_from_what_the_server_tells(laptop: Laptop) -> None:
     assert "series shown" in laptop(*asked, "--last", "2d").out
 
 
-@pytest.mark.parametrize(
-    ("command", "option"),
-    [
-        ("prices history", ("--known-at", "2026-01-01")),
-        ("prices history", ("--at", "2026-01-01")),
-    ],
-)
-def test_what_only_a_store_of_this_machine_shows_is_refused_by_name(
-    laptop: Laptop, command: str, option: tuple[str, ...]
-) -> None:
-    refused = laptop(*command.split(), *option, by="mia")
-    assert (refused.code, f"`gpubroker {command} {option[0]}` does not work" in refused.err) == (2, True)
-
-
 @pytest.mark.parametrize("command", ["watch test", "watch list", "prune", "poll", "accept aws"])
 def test_what_changes_the_servers_prices_is_refused(laptop: Laptop, command: str) -> None:
     refused = laptop("prices", *command.split(), by="adam")

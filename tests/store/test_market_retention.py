@@ -66,7 +66,7 @@ def test_the_price_in_force_at_the_cut_off_stays(store: Store) -> None:
     assert store.market.prune(before) == PrunedPrices(prices=3, signals=0, polls=3, protected=0)
     assert prices(store) == [103, 104, 105]
     [past] = store.market.offers_at(before)
-    assert (past.offer.price, past.since, past.seen) == (Money(103), T + 3 * DAY, T + 3 * DAY)
+    assert (past.price, past.as_of) == (Money(103), T + 3 * DAY)
     assert store.market.prune(before) == PrunedPrices(0, 0, 0, 0)
 
 
@@ -170,8 +170,7 @@ def test_nothing_after_the_cut_off_answers_differently(
         query = OfferQuery()
         moments = [T + (cut + half / 2) * DAY for half in range(8)]
         return [
-            [past for past in store.market.offers_at(moment, None, query) if past.offer.source == source]
-            for moment in moments
+            [past for past in store.market.offers_at(moment, query) if past.source == source] for moment in moments
         ] + [
             store.market.price_series(offer(1, instance_type=n, source=source), moments[0], moments[-1]) for n in "abc"
         ]

@@ -134,7 +134,7 @@ def _look(broker: Broker, watch: Watch, now: datetime) -> WatchFinding:
     before: list[Offer] = []
     if watch.within is not None:
         past = broker.store.market.offers_at(now - watch.within, query=watch.query)
-        before = _real(watch, [one.offer for one in past])
+        before = _real(watch, past)
     return look(watch, offers, before, {}, now)
 
 

@@ -1,4 +1,4 @@
-"""Recorded prices: the series of a period, and the offers at a point in time."""
+"""Recorded prices: the series of a period."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker.core.values.money import Money, divide_half_even, in_microseconds
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
-    from broker.store.records import AvailabilityPoint, PastOffer, PricePoint, Series, SignalPoint
+    from broker.store.records import AvailabilityPoint, PricePoint, Series, SignalPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,22 +160,6 @@ def over(
     ]
     without = len(chosen) - len(histories)
     return PriceHistories(tuple(histories), len(found), without, start, end, now, None if histories else _began(broker))
-
-
-def at(broker: Broker, wanted: OfferFilter, when: datetime, known_at: datetime | None = None) -> list[PastOffer]:
-    """The wanted machines that were offered at a point in time (UTC), cheapest GPU-hour first, by all that is known
-    now, or by what was known at ``known_at``. Raises `InvalidInput` for a time in the future, `UnknownName` as
-    `over`."""
-    now = broker.clock.now()
-    for option, moment in (("--at", when), ("--known-at", known_at)):
-        if moment is not None and moment > now:
-            raise InvalidInput("this time is in the future", where=option)
-    query = replace(wanted.query, capacity_types=tuple(wanted.capacity_types))
-    listed = broker.store.market.offers_at(when, known_at, query)
-    check_names(broker, query, (past.offer for past in listed))
-    simulated = SANDBOX in query.providers
-    found = [past for past in listed if (simulated or past.offer.provider != SANDBOX) and wanted.fits(past.offer)]
-    return sorted(found, key=lambda past: _by_price(past.offer))
 
 
 def _real(listed: Iterable[Series], query: OfferQuery) -> list[Series]:

@@ -89,7 +89,6 @@ DOCUMENTS: Mapping[str, str] = {
     "policy-versions": "policies:PolicyVersionList",
     "prices-accept": "prices:AcceptedPrices",
     "prices-history": "price_history:PriceHistoryList",
-    "prices-history-at": "price_history:PastOfferList",  # with --at
     "prices-import": "price_history:ImportedPrices",
     "prices-poll": "prices:PollReport",
     "prices-prune": "price_history:PrunedPriceHistory",

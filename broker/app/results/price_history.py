@@ -1,8 +1,7 @@
-"""Recorded prices as results: histories, a point in time, imports, and prunings."""
+"""Recorded prices as results: histories, imports, and prunings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, Self
@@ -12,9 +11,8 @@ from pydantic import Field
 from broker.app.market.price_history import PriceHistories, PriceHistory, PriceStretch, stretches
 from broker.app.results.offers import OfferedMachine
 from broker.app.results.values import Figure, Moment, Result, Seconds
-from broker.core.market.offers import Availability
 from broker.core.values.money import Money
-from broker.store.records import AvailabilityPoint, PastOffer, PrunedPrices
+from broker.store.records import AvailabilityPoint, PrunedPrices
 
 
 class PricedMachine(OfferedMachine):
@@ -111,39 +109,6 @@ class PriceHistoryList(Result):
     @classmethod
     def of(cls, period: PriceHistories) -> Self:
         return cls.from_parts(period, as_of=period.now, since=period.start, until=period.end, series=period.histories)
-
-
-class PastOfferResult(PricedMachine):
-    """An offer as it was. ``since``: when this price came into force; ``learned``: when this store first knew of it;
-    ``seen``: the last complete poll of the provider by then. Prices in USD an hour."""
-
-    price_per_hour: Money | None
-    price_per_gpu_hour: Money | None
-    availability: Availability
-    score: Figure | None
-    interruption_rate: Figure | None
-    as_of: Moment
-    since: Moment
-    learned: Moment
-    seen: Moment | None
-
-    @classmethod
-    def of(cls, past: PastOffer) -> Self:
-        offer = past.offer
-        return cls.from_parts(past, offer, price_per_hour=offer.price, price_per_gpu_hour=offer.price_per_gpu)
-
-
-class PastOfferList(Result):
-    """The offers at a point in time. ``known_at``: only prices recorded by then; null: all."""
-
-    at: Moment
-    known_at: Moment | None
-    matching: int
-    offers: list[PastOfferResult]
-
-    @classmethod
-    def of(cls, shown: Sequence[PastOffer], matching: int, at: datetime, known_at: datetime | None) -> Self:
-        return cls.from_parts(at=at, known_at=known_at, matching=matching, offers=shown)
 
 
 class ImportedPrices(Result):

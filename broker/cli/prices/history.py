@@ -1,4 +1,4 @@
-"""`gpubroker prices history`, `import` and `prune`: recorded prices, over a period or at a point in time."""
+"""`gpubroker prices history`, `import` and `prune`: recorded prices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
 from broker.cli.render.charts.chart import Chart, Line
 from broker.cli.render.figures import Drawing, draw
-from broker.cli.render.tables import Column, ValueColumn, fitting, listed, listing
+from broker.cli.render.tables import Column, ValueColumn, fitting, listing
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from broker.app.market.offer_rows import OfferFilter
     from broker.app.results.price_history import (
         ImportedPrices,
-        PastOfferList,
-        PastOfferResult,
         PricedMachine,
         PriceHistoryList,
         PriceSeries,
@@ -44,7 +42,6 @@ EXAMPLES = examples(
     "gpubroker prices history --gpu H100:8 --last 7d",
     "gpubroker prices history --gpu H100:8 --where 'capacity_type=spot,region=us-*' --chart",
     "gpubroker prices history --gpu A100-80GB --from 2026-11-01 --to 2026-11-15 --chart",
-    "gpubroker prices history --gpu H100:8 --at 2026-11-20T12:00Z --known-at 2026-11-20T12:00Z --json",
 )
 _ROWS, _ROWS_OF_SERVER = 30, 100  # a server shows no more
 _LINES = 8  # more lines in one chart cannot be distinguished
@@ -73,13 +70,6 @@ class PriceHistoryOptions:
     last: Annotated[
         str | None, typer.Option(metavar="TIME", help=f"Length of the period up to now. Default: {_PERIOD}.")
     ] = None
-    at: Annotated[
-        str | None,
-        typer.Option(metavar="WHEN", help="Show the offers at this time instead of a period; not through a server."),
-    ] = None
-    known_at: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="With --at: use only what had been recorded by this time.")
-    ] = None
     limit: filters.Limit = None
 
 
@@ -94,13 +84,7 @@ def history(context: typer.Context, given: PriceHistoryOptions, drawing: Drawing
     from broker.app.market.offer_rows import OfferFilter
 
     terminal = Terminal.of(context)
-    terminal.only_here({"--at": given.at, "--known-at": given.known_at})
     wanted = OfferFilter.of({"gpu": given.gpu, **_SERIES.read(given.where)}, gpus_from="--gpu")
-    if given.at is not None:
-        _show_moment(terminal, wanted, given, drawing)
-        return
-    if given.known_at is not None:
-        raise InvalidInput("needs --at", where="--known-at")
     found = _found(terminal, wanted, given)
     heading = title(given.gpu or [], sorted(wanted.capacity_types))
     draw(terminal, lambda: [chart(found, heading, _LINES)], drawing)
@@ -133,24 +117,6 @@ def _found(terminal: Terminal, wanted: OfferFilter, given: PriceHistoryOptions) 
     first, until = _bounds(broker.clock.now(), given)
     most = given.limit if terminal.as_json else given.limit or _ROWS
     return PriceHistoryList.of(over(broker, wanted, first, until, most=most))
-
-
-def _show_moment(terminal: Terminal, wanted: OfferFilter, given: PriceHistoryOptions, drawing: Drawing) -> None:
-    from broker.app.market.price_history import at
-    from broker.app.results.price_history import PastOfferList
-
-    others = {"--since": given.start, "--until": given.end, "--last": given.last}
-    for name, value in (others | {"--chart": drawing.chart}).items():
-        if value:
-            raise InvalidInput(f"a point in time cannot be combined with {name}, which needs a period", where="--at")
-    broker = terminal.broker()
-    now = broker.clock.now()
-    when = filters.moment("--at", given.at or "", now)
-    known = None if given.known_at is None else filters.moment("--known-at", given.known_at, now)
-    past = at(broker, wanted, when, known)
-    most = given.limit if terminal.as_json else given.limit or _ROWS
-    found = PastOfferList(at=when, known_at=known, matching=len(past), offers=past[:most])
-    terminal.result(found, lambda: moment_table(terminal.out, found))
 
 
 def _bounds(now: datetime, given: PriceHistoryOptions) -> tuple[datetime, datetime]:
@@ -303,33 +269,6 @@ def _line(one: PriceSeries, name: str, start: datetime) -> Line:
         times.append(stretches[-1].end)
         values.append(values[-1])
     return Line(name, times, values, step=True)
-
-
-def moment_table(console: Console, found: PastOfferList) -> Iterator[RenderableType]:
-    """The offers at a point in time."""
-    by = f", as recorded until {formats.moment(found.known_at)}" if found.known_at else ""
-    if not found.offers:
-        yield Text(f"no offers are known at {formats.moment(found.at)}{by}", style="dim")
-        return
-
-    def available(one: PastOfferResult) -> str:
-        return "" if one.availability == "unknown" else one.availability.value.replace("_", " ")
-
-    columns: tuple[ValueColumn[PastOfferResult], ...] = (
-        *_PLACE,
-        ValueColumn("$/GPU-h", lambda one: formats.rate(one.price_per_gpu_hour), align="right"),
-        ValueColumn("$/h", lambda one: formats.rate(one.price_per_hour), 3, "right"),
-        ValueColumn("available", available, 5),
-        ValueColumn("since", lambda one: formats.moment(one.since), 6),
-        ValueColumn("recorded", lambda one: formats.moment(one.learned), 7),
-        ValueColumn("last seen", lambda one: formats.moment(one.seen), 8),
-        ValueColumn("source", lambda one: one.source, 9),
-    )
-    yield from listed(console, columns, found.offers)
-    tail = "" if len(found.offers) == found.matching else "; use --limit to show more"
-    yield Text(
-        f"{len(found.offers):,} of {found.matching:,} offers at {formats.moment(found.at)} shown{by}{tail}", style="dim"
-    )
 
 
 PRUNE_EXAMPLES = examples("gpubroker prices prune --keep 400d --dry-run", "gpubroker prices prune --keep 400d")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, ScalarSelect, and_, case, func, literal, null, select
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, and_, case, literal, null, select
 from sqlalchemy.orm import aliased
 
 from broker.core.market.offers import Availability, Offer, OfferQuery
@@ -17,14 +16,12 @@ from broker.store.market.doubts import ENDED
 from broker.store.market.market import conditions
 from broker.store.market.offer_rows import OFFER_QUERY, PLACE, SAID, to_offers
 from broker.store.market.polls import CODES
-from broker.store.records import AvailabilityPoint, PastOffer, PricePoint, Series, SignalPoint
+from broker.store.records import AvailabilityPoint, PricePoint, Series, SignalPoint
 from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceChangeRow, SignalChangeRow
 
 _KINDS = {code: Availability(kind) for kind, code in CODES.items()}
-_known_since = func.coalesce(PriceChangeRow.learned, PriceChangeRow.at)
 _AS_OF = len(PLACE) + 1  # the index of the date in `OFFER_QUERY`
 _MACHINE = ("provider", "region", "instance_type", "accelerator", "count", "capacity_type", "term_months")
-_MORE = ("since", "learned", "polled_by")  # the columns after those of an offer
 
 
 def series(connection: Connection, query: OfferQuery) -> list[Series]:
@@ -40,42 +37,24 @@ def series(connection: Connection, query: OfferQuery) -> list[Series]:
     ]
 
 
-def offers_at(connection: Connection, when: datetime, known_at: datetime | None, query: OfferQuery) -> list[PastOffer]:
+def offers_at(connection: Connection, when: datetime, query: OfferQuery) -> list[Offer]:
     """See `MarketHistory.offers_at`."""
     moment = to_micros(when)
-    known = moment if known_at is None else to_micros(known_at)
-    then = _then(connection, moment, None if known_at is None else known, query)
-    rows = _without_superseded(connection.execute(then).all())
-    seen = _seen(connection, {row.polled_by for row in rows}, min(moment, known) if known_at else moment)
-    dated = [
-        (*row[:_AS_OF], max(row.since, seen.get(row.polled_by, row.since)), *row[_AS_OF + 1 : -len(_MORE)])
-        for row in rows
-    ]
-    as_time = lru_cache(maxsize=4096)(from_micros)  # most offers share their dates
-    seen_at = {provider: from_micros(at) for provider, at in seen.items()}
-    found = [
-        PastOffer(
-            offer,
-            as_time(row.since),
-            as_time(row.since if row.learned is None else row.learned),
-            seen_at.get(row.polled_by),
-        )
-        for offer, row in zip(to_offers(dated), rows, strict=True)
-    ]
-    if query.max_price is not None:
-        most = query.max_price
-        found = [past for past in found if past.offer.price is not None and past.offer.price <= most]
-    return found
+    rows = _without_superseded(connection.execute(_then(connection, moment, query)).all())
+    seen = _seen(connection, {row.polled_by for row in rows}, moment)
+    found = to_offers(
+        [(*row[:_AS_OF], max(row.as_of, seen.get(row.polled_by, row.as_of)), *row[_AS_OF + 1 : -1]) for row in rows]
+    )
+    if query.max_price is None:
+        return found
+    return [offer for offer in found if offer.price is not None and offer.price <= query.max_price]
 
 
-def _then(connection: Connection, when: int, known: int | None, query: OfferQuery) -> Any:
-    """Every offer reported at that moment, in the columns of `OFFER_QUERY`, then `_MORE`."""
+def _then(connection: Connection, when: int, query: OfferQuery) -> Any:
+    """Every offer reported at that moment, in the columns of `OFFER_QUERY`, then its adapter."""
     before, told = aliased(PriceChangeRow, name="before"), aliased(SignalChangeRow, name="told")
-    in_force = [before.series == OfferRow.id, before.at <= when]
-    if known is not None:
-        in_force.append(func.coalesce(before.learned, before.at) <= known)
-    newest = _newest(before, in_force)
-    signalled = _newest(told, [told.series == OfferRow.id, told.at <= (when if known is None else min(when, known))])
+    newest = _newest(before, [before.series == OfferRow.id, before.at <= when])
+    signalled = _newest(told, [told.series == OfferRow.id, told.at <= when])
     then = {
         "micros": PriceChangeRow.micros,
         "availability": case({code: kind.value for code, kind in _KINDS.items()}, value=PriceChangeRow.availability),
@@ -87,10 +66,8 @@ def _then(connection: Connection, when: int, known: int | None, query: OfferQuer
     said = [then.get(name, getattr(OfferRow, name)).label(name) for name in SAID]
     # Past doubts are not recorded.
     no_doubt = (null().label("doubt"), literal("").label("doubt_detail"))
-    values = (PriceChangeRow.at, PriceChangeRow.learned, OfferRow.polled_by)
-    more = (value.label(name) for name, value in zip(_MORE, values, strict=True))
     return (
-        select(*places, OfferRow.source, PriceChangeRow.at.label("as_of"), *said, *no_doubt, *more)
+        select(*places, OfferRow.source, PriceChangeRow.at.label("as_of"), *said, *no_doubt, OfferRow.polled_by)
         .join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
         .join(PriceChangeRow, and_(PriceChangeRow.series == OfferRow.id, PriceChangeRow.at == newest))
         .outerjoin(SignalChangeRow, and_(SignalChangeRow.series == OfferRow.id, SignalChangeRow.at == signalled))
@@ -130,12 +107,10 @@ def _seen(connection: Connection, providers: set[str], by: int) -> dict[str, int
     return found
 
 
-def price_points(
-    connection: Connection, offer: Offer, start: datetime, end: datetime, known_at: datetime | None
-) -> list[PricePoint]:
+def price_points(connection: Connection, offer: Offer, start: datetime, end: datetime) -> list[PricePoint]:
     """See `MarketHistory.price_series`."""
     found: list[PricePoint] = []
-    for change in _changes(connection, offer, start, end, known_at):
+    for change in _changes(connection, offer, start, end):
         gone = change.micros is None or change.availability == ENDED
         price = None if gone else Money(change.micros or 0)
         if not found or found[-1].price != price:
@@ -149,7 +124,7 @@ def availability_points(
 ) -> list[AvailabilityPoint]:
     """See `MarketHistory.availability_series`."""
     found: list[AvailabilityPoint] = []
-    for change in _changes(connection, offer, start, end, None):
+    for change in _changes(connection, offer, start, end):
         availability = _KINDS.get(change.availability)
         if not found or found[-1].availability != availability:
             found.append(AvailabilityPoint(from_micros(change.at), availability))
@@ -161,7 +136,7 @@ def signal_points(connection: Connection, offer: Offer, start: datetime, end: da
     one = series_of(connection, offer)
     if one is None:
         return []
-    rows = _in_force_and_later(connection, SignalChangeRow, one, start, end, [])
+    rows = _in_force_and_later(connection, SignalChangeRow, one, start, end)
     return [SignalPoint(from_micros(row.at), row.score, row.interruption_rate) for row in rows]
 
 
@@ -174,15 +149,10 @@ def series_of(connection: Connection, offer: Offer) -> int | None:
     )
 
 
-def _changes(
-    connection: Connection, offer: Offer, start: datetime, end: datetime, known_at: datetime | None
-) -> list[Any]:
+def _changes(connection: Connection, offer: Offer, start: datetime, end: datetime) -> list[Any]:
     """The change in force at ``start``, then each one up to ``end`` (inclusive)."""
     one = series_of(connection, offer)
-    if one is None:
-        return []
-    known = [] if known_at is None else [_known_since <= to_micros(known_at)]
-    return _in_force_and_later(connection, PriceChangeRow, one, start, end, known)
+    return [] if one is None else _in_force_and_later(connection, PriceChangeRow, one, start, end)
 
 
 def _in_force_and_later(
@@ -191,10 +161,9 @@ def _in_force_and_later(
     one: int,
     start: datetime,
     end: datetime,
-    known: Sequence[ColumnElement[bool]],
 ) -> list[Any]:
     at, begin = row.at, to_micros(start)
-    mine = select(row).where(row.series == one, *known)
+    mine = select(row).where(row.series == one)
     first = connection.execute(mine.where(at <= begin).order_by(at.desc()).limit(1)).first()
     later = connection.execute(mine.where(at > begin, at <= to_micros(end)).order_by(at)).all()
     return ([first] if first else []) + list(later)

@@ -20,7 +20,6 @@ from broker.store.records import (
     SUCCESSES,
     AvailabilityPoint,
     Freshness,
-    PastOffer,
     PollRun,
     PricePoint,
     PrunedPrices,
@@ -46,30 +45,23 @@ class MarketHistory:
         with self._database.reading() as connection:
             return history.series(connection, query or OfferQuery())
 
-    def offers_at(
-        self,
-        when: datetime,
-        known_at: datetime | None = None,
-        query: OfferQuery | None = None,
-    ) -> list[PastOffer]:
-        """The offers in force at ``when``, by present knowledge, or with ``known_at`` by the knowledge at that moment
-        (a price dated 12:00 and polled at 12:10 applies at 12:05, but was not known then).
+    def offers_at(self, when: datetime, query: OfferQuery | None = None) -> list[Offer]:
+        """The offers in force at ``when``, by present knowledge. Their ``as_of`` is the later of the start of their
+        price and the last complete poll by then; what the market does not change (CPUs, billing, …) is the newest.
 
-        For a moment in an outage of polling, these are the offers before the outage: see ``seen``. Before the cut-off
-        of `prune`, only the kept changes count.
+        For a moment in an outage of polling, these are the offers before the outage. Before the cut-off of `prune`,
+        only the kept changes count.
         """
         with self._database.reading() as connection:
-            return history.offers_at(connection, when, known_at, query or OfferQuery())
+            return history.offers_at(connection, when, query or OfferQuery())
 
-    def price_series(
-        self, offer: Offer, start: datetime, end: datetime, known_at: datetime | None = None
-    ) -> list[PricePoint]:
+    def price_series(self, offer: Offer, start: datetime, end: datetime) -> list[PricePoint]:
         """The prices of the offer's pool and source: the one in force at ``start`` first (dated when it came into
         force), then each change up to ``end`` (inclusive). A point without a price is a gap: not known, or no longer
         offered.
         """
         with self._database.reading() as connection:
-            return history.price_points(connection, offer, start, end, known_at)
+            return history.price_points(connection, offer, start, end)
 
     def price_series_of(
         self,
@@ -79,7 +71,7 @@ class MarketHistory:
     ) -> Mapping[str, list[PricePoint]]:
         """`price_series` of several offers, by their ids, from one snapshot."""
         with self._database.reading() as connection:
-            return {offer.id: history.price_points(connection, offer, start, end, None) for offer in offers}
+            return {offer.id: history.price_points(connection, offer, start, end) for offer in offers}
 
     def availability_series(self, offer: Offer, start: datetime, end: datetime) -> list[AvailabilityPoint]:
         """The availability in force at ``start``, then each change up to ``end`` (inclusive)."""

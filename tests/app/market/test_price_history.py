@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.app.market.offer_rows import OfferFilter
-from broker.app.market.price_history import PriceHistory, at, over
+from broker.app.market.price_history import PriceHistory, over
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offers import Availability, CapacityType, Offer
@@ -121,8 +121,6 @@ def test_names_that_nothing_has_are_said(broker: Broker) -> None:
         over(broker, OfferFilter(providers=("aws", "awss")), NOW - HOUR, NOW)
     with pytest.raises(UnknownName, match="did you mean 'us-east-1'"):
         over(broker, OfferFilter(regions=("us-eest-1",)), NOW - HOUR, NOW)
-    with pytest.raises(UnknownName, match="region"):
-        at(broker, OfferFilter(regions=("us-eest-1",)), NOW - HOUR)
     over(broker, OfferFilter(providers=("owned",)), NOW - HOUR, NOW)  # there is one, only without offers
 
 
@@ -131,19 +129,7 @@ def test_periods_and_moments_that_are_none(broker: Broker) -> None:
         over(broker, OfferFilter(), NOW - HOUR, NOW - 2 * HOUR)
     with pytest.raises(InvalidInput, match="future"):
         over(broker, OfferFilter(), NOW + HOUR, NOW + 2 * HOUR)
-    with pytest.raises(InvalidInput, match="is in the future"):
-        at(broker, OfferFilter(), NOW + HOUR)
-    with pytest.raises(InvalidInput, match="is in the future"):
-        at(broker, OfferFilter(), NOW, NOW + HOUR)
     assert over(broker, OfferFilter(), NOW - HOUR, NOW + HOUR).end == NOW
-
-
-def test_a_moment_by_what_was_known_then(broker: Broker) -> None:
-    poll(broker, 9, offer("16", 9))
-    poll(broker, 5, offer("20", 8))  # dated three hours before it was told
-    (now,) = at(broker, OfferFilter(), NOW - 7 * HOUR)
-    (then,) = at(broker, OfferFilter(), NOW - 7 * HOUR, NOW - 7 * HOUR)
-    assert (now.offer.price, then.offer.price) == (Money.usd("20"), Money.usd("16"))
 
 
 MICROS = st.integers(1, 10**9)

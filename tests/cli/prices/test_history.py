@@ -81,18 +81,6 @@ def test_one_series_alone_shows_each_change(gpubroker: Any, market: datetime) ->
     assert done.out.count("$3.00") == 2
 
 
-def test_a_moment(gpubroker: Any, market: datetime) -> None:
-    moment = (market - timedelta(days=5)).isoformat()
-    document = gpubroker("prices", "history", *LIVE, "--at", moment, "--json").json
-    assert [offer["price_per_hour"] for offer in document["offers"]] == ["16.00", "22.00"]
-    assert {"since", "learned", "seen", "as_of", "availability"} <= set(document["offers"][0])
-    assert document["known_at"] is None
-    done = gpubroker("prices", "history", *LIVE, "--at", moment, "--known-at", moment)
-    assert "2 of 2 offers" in done.out
-    assert "as recorded until" in done.out
-    assert "no offers are known" in gpubroker("prices", "history", *LIVE, "--at", "2020-01-01").out
-
-
 def test_charts(gpubroker: Any, market: datetime) -> None:
     done = gpubroker("prices", "history", *LIVE, "--chart")
     assert done.code == 0
@@ -129,9 +117,6 @@ def test_what_makes_no_sense_is_refused(gpubroker: Any, market: datetime) -> Non
         (("--from", "yesterday"), "expected a date"),
         (("--from", "0001-01-01"), "--since"),
         (("--to", "2026-13-01"), "expected a date"),
-        (("--at", "2126-01-01"), "in the future"),
-        (("--at", "2026-01-01", "--chart"), "needs a period"),
-        (("--known-at", "2026-01-01"), "needs --at"),
         (("--last", "0d"), "greater than zero"),
         (("--last", "soon"), "expected a duration"),
         (("--last", "3d", "--from", "2026-01-01"), "give --last, or"),

@@ -32,13 +32,10 @@ def poll(store: Store, minute: float, *offers: Offer, provider: str = "aws", **m
     store.record_poll(provider, started=at, finished=at + MINUTE, offers=offers, **more)
 
 
-def at(
-    store: Store, minute: float, known: float | None = None, query: OfferQuery = EVERYTHING
-) -> dict[str, int | None]:
+def at(store: Store, minute: float, query: OfferQuery = EVERYTHING) -> dict[str, int | None]:
     """The prices in force so many minutes after noon, by instance type."""
-    known_at = None if known is None else T + known * MINUTE
-    found = store.market.offers_at(T + minute * MINUTE, known_at, query)
-    return {past.offer.instance_type: micros_of(past.offer.price) for past in found}
+    found = store.market.offers_at(T + minute * MINUTE, query)
+    return {offer.instance_type: micros_of(offer.price) for offer in found}
 
 
 def test_a_moment_has_the_offers_of_then(store: Store) -> None:
@@ -54,16 +51,6 @@ def test_a_moment_has_the_offers_of_then(store: Store) -> None:
     assert at(store, 0, query=OfferQuery(accelerators=("L4",))) == {}
 
 
-def test_what_was_known_then_is_not_what_is_known_now(store: Store) -> None:
-    poll(store, 0, offer("a"))
-    poll(store, 30, offer("a", 120, 10))  # dated 12:10, learned with the poll that ended at 12:31
-    assert at(store, 15) == {"a": 120}
-    assert at(store, 15, known=15) == {"a": 100}
-    assert at(store, 15, known=31) == {"a": 120}
-    [past] = store.market.offers_at(T + 15 * MINUTE)
-    assert (past.since, past.learned, past.seen) == (T + 10 * MINUTE, T + 31 * MINUTE, T + MINUTE)
-
-
 def test_what_had_ended_is_back_only_once_it_is_told_of_again(store: Store) -> None:
     """A date of its own from before the end does not undo that it was looked for, and not found."""
     poll(store, 0, offer("a"), offer("b"))
@@ -75,17 +62,12 @@ def test_what_had_ended_is_back_only_once_it_is_told_of_again(store: Store) -> N
     assert at(store, 45) == {"a": 100, "b": 90}
     points = store.market.price_series(offer("a"), T, T + 99 * MINUTE)
     assert [(p.at - T) / MINUTE for p in points] == [0, 20, 40]
-    assert at(store, 45, known=60) == {"c": 100}
-    assert at(store, 45, known=61) == {"a": 100, "b": 90}
 
 
 def test_an_end_in_the_past_was_not_known_before_it_was_learned(store: Store) -> None:
     poll(store, 0, offer("a"))
     poll(store, 50, speaks_of=T + 20 * MINUTE)
     assert at(store, 30) == {}
-    assert at(store, 30, known=30) == {"a": 100}
-    assert at(store, 55, known=50) == {"a": 100}
-    assert at(store, 55, known=51) == {}
     (_, end) = store.market.price_series(offer("a"), T, T + 99 * MINUTE)
     assert (end.at, end.price, end.learned) == (T + 20 * MINUTE, None, T + 51 * MINUTE)
 
@@ -105,7 +87,7 @@ def test_in_an_outage_the_last_word_holds_and_says_how_old_it_is(store: Store) -
     poll(store, 0, offer("a"))
     poll(store, 10, complete=False, error="HTTP 503")
     [past] = store.market.offers_at(T + 15 * MINUTE)
-    assert (past.offer.price, past.offer.as_of, past.seen) == (Money(100), T + MINUTE, T + MINUTE)
+    assert (past.price, past.as_of) == (Money(100), T + MINUTE)
 
 
 def test_series_of_price_availability_and_signals(store: Store) -> None:
@@ -139,7 +121,7 @@ def test_series_of_price_availability_and_signals(store: Store) -> None:
         (40, None, None),
     ]
     [past] = store.market.offers_at(T + 25 * MINUTE)
-    assert (past.offer.score, past.offer.availability) == (0.2, Availability.UNAVAILABLE)
+    assert (past.score, past.availability) == (0.2, Availability.UNAVAILABLE)
     [one] = store.market.series()
     assert (one.offer.price, one.polled_by, one.ended) == (Money(90), "aws", None)
     assert store.market.price_series_of([offer()], start, end) == {offer().id: prices}
@@ -172,10 +154,9 @@ class Poll:
 
 @dataclass
 class Snapshots:
-    """The simplest model there is: after every poll the whole market as it is believed to be, and every claim."""
+    """The simplest model there is: the market as it is believed to be after the last poll, and every claim."""
 
     current: dict[str, int | None] = field(default_factory=dict)
-    whole: list[tuple[float, dict[str, int | None]]] = field(default_factory=list)
     claims: dict[str, list[tuple[float, tuple[int | None] | None]]] = field(default_factory=dict)
 
     def poll(self, minute: float, poll: Poll) -> None:
@@ -189,16 +170,11 @@ class Snapshots:
                 dated, claims = minute - poll.told[name][1], self.claims.get(name)
                 back = claims is not None and claims[-1][1] is None and dated <= claims[-1][0]
                 self._claim(name, minute if back else dated, (told[name],))
-        self.whole.append((minute, dict(self.current)))
 
     def _claim(self, name: str, minute: float, state: tuple[int | None] | None) -> None:
         mine = self.claims.setdefault(name, [])
         # A claim about the time before an earlier claim corrects it: it holds from there on, not before.
         mine.append((max(minute, mine[-1][0] if mine else minute), state))
-
-    def known_at(self, minute: float) -> dict[str, int | None]:
-        past = [snapshot for at, snapshot in self.whole if at <= minute]
-        return past[-1] if past else {}
 
     def was(self, minute: float) -> dict[str, int | None]:
         found = {}
@@ -244,7 +220,6 @@ def test_every_past_moment_answers_as_full_snapshots_would(
         its_own = OfferQuery(providers=(source,))
         for minute in (*range(-28, 10 * len(polls) + 15, 10), 10**6):  # never in the middle of a poll
             assert at(store, minute, query=its_own) == model.was(minute)
-            assert at(store, minute, minute, its_own) == model.known_at(minute)
         for name in "abc":
             points = store.market.price_series(offer(name, provider=source), T - 99 * MINUTE, T + 999 * MINUTE)
             for minute in range(-28, 10 * len(polls) + 15, 5):
@@ -282,10 +257,10 @@ def test_after_a_clock_was_set_back_history_and_the_current_offers_agree(
         now = T + (minute + 1) * MINUTE
         found = store.market.offers_at(now, query=query)
         current = store.offers(query)
-        assert {p.offer.instance_type: p.offer.price for p in found} == {o.instance_type: o.price for o in current}
+        assert {o.instance_type: o.price for o in found} == {o.instance_type: o.price for o in current}
         assert all(o.as_of <= now for o in current)
         later_on = store.market.offers_at(now + timedelta(days=999), query=query)
-        assert [p.offer.price for p in later_on] == [p.offer.price for p in found]
+        assert [o.price for o in later_on] == [o.price for o in found]
 
 
 def test_freshness_tells_of_each_provider(store: Store) -> None:
