@@ -30,7 +30,6 @@ from broker.core.errors import (
     Throttled,
     Unreachable,
 )
-from broker.core.market import traffic
 from broker.core.values.clock import Clock
 from providers.http import (
     NO_NETWORK,
@@ -193,7 +192,6 @@ class _Requests:
             more["verify"] = str(self._settings.ca_bundle)
         try:
             answer = requests.request(method, self._address(url), timeout=self._settings.timeout_seconds, **more)
-            traffic.count(answer.raw.tell())
             if answer.is_redirect:
                 raise requests.TooManyRedirects("sends elsewhere; redirects are not followed", response=answer)
             answer.raise_for_status()

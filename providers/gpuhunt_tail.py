@@ -23,7 +23,6 @@ from typing import Any, ClassVar
 from pydantic import field_validator
 
 from broker.core.errors import NoLogin, UnknownName
-from broker.core.market import traffic
 from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
 from providers.catalogue.layout import card, whole_or_part
@@ -106,7 +105,7 @@ class Gpuhunt:
         def told(cloud: GpuhuntCloud) -> CloudReport:
             return ask(cloud, self._settings, base, self._clock, cloud.login(self._environment))
 
-        with ThreadPoolExecutor(len(clouds), NAME, traffic.in_thread()) as threads:
+        with ThreadPoolExecutor(len(clouds), NAME) as threads:
             for said in threads.map(told, clouds):
                 yield from self._read(said)
                 if said.error is not None:

@@ -31,7 +31,6 @@ from broker.core.errors import (
     Throttled,
     Unreachable,
 )
-from broker.core.market import traffic
 from broker.core.values.clock import Clock
 from providers.conditional import ConditionalRead
 from providers.registry import ProviderSettings
@@ -229,10 +228,7 @@ class Api:
         change = f"is {self._url_setting} right, and the network up?"
         try:
             with self._client.stream(method, url, **request) as answer:
-                try:
-                    body = self._read(answer, where)
-                finally:
-                    traffic.count(answer.num_bytes_downloaded)
+                body = self._read(answer, where)
                 self._status = answer.status_code
                 kept = reads.unchanged(answer.status_code) if reads else None
                 if kept is None and not answer.is_success:

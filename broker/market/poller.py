@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.core.errors import BrokerError, GiveUp, LoginMissing, MissingExtra, NoLogin, Unreachable
@@ -18,7 +16,6 @@ from broker.core.market import kept_answers
 from broker.core.market.judging import MarketJudge
 from broker.core.market.kept_answers import KeptAnswer, LentAnswers
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
-from broker.core.market.traffic import NetworkTraffic, counted
 from broker.core.ports import Provider, TellsConversions
 from broker.core.values.clock import Clock
 from broker.store.records import CONVERTED, PollStatus
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_STATUS, _PEAK = Path("/proc/self/status"), re.compile(rb"VmHWM:\s*(\d+) kB")
 _SAMPLES, _SAMPLE_LENGTH = 5, 200  # details kept for each reason to skip rows, and the maximum characters of each
 
 
@@ -38,9 +34,7 @@ class PollResult:
 
     ``error`` is empty if the provider answered completely; ``hint``: the advice for the error.
 
-    ``cut_short``: the time-out passed; the request may still hang. ``traffic``: what was read over the network, except
-    by SDKs. ``peak_mb``: the maximum memory of this process so far, in MB; None if the system does not tell. It is that
-    of one source only if the source was polled alone.
+    ``cut_short``: the time-out passed; the request may still hang.
     """
 
     provider: str
@@ -53,8 +47,6 @@ class PollResult:
     hint: str = ""
     status: PollStatus = PollStatus.OK
     cut_short: bool = False
-    traffic: NetworkTraffic = field(default_factory=NetworkTraffic)
-    peak_mb: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -98,7 +90,6 @@ class PollSession:
         self._offers: list[Offer] = []
         self._skipped: Counter[str] = Counter()
         self._samples: dict[str, list[str]] = {}
-        self._traffic = NetworkTraffic()
         self._answers = LentAnswers(ask.kept)
         self.started = clock.now()
         self._ends = time.monotonic() + ask.timeout
@@ -115,7 +106,7 @@ class PollSession:
     def listen(self) -> None:
         """Receive the answer to its end or the time-out. Raises nothing: errors are in the result."""
         try:
-            with counted() as self._traffic, kept_answers.lent(self._answers):
+            with kept_answers.lent(self._answers):
                 self._take_in()
         except BrokerError as failure:
             self._end(failure)
@@ -198,16 +189,7 @@ class PollSession:
             answers=dict(self._answers.read),
         )
         told = (run.seen, run.changed, run.skipped, run.error, run.hint, run.status)
-        return PollResult(self.name, self.started, finished, *told, self._cut_short, self._traffic, peak_memory())
-
-
-def peak_memory() -> float | None:
-    """The maximum memory of this process so far, in MB (10**6 bytes). None if the system does not tell."""
-    try:
-        found = _PEAK.search(_STATUS.read_bytes())
-    except OSError:
-        return None
-    return int(found[1]) * 1024 / 1e6 if found else None
+        return PollResult(self.name, self.started, finished, *told, self._cut_short)
 
 
 def _status(failure: BrokerError | None) -> PollStatus:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from broker.core.errors import BrokerError, LoginMissing, Refused
-from broker.core.market import traffic
 from broker.core.market.capacity import Quota
 from broker.core.market.offers import Availability, CapacityType, Offer, SkippedRow
 from broker.core.values.clock import Clock
@@ -114,7 +113,7 @@ class AwsAccount:
         """
         if not self.types or not self.regions:
             return
-        with ThreadPoolExecutor(_AT_ONCE, "aws", traffic.in_thread()) as threads:
+        with ThreadPoolExecutor(_AT_ONCE, "aws") as threads:
             looks = threads.map(partial(self._region, reserved=reserved, on_spot=on_spot), self.regions)
             known = {region: look for region, look in zip(self.regions, looks, strict=True) if look is not None}
             if on_spot:

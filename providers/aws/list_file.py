@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from broker.core.errors import BrokerError, HostUnknown, InvalidInput, Malformed, Refused, Throttled, Unreachable
-from broker.core.market import traffic
 from broker.core.market.offers import Offer, SkippedRow
 from broker.core.values.clock import Clock
 from providers.aws.products import NOT_YET
@@ -126,15 +125,11 @@ class _Download:
             ):
                 self.unchanged = self._reads.unchanged(answer.status_code)
                 if self.unchanged is not None:
-                    traffic.count(0)
                     return
                 if answer.status_code != 200:
                     raise self._refusal(answer.status_code, change)
                 self._headers = answer.headers
-                try:
-                    yield from self._split(answer.iter_bytes())
-                finally:
-                    traffic.count(answer.num_bytes_downloaded)
+                yield from self._split(answer.iter_bytes())
         except httpx.TimeoutException as error:
             seconds = self._settings.timeout_seconds
             raise Unreachable(f"no data for {seconds:g} s", where=self.where, hint=change) from error

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from broker.core.market import traffic
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import Clock
 from providers.azure import holdings, spot
@@ -116,7 +115,7 @@ class AzureAccount:
         asked = [offer for offer in offers if _can_be_asked_about(offer)]
         on_spot = [offer for offer in asked if offer.capacity_type is CapacityType.SPOT]
         regions = dict.fromkeys(offer.region for offer in asked)
-        with ThreadPoolExecutor(_AT_ONCE, "azure", traffic.in_thread()) as threads:
+        with ThreadPoolExecutor(_AT_ONCE, "azure") as threads:
             looks = dict(zip(regions, threads.map(self._region, regions), strict=True))
             scores = self._scores(threads, on_spot)
         none: spot.Evictions = {}

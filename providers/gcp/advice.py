@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from broker.core.errors import BrokerError
-from broker.core.market import traffic
 from broker.core.market.offers import Offer
 from providers.failures import Failures
 from providers.gcp.calls import GcpCaller, last
@@ -71,7 +70,7 @@ class Adviser:
             except BrokerError as error:
                 failed.append(error)
 
-        with ThreadPoolExecutor(_AT_ONCE, "gcp", traffic.in_thread()) as threads:
+        with ThreadPoolExecutor(_AT_ONCE, "gcp") as threads:
             list(threads.map(ask, sorted(pools - self._heard.keys())))
         for error in failed[:1]:
             failures.add(error)

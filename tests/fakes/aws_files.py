@@ -162,6 +162,7 @@ class Files:
 
     answers: dict[str, FileAnswer | Callable[[int], FileAnswer]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    bodies: int = 0  # sent whole
     url: str = ""
 
     def put_list(self, region: str, rows: list[Row] | str, **how: Any) -> None:
@@ -206,6 +207,7 @@ def serve_files() -> Iterator[Files]:
             self.send_header("Content-Length", "0" if unchanged else str(len(answer.body)))
             self.end_headers()
             if not unchanged:
+                files.bodies += answer.status == 200
                 self.wfile.write(answer.body[: answer.cut])
             if answer.cut is not None:
                 self.close_connection = True

@@ -90,10 +90,8 @@ def error_line(error: str, hint: str) -> str | None:
 
 
 class PollOutcome(Result):
-    """The result of one poll. ``bytes`` and ``answers``: what was read over the network, but by SDKs; ``peak_mb``: the
-    most memory that the program had until then (MB), so of this source only where it is polled alone; null where the
-    system does not tell. ``error``: null where the provider answered to the end; ``failures`` and ``hint``: the same in
-    parts. ``failed``: false also where a login or an extra was never set up."""
+    """The result of one poll. ``error``: null where the provider answered to the end; ``failures`` and
+    ``hint``: the same in parts. ``failed``: false also where a login or an extra was never set up."""
 
     provider: str
     status: PollStatus
@@ -101,9 +99,6 @@ class PollOutcome(Result):
     offers_changed: int
     rows_skipped: dict[str, int]
     seconds: Seconds
-    bytes: int
-    answers: int
-    peak_mb: float | None
     failed: bool
     error: str | None
     failures: list[str]
@@ -114,8 +109,6 @@ class PollOutcome(Result):
         return cls.from_parts(
             result,
             seconds=result.finished - result.started,
-            bytes=result.traffic.bytes,
-            answers=result.traffic.answers,
             error=error_line(result.error, result.hint),
             failures=_failures(result.provider, result.error),
         )

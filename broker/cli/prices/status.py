@@ -104,9 +104,6 @@ def outcome(one: PollOutcome, *, hint: bool = False) -> Iterator[Text]:
     else:
         took = formats.length(one.seconds)
         counts = f"{formats.plural(one.offers_seen, 'offer')}, {one.offers_changed:,} changed, {took}"
-        if one.bytes:
-            kilobytes = one.bytes / 1e3
-            counts += f", {kilobytes:,.0f} kB read" if kilobytes < 1000 else f", {kilobytes / 1e3:,.1f} MB read"
     if one.rows_skipped:
         why = ", ".join(f"{count} × {reason}" for reason, count in one.rows_skipped.items())
         counts += f"; {formats.plural(sum(one.rows_skipped.values()), 'row')} skipped ({why})"

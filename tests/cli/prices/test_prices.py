@@ -21,7 +21,7 @@ from tests.cli.conftest import LOCAL
 
 Gpubroker = Callable[..., Any]
 TOLD = {
-    *("status", "offers_seen", "offers_changed", "rows_skipped", "seconds", "bytes", "answers", "peak_mb"),
+    *("status", "offers_seen", "offers_changed", "rows_skipped", "seconds"),
     *("failed", "error", "failures", "hint"),
 }
 
