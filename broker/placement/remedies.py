@@ -58,8 +58,8 @@ _NEEDS: Mapping[str, Mapping[str, object]] = {
     "network_tier": {"resources.network_tier": None},
     "skypilot_config": {"config": None},
 }
+_OF_THE_JOB_ALONE = frozenset({Reason.TOO_MANY_ACCELERATORS, Reason.SANDBOX_NOT_ASKED_FOR})
 _STRENGTH = (Interconnect.PCIE, Interconnect.NVLINK)
-_MOST_CHECKED = 2000  # offers of a reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ def remedy(reason: Reason, job: Job, offers: Sequence[Offer], engines: Mapping[s
     do."""
     if reason in ELSEWHERE:
         return Remedy(text=ELSEWHERE[reason])
-    if not offers and reason is not Reason.TOO_MANY_ACCELERATORS:
-        return Remedy(text=_WITHOUT_OFFERS[reason])
+    if not offers and reason not in _OF_THE_JOB_ALONE:
+        return Remedy(text=_WITHOUT_OFFERS.get(reason, _LOOK))
     return _REMEDIES[reason](job, offers) if reason in _REMEDIES else _engine(job, offers, engines)
 
 
@@ -188,40 +188,49 @@ _REMEDIES: Mapping[Reason, Callable[[Job, Sequence[Offer]], Remedy]] = {
     Reason.WRONG_INSTANCE_TYPE: lambda job, offers: Remedy({"resources.instance_type": offers[0].instance_type}),
     Reason.INTERCONNECT_TOO_WEAK: _interconnect,
     Reason.TOO_FEW_MACHINES: _fewer_nodes,
-    Reason.SANDBOX_NOT_ASKED_FOR: lambda job, offers: Remedy({"constraints.providers": ["sandbox"]}, "simulates them"),
+    Reason.SANDBOX_NOT_ASKED_FOR: lambda *_: Remedy({"constraints.providers": ["sandbox"]}, "simulates them"),
 }
 # Offers that the store itself leaves out are only counted.
 _WITHOUT_OFFERS: Mapping[Reason, str] = {
     Reason.WRONG_ACCELERATOR: "allow more accelerators in the job; `gpubroker offers --by gpu` lists them",
-    Reason.TOO_FEW_ACCELERATORS: "request fewer accelerators per machine, or more machines with num_nodes",
+    Reason.TOO_FEW_ACCELERATORS: "ask for fewer on each machine and more machines (`num_nodes:`)",
     Reason.NOT_A_CPU_OFFER: "set `cpu_jobs_on_gpus: true` in a policy, or name an accelerator in the job",
-    Reason.TOO_FEW_CPUS: "request fewer CPUs: resources.cpus",
-    Reason.TOO_LITTLE_MEMORY: "request less memory: resources.memory",
     Reason.WRONG_CAPACITY_TYPE: "allow more capacity types: constraints.capacity_types, resources.use_spot",
     Reason.WRONG_PROVIDER: "allow more providers: constraints.providers, resources.infra",
     Reason.WRONG_REGION: "allow more regions: constraints.regions, resources.region",
-    Reason.WRONG_INSTANCE_TYPE: "remove resources.instance_type",
-    Reason.INTERCONNECT_TOO_WEAK: "remove constraints.interconnect, or set it to pcie",
     Reason.TOO_FEW_MACHINES: "wait until machines are free: `gpubroker jobs queue` shows when",
     Reason.ENGINE_CANNOT: "run it on another engine: `gpubroker doctor` lists them",
-    Reason.SANDBOX_NOT_ASKED_FOR: "to use simulated capacity, set constraints.providers: [sandbox]",
 }
+_LOOK = "compare the job with what there is: `gpubroker offers`"
+
+
+def without_exclusion(reason: Reason, job: Job) -> Job | None:
+    """The job without its limits of providers and regions, or of capacity types; None if the reason is none of these,
+    which are looked at before any other and so hide what else is wrong."""
+    match reason:
+        case Reason.WRONG_CAPACITY_TYPE:
+            limits, machine = {"capacity_types": ()}, {"capacity_types": ()}
+        case Reason.WRONG_PROVIDER | Reason.WRONG_REGION:
+            limits, machine = {"providers": (), "regions": ()}, {"infra": None}
+        case _:
+            return None
+    machines = tuple(one.model_copy(update=machine) for one in job.resources)
+    return job.model_copy(update={"constraints": job.constraints.model_copy(update=limits), "resources": machines})
 
 
 def matching_otherwise(reason: Reason, request: PreparedJob, offers: Sequence[Offer]) -> list[Offer]:
-    """Those of the offers that would match if the job did not exclude them by their provider, region or capacity type;
-    none for other reasons, which are looked for after these."""
-    job = request.job
-    without: dict[str, object]
-    match reason:
-        case Reason.WRONG_CAPACITY_TYPE:
-            constraints, without = job.constraints.model_copy(update={"capacity_types": ()}), {"capacity_types": ()}
-        case Reason.WRONG_PROVIDER | Reason.WRONG_REGION:
-            constraints, without = job.constraints.model_copy(update={"providers": (), "regions": ()}), {"infra": None}
-        case _:
-            return []
-    machines = tuple(machine.model_copy(update=without) for machine in job.resources)
-    relaxed = job.model_copy(update={"constraints": constraints, "resources": machines})
+    """Those of the offers that the job excludes for that reason alone: without it they would match, or only lack
+    setup."""
+    relaxed = without_exclusion(reason, request.job)
+    if relaxed is None:
+        return []
     prepared = PreparedJob.of(relaxed, request.conditions, request.now, request.excluded)
-    found = ((offer, why_not(offer, prepared)) for offer in offers[:_MOST_CHECKED])
-    return [offer for offer, rejection in found if rejection is None or rejection.reason in MISSING_SETUP]
+
+    def excluded(offer: Offer) -> bool:
+        found = why_not(offer, request)
+        if found is None or found.reason is not reason:
+            return False
+        other = why_not(offer, prepared)
+        return other is None or other.reason in MISSING_SETUP
+
+    return list(filter(excluded, offers))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,9 +31,11 @@ from broker.core.policy.policy import Action, ActionKind, Answer, LiveAttempt
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.ledger.shares import BudgetShare, budget_shares
 from broker.placement.conditions import Conditions
+from broker.placement.feasibility import PreparedJob
 from broker.placement.notes import never_done, time_limit
 from broker.placement.planner import make_plan
 from broker.placement.pricing.time_value import start_is_open
+from broker.placement.remedies import matching_otherwise, without_exclusion
 from broker.placement.wait_for_reserved import WaitForReserved
 from broker.reconciler.admission.admission import Admission, admit, denials, unused, with_occupancy
 from broker.reconciler.admission.facts import facts_of, occupied_in
@@ -97,7 +99,8 @@ class Preview:
     and reference prices allowed. ``machines``: what is free on owned machines that jobs share. ``first``: the first
     step after submission; None if it was not determined, or if the job would be queued. ``occupied``, ``market``: the
     running attempts, and the inputs about offers, that the plan took into account. ``strange``: for a job without
-    placements, a sentence for each unknown provider that it names; also among the notes.
+    placements, a sentence for each unknown provider that it names; also among the notes. ``alone``: for a job without
+    placements, the offers that its limits of providers, regions or capacity types alone exclude.
     """
 
     job: Job
@@ -118,6 +121,7 @@ class Preview:
     machines: tuple[MachineUse, ...] = ()
     first: FirstMove | None = None
     strange: tuple[str, ...] = ()
+    alone: Mapping[Reason, Sequence[Offer]] = field(default_factory=dict)
 
     @property
     def in_order(self) -> tuple[Placement, ...]:
@@ -192,7 +196,7 @@ def preview(
         seen = seen.noted(*pitfalls(job))
         if not seen.plan.placements:
             strange = tuple(unknown_providers(broker, job))
-            return replace(seen, strange=strange).noted(*strange)
+            return replace(seen, strange=strange, alone=_excluded_alone(broker, seen, basis)).noted(*strange)
         facts_for = facts_of(look, basis.policy, basis.now, occupied_in(look, basis.policy, ()))
         admission = admit(
             seen.job, by.identity, seen.plan, basis.policy, facts_for, max_duration=seen.max_duration, now=basis.now
@@ -248,6 +252,19 @@ def passing(broker: Broker, seen: Preview, refused: Admission, basis: PlanBasis)
         refused, seen.plan, basis.policy, facts_for, max_duration=seen.max_duration, now=basis.now,
         planned=lambda job: planned(broker, job, seen.by, basis).plan,
     )  # fmt: skip
+
+
+def _excluded_alone(broker: Broker, seen: Preview, basis: PlanBasis) -> dict[Reason, Sequence[Offer]]:
+    """The offers that the job excludes for one reason alone. The store leaves such offers out, so it is asked again."""
+    found: dict[Reason, Sequence[Offer]] = {}
+    for reason in seen.counts:
+        if (relaxed := without_exclusion(reason, seen.job)) is None:
+            continue
+        market = market_for(broker, relaxed, basis.policy, look=basis.look)
+        prepared = PreparedJob.of(seen.job, market.conditions, basis.now)
+        if alone := matching_otherwise(reason, prepared, market.offers):
+            found[reason] = alone
+    return found
 
 
 def opened_by_policy(broker: Broker, seen: Preview) -> Plan:

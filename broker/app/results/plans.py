@@ -22,11 +22,10 @@ from broker.core.job.reasons import MISSING_SETUP, Origin, Reason, Rejection
 from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
-from broker.placement.feasibility import PreparedJob
 from broker.placement.pricing.estimate import effective_price
 from broker.placement.pricing.time_value import value_of_time
 from broker.placement.ranking import beside_the_cost, weighed
-from broker.placement.remedies import NEAREST_LAST, matching_otherwise, remedy
+from broker.placement.remedies import NEAREST_LAST, remedy
 from broker.reconciler.admission.admission import lasts
 
 _EXAMPLES = 3  # of a reason
@@ -112,18 +111,16 @@ class RejectionCount(Result):
     def of(cls, seen: Preview) -> list[Self]:
         """Those that the most suitable offers have come first."""
         offers, rejected = {offer.id: offer for offer in seen.offers}, dict[Reason, list[Rejection]]()
+        engines = seen.market.conditions.engines if seen.market else {}
         for rejection in seen.plan.rejections:
             rejected.setdefault(rejection.reason, []).append(rejection)
         found = []
         for reason, count in seen.counts.items():
-            rejections = rejected.get(reason, [])
+            rejections, alone = rejected.get(reason, []), seen.alone.get(reason, ())
             of_reason = [offers[one.offer_id] for one in rejections if one.offer_id in offers]
-            market = seen.market
-            prepared = None if market is None else PreparedJob.of(seen.job, market.conditions, seen.plan.made_at)
-            alone = [] if prepared is None or seen.plan.placements else matching_otherwise(reason, prepared, of_reason)
             ids = {offer.id for offer in alone}
             examples = sorted(rejections, key=lambda one: one.offer_id not in ids)[:_EXAMPLES]
-            fix = remedy(reason, seen.job, alone or of_reason, market.conditions.engines if market else {})
+            fix = remedy(reason, seen.job, alone or of_reason, engines)
             found.append(
                 cls.from_parts(
                     reason,
@@ -131,7 +128,8 @@ class RejectionCount(Result):
                     count=count,
                     alone=len(alone),
                     what_would_change_it=str(fix),
-                    examples=[RejectionExample(offer=one.offer_id, detail=one.detail) for one in examples],
+                    examples=[RejectionExample(offer=one.offer_id, detail=one.detail) for one in examples]
+                    or [RejectionExample(offer=offer.id, detail="") for offer in alone[:_EXAMPLES]],
                 )
             )
         return sorted(

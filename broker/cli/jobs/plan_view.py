@@ -63,9 +63,9 @@ def screen(console: Console, found: PlanResult, *, explain: bool = False) -> Ite
         yield Text("waiting: other jobs use the matching capacity; this job starts when a machine is free")
     if not explain and found.placements and found.rejected:
         more = len(notes) - len(shown)
-        also = f" and {formats.plural(more, 'more note')}" if more else ""
+        also = f", {formats.plural(more, 'more note')}" if more else ""
         many = formats.plural(found.rejected, "offer")
-        yield Text(f"{many} rejected; use --explain for the reasons{also}", style="dim")
+        yield Text(f"{many} rejected{also}; `plan --explain` shows them", style="dim")
 
 
 def _heading(found: PlanResult) -> Text:

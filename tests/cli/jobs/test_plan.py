@@ -50,6 +50,16 @@ def test_without_a_placement_what_can_be_changed_comes_first_and_the_rest_is_fol
     assert "[wrong_accelerator]" in gpubroker("plan", "none.yaml", "--explain").out
 
 
+def test_a_missing_spot_price_is_named_and_its_fix_works(gpubroker: Any, write: Any) -> None:
+    text = "run: x\nresources: {accelerators: 'V100:8'}\nconstraints: {providers: [aws], capacity_types: [%s]}\n"
+    done = gpubroker("plan", write("spot.yaml", text % "spot"))
+    first, example, fix = done.out.partition("Rejected")[2].splitlines()[1:4]
+    assert "1 × a capacity type the job excludes" in first
+    assert "aws/us-east-1/p3.16xlarge" in example
+    assert fix.strip().startswith("fix: `capacity_types: [spot, on_demand]` under `constraints:`; no spot price")
+    assert "[wrong_capacity_type]" not in gpubroker("plan", write("spot.yaml", text % "spot, on_demand")).out
+
+
 def test_a_team_that_nobody_knows_is_warned_of(gpubroker: Any, write: Any) -> None:
     files = {team: write(f"{team}.yaml", f"name: x\nrun: x\nteam: {team}\n") for team in ("nlp", "npl")}
     assert "in team" not in gpubroker("plan", files["npl"]).out, "no team is known at all"
