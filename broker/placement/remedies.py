@@ -207,13 +207,12 @@ _LOOK = "compare the job with what there is: `gpubroker offers`"
 def without_exclusion(reason: Reason, job: Job) -> Job | None:
     """The job without its limits of providers and regions, or of capacity types; None if the reason is none of these,
     which are looked at before any other and so hide what else is wrong."""
-    match reason:
-        case Reason.WRONG_CAPACITY_TYPE:
-            limits, machine = {"capacity_types": ()}, {"capacity_types": ()}
-        case Reason.WRONG_PROVIDER | Reason.WRONG_REGION:
-            limits, machine = {"providers": (), "regions": ()}, {"infra": None}
-        case _:
-            return None
+    limits: Mapping[str, object] = {"capacity_types": ()}
+    machine = limits
+    if reason in (Reason.WRONG_PROVIDER, Reason.WRONG_REGION):
+        limits, machine = {"providers": (), "regions": ()}, {"infra": None}
+    elif reason is not Reason.WRONG_CAPACITY_TYPE:
+        return None
     machines = tuple(one.model_copy(update=machine) for one in job.resources)
     return job.model_copy(update={"constraints": job.constraints.model_copy(update=limits), "resources": machines})
 

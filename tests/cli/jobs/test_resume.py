@@ -202,7 +202,7 @@ def test_the_name_of_an_array_retried_twice_means_the_newest_run_of_each_task(
     (project.parent / "job.yaml").write_text(pick)
     picked = gpubroker("submit", "job.yaml", "--yes", "--json").json["id"]
     assert printed(gpubroker, picked) == ["sweep/0/x", "sweep/1/x", "sweep/2/x"]
-    refused = gpubroker("jobs", "logs", "sweep")
+    refused = gpubroker("jobs", "attempts", "sweep")
     assert f"name a task, such as {ids[2]}-2" in refused.err
 
 
