@@ -10,7 +10,7 @@ FOCUS_PYTHON ?= python3.12
 # Compiled files are kept, whatever the shell says: tests import hundreds of files, in many processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test test-system test-long test-cloud test-kubernetes focus-judge chaos property mutants lint docs bench size wheel clean
+.PHONY: help install demo test test-system test-long test-frameworks test-cloud test-kubernetes focus-judge chaos property mutants lint docs bench size wheel clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -41,9 +41,12 @@ test: install  ## the quick complete run: types, style, architecture, every test
 test-system: install  ## full counts, PostgreSQL, real processes killed at every point
 	GPUBROKER_TEST_FULL=1 $(BIN)/pytest --forks auto --timeout 900 -m '(system or sampled or hypothesis) and not cloud and not kubernetes and not long'
 
-test-long: install  ## frameworks as they save, chaos: half an hour
+test-long: test-frameworks  ## also chaos: half an hour
+	GPUBROKER_TEST_FULL=1 $(BIN)/pytest --forks auto --timeout 1800 -m long --ignore tests/system/test_frameworks.py --ignore tests/system/test_recipes.py
+
+test-frameworks: install  ## checkpoints as the frameworks themselves write them, interrupted and resumed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,recipes]'
-	GPUBROKER_TEST_FULL=1 $(BIN)/pytest --forks auto --timeout 1800 -m long
+	GPUBROKER_TEST_FULL=1 $(BIN)/pytest --forks auto --timeout 1800 -m long tests/system/test_frameworks.py tests/system/test_recipes.py
 
 test-cloud: install  ## SkyPilot's real provisioner on an emulated AWS with real machines (needs root)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,skypilot]'
