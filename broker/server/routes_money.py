@@ -16,7 +16,6 @@ from broker.app.billing import review as reviews
 from broker.app.billing import showback as months
 from broker.app.billing import units as unit_costs
 from broker.app.billing.months import ReportPeriod, report_timezone
-from broker.app.billing.report import SpendRow
 from broker.app.capacity import capacity
 from broker.app.market import polling
 from broker.app.market import price_history as recorded
@@ -35,6 +34,7 @@ from broker.app.results.reports import (
     IncidentList,
     ReviewReport,
     ShowbackReport,
+    SpendGroup,
     SpendReport,
 )
 from broker.core.access.permissions import Permission
@@ -101,7 +101,7 @@ def spend_report(
 ) -> SpendReport:
     """As `spend`. ``only``: of these values of other dimensions. Raises `InvalidInput`, `UnknownName`."""
 
-    def rows(key: tuple[Hashable, ...], summed: Callable[[], Sequence[SpendRow]]) -> Sequence[SpendRow]:
+    def rows(key: tuple[Hashable, ...], summed: Callable[[], Sequence[SpendGroup]]) -> Sequence[SpendGroup]:
         # Spending by job is computed for each viewer, because it may have many rows.
         return summed() if "job" in str(key[0]).split(",") else shared(by, ("spend", *key), summed)
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, LiveAttempt, Verdict
-from policies.bound_rule import BoundRule, allow, deny
+from policies.bound_rule import BoundRule, ConfigT, allow, deny
 from policies.fields import GpuCount, JobCount
 from policies.scope import Scope
 
@@ -81,22 +81,31 @@ def whose(scope: Scope, per: str, action: Action) -> str:
     return f" for {whom}" if whom else ""
 
 
+class AtOnce(BoundRule[ConfigT]):
+    """Denies a start that would exceed the limit. Running jobs continue: neither of two jobs is the excess one.
+
+    Simulated machines count with simulated ones only. A job that moves does not count twice.
+    """
+
+    counts_live: ClassVar[bool] = True
+    counts_per: ClassVar[bool] = True
+
+    @cached_property
+    def _others(self) -> Others:
+        return Others(self.scope, self.per)
+
+
 class Gpus(RootModel[GpuCount]):
     """Maximum GPUs in use at once by all jobs in the scope."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class MaxConcurrentGpus(BoundRule[Gpus]):
-    """Denies a start that would exceed the limit. Running jobs continue: neither of two jobs is the excess one.
-
-    Simulated GPUs count with simulated ones only. A job that moves does not count twice.
-    """
+class MaxConcurrentGpus(AtOnce[Gpus]):
+    """Limits the GPUs in use."""
 
     kind: ClassVar[str] = "max_concurrent_gpus"
     Config: ClassVar[type[BaseModel]] = Gpus
-    counts_live: ClassVar[bool] = True
-    counts_per: ClassVar[bool] = True
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         placement = action.placement
@@ -120,10 +129,6 @@ class MaxConcurrentGpus(BoundRule[Gpus]):
         gpus = action.placement.gpus if action.placement else 0
         return (Fact(aspect=Aspect.GPUS_AT_ONCE, value=self._others.beside(action, facts).gpus + gpus),)
 
-    @cached_property
-    def _others(self) -> Others:
-        return Others(self.scope, self.per)
-
 
 class Jobs(RootModel[JobCount]):
     """Maximum jobs running at once in the scope."""
@@ -131,16 +136,11 @@ class Jobs(RootModel[JobCount]):
     model_config = ConfigDict(frozen=True)
 
 
-class MaxConcurrentJobs(BoundRule[Jobs]):
-    """Denies a start that would exceed the limit. Running jobs continue: neither of two jobs is the excess one.
-
-    Simulated machines count with simulated ones only. A job that moves does not count twice.
-    """
+class MaxConcurrentJobs(AtOnce[Jobs]):
+    """Limits the jobs that run."""
 
     kind: ClassVar[str] = "max_concurrent_jobs"
     Config: ClassVar[type[BaseModel]] = Jobs
-    counts_live: ClassVar[bool] = True
-    counts_per: ClassVar[bool] = True
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         if not starts(action):
@@ -161,7 +161,3 @@ class MaxConcurrentJobs(BoundRule[Jobs]):
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
         return (Fact(aspect=Aspect.JOBS_AT_ONCE, value=self._others.beside(action, facts).jobs + 1),)
-
-    @cached_property
-    def _others(self) -> Others:
-        return Others(self.scope, self.per)

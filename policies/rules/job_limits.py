@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from abc import abstractmethod
 from datetime import timedelta
 from typing import ClassVar, Generic, TypeVar
 
@@ -12,46 +11,53 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from broker.core.policy.approvals import lasts, total_of
 from broker.core.policy.facts import Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
-from broker.core.ports import Rule
 from broker.core.values.money import Money, alike
 from broker.core.values.units import PositiveDuration
-from policies.bound_rule import BoundRule, allow, deny, length
+from policies.bound_rule import BoundRule, ConfigT, allow, deny, length
 from policies.fields import Limit
 
 T = TypeVar("T", Money, timedelta)
 
 
-@dataclass(frozen=True)
-class JobLimit(Generic[T]):
-    """The limited quantity and the words of its rule. ``figure``: its name; ``printed``: several values in comparable
-    form; ``reached`` and ``passes``: code and start of the sentence for a job at the limit, and for one that might pass
-    it; ``key``: the job-file key that lowers the request.
-    """
+class JobLimit(BoundRule[ConfigT], Generic[ConfigT, T]):
+    """A limit of one figure of a job. ``figure``: its name; ``reached`` and ``passes``: code and start of the sentence
+    for a job at the limit, and for one that might pass it; ``key``: the job-file key that lowers the request."""
 
-    figure: str
-    printed: Callable[..., list[str]]
-    reached: tuple[str, str]
-    passes: tuple[str, str]
-    key: str
+    figure: ClassVar[str]
+    reached: ClassVar[tuple[str, str]]
+    passes: ClassVar[tuple[str, str]]
+    key: ClassVar[str]
 
-    def judge(self, rule: Rule, action: Action, limit: T, *, so_far: T, in_all: T | None) -> Verdict:
-        """``so_far``: the job's total until now; ``in_all``: its largest possible total, None if unknown."""
+    @abstractmethod
+    def _figures(self, action: Action) -> tuple[T, T, T | None]:
+        """The limit, the job's total until now, and its largest possible total (None if unknown)."""
+
+    @abstractmethod
+    def _printed(self, *figures: T) -> list[str]:
+        """Several values in comparable form."""
+
+    def _judge(self, action: Action, facts: Facts) -> Verdict:
+        limit, so_far, in_all = self._figures(action)
         if action.kind is ActionKind.CONTINUE:
             within, total, (code, says), hint = so_far < limit, so_far, self.reached, ""
         elif action.kind is ActionKind.RESERVE:
-            return allow(rule, "no_job", "applies to jobs, not to purchases")
+            return allow(self, "no_job", "applies to jobs, not to purchases")
         elif in_all is None:
-            return allow(rule, "not_known_yet", "applies to whole submissions, not to single placements")
+            return allow(self, "not_known_yet", "applies to whole submissions, not to single placements")
         else:
-            within, total, (code, says), hint = in_all <= limit, in_all, self.passes, f"; set a lower {self.key}"
+            within, total = in_all <= limit, in_all
+            (code, says), hint = self.passes, f"; set a lower {self.key} in the job file"
         if within:
-            return allow(rule, "within_limit", f"at most {self.printed(limit)[0]} per job")
-        told, at_most = self.printed(total, limit)
-        message = f"{says} {told}; the limit is {at_most} per job{hint}"
-        return deny(rule, code, message, **{self.figure: self._shown(total), "limit": self._shown(limit)})
+            return allow(self, "within_limit", f"at most {self._printed(limit)[0]} per job")
+        may, at_most = self._printed(total, limit)
+        figures = {self.figure: self._figure(total), "limit": self._figure(limit)}
+        return deny(self, code, f"{says} {may}; the limit is {at_most} per job{hint}", **figures)
 
-    def _shown(self, figure: T) -> object:
-        return figure if isinstance(figure, Money) else self.printed(figure)[0]
+    def _figure(self, figure: T) -> object:
+        return figure if isinstance(figure, Money) else self._printed(figure)[0]
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return ()  # every request covers the figure
 
 
 class Amount(RootModel[Limit]):
@@ -60,27 +66,19 @@ class Amount(RootModel[Limit]):
     model_config = ConfigDict(frozen=True)
 
 
-_COST = JobLimit[Money](
-    "cost",
-    alike,
-    reached=("job_cost_reached", "the job has cost"),
-    passes=("job_too_dear", "the job may cost"),
-    key="max_cost in the job file",
-)
-
-
-class MaxJobCost(BoundRule[Amount]):
+class MaxJobCost(JobLimit[Amount, Money]):
     """Denies a job that might cost more: its hold is its maximum cost. A running job stops at the limit."""
 
-    kind: ClassVar[str] = "max_job_cost"
+    kind = "max_job_cost"
     Config: ClassVar[type[BaseModel]] = Amount
+    figure, key = "cost", "max_cost"
+    reached, passes = ("job_cost_reached", "the job has cost"), ("job_too_dear", "the job may cost")
 
-    def _judge(self, action: Action, facts: Facts) -> Verdict:
-        in_all = None if action.hold is None else total_of(action)
-        return _COST.judge(self, action, self.config.root, so_far=action.spent, in_all=in_all)
+    def _figures(self, action: Action) -> tuple[Money, Money, Money | None]:
+        return self.config.root, action.spent, None if action.hold is None else total_of(action)
 
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return ()  # every request covers the amount
+    def _printed(self, *figures: Money) -> list[str]:
+        return alike(*figures)
 
 
 class Length(RootModel[PositiveDuration]):
@@ -89,23 +87,16 @@ class Length(RootModel[PositiveDuration]):
     model_config = ConfigDict(frozen=True)
 
 
-_DURATION = JobLimit[timedelta](
-    "duration",
-    lambda *durations: [length(duration) for duration in durations],
-    reached=("job_duration_reached", "the job has run for"),
-    passes=("job_too_long", "the job may run for"),
-    key="max_duration in the job file",
-)
-
-
-class MaxJobDuration(BoundRule[Length]):
+class MaxJobDuration(JobLimit[Length, timedelta]):
     """Denies a job whose ``max_duration`` is longer. A running job stops at the limit."""
 
-    kind: ClassVar[str] = "max_job_duration"
+    kind = "max_job_duration"
     Config: ClassVar[type[BaseModel]] = Length
+    figure, key = "duration", "max_duration"
+    reached, passes = ("job_duration_reached", "the job has run for"), ("job_too_long", "the job may run for")
 
-    def _judge(self, action: Action, facts: Facts) -> Verdict:
-        return _DURATION.judge(self, action, self.config.root, so_far=action.elapsed, in_all=lasts(action))
+    def _figures(self, action: Action) -> tuple[timedelta, timedelta, timedelta | None]:
+        return self.config.root, action.elapsed, lasts(action)
 
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return ()  # every request covers the time
+    def _printed(self, *figures: timedelta) -> list[str]:
+        return [length(one) for one in figures]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.billing.months import EVER, MONTH, ReportPeriod, months_before, report_timezone
-from broker.app.results.reports import SpendReport, SpendTotal
+from broker.app.results.reports import SpendGroup, SpendReport, SpendTotal
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.events.views import JobView
@@ -21,39 +21,6 @@ from broker.ledger.entries import Balance, faults
 if TYPE_CHECKING:
     from broker.store.jobs.reading import StoreReading
     from broker.store.ledger.spending import SpendingPeriod, Spent
-
-
-@dataclass(frozen=True, slots=True)
-class SpendRow:
-    """The spend of one group, by its ``values`` in the requested dimensions: cash and amortised (or sandbox) in USD,
-    machine and GPU time in hours, jobs and attempts. ``bought``: the part of the spend on owned and reserved machines.
-
-    Machine time, GPU time and attempts are those of the period; an attempt counts once its machines exist. ``held``:
-    the present holds of jobs of the group, waiting ones included, whatever pays for their present machines, and of
-    purchases; a job counts in the group of its latest attempt. Zero in reports that end before now, because holds are
-    for the future.
-    """
-
-    values: tuple[str, ...]
-    cash: Money
-    amortised: Money
-    sandbox: Money
-    held: Money
-    gpu_hours: float
-    machine_hours: float
-    attempts: int
-    jobs: int
-    bought: Money = Money.ZERO
-
-    @property
-    def rented(self) -> Money:
-        """The part of the spend on on-demand and spot machines (USD)."""
-        return self.cash + self.amortised + self.sandbox - self.bought
-
-    @property
-    def group(self) -> str:
-        """``nlp``; of several dimensions ``nlp, ann``."""
-        return ", ".join(self.values)
 
 
 _OF_JOB: dict[str, Callable[[JobView], str | None]] = {
@@ -84,7 +51,7 @@ def spend(
     until: datetime | None = None,
     sandbox: bool = False,
     timezone: str | None = None,
-) -> list[SpendRow]:
+) -> list[SpendGroup]:
     """Spend by one of `DIMENSIONS`, or by several (``team,user,month``), most expensive first, incurred in the
     half-open period (UTC; None: no bound; by month: `months_before` until now). ``timezone``: of months; None:
     `report_timezone`.
@@ -114,11 +81,11 @@ def spend(
             if first >= last:
                 continue
             for row in _rows(broker, ",".join(others), SpendingPeriod(first, last, now, sandbox)):
-                rows.append(replace(row, values=(*row.values[:place], name, *row.values[place:])))
+                rows.append(row.named((*row.values[:place], name, *row.values[place:])))
     return sorted(rows, key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
 
 
-Shared = Callable[[tuple[Hashable, ...], Callable[[], Sequence[SpendRow]]], Sequence[SpendRow]]
+Shared = Callable[[tuple[Hashable, ...], Callable[[], Sequence[SpendGroup]]], Sequence[SpendGroup]]
 """From a key and a function, the rows of the function, or those that it returned lately for the same key."""
 
 
@@ -160,7 +127,7 @@ def spend_report(
     if teams is not None:
         rows = _of_teams(rows, by.split(",").index("team"), teams, named=not of_teams)
     wanted, more = tuple(kept.values()), len(kept)
-    rows = [replace(row, values=row.values[more:]) for row in rows if row.values[:more] == wanted]
+    rows = [row.named(row.values[more:]) for row in rows if row.values[:more] == wanted]
     ahead = None
     if teams is None and not kept:
         ahead = bought_in_advance(broker, since=since, until=until, sandbox=sandbox)
@@ -176,22 +143,17 @@ def spend_report(
     )
 
 
-def _of_teams(rows: Iterable[SpendRow], place: int, teams: Collection[str], *, named: bool) -> list[SpendRow]:
+def _of_teams(rows: Iterable[SpendGroup], place: int, teams: Collection[str], *, named: bool) -> list[SpendGroup]:
     """The rows of these teams, without the team if it is not ``named``. ``place``: of the team."""
-    found: dict[tuple[str, ...], SpendRow] = {}
+    found: dict[tuple[str, ...], SpendGroup] = {}
     for row in rows:
         if row.values[place] in teams:
             values = row.values if named else row.values[1:]
-            found[values] = _added(found[values], row) if values in found else replace(row, values=values)
+            found[values] = (found[values] + row if values in found else row).named(values)
     return sorted(found.values(), key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
 
 
-def _added(one: SpendRow, other: SpendRow) -> SpendRow:
-    sums = {f.name: getattr(one, f.name) + getattr(other, f.name) for f in fields(SpendRow) if f.name != "values"}
-    return replace(one, **sums)
-
-
-def _rows(broker: Broker, by: str, period: SpendingPeriod) -> list[SpendRow]:
+def _rows(broker: Broker, by: str, period: SpendingPeriod) -> list[SpendGroup]:
     """Rows by dimensions of jobs and offers; without dimensions, one row."""
     from broker.store.ledger.spending import SEPARATOR, Spent  # most commands do without
 
@@ -243,18 +205,23 @@ def _amount(balance: Mapping[MoneyKind, Balance], sandbox: bool) -> Money:
     return sum((balance[kind].held for kind in kinds), Money.ZERO)
 
 
-def _row(values: tuple[str, ...], spent: Spent, held: Money) -> SpendRow:
-    return SpendRow(
+def _row(values: tuple[str, ...], spent: Spent, held: Money) -> SpendGroup:
+    cash, amortised, sandbox = (
+        spent.money.get(kind, Money.ZERO) for kind in (MoneyKind.CASH, MoneyKind.AMORTISED, MoneyKind.SANDBOX)
+    )
+    return SpendGroup(
+        group=", ".join(values),
         values=values,
-        cash=spent.money.get(MoneyKind.CASH, Money.ZERO),
-        amortised=spent.money.get(MoneyKind.AMORTISED, Money.ZERO),
-        sandbox=spent.money.get(MoneyKind.SANDBOX, Money.ZERO),
+        cash=cash,
+        amortised=amortised,
+        sandbox=sandbox,
         held=held,
         gpu_hours=spent.gpu_hours,
         machine_hours=spent.machine_hours,
         attempts=spent.attempts,
         jobs=spent.jobs,
         bought=spent.bought,
+        rented=cash + amortised + sandbox - spent.bought,
     )
 
 

@@ -18,11 +18,17 @@ from broker.finops.showback import Correction, SharingRules, Statement, total
 
 class SpendGroup(Result):
     """The spend of one group: money in USD by kind, machine and GPU time in hours. ``values``: what the group is in
-    each dimension, in their order. ``held``: set aside now for its jobs. ``bought``: the part of the spend on owned and
-    reserved machines; ``rented``: on on-demand and spot ones."""
+    each dimension, in their order; ``group``: the same in one text. ``bought``: the part of the spend on owned and
+    reserved machines; ``rented``: on on-demand and spot ones.
+
+    Machine time, GPU time and attempts are those of the period; an attempt counts once its machines exist. ``held``:
+    the present holds of jobs of the group, waiting ones included, whatever pays for their present machines, and of
+    purchases; a job counts in the group of its latest attempt. Zero in reports that end before now, because holds are
+    for the future.
+    """
 
     group: str
-    values: list[str]
+    values: tuple[str, ...]
     cash: Money
     amortised: Money
     sandbox: Money
@@ -33,6 +39,14 @@ class SpendGroup(Result):
     machine_hours: Figure
     attempts: int
     jobs: int
+
+    def named(self, values: tuple[str, ...]) -> Self:
+        """The same spend, of a group with these values."""
+        return self.model_copy(update={"values": values, "group": ", ".join(values)})
+
+    def __add__(self, other: SpendGroup) -> Self:
+        names = type(self).model_fields.keys() - {"group", "values"}
+        return self.model_copy(update={name: getattr(self, name) + getattr(other, name) for name in names})
 
 
 class SpendTotal(Result):

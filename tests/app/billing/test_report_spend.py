@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from broker.app.billing.months import PERIODS, months_before, named_period
 from broker.app.billing.report import (
     DIMENSIONS,
-    SpendRow,
     bought_in_advance,
     spend,
     spend_report,
 )
 from broker.app.billing.spend_files import write_spend
+from broker.app.results.reports import SpendGroup
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.money import Money
@@ -45,7 +45,7 @@ def broker(new_broker: Callable[[], Broker]) -> Broker:
     return made
 
 
-def total(rows: list[SpendRow]) -> Money:
+def total(rows: list[SpendGroup]) -> Money:
     return sum((row.cash for row in rows), Money.ZERO)
 
 
