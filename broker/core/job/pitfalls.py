@@ -29,6 +29,8 @@ _SECRET_VALUE = re.compile(
     r"\b(?:hf_|sk-|gh[opsu]_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA|AIza)[\w-]{12,}|-----BEGIN [A-Z ]*PRIVATE KEY"
 )
 
+_REFERENCE = re.compile(r"\$([A-Za-z_]\w*|\{\w+(:-[^}]*)?\})")  # to another variable
+
 
 def pitfalls(job: Job) -> Iterator[str]:
     """One sentence for each, with the fix. No value of a secret is in them."""
@@ -41,6 +43,11 @@ def pitfalls(job: Job) -> Iterator[str]:
         yield (
             f"warning: {', '.join(found)} looks like a secret, and is stored with the job, for all who may see it: take"
             " it out of the file, list the variable's name under `secrets:`, and export its value before you submit"
+        )
+    for name in sorted({name for one in sets for name, value in one.items() if _REFERENCE.fullmatch(value)}):
+        yield (
+            f"{name} is set to these very words, because nothing is replaced in `envs:`: `--env {name}` takes the value"
+            f" of your shell, `secrets: [{name}]` one that nobody else may see"
         )
     yield from _unseen_failures(job.run)
 

@@ -82,3 +82,10 @@ def test_no_secrets_are_seen_where_there_are_none() -> None:
         "KEY": "sk-1",
     }
     assert notes("train", envs=envs) == []
+
+
+@pytest.mark.parametrize("value", ["$HF_HOME", "${HF_HOME}", "${HF_HOME:-/x}"])
+def test_a_variable_that_stays_as_it_is_written_is_told(value: str) -> None:
+    (note,) = notes("true", envs={"HF_HOME": value, "PRICE": "$5", "LINE": "a $HOME b"})
+    assert note.startswith("HF_HOME is set to these very words")
+    assert "`--env HF_HOME`" in note
