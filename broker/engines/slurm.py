@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
@@ -63,7 +63,8 @@ class SlurmEngineSettings(BaseModel):
 
     ``agent``: how a node starts the agent; this Python by default, which then lies on a disk that the nodes share.
     ``shared_disk``: whether nodes see this machine's run folders and working folders. ``environment``: further
-    variables of the submitting process to hand to jobs. ``account``, ``qos``: as Slurm knows them.
+    variables of the submitting process to hand to jobs. ``account``, ``qos``: as Slurm knows them. ``memory``: how
+    it is requested: by ``node`` (``--mem``), by ``cpu`` (``--mem-per-cpu``), or ``none`` where the cluster decides.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -73,6 +74,7 @@ class SlurmEngineSettings(BaseModel):
     environment: Words = ()
     account: str | None = None
     qos: str | None = None
+    memory: Literal["node", "cpu", "none"] = "node"
 
 
 class SlurmEngine:
@@ -199,7 +201,7 @@ class SlurmEngine:
             f"--chdir={slot.folder}",
             f"--output={slot.output}",
             "--open-mode=append",
-            *_machine(offer, launch),
+            *_machine(offer, launch, self._settings.memory),
         ]
         if job.max_duration is not None:
             minutes = math.ceil((job.max_duration + _SPARE) / timedelta(minutes=1))
@@ -295,7 +297,7 @@ def _forgotten(slot: Slot) -> Observation:
     return gone_as_recorded(slot.keep_first("gone.json", record))
 
 
-def _machine(offer: Offer, launch: Launch) -> list[str]:
+def _machine(offer: Offer, launch: Launch, memory_by: str) -> list[str]:
     """The job's request per node."""
     job = launch.job
     request = request_served(offer, job)
@@ -304,8 +306,10 @@ def _machine(offer: Offer, launch: Launch) -> list[str]:
     memory = (request.memory_gib if request else None) or (offer.memory_gib if offer.accelerator else None)
     if cpus:
         options.append(f"--cpus-per-task={max(1, math.floor(cpus))}")
-    if memory:
+    if memory and memory_by == "node":
         options.append(f"--mem={math.floor(memory * 1024)}M")
+    elif memory and memory_by == "cpu":
+        options.append(f"--mem-per-cpu={math.floor(memory * 1024 / max(1, math.floor(cpus or 1)))}M")
     return options
 
 

@@ -1,7 +1,8 @@
 """Slurm's commands as one shell script that answers like the real ones, from files that a test writes.
 
 `queue` has the jobs, a line each; `answers` what the next calls of sbatch do, a line each: ``accept`` or ``refuse``,
-and the words with which sbatch then fails (none: it succeeds). ``away`` lets every command fail.
+and the words with which sbatch then fails (none: it succeeds); `options` has those of the last one. ``away`` lets every
+command fail.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ scontrol) echo "ClusterName = loop";;
 squeue) grep -F "|$key" queue; exit 0;;
 scancel) sed 's/|RUNNING|/|CANCELLED|/' queue > next; mv next queue;;
 sbatch)
+    printf '%s\n' "$@" > options
     read -r act words <<end
 $(head -n 1 answers)
 end

@@ -13,9 +13,10 @@ import pytest
 
 from broker.app.results.reasons import ended, waits
 from broker.core.events.outcomes import Cause, JobState
+from broker.core.job.jobs import Job
 from broker.core.market.offers import CapacityType
 from broker.core.values.clock import ManualClock
-from broker.engines.slurm import SlurmEngine
+from broker.engines.slurm import SlurmEngine, SlurmEngineSettings
 from broker.store import Store
 from tests.engines.slurm_stand_in import SlurmStandIn
 from tests.reconciler.rehearsal import MINUTE, Stage, offer
@@ -85,6 +86,20 @@ def test_an_answer_that_may_pass_is_a_wait_with_the_reason(stage: SlurmStage, sl
     assert words in waits(stage.view.waiting)
     stage.pass_time(MINUTE, times=2)
     assert (slurm.jobs, stage.view.attempt_count) == (["j-1-1"], 1)
+
+
+@pytest.mark.parametrize(
+    ("memory", "option"), [("node", ["--mem=8192M"]), ("cpu", ["--mem-per-cpu=2048M"]), ("none", [])]
+)
+def test_memory_is_requested_as_the_cluster_demands(
+    stage: SlurmStage, slurm: SlurmStandIn, memory: Any, option: list[str]
+) -> None:
+    stage.slurm = SlurmEngine(slurm.folder / "home", stage.clock, SlurmEngineSettings(memory=memory))
+    stage.submit(Job.model_validate({"name": "j", "run": "x", "resources": [{"memory_gib": 8}]}))
+    stage.pass_time(MINUTE, times=3)
+    options = (slurm.folder / "options").read_text().splitlines()
+    assert [one for one in options if one.startswith("--mem")] == option
+    assert "--cpus-per-task=4" in options
 
 
 def test_a_full_queue_is_waited_for_however_long_it_stays_full(stage: SlurmStage, slurm: SlurmStandIn) -> None:
