@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from broker.app.results.catalogue import POLICY_FILE, schema_of
 from broker.app.service import metrics
 from broker.cli.program import app
+from broker.core.job import jobs
 from broker.engines.registry import ENGINES
 from broker.server.routes import ROUTES
 from broker.settings import Settings
@@ -79,16 +80,38 @@ def kind_of(schema: Mapping[str, Any]) -> str:
     return (kinds if isinstance(kinds, str) else " or ".join(kinds)) + (f": {examples}" if examples else "")
 
 
+JOB_PARTS = {
+    "CheckpointSection": jobs.CheckpointPlan,
+    "ConstraintsSection": jobs.Constraints,
+    "DataSection": jobs.Data,
+    "MachineSection": jobs.MachineRequest,
+    "ModelSection": jobs.Model,
+    "RetrySection": jobs.Retry,
+    "SessionSection": jobs.SessionPlan,
+}
+"""What describes the keys of a part of a job file."""
+
+
+def meanings(text: str) -> dict[str, str]:
+    """What a docstring says of each name."""
+    return {
+        name: meaning.partition(". `")[0] for names, meaning in described(text) for name in re.findall(r"\w+", names)
+    }
+
+
 def document(title: str, name: str, intro: str) -> Iterator[str]:
     """A kind of file by its JSON Schema: a section for each of its parts."""
     schema = json_schema() if name == POLICY_FILE else schema_of(name)
+    models = {} if name == POLICY_FILE else {**JOB_PARTS, "The file": jobs.Job}
     yield f"# {title}\n{intro} `gpubroker schema {name}` prints the JSON Schema for editors.\n"
     for part, body in {"The file": schema, **schema["$defs"]}.items():
-        yield f"## {part}\n{cell(body.get('description', ''))}\n"
+        text = getdoc(models[part]) or "" if part in models else ""
+        yield f"## {part}\n{cell(body.get('description') or summary(text))}\n"
         if "properties" not in body:
             yield f"{cell(kind_of(body))}\n"
             continue
         needed = body.get("required", ())
+        told = meanings(text)
         rows = []
         for key, value in body["properties"].items():
             default = value.get("default")
@@ -97,10 +120,15 @@ def document(title: str, name: str, intro: str) -> Iterator[str]:
                     f"`{key}`" + (" (needed)" if key in needed else ""),
                     cell(kind_of(value)),
                     "" if default in (None, [], {}) else f"`{cell(str(default))}`",
-                    cell(value.get("description", "")),
+                    cell(value.get("description") or told.get(key, "")),
                 )
             )
         yield table(("key", "value", "default", "meaning"), rows)
+
+
+def summary(text: str) -> str:
+    """What a docstring says before it describes names."""
+    return re.split(r"(?:``\w+``(?:, | and )?)+: ", text)[0]
 
 
 def described(text: str) -> Iterator[tuple[str, str]]:
@@ -131,8 +159,7 @@ def settings_page() -> Iterator[str]:
     for title, model in sections:
         text = getdoc(model) or ""
         rows = list(described(text))
-        first = cell(text.partition("``")[0]) if rows else cell(text)
-        yield f"## {title}\n{first}\n"
+        yield f"## {title}\n{cell(summary(text))}\n"
         yield table(("setting", "meaning"), rows) if rows else ""
 
 
