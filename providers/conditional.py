@@ -1,5 +1,5 @@
-"""One document over HTTP that is read only if it changed since a poll kept it (RFC 9110, conditional requests), and the
-rows of such a document.
+"""An HTTP document that is downloaded only if it changed since an earlier poll (RFC 9110, conditional requests), and
+the rows of such a document.
 """
 
 from __future__ import annotations

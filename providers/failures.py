@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 # The error classes in order of urgency; errors that need a person come first.
 _MOST_NEEDED = (LoginMissing, AskAPerson, RetryLater, GiveUp, BrokerError)
-_TOLD = 5  # failures listed beside the chosen one
+_TOLD = 5  # failures listed besides the chosen one
 # Classes that can speak for several failures of their own kind.
 _PLAIN = (Throttled, Unreachable, Refused, Malformed, InvalidInput)
 
@@ -34,7 +34,7 @@ class Failures:
         self._errors: list[BrokerError] = []
 
     def kept(self, found: Iterable[T]) -> Iterator[T]:
-        """Items until a failure, which is recorded."""
+        """The items up to the first failure, which is recorded."""
         try:
             yield from found
         except BrokerError as error:

@@ -2,8 +2,8 @@
 
 gpuhunt's query fails as a whole when one cloud fails, and importing all of its modules fails in 0.1.34 (that of Google
 lacks a file), so each cloud's module is loaded and asked by itself. Its modules talk through ``requests``, with
-addresses and time-outs written into them; `_Requests` stands in for that one name in the module, so that the settings
-in force here (another address, certificates, time-outs, no redirects) hold there, too. What a module only logs is
+addresses and timeouts written into them; `_Requests` stands in for that one name in the module, so that the settings
+in force here (another address, certificates, timeouts, no redirects) hold there, too. What a module only logs is
 collected.
 """
 

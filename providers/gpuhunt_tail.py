@@ -4,7 +4,7 @@ its own: cloudrift, crusoe, daytona, digitalocean, hotaisle, jarvislabs, lium, s
 Some need a login, in the variables that gpuhunt reads; without it they are left out. A failure of one does not stop the
 others; it is raised at the end. Machines without accelerators are not read.
 
-gpuhunt does not report whether a machine is available now, for how long, and the time of its price. Prices are floats
+gpuhunt does not report availability or the time of a price. Prices are floats
 there; their shortest decimal form is what the cloud wrote. Traps: a part of a card is counted as one card with little
 memory (it is ``L40S-1of4`` here); the prices of Crusoe are written in gpuhunt's code, so they are reference prices
 here, dated as that, and say so in their source; that of Crusoe's B200 is a guess, and left out; Lium's H100 may be the
@@ -91,7 +91,7 @@ class Gpuhunt:
                 cloud.name: {
                     "found": len(cloud.login(self._environment)) == len(cloud.variables),
                     "how": f"set {' and '.join(cloud.variables)}",
-                    "adds": f"prices of {cloud.name}" if cloud.needs else f"what {cloud.name} has, beside its prices",
+                    "adds": f"prices of {cloud.name}" if cloud.needs else f"availability at {cloud.name}",
                 }
                 for cloud in CLOUDS.values()
                 if cloud.variables

@@ -1,4 +1,4 @@
-"""JSON over HTTP for providers without an SDK: time-outs, retries, rate limits, and the broker's errors.
+"""JSON over HTTP for providers without an SDK: timeouts, retries, rate limits, and the broker's errors.
 
 httpx is used in this file only. Numbers arrive as int and Decimal, never as float.
 """
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 NO_NETWORK = "is the network up? `gpubroker doctor --verbose` lists every address and the setting that changes it"
 _MAX_ANSWER = 64 * 2**20  # bytes; the largest known page has about 2 MB
 _LONGEST_WAIT = 60.0  # s; if the server asks for more, the next poll tries again
-_WHOLE_ANSWER = 6  # multiple of the time-out after which a slow answer counts as none
+_WHOLE_ANSWER = 6  # multiple of the timeout after which a slow answer counts as none
 # Headers that say how long to wait; Azure's price list has its own.
 _WAITS = ("Retry-After", "x-ms-ratelimit-retailprices-retry-after")
 _TOO_MANY = 429  # HTTP's status "Too Many Requests"
@@ -103,7 +103,7 @@ def usable(secret: SecretStr | str | None) -> str | None:
 class Api:
     """Calls to one HTTP API for the length of one poll; use it in a ``with`` statement.
 
-    Calls are retried on time-outs, refused connections, 5xx and 429, with exponential back-off and jitter, and after
+    Calls are retried on timeouts, refused connections, 5xx and 429, with exponential back-off and jitter, and after
     the time that the server asks for; waiting is the ``clock``'s. ``login_hint``: what to do about a missing or expired
     login; without it a 401 is a refusal like any other. ``url_key``: the setting that holds ``base_url``.
     ``per_second``: the number of calls per second that the server allows.
@@ -240,9 +240,10 @@ class Api:
             raise InvalidInput(f"not a valid URL: {error}", where=where, hint=change) from error
         except httpx.LocalProtocolError:
             # The message contains the invalid header, and so the key: it is not passed on.
-            raise InvalidInput("the request cannot be written as HTTP", where=where, hint=self._login_hint) from None
+            what = "the request is not valid HTTP: a header has invalid characters"
+            raise InvalidInput(what, where=where, hint=self._login_hint) from None
         except httpx.DecodingError as error:
-            raise Malformed(f"the answer cannot be unpacked: {error}", where=where) from error
+            raise Malformed(f"the response cannot be decompressed: {error}", where=where) from error
         except httpx.HTTPError as error:
             said = str(error) or type(error).__name__
             if "CERTIFICATE_VERIFY_FAILED" in said:
@@ -272,7 +273,7 @@ class Api:
             if len(body) > _MAX_ANSWER:
                 raise Malformed(f"an answer of more than {_MAX_ANSWER >> 20} MiB", where=where)
             if time.monotonic() > ends:
-                raise Unreachable("the answer arrives too slowly", where=where)
+                raise Unreachable("the response is too slow", where=where)
         return bytes(body)
 
     def _refusal(self, answer: httpx.Response, body: bytes, where: str) -> BrokerError:
@@ -370,7 +371,7 @@ def trust(url: str, bundle: Path | None, variable: str) -> ssl.SSLContext | bool
     try:
         return ssl.create_default_context(cafile=str(bundle))
     except (OSError, ssl.SSLError) as error:
-        raise InvalidInput(f"no certificates can be read from it: {error}", where=str(bundle), hint=variable) from error
+        raise InvalidInput(f"cannot read certificates: {error}", where=str(bundle), hint=variable) from error
 
 
 _Parse = Callable[[bytes, str], Any]

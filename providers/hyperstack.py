@@ -1,6 +1,6 @@
 """Hyperstack's GPU machines, on demand and spot, by region, with stock. Needs an API key.
 
-Two calls: the flavors (machines) of each region, and the price book, where an hour of each resource has its price. A
+Two calls: the flavors (machines) of each region, and the price book, with the hourly price of each resource. A
 GPU flavor costs its GPUs: their vCPUs, memory and disks are priced 0 there. A flavor's ``gpu`` is the resource's name;
 with ``-spot`` at its end it is spot capacity. The account's discount is in ``value``; prices with a start or an end
 hold then. Traps: names are Hyperstack's own (``H100-80G-PCIe-NVLink``); the price book has disks, addresses and CPUs,

@@ -221,7 +221,7 @@ class KubernetesProvider:
             memory_gib=float(share.memory),
             slots=free + ours,
             availability=Availability.AVAILABLE if free else Availability.UNAVAILABLE,
-            unavailable_because="" if free else "no node has as much free",
+            unavailable_because="" if free else "no node has enough free capacity",
             engine="skypilot",
             money=MoneyKind.AMORTISED,
         )
@@ -239,7 +239,7 @@ def _down(figure: Decimal) -> Decimal:
 
 
 def _fits(free: NodeCapacity, share: NodeCapacity) -> int:
-    """How many such machines the free part of a node has room for."""
+    """How many such machines fit into the free part of a node."""
     rooms = [int(free.cpus / share.cpus) if share.cpus else 0]
     rooms += [int(free.memory / _GIB / share.memory) if share.memory else 0]
     rooms += [free.gpus // share.gpus] if share.gpus else []
@@ -332,7 +332,7 @@ def _takes_no_pods(node: Any) -> str:
 
 
 def _requested(pods: Sequence[Any]) -> tuple[dict[str, NodeCapacity], dict[str, NodeCapacity]]:
-    """The requests of pods by node: those of daemons, which every job leaves alone, and the others."""
+    """The requests of pods by node: those of daemons, which jobs cannot use, and the others."""
     daemons: dict[str, NodeCapacity] = {}
     others: dict[str, NodeCapacity] = {}
     for pod in filter(_runs, pods):

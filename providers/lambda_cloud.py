@@ -69,7 +69,7 @@ class LambdaCloud:
         for region in regions:
             try:
                 if not isinstance(region, dict):
-                    raise Unfit("malformed_row", f"{short(kind.get('name'))}: a region that is {short(region)}")
+                    raise Unfit("malformed_row", f"{short(kind.get('name'))}: expected a region, found {short(region)}")
                 yield self._offer(kind, name(region.get("name"), "region"))
             except Unfit as error:
                 yield error.skipped

@@ -3,8 +3,8 @@
 Nebius has no list of prices: for each preset of each platform in each region where the login has a project, its
 calculator is queried for an hour of one machine (without disks), at list prices in dollars. That is one call for each;
 what is available comes in one list for a tenant. Traps: a preset's GPUs are in its ``resources``; ``gpu-rtx6000`` is
-the RTX PRO 6000, told by its memory; availability is clipped by the tenant's quota, and says how old it is. Fields: see
-``nebius_calls.py``. No rate limit is published.
+the RTX PRO 6000, identified by its memory; availability is clipped by the tenant's quota, and says how old it is.
+Fields: see ``nebius_calls.py``. No rate limit is published.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FRESH = "DATA_STATE_FRESH"
 
 
 class NebiusSettings(HttpSettings):
-    """``base_url``: of Nebius's API; of another address, all services are asked there. ``iam_token``: default:
+    """``base_url``: of Nebius's API; if changed, all services are called there. ``iam_token``: default:
     NEBIUS_IAM_TOKEN. ``credentials_file``: of a service account, as Nebius's command line writes it."""
 
     base_url: Url = DOMAIN
@@ -235,4 +235,4 @@ def _availability(status: Any, kind: CapacityType) -> tuple[Availability, str, i
         return Availability.AVAILABLE, "", int(told.available)
     if not told.limit:
         return Availability.NO_QUOTA, "the tenant has no quota for it", None
-    return Availability.UNAVAILABLE, "none is available at once", None
+    return Availability.UNAVAILABLE, "none is available now", None

@@ -73,7 +73,7 @@ class NebiusCalls:
         self._sdk.sync_close(timeout=self._settings.timeout_seconds)
 
     def tenants(self) -> Iterator[Any]:
-        """The tenants of the login. Also raises `HostUnknown`: it is the first call, so that no time-out is waited for
+        """The tenants of the login. Also raises `HostUnknown`: it is the first call, so that no timeout is waited for
         without a network."""
         from nebius.api.nebius.iam.v2 import ListTenantsRequest, TenantServiceClient
 
@@ -147,9 +147,9 @@ class NebiusCalls:
             code, said = error.status.code, error.status.message or ""
             raise self._failure(getattr(code, "name", str(code)), " ".join(said.split())[:200]) from error
         except SDKError as error:
-            raise Unreachable(f"cannot be asked: {str(error)[:200]}", where=self._where, hint=self._change) from error
+            raise Unreachable(f"cannot be reached: {str(error)[:200]}", where=self._where, hint=self._change) from error
         if answer is None:  # gRPC's code for a message that its parser refuses
-            raise Malformed("the answer is no such message", where=self._where)
+            raise Malformed("the response is not the expected message", where=self._where)
         return answer
 
     def _failure(self, code: str, said: str) -> BrokerError:

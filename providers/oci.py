@@ -70,7 +70,7 @@ class Oci:
             if not _has_gpus(row):
                 name(row.get("name"), "name")  # a row without a name may have accelerators
                 return
-            raise Unfit("malformed_row", f"{short(row.get('name'))}: GPUs, and yet of the kind {short(kind)}")
+            raise Unfit("malformed_row", f"{short(row.get('name'))}: has GPUs, but is of the kind {short(kind)}")
         called = _REMARK.sub("", row["name"]) if isinstance(row.get("name"), str) else row.get("name")
         machine = name(called, "name")
         if row.get("status") != "ACTIVE" or row.get("hidden") is True:

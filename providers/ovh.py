@@ -1,12 +1,12 @@
-"""OVHcloud's GPU instances at list prices, from the public catalogue of its Public Cloud. No login needed.
+"""OVHcloud's GPU instances at list prices, from the public catalog of its Public Cloud. No login needed.
 
-The catalogue is of one subsidiary, in its currency; the default, WE (World, English), is in US dollars. A machine is an
+The catalog is of one subsidiary, in its currency; the default, WE (World, English), is in US dollars. A machine is an
 addon of the product ``publiccloud-instance``: its plan for each hour ends with ``.consumption``, its price is in 1/10⁸
 of a dollar without tax, and ``blobs.technical`` has its size. Traps: the same machine by the month is another plan
-(``…monthly…``); ``win-`` and an ``os`` of Windows are the same machine with a licence; plans without the tag ``active``
+(``…monthly…``); ``win-`` and an ``os`` of Windows are the same machine with a license; plans without the tag ``active``
 are no longer sold. ``configurations`` lists the regions that have a machine; without it, the offer is in ``worldwide``.
-The catalogue names the card without its form; the instances have PCIe cards (from knowledge of OVHcloud's product
-pages, not from the catalogue), so an H100 is the PCIe card here, which is slower than the SXM one. Fields: OVHcloud's
+The catalog names the card without its form; the instances have PCIe cards (from knowledge of OVHcloud's product
+pages, not from the catalog), so an H100 is the PCIe card here, which is slower than the SXM one. Fields: OVHcloud's
 API console, ``GET /order/catalog/public/cloud`` (order.catalog.public.Catalog). It is one call of some MB; no limit is
 published for it. Read in November 2026.
 """
@@ -31,7 +31,7 @@ _EVERYWHERE = "worldwide"
 
 
 class OvhSettings(HttpSettings):
-    """``base_url``: the URL above ``/order``. ``subsidiary``: the owner of the catalogue; one not in US dollars
+    """``base_url``: the URL above ``/order``. ``subsidiary``: the owner of the catalog; one not in US dollars
     (``FR``, ``CA``) has no usable prices. OVHcloud US is ``https://api.us.ovhcloud.com/v1`` with ``US``."""
 
     base_url: Url = "https://ca.api.ovh.com/v1"
@@ -39,7 +39,7 @@ class OvhSettings(HttpSettings):
 
 
 class Ovh:
-    """Every GPU instance of the catalogue."""
+    """Every GPU instance of the catalog."""
 
     name = "ovh"
     Settings: ClassVar = OvhSettings
@@ -55,7 +55,7 @@ class Ovh:
             answer = api.document("/order/catalog/public/cloud", params={"ovhSubsidiary": self._settings.subsidiary})
         addons = answer.get("addons") if isinstance(answer, dict) else None
         if not isinstance(addons, list):
-            raise Malformed("no addons in the catalogue", where=self.name)
+            raise Malformed("no addons in the catalog", where=self.name)
         locale = answer.get("locale")
         currency = locale.get("currencyCode") if isinstance(locale, dict) else None
         yield from distinct(each(addons, lambda row: self._read(row, currency)))
@@ -115,7 +115,7 @@ def _technical(row: Row, plan: str) -> Row | None:
     system = technical.get("os")
     family = system.get("family") if isinstance(system, dict) else None
     if family == "windows" or plan.startswith("win-"):
-        raise Unfit("other_product", f"{plan}: with a Windows licence")
+        raise Unfit("other_product", f"{plan}: with a Windows license")
     tags = blobs.get("tags")
     if not isinstance(tags, list) or "active" not in tags:
         raise Unfit("not_sold", f"{plan}: its tags are {short(tags)}")

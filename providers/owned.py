@@ -52,7 +52,7 @@ def _nvml() -> Any:
 class Owned:
     """One offer for each kind of GPU in this machine, and one for its CPUs.
 
-    The machine is one machine: `slots` is 1 on each offer, and several jobs may have a part of it each. Without a
+    The machine is one machine: `slots` is 1 on each offer, and several jobs may share it. Without a
     driver, or if NVML fails, only the CPU offer is returned, with a `SkippedRow` that has NVML's error.
     """
 

@@ -1,7 +1,7 @@
-"""Prime Intellect's machines of many clouds: prices and stock by data centre, on demand and spot. Needs an API key.
+"""Prime Intellect's machines of many clouds: prices and stock by data center, on demand and spot. Needs an API key.
 
 A row is one machine of one cloud, priced as a whole, in the region ``CLOUD.DATACENTRE``. ``prices.onDemand`` is the
-price in a data centre, ``prices.communityPrice`` that of other people's machines, which replaces it. Traps: a machine
+price in a data center, ``prices.communityPrice`` that of other people's machines, which replaces it. Traps: a machine
 may be prepaid for some hours (``prepaidTime``), and its price may follow the market (``isVariable``): the first is
 skipped and counted, the second is valid for minutes only; disks, vCPUs and memory beyond the default cost more. Fields:
 Prime Intellect's OpenAPI document (``GET /api/v1/availability/gpus``), also as its Python SDK ``prime`` 0.18 has them.
@@ -81,7 +81,7 @@ class PrimeIntellect:
             if seen >= total or not rows:
                 break
         if seen < total:
-            yield SkippedRow("incomplete_answer", f"{seen} rows, where {short(total)} were announced")
+            yield SkippedRow("incomplete_answer", f"{seen} of {short(total)} announced rows")
 
     def _read(self, row: Row) -> Found:
         called = name(row.get("cloudId"), "cloudId")

@@ -1,6 +1,6 @@
 """Reads rows of external sources: exact prices, plausible figures, canonical accelerator names, no duplicates.
 
-A reader raises `Unfit` for an unusable row; `each` turns it into a `SkippedRow`, so that one bad row harms no other.
+A reader raises `Unfit` for an unusable row; `each` turns it into a `SkippedRow`, so that others are unaffected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_ACCELERATORS = 1024
 
 
 class Unfit(Exception):
-    """A row, or one of its prices, that cannot become an offer: a countable reason, and a detail as an example."""
+    """A row, or one of its prices, that cannot become an offer: a reason for counting, and a detail."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")

@@ -1,9 +1,9 @@
 """RunPod's prices and stock, from its GraphQL API; no login needed.
 
-One query brings every kind of GPU with its prices per GPU and hour in both clouds: *secure* (data centres) and
+One query brings every kind of GPU with its prices per GPU and hour in both clouds: *secure* (data centers) and
 *community* (other people's machines); these are the regions here. A pod has 1, 2, 4 or 8 of them, up to what RunPod
 allows for that kind. Instance types are named as SkyPilot names RunPod's; SkyPilot runs pods in the secure cloud only,
-and a savings plan has to be bought before anything runs on it: such offers name no engine. Disks are billed apart.
+and a savings plan has to be bought before anything runs on it: such offers name no engine. Disks are billed separately.
 Fields: RunPod's GraphQL schema (GpuType, LowestPrice) as of November 2026.
 """
 
@@ -23,8 +23,8 @@ from providers.failures import Failures
 from providers.http import Api, HttpSettings, Url, endpoint
 from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, whole
 
-# The requested fields. A row needs the first three; RunPod may remove any other from its undocumented schema, and it is
-# then left out.
+# The requested fields. A row needs the first three; RunPod may remove others from its undocumented schema: they are
+# then not requested.
 _ALWAYS = ("id", "displayName", "memoryInGb")
 _OF_GPU_TYPE = (
     "maxGpuCount", "maxGpuCountSecureCloud", "maxGpuCountCommunityCloud", "secureCloud", "communityCloud",
@@ -58,7 +58,7 @@ _SKYPILOT_NAMES = {"A100-PCIe": "A100-80GB", "A100-SXM": "A100-80GB-SXM", "H100-
 
 class RunpodSettings(HttpSettings):
     """``base_url``: the URL above ``/graphql``. ``data_centers``: whether to query the secure cloud's prices and stock
-    in each data centre, too."""
+    in each data center, too."""
 
     base_url: Url = "https://api.runpod.io"
     data_centers: bool = False
@@ -88,7 +88,7 @@ class Runpod:
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All offers, whatever the query: one call. A field that RunPod no longer knows is left out and counted. Failed
-        queries of data centres are an error at the end. Raises `RetryLater`, `Refused` and `Malformed`."""
+        queries of data centers are an error at the end. Raises `RetryLater`, `Refused` and `Malformed`."""
         failures, placed = Failures(), dict[str, list[object]]()
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
             rows, left_out = _ask(api)
@@ -118,7 +118,7 @@ class Runpod:
             raise Unfit("no_price", f"{label}: no price in either cloud")
 
     def _read_place(self, row: Row, place: str) -> Found:
-        """A GPU in a data centre. Without stock it has no price. No engine launches in a chosen data centre."""
+        """A GPU in a data center. Without stock it has no price. No engine launches in a chosen data center."""
         lowest = row.get("lowest", ...)
         if lowest is None:
             return
@@ -222,14 +222,14 @@ def _ask(api: Api) -> tuple[list[object], list[str]]:
 
 
 def _ask_by_place(api: Api) -> dict[str, list[object]]:
-    """By data centre, the rows of all GPUs with their ``lowest`` price there; invalid data centres are under an empty
+    """By data center, the rows of all GPUs with their ``lowest`` price there; invalid data centers are under an empty
     name. Raises what `Api.post` raises."""
     answer = api.post("/graphql", {"query": "query DataCenters { dataCenters { id listed } }"})
     places, odd = list[str](), list[object]()
     for row in _rows(answer, "dataCenters"):
         id = row.get("id") if isinstance(row, dict) else None
         if not isinstance(row, dict) or not isinstance(id, str) or not _PLACE.fullmatch(id):
-            odd.append(SkippedRow("malformed_row", f"a data centre that is {short(row)}"))
+            odd.append(SkippedRow("malformed_row", f"expected a data center, found {short(row)}"))
         elif row.get("listed") is not False:
             places.append(id)
     if not places:

@@ -1,9 +1,9 @@
 """Scaleway's GPU instances on demand, by zone, with stock. No login needed. Priced in euros, and converted.
 
-Two public lists: the product catalogue has the machines of each zone with their prices, the instance API the stock.
-Scaleway prices in euros; they become dollars by the European Central Bank's reference rate of the day
-(``exchange.py``), which the polls name. Without a rate nothing is converted: each machine is counted
-(``no_exchange_rate``), and the poll fails, so that earlier prices stay. Traps: the catalogue ignores filters that it
+Two public lists: the product catalog has the machines of each zone with their prices, the instance API the stock.
+Scaleway prices in euros; they become dollars by the European Central Bank's reference rate of the day,
+which the polls name. Without a rate nothing is converted: each machine is counted
+(``no_exchange_rate``), and the poll fails, so that earlier prices stay. Traps: the catalog ignores filters that it
 does not know, so each row is judged by its own fields; ``H100-1-80G`` is the PCIe card, ``H100-SXM-…`` the other one;
 stock has no total, pages end with a short one. Prices are before tax. Fields: Scaleway's Product Catalog API v2alpha1
 (``ListPublicCatalogProducts``) and Instance API v1 (``GET …/products/servers/availability``), as its Python SDK has
@@ -131,7 +131,7 @@ class ScalewaySettings(HttpSettings):
 
 
 class Scaleway:
-    """Every GPU instance of the public catalogue."""
+    """Every GPU instance of the public catalog."""
 
     name = "scaleway"
     Settings: ClassVar = ScalewaySettings
@@ -143,8 +143,8 @@ class Scaleway:
         self._rate: ReferenceRate | None = None
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All offers, whatever the query. Failures beside the catalogue (the rate, the stock of a zone) are raised at
-        the end. Raises `RetryLater`, `Refused` and `Malformed`."""
+        """All offers, whatever the query. Failures other than the catalog's (the rate, the stock of a zone) are raised
+        at the end. Raises `RetryLater`, `Refused` and `Malformed`."""
         self._rate, failures = None, Failures()
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
             rows = list(self._catalogue(api))
@@ -187,7 +187,7 @@ class Scaleway:
             if seen >= total or not rows:
                 break
         if seen < total:
-            yield SkippedRow("incomplete_answer", f"{seen} products, where {short(total)} were announced")
+            yield SkippedRow("incomplete_answer", f"{seen} of {short(total)} announced products")
 
     def _stock(self, api: Api, zone: str) -> dict[str, object]:
         """The zone's stock of each machine."""

@@ -149,7 +149,7 @@ class MarketQuote:
     def __init__(self, row: object) -> None:
         """Raises `Unfit` for an invalid row."""
         if not isinstance(row, Mapping):
-            raise Unfit("malformed_row", f"a quote that is {short(row)}")
+            raise Unfit("malformed_row", f"expected a quote, found {short(row)}")
         cents = number(row.get("price"), "quote")
         if not 1 <= cents <= _DEAREST:
             raise Unfit("invalid_price", f"a quote of {short(cents)} cents")
@@ -167,7 +167,7 @@ class SfcomputeContract:
     def __init__(self, row: object) -> None:
         """Raises `Unfit` for a row that is none."""
         if not isinstance(row, Mapping):
-            raise Unfit("malformed_row", f"a contract that is {short(row)}")
+            raise Unfit("malformed_row", f"expected a contract, found {short(row)}")
         self.id = name(row.get("id"), "contract")
         self.instance_type = name(row.get("instance_type"), f"{self.id}: instance_type")
         shape = row.get("shape")

@@ -132,7 +132,7 @@ class SfcomputeBlocks:
         raise Refused(
             "a filled order cannot be undone",
             where=NAME,
-            hint="use it, or sell what is left of it at SF Compute yourself",
+            hint="use it, or resell the rest of it at SF Compute yourself",
         )
 
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:

@@ -67,7 +67,7 @@ class Shadeform:
         for region in regions:
             try:
                 if not isinstance(region, dict):
-                    raise Unfit("malformed_row", f"{what}: a region that is {short(region)}")
+                    raise Unfit("malformed_row", f"{what}: expected a region, found {short(region)}")
                 rented = region.get("rental_type", "on_demand")
                 if rented != "on_demand":
                     raise Unfit("price_not_told", f"{what}: {short(rented)} in {short(region.get('region'))}")

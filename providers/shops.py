@@ -38,7 +38,7 @@ def products(cloud: str, counter: object) -> Mapping[PurchaseProduct, SellsProdu
 
 def cannot_be_undone(where: str, what: str, why: str) -> Refused:
     """The refusal of the provider ``where`` to undo an order."""
-    return Refused(f"{what} cannot be undone: {why}", where=where, hint="use it: jobs of every team may")
+    return Refused(f"{what} cannot be undone: {why}", where=where, hint="use it: jobs of all teams can run on it")
 
 
 class CloudProduct(Generic[CounterT]):

@@ -30,7 +30,7 @@ _SHARDS = re.compile(r"shard(?::(?P<type>[A-Za-z0-9._-]+))?:[0-9]+\(IDX:(?P<card
 _BARE_GRES = re.compile(r"gpu:(?P<count>[0-9]+)(?:\(|,|$)")
 _TAKES_JOBS = frozenset({"IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED"})
 _TIMEOUT = 30.0
-_NONE = "for a Slurm cluster's GPUs, run gpubroker where its commands work (a login node), or set SLURM_CONF"
+_NONE = "to use a Slurm cluster, run gpubroker where Slurm's commands work (a login node), or set SLURM_CONF"
 _CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 Run = Callable[[Sequence[str]], str]

@@ -73,7 +73,7 @@ class Vast:
         }
 
     def _rows(self) -> Iterator[object]:
-        hint = f"check {setting(self.name, 'api_key')} or {_VARIABLE}; without either, prices can be asked for, too"
+        hint = f"check {setting(self.name, 'api_key')} or {_VARIABLE}; without either, prices can be queried, too"
         with Api(
             self.name,
             self._settings.base_url,
@@ -95,7 +95,7 @@ class Vast:
             rows = _offers_in(api.post("/api/v0/bundles/", self._search(kind, last), token=self._key))
             ids = [row["id"] for row in rows if isinstance(row, dict) and type(row.get("id")) is int]
             if last and ids and max(ids) <= last:
-                yield SkippedRow("page_repeated", f"the page of {kind} offers after id {last} came again; {_PARTIAL}")
+                yield SkippedRow("page_repeated", f"the page of {kind} offers after id {last} was repeated; {_PARTIAL}")
                 return
             yield from rows
             if not rows:
@@ -167,7 +167,7 @@ class Vast:
         if row.get("rentable") is False or row.get("rented") is True:
             return "rented by another user"
         if self._settings.verified_only and row.get("verification") in ("unverified", "deverified"):
-            return f"Vast.ai has not verified the host; {setting(self.name, 'verified_only')}=false allows such"
+            return f"Vast.ai has not verified the host; {setting(self.name, 'verified_only')}=false allows such hosts"
         return ""
 
 

@@ -252,9 +252,9 @@ def _by_type(rows: list[Any] | None) -> dict[str, list[str]] | None:
 
 
 def _terms(row: object) -> list[_LongTerm]:
-    """The period; None if it is not for sale or not counted in months. Raises `Unfit`."""
+    """The period as a list of one; empty if it is not for sale or not counted in months. Raises `Unfit`."""
     if not isinstance(row, dict):
-        raise Unfit("malformed_row", f"a long-term period that is {short(row)}")
+        raise Unfit("malformed_row", f"expected a long-term period, found {short(row)}")
     unit = row.get("unit_name")
     if row.get("is_enabled") is not True or not isinstance(unit, str) or unit not in _MONTHS:
         return []

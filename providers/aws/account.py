@@ -97,7 +97,7 @@ class _AwsRegion:
 
 @dataclass(frozen=True, slots=True)
 class AwsAccount:
-    """One look at these instance types in these regions. Failures of a part are collected in ``failures``."""
+    """One query of these instance types in these regions. Failures of a part are collected in ``failures``."""
 
     login: AwsLogin
     settings: AwsSettings

@@ -1,6 +1,6 @@
 """AWS's lists of prices as files: CSV of hundreds of megabytes, parsed while they arrive.
 
-If the server says that a file is as an earlier poll read it, nothing is downloaded: that poll's rows hold, as of now.
+If the server reports a file unchanged since an earlier poll, nothing is downloaded: that poll's rows hold, as of now.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from providers.rows import Found
 if TYPE_CHECKING:
     import ssl
 
-_SLOWEST = 100  # multiple of the time-out after which a download is given up
+_SLOWEST = 100  # multiple of the timeout after which a download is given up
 _LONGEST_LINE = 1 << 20  # bytes; the longest known line has about 3 kB
 
 
@@ -136,7 +136,7 @@ class _Download:
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise InvalidInput(f"not a valid URL: {error}", where=self.where, hint=change) from error
         except httpx.DecodingError as error:
-            raise Malformed(f"the answer cannot be unpacked: {error}", where=self.where) from error
+            raise Malformed(f"the response cannot be decompressed: {error}", where=self.where) from error
         except httpx.HTTPError as error:
             said = str(error) or type(error).__name__
             if without_address(error):
@@ -153,7 +153,7 @@ class _Download:
             if len(rest) > _LONGEST_LINE:
                 raise Malformed(f"a line of more than {_LONGEST_LINE >> 20} MiB", where=self.where)
             if time.monotonic() > ends:
-                raise Unreachable("the list arrives too slowly", where=self.where)
+                raise Unreachable("the list is downloading too slowly", where=self.where)
         if rest:
             yield rest
 

@@ -82,7 +82,7 @@ def _descriptions(path: str | None) -> Any:
 
 
 class AwsLogin:
-    """Clients of one account; safe to share between threads. ``sign``: the source of the login."""
+    """Clients of one account, safe to share between threads. ``sign``: where the login was found."""
 
     def __init__(self, session: Any, settings: AwsSettings, sign: str) -> None:
         self.sign = sign

@@ -24,8 +24,6 @@ from providers.rows import Found, Unfit, short
 
 SOURCE = "aws-price-list"
 
-_SLOWEST = 100  # multiple of the time-out after which a download is given up
-_LONGEST_LINE = 1 << 20  # bytes; the longest known line has about 3 kB
 _NEEDED = ("sku", "offertermcode", "termtype", "unit", "priceperunit", "currency", "instancetype", "operatingsystem",
            "tenancy", "capacitystatus", "preinstalledsw")  # fmt: skip
 # Lines without accelerators, or of an operating system or tenancy that is not read here.

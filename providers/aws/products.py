@@ -1,7 +1,7 @@
 """Offers from EC2 products and their terms, in the form of the bulk price list and of GetProducts.
 
 One instance type has dozens of products. Only the plain machine counts: Linux, shared tenancy, used capacity, nothing
-pre-installed, no licence, on demand or reserved, in a region (no local or wavelength zone). A row's own attributes
+pre-installed, no license, on demand or reserved, in a region (no local or wavelength zone). A row's own attributes
 decide what it is, never the query. Attribute names are compared without spaces, punctuation and case, so that ``Pre
 Installed S/W`` of the list equals ``preInstalledSw`` of the API.
 

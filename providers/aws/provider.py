@@ -135,7 +135,7 @@ class Aws:
                     yield advice
                 else:
                     yield from spot_advisor.offers_of(advice, now)
-        # Last, because they are large: what a time-out cuts is the least.
+        # Last, because they are large: a timeout then cuts the least important list.
         if self._settings.savings_plan_lists and _wants(query, CapacityType.RESERVED):
             yield from failures.kept(self._plans.offers(regions))
 

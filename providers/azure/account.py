@@ -1,4 +1,4 @@
-"""The market as a subscription sees it, with a login: closed machines, remaining quotas, spot signals, and held
+"""The market as seen by a subscription, with a login: restricted machines, remaining quotas, spot signals, and held
 capacity. Extends the retail prices and replaces none.
 """
 
@@ -52,7 +52,7 @@ def read_usages(login: AzureLogin, region: str) -> Mapping[str, AzureQuota]:
 
 def judged(offer: Offer, skus: Mapping[str, Sku], usages: Mapping[str, AzureQuota]) -> Offer:
     """The offer within the quotas: `no_quota` if not even one machine fits, otherwise at most as many machines as fit
-    beside the running ones."""
+    next to the running ones."""
     sku = skus.get(offer.instance_type)
     if not offer.cpus or sku is None or offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA):
         return offer

@@ -11,7 +11,7 @@ from broker.core.errors import BrokerError, LoginMissing, Malformed, Refused, Th
 from providers.azure.settings import NAME, SUBSCRIPTION
 from providers.http import setting, without_logins
 
-AGAIN = "run `az login` again, or look at AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
+AGAIN = "run `az login` again, or check AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
 
 # Azure's codes for a missing resource; a proxy's 404 proves nothing.
 _GONE = ("ResourceNotFound", "ResourceGroupNotFound", "NotFound")
@@ -62,7 +62,7 @@ def _of_login(error: Any, where: str) -> BrokerError:
     unreachable."""
     why = _why(error)
     if error.response is None and _NO_ANSWER.search(why):
-        hint = f"is the network up? Certificates of one's own: {setting(NAME, 'ca_bundle')}"
+        hint = f"is the network up? Custom certificates: {setting(NAME, 'ca_bundle')}"
         return Unreachable(f"the login service cannot be reached: {why}", where=where, hint=hint)
     return _expired(why, where)
 

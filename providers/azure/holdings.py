@@ -2,7 +2,8 @@
 
 It is paid whether used or not (at the on-demand price, or once for a block), so use costs nothing more. The API does
 not give its value. Any machine of the size can use a group of type Open; for other groups a machine must name the
-group, which no engine here does. What Azure calls a reservation is a discount without capacity: see `discounts`.
+group, which no engine here does. What Azure calls a reservation is a discount without capacity: see
+`reserved_instances`.
 """
 
 from __future__ import annotations

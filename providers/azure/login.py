@@ -34,7 +34,7 @@ EXTRA = "pip install 'gpubroker[azure]'"
 
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _MOST_PAGES = 500
-_ENOUGH = 3  # unanswered calls in a row after which a poll makes no more: each would wait for its time-out
+_ENOUGH = 3  # unanswered calls in a row after which a poll makes no more: each would wait for its timeout
 _SIGNS = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_PASSWORD")
 _HOSTED = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT")  # set if Azure runs the process: an identity is available at once
 _LEFT_BY_TOOLS = ("azureProfile.json", "AzureRmContext.json")
@@ -155,7 +155,7 @@ class AzureLogin:
         raise Malformed("endless pages: a page link was repeated", where=f"{NAME}/{where}")
 
     def plain_rows(self, where: str, path: str, *, version: str) -> Iterator[Mapping[str, Any]]:
-        """The same as `rows`, without the SDK's models: making them of a long list takes half a second a megabyte.
+        """`rows` without the SDK's models: building them takes half a second per megabyte.
         Raises what `rows` raises."""
         seen: set[str] = set()
         for _ in range(_MOST_PAGES):

@@ -1,4 +1,4 @@
-"""Azure's SDK, set up for gpubroker: the client of Azure Resource Manager with this machine's certificates, time-outs,
+"""Azure's SDK, set up for gpubroker: the client of Azure Resource Manager with this machine's certificates, timeouts,
 attempts and clock. The only file that imports it, so it is imported late.
 
 Differences from the SDK's own set-up: waits use the clock and last at most a minute; requests go only to the host of

@@ -35,9 +35,9 @@ from providers.rows import Found, distinct
 # Machines of the subscription with gpubroker's tag, and their deletion; with a login.
 #
 # Whatever starts machines on Azure for gpubroker sets the tags ``gpubroker`` (the attempt's key) and ``gpubroker-
-# store`` (the id of the requesting store). A machine stopped from within is billed until it is deallocated or deleted
-# (Microsoft Learn, "States and billing status of Azure Virtual Machines"). Disks, addresses and network cards end with
-# a machine if they were created with ``deleteOption: Delete``; others remain and cost money.
+# store`` (the id of the requesting store). A machine stopped from inside the guest is billed until it is deallocated or
+# deleted (Microsoft Learn, "States and billing status of Azure Virtual Machines"). Disks, addresses and network cards
+# end with a machine if they were created with ``deleteOption: Delete``; others remain and cost money.
 _NOT_BILLED = ("creating", "deallocating", "deallocated")
 
 
@@ -105,7 +105,7 @@ def terminate(login: AzureLogin, id: str) -> None:
         expected = "/subscriptions/…/resourceGroups/…/providers/Microsoft.Compute/virtualMachines/…"
         raise Refused(f"not the name of a machine: {id!r}", where=NAME, hint=f"expected {expected}")
     if names.get("subscriptions", "").lower() != login.subscription.lower():
-        raise Refused(f"a machine of another subscription: {id!r}", where=NAME, hint="look at AZURE_SUBSCRIPTION_ID")
+        raise Refused(f"a machine of another subscription: {id!r}", where=NAME, hint="check AZURE_SUBSCRIPTION_ID")
     with suppress(NotThere):
         login.call(
             f"{called}: delete", lambda client: client.virtual_machines.begin_delete(resources, called, polling=False)
@@ -252,7 +252,7 @@ class Azure:
             and (not query.capacity_types or offer.capacity_type in query.capacity_types)
         )
 
-    # Abilities beside offers (`broker.core.ports`). All need a login.
+    # Abilities besides offers (`broker.core.ports`). All need a login.
 
     def reservations(self) -> Iterator[Reservation]:
         """See `HasReservations`: capacity reservations and blocks of machines with accelerators, reservations and

@@ -61,7 +61,7 @@ class RetailPrices:
             while asked is not None:
                 if asked in seen or len(seen) >= _MOST_PAGES:
                     raise Malformed(
-                        f"page {len(seen) + 1} of the price list came before, or there is no end to it",
+                        f"page {len(seen) + 1} of the price list repeats an earlier page, or the list has no end",
                         where=NAME,
                         hint="only a part of the list was read; the offers before it are kept",
                     )

@@ -1,12 +1,12 @@
 """Azure's data on spot machines: placement scores and eviction rates; with a login.
 
 Scores come from Compute's ``placementScores/spot/generate`` (Microsoft Learn, "Spot Placement Score"; 8 regions and 5
-sizes a question), asked through the pipeline of azure-mgmt-compute, which has no method for it: the package that has
-one, azure-mgmt-computerecommender, is a beta. They need the "Compute Recommendations Role"; a Reader may not ask.
-Eviction rates come from Resource Graph's table SpotResources, which answers only where no subscription is named. They
-are bands of the probability of an interruption within the next hour (Microsoft Learn, "Use Azure Spot Virtual
-Machines"); here that becomes ``-ln(1 - p)`` an hour, with p the upper edge of the band, and for the open one halfway to
-all.
+sizes a query), asked through the pipeline of azure-mgmt-compute, which has no method for it: the package that has
+one, azure-mgmt-computerecommender, is a beta. They need the "Compute Recommendations Role"; the Reader role is not
+enough. Eviction rates come from Resource Graph's table SpotResources, which answers only where no subscription is
+named. They are bands of the probability of an interruption within the next hour (Microsoft Learn, "Use Azure Spot
+Virtual Machines"); here that becomes ``-ln(1 - p)`` an hour, with p the upper edge of the band, and for the open one
+halfway to all.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Catalogue files: price tables of third parties, read as a dated source."""
+"""Catalog files: price tables of third parties, read as a dated source."""

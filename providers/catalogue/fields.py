@@ -1,4 +1,4 @@
-"""The cells of a catalogue's row and their conversion. Raises `Unfit` for invalid values."""
+"""The cells of a catalog's row and their conversion. Raises `Unfit` for invalid values."""
 
 from __future__ import annotations
 

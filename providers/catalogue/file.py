@@ -1,4 +1,4 @@
-"""A catalogue file: its layout, and its rows as offers, read lazily."""
+"""A catalog file: its layout, and its rows as offers, read lazily."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from providers.catalogue.ours import OURS
 from providers.catalogue.skypilot import SKYPILOT
 from providers.rows import Unfit, distinct, name, short
 
-# gpuhunt's catalogue files (versions 1 to 3): a row is a machine in one place with one capacity type.
+# gpuhunt's catalog files (versions 1 to 3): a row is a machine in one place with one capacity type.
 #
 # Pitfalls: Google's places are zones, all others regions; only the memory distinguishes an A100 from an A100-80GB; a
 # TPU is ``tpu-v5p-8`` in old files, and ``v5p-8`` of the vendor ``google`` in new ones.
@@ -160,7 +160,7 @@ class CatalogueFile:
 
     def _no_text(self, error: UnicodeDecodeError) -> InvalidInput:
         return InvalidInput(
-            f"not a table of text in UTF-8: {error.reason}",
+            f"not UTF-8 text: {error.reason}",
             where=str(self.file),
             hint="unpack it if it is compressed, save it as CSV if it is a spreadsheet",
         )
@@ -176,7 +176,7 @@ class CatalogueFile:
         if not missing(nearest):
             if len(there) < len(self._columns):
                 twice = sorted({column for column in self._columns if self._columns.count(column) > 1})
-                raise InvalidInput(f"line 1: a column twice: {', '.join(map(repr, twice))}", where=str(self.file))
+                raise InvalidInput(f"line 1: duplicate columns: {', '.join(map(repr, twice))}", where=str(self.file))
             return nearest
         known = {column.lower() for column in (*nearest.needs, *nearest.knows)}
         spare = [column for column in header if column.strip().lower() not in known]
@@ -186,7 +186,7 @@ class CatalogueFile:
         likeness = (
             f"nearest to the layout {nearest.name!r}, but without {', '.join(missing(nearest))}"
             if len(missing(nearest)) < len(nearest.needs)
-            else "in no layout that is known"
+            else "in no known layout"
         )
         raise InvalidInput(
             f"line 1: {likeness}; found {short(', '.join(header))}",
@@ -208,6 +208,6 @@ class CatalogueFile:
         return InvalidInput(
             f"line {line}: {what}, and prices are compared in US dollars",
             where=str(self.file),
-            hint="convert the prices to USD, and say in the name of the file when and at which rate",
+            hint="convert the prices to USD, and put the date and the exchange rate in the file name",
             problems=[Problem(line, 0, "", what)],
         )

@@ -1,4 +1,4 @@
-"""Common parts of the layouts of catalogue files."""
+"""Common parts of the layouts of catalog files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LIST_AGE = timedelta(days=7)
 # A card with less than this share of its memory is a part of a card: drivers and error correction take less.
 _WHOLE_CARD = 0.8
 
-# The clouds in which SkyPilot starts machines by the names that its own catalogues have.
+# The clouds in which SkyPilot starts machines by the names in its own catalogs.
 SKYPILOT_CLOUDS = ("aws", "azure", "gcp", "oci", "lambda", "runpod", "nebius")
 
 

@@ -1,7 +1,7 @@
 """gpubroker's own layout: columns named as the fields of ``gpubroker offers --json``, so that its output can be read.
 
 Derived columns (prices per GPU, ages, discounts) are not read. Rows of owned, prepaid and simulated capacity are
-skipped: a catalogue does not sell them.
+skipped: a catalog does not sell them.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ the zone that Google recommends. The rate of interruptions comes from the last m
 share is the mean over its days of the machines that were preempted among those that ended, and exposure (the setting
 ``spot_exposure_hours``) is how long such machines are taken to run.
 
-``estimatedUptime`` is the time that most machines will live at least, in steps of which the highest is an hour ("View
-availability of Spot VMs"). Read as a median it gives ln 2 ÷ uptime, which is more than what is to be expected. So it
-counts where it is shorter than that hour, which is a warning, and where there is no history.
+``estimatedUptime`` is the time that most machines will survive, in steps up to one hour ("View availability of Spot
+VMs"). Read as a median it gives ln 2 ÷ uptime, which is more than the expected rate. So it counts where it is shorter
+than that hour, which is a warning, and where there is no history.
 """
 
 from __future__ import annotations

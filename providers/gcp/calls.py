@@ -47,7 +47,7 @@ class ListedRow:
 
 @dataclass(frozen=True, slots=True)
 class GcpCaller:
-    """Calls with one login, with the settings' time-out and attempts."""
+    """Calls with one login, with the settings' timeout and attempts."""
 
     login: GcpLogin
     clock: Clock

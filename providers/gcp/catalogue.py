@@ -1,4 +1,4 @@
-"""Google's price catalogue (services.skus.list of Compute Engine), and machines priced part by part from it.
+"""Google's price catalog (services.skus.list of Compute Engine), and machines priced part by part from it.
 
 A machine costs cores × core SKU + GiB × memory SKU + GPUs × GPU SKU + GiB of local SSD × SSD SKU, or GPUs × slice SKU
 if Google sells the whole machine by the slice. A machine with an unpriced part is skipped, because its price would be

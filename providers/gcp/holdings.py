@@ -61,7 +61,7 @@ COMMITMENT_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class HeldReservation:
-    """A reservation, and the GPUs attached to each of its machines beside those that come with the machine type."""
+    """A reservation, and the GPUs attached to each of its machines besides those that come with the machine type."""
 
     reservation: Reservation
     attached: tuple[str, int] | None

@@ -36,7 +36,7 @@ ADDS = "all offers: prices on demand, of spot and of commitments, spot scores, r
 _FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 _PROJECTS = ("GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT")
 _MAX_ANSWER = 64 * 2**20  # bytes; a page of 5,000 SKUs has about 8 MB
-_WHOLE_ANSWER = 6  # multiple of the time-out after which a slow answer counts as none
+_WHOLE_ANSWER = 6  # multiple of the timeout after which a slow answer counts as none
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _SDKS = ("google.auth", "google.cloud.compute_v1", "google.cloud.billing_v1")
 
@@ -172,7 +172,7 @@ class GcpLogin:
 
 
 def _read(answer: requests.Response, seconds: float) -> None:
-    """Reads the body, limited in size and in total time: the SDK's time-out only limits each pause."""
+    """Reads the body, limited in size and in total time: the SDK's timeout only limits each pause."""
     import requests
 
     ends = time.monotonic() + _WHOLE_ANSWER * seconds
@@ -182,7 +182,7 @@ def _read(answer: requests.Response, seconds: float) -> None:
         if len(body) > _MAX_ANSWER:
             raise ValueError(f"more than {_MAX_ANSWER >> 20} MiB")
         if time.monotonic() > ends:
-            raise requests.Timeout("the answer arrives too slowly")
+            raise requests.Timeout("the response is too slow")
     answer._content = bytes(body)  # the attribute that `content` reads first
 
 
@@ -198,7 +198,7 @@ def _trusting(bundle: str) -> requests.adapters.HTTPAdapter:
 
 
 class _Patient:
-    """google-auth's requests, with the settings' time-outs."""
+    """google-auth's requests, with the settings' timeouts."""
 
     def __init__(self, request: Any, seconds: float) -> None:
         self._request = request
@@ -220,7 +220,7 @@ def _credentials(settings: GcpSettings, environ: Mapping[str, str]) -> tuple[Any
     file = settings.credentials_file or Path(environ.get(_FILE) or _usual_file(environ))
     try:
         with warnings.catch_warnings():
-            # The warning is about files from strangers; this one is the user's own, of whatever type it is.
+            # The warning is about untrusted files; this one is the user's own.
             warnings.simplefilter("ignore", DeprecationWarning)
             credentials, project = auth.load_credentials_from_file(str(file), scopes=[_SCOPE])
         told = json.loads(file.read_text("utf-8"))

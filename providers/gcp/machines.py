@@ -130,10 +130,10 @@ def _shape(zone: str, row: Any) -> GcpMachine | None:
     family = family_of(called)
     if family is None:
         if called.startswith(_TPU):
-            raise Unfit("tpu", f"{zone}: {called}: an older TPU, or one that is not known here")
+            raise Unfit("tpu", f"{zone}: {called}: an older or unknown TPU")
         if not row.accelerators:
             return None
-        raise Unfit("unknown_machine", f"{zone}: {called}: a family of machines that is not known here")
+        raise Unfit("unknown_machine", f"{zone}: {called}: an unknown machine family")
     what = f"{zone}: {called}"
     bare = GcpMachine(
         zone=zone,

@@ -33,7 +33,7 @@ from providers.rows import Found, Unfit, distinct
 
 _ONLY_RESERVED = "Google sells this machine on demand only together with a reservation"
 # Machines for a stated time, at prices of their own, where Google sells them so. They come when there are some (flex
-# start, up to seven days) or at a date (calendar mode): pools of their own, with the way added to the machine's name.
+# start, up to seven days) or at a date (calendar mode): separate pools, with the purchase type added to the name.
 AHEAD = {How.FLEX_START: "+flex-start", How.CALENDAR: "+calendar"}
 _HOW = {
     CapacityType.ON_DEMAND: (How.ON_DEMAND, *AHEAD),
@@ -113,7 +113,7 @@ _ID = re.compile(r"([a-z]+-[a-z]+\d+-[a-z0-9]+)/([a-z][-a-z0-9]{0,62})")
 
 
 def labelled(asking: GcpCaller) -> Iterator[Instance]:
-    """Labelled machines of all zones. Raises what `GcpCaller.rows` raises."""
+    """Labeled machines of all zones. Raises what `GcpCaller.rows` raises."""
     rows = asking.rows(_INSTANCES, project=asking.login.project, filter=f"labels.{TAG}:*", max_results=_PER_PAGE)
     for found in rows:
         if isinstance(found, SkippedRow) or TAG not in found.row.labels or not found.row.name:
@@ -187,7 +187,7 @@ class Gcp:
                 catalogue.add(priced)
         if not catalogue:
             failures.raise_any()  # no machine can be priced
-            raise Malformed("the price catalogue has no parts of machines with accelerators", where=NAME)
+            raise Malformed("the price catalog has no parts of machines with accelerators", where=NAME)
         every: list[GcpMachine] = []
         for shape in failures.kept(machines(asking, self._settings)):
             if isinstance(shape, SkippedRow):
@@ -235,7 +235,7 @@ class Gcp:
             lambda offer, shape: limits.judged(advised(offer, advice), shape),
         )
 
-    # Abilities beside offers (`broker.core.ports`).
+    # Abilities besides offers (`broker.core.ports`).
 
     def reservations(self) -> Iterator[Reservation]:
         """See `HasReservations`: reservations, future reservations and commitments. A failure of one kind does not stop

@@ -58,7 +58,7 @@ def translated(where: str, answers: list[requests.Response], clock: Clock) -> It
     except requests.Timeout as error:
         raise Unreachable("no answer in time", where=where, hint=_NETWORK) from error
     except requests.TooManyRedirects as error:
-        raise Refused("sent elsewhere; redirects are not followed", where=where, hint=_NETWORK) from error
+        raise Refused("redirected; redirects are not followed", where=where, hint=_NETWORK) from error
     except (requests.exceptions.InvalidURL, requests.exceptions.MissingSchema) as error:
         raise InvalidInput(f"not a valid URL: {_short(error)}", where=where, hint=_NETWORK) from error
     except (requests.RequestException, TransportError) as error:

@@ -20,7 +20,7 @@ BILLING = Billing(minimum=timedelta(seconds=60), granularity=timedelta(seconds=1
 SPOT_BILLING = Billing(BILLING.minimum, BILLING.granularity, free_if_interrupted_within=timedelta(seconds=60))
 
 LIST_MAX_AGE = timedelta(days=7)  # list prices hold for weeks
-SPOT_MAX_AGE = timedelta(days=1)  # spot prices hold for days; the catalogue itself is up to 12 hours old
+SPOT_MAX_AGE = timedelta(days=1)  # spot prices hold for days; the catalog itself is up to 12 hours old
 HELD_MAX_AGE = timedelta(hours=1)  # a reservation's free machines change with every start
 
 

@@ -1,4 +1,4 @@
-"""Parses a SKU of the catalogue: the priced part of a machine, its purchase type, its regions, and the unit.
+"""Parses a SKU of the catalog: the priced part of a machine, its purchase type, its regions, and the unit.
 
 A SKU describes itself in a sentence ("Nvidia L4 GPU attached to Spot Preemptible VMs running in Americas") and has its
 purchase type in a code (``usageType``). Neither is reliable alone: a "Spot Preemptible A4 …" is filed under OnDemand.
@@ -141,7 +141,7 @@ def read_sku(sku: Any, now: datetime) -> Priced | None:
     return Priced(part, price, regions)
 
 
-@lru_cache(maxsize=2**16)  # the whole catalogue: its sentences are the same at every poll
+@lru_cache(maxsize=2**16)  # the whole catalog: its sentences are the same at every poll
 def _understand(description: str) -> tuple[SkuKind, str, How | None] | None:
     """Parsed description: the kind of part, its subject, and the purchase type if given."""
     text = " ".join(description.lower().split())
@@ -210,7 +210,7 @@ def _how(said: How | None, sku: Any) -> How:
 
 def _in_force(sku: Any, now: datetime) -> Any:
     """The current price: the latest of the timeline that has begun. If none has, the first: then this machine's clock
-    is slow, because the catalogue has no future prices unless requested."""
+    is slow, because the catalog has no future prices unless requested."""
     timeline = sorted(sku.pricing_info, key=lambda info: (info.effective_time.seconds, info.effective_time.nanos))
     if not timeline:
         raise Unfit("no_price", short(sku.description))

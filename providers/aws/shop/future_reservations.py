@@ -86,7 +86,7 @@ class FutureReservations(CapacityReservations):
         answer = self._counter.login().call("ec2", region, operation, CapacityReservationCancellationQuoteIds=[id])
         rows: list[Mapping[str, Any]] = answer.get("CapacityReservationCancellationQuotes") or [{}]
         if rows[0].get("QuoteState") != "active":
-            raise Unreachable("EC2 has not computed the cancellation quote yet", where=NAME, hint="ask in a minute")
+            raise Unreachable("EC2 has not computed the cancellation quote yet", where=NAME, hint="retry in a minute")
         return rows[0]
 
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
@@ -99,7 +99,7 @@ class FutureReservations(CapacityReservations):
 def _charge(term: Mapping[str, Any], quote: CapacityQuote) -> Money:
     machines, hours = term.get("CommittedInstanceCount"), term.get("ChargeCommitmentDurationHours")
     if not isinstance(machines, int) or not isinstance(hours, int):
-        raise Refused("EC2's cancellation quote does not tell for how many hours it charges", where=NAME)
+        raise Refused("EC2's cancellation quote does not say how many hours it charges", where=NAME)
     return quote.per_machine_hour * machines * hours
 
 

@@ -4,7 +4,7 @@ The quote is for the plan that pays for the machines asked for, running all the 
 promised payment. ``clientToken`` is the purchase's key, so the same request creates nothing twice; the plan carries the
 key as a tag too. A plan for a later day is queued and can be deleted until then. An active one can be returned for
 seven days within the same month (UTC) if it promises at most $100 an hour (Savings Plans user guide, "Returning a
-purchased Savings Plan", as remembered, not read); AWS then names ``returnableUntil``, which decides.
+purchased Savings Plan", not verified); AWS then names ``returnableUntil``, which decides.
 """
 
 from __future__ import annotations

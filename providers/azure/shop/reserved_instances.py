@@ -1,7 +1,8 @@
 """Reservations (Microsoft.Capacity): a lower rate for machines of one size for one or three years; with a login.
 
-A quote (calculatePrice) brings the id under which the order is placed: the same id buys nothing twice. An order can be
-returned at the refund that Azure quotes, up to its yearly limit. REST API "Azure Reservation", version 2022-11-01.
+A quote (calculatePrice) returns the id under which the order is placed; repeating an order with the same id has no
+effect. An order can be returned at the refund that Azure quotes, up to its yearly limit. REST API "Azure Reservation",
+version 2022-11-01.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class AzureReservedInstances(CloudProduct[AzureCounter]):
         properties = {
             "sessionId": session,
             "scope": "Reservation",
-            "returnReason": "asked by gpubroker",
+            "returnReason": "requested by gpubroker",
             "reservationToReturn": back,
         }
         path = f"{_CAPACITY}/reservationOrders/{order.id}/return"

@@ -2,7 +2,7 @@
 
 An order has the purchase's key as its name, so there can be only one: Compute Engine refuses a second resource of a
 name. Each request carries an id that is derived from the key; the operation that it started can be found by that id,
-also when the answer was lost, when the resource was never made, and when it is gone again.
+even if the answer was lost, or the resource was never created or is already deleted.
 """
 
 from __future__ import annotations

@@ -335,11 +335,11 @@ def test_wrong_columns_say_what_was_found_what_was_expected_and_what_was_meant(t
         ("", "empty"),
         ("\n\n\n", "empty"),
         (table(OURS_COLUMNS, []), "no rows"),
-        ("name,city\nann,bonn\n", "no layout"),
+        ("name,city\nann,bonn\n", "no known layout"),
         ("region;instance_type;price_per_hour\nx;y;1,5\n", "separated by ';'"),
         ("region\tinstance_type\tprice_per_hour\n", "expected commas"),
         (b"\x1f\x8b\x08\x00\xff\xfe\xfd", "UTF-8"),
-        (table((*OURS_COLUMNS, "region"), OURS_ROWS), "twice"),
+        (table((*OURS_COLUMNS, "region"), OURS_ROWS), "duplicate"),
     ],
 )
 def test_what_is_no_catalogue_is_refused(tmp_path: Path, content: str | bytes, says: str) -> None:
