@@ -65,7 +65,7 @@ def test_links_lead_somewhere(document: Path) -> None:
     wrong = []
     for target in LINK.findall(document.read_text("utf-8")):
         name, _, anchor = target.partition("#")
-        page = document.parent / name if name else document
+        page = (document.parent / name).resolve() if name else document
         if re.match(r"[a-z]+:", target) or page.parent == GENERATED:
             continue
         if not page.exists() or (anchor and anchor not in anchors(page)):
