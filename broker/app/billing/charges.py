@@ -161,7 +161,8 @@ def fetch(broker: Broker, provider: str = "") -> ChargesResult:
             found = broker.store.charges.record(told, source=API, at=now, whole=[ChargeScope(name, since)])
             changed[name], replaced[name] = found.changed.get(name, 0), found.replaced.get(name, 0)
     adjusted, notices = settle_up(broker, min(awaited.values(), default=None))
-    return ChargesResult.of(changed, replaced, adjusted, notices, trouble=trouble, without_login=without_login)
+    done = {"changed": changed, "replaced": replaced, "adjusted": adjusted, "trouble": trouble}
+    return ChargesResult.from_parts(**done, alerts=[one.title for one in notices], without_login=without_login)
 
 
 _IMPORT = "import its bill: gpubroker report charges import FILE"
@@ -193,7 +194,8 @@ def import_file(broker: Broker, file: Path, provider: str = "", *, replace: bool
         raise
     adjusted, notices = settle_up(broker, min(one.starts for one in charges))
     changed, replaced = ({name: by.get(name, 0) for name in sorted(names)} for by in (found.changed, found.replaced))
-    return ChargesResult.of(changed, replaced, adjusted, notices, unknown=_unknown(broker, charges))
+    done = {"changed": changed, "replaced": replaced, "adjusted": adjusted, "unknown": _unknown(broker, charges)}
+    return ChargesResult.from_parts(**done, alerts=[one.title for one in notices])
 
 
 def _scopes(charges: Iterable[Charge]) -> list[ChargeScope]:

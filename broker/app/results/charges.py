@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,7 +11,6 @@ from pydantic import Field
 from broker.app.results.values import Moment, Result
 from broker.core.errors import UnknownName
 from broker.core.market.offers import BOUGHT, CapacityType
-from broker.core.notices import Notice
 from broker.core.values.money import Money
 from broker.reconciler.settlement.charges import Comparison, ComparisonState
 
@@ -148,31 +147,9 @@ class ChargesResult(Result):
     replaced: dict[str, int]
     adjusted: list[AdjustedAttempt]
     alerts: list[str]
-    trouble: dict[str, str]
-    without_login: list[str]
-    unknown: list[str]
-
-    @classmethod
-    def of(
-        cls,
-        changed: dict[str, int],
-        replaced: dict[str, int],
-        adjusted: Sequence[Comparison],
-        notices: Sequence[Notice],
-        *,
-        trouble: Mapping[str, str] | None = None,
-        without_login: Sequence[str] = (),
-        unknown: Sequence[str] = (),
-    ) -> Self:
-        return cls.from_parts(
-            changed=changed,
-            replaced=replaced,
-            adjusted=adjusted,
-            alerts=[notice.title for notice in notices],
-            trouble=dict(trouble or {}),
-            without_login=without_login,
-            unknown=unknown,
-        )
+    trouble: dict[str, str] = Field(default_factory=dict)
+    without_login: list[str] = Field(default_factory=list)
+    unknown: list[str] = Field(default_factory=list)
 
 
 def _grouped(rows: Sequence[Comparison], by: str) -> list[tuple[str, list[Comparison]]]:
