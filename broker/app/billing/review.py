@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from broker.app.billing.budgets import rules_of, shares
 from broker.app.billing.months import begun, report_timezone
+from broker.app.billing.units import eligible_spot
 from broker.app.capacity.findings import capacity_findings
 from broker.app.results.reports import FollowedAdviceResult, ReviewedBudget, ReviewedMonth, ReviewedTeam, ReviewReport
 from broker.app.wiring import Broker
-from broker.core.market.offers import BOUGHT, CapacityType
+from broker.core.market.offers import BOUGHT
+from broker.core.policy.policy import SpotShare
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
 from broker.finops.advice import MonthAdvice, advice
@@ -39,6 +41,8 @@ def review(broker: Broker, month: str, timezone: str | None = None) -> ReviewRep
     with broker.store.reading() as look:
         old = look.used_in(earlier.start, until, now)
         new = look.used_in(wanted.start, end, now)
+        policy = broker.policy(look)
+        could = [eligible_spot(look, policy, *time, None) for time in ((earlier.start, until), (wanted.start, end))]
         budgets = [
             ReviewedBudget(name=spec.id, limit=limit, spent=look.spent(spec, *_period(spec, wanted, now)))
             for whole, limit in specs
@@ -48,7 +52,7 @@ def review(broker: Broker, month: str, timezone: str | None = None) -> ReviewRep
     said = advice(new.cells, idle_in(held, new.cells, wanted.start, end))
     said_before = advice(old.cells, idle_in(held, old.cells, earlier.start, until))
     found = changes(old.cells, new.cells)
-    before, after = _figures(earlier.start, until, old), _figures(wanted.start, end, new)
+    before, after = _figures(earlier.start, until, old, could[0]), _figures(wanted.start, end, new, could[1])
     return ReviewReport.from_parts(
         month=wanted.name,
         timezone=local,
@@ -75,10 +79,9 @@ def _period(spec: BudgetSpec, month: BillingMonth, now: datetime) -> tuple[datet
     return start, max(min(end, now), start)
 
 
-def _figures(start: datetime, end: datetime, use: UseOfTime) -> ReviewedMonth:
+def _figures(start: datetime, end: datetime, use: UseOfTime, could: SpotShare) -> ReviewedMonth:
     cells = use.cells
     on_gpus = [(cell, used) for cell, used in cells.items() if cell.accelerator is not None]
-    on_spot = [used for cell, used in on_gpus if cell.capacity_type == CapacityType.SPOT]
     spent, on_own = total(cells), _sum(used.spent for cell, used in cells.items() if cell.capacity_type in BOUGHT)
     time, gpu_spent = sum(used.time for _, used in on_gpus), _sum(used.spent for _, used in on_gpus)
     return ReviewedMonth(
@@ -91,8 +94,8 @@ def _figures(start: datetime, end: datetime, use: UseOfTime) -> ReviewedMonth:
         gpu_hours=time / _HOUR,
         gpu_spent=gpu_spent,
         price=gpu_spent.share(_HOUR, time) if time else None,
-        spot_hours=sum(used.time for used in on_spot) / _HOUR,
-        spot_spent=_sum(used.spent for used in on_spot),
+        eligible_hours=could.total,
+        eligible_spot_hours=could.spot,
         wasted=_sum(used.wasted for used in cells.values()),
         untagged=_sum(used.spent for cell, used in cells.items() if cell.team is None),
         on_own=on_own,

@@ -21,6 +21,7 @@ from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType
 from broker.core.policy.policy import SpotShare
+from broker.core.ports import PolicySet
 from broker.core.values.accelerators import known, lookup
 from broker.core.values.money import MICROS_PER_USD, Money
 from broker.economics.units import TERA
@@ -38,7 +39,6 @@ from broker.finops.units import (
 from broker.store.ledger.month_runs import GpuAttempt
 
 if TYPE_CHECKING:
-    from broker.app.wiring import Broker
     from broker.store.jobs.reading import StoreReading
 
 
@@ -56,7 +56,7 @@ def units(
     holdings = [recorded.holding for recorded in broker.store.holdings()]
     with broker.store.reading() as look:
         everything = look.used_in(start, end, now).cells
-        rented = look.rented_hours(start, end)
+        eligible = eligible_spot(look, broker.policy(look), start, end, team)
         runs = look.succeeded_runs(team, start, end)
         attempts = look.gpu_attempts(team, start, end, MOST_READ)
         told = look.reported_metrics(team, start, end)
@@ -70,9 +70,6 @@ def units(
     ]
     measured = [_measured(broker, one, start, end) for one in attempts]
     held = idle_in(holdings, everything, start, end) if team is None else []
-    policy = broker.policy()
-    mine = (one for one in rented if not one.simulated and team in (None, one.team) and policy.is_spot_eligible(one))
-    eligible = SpotShare.among(mine)
     found = unit_metrics(start, end, cells, runs, [one for one in measured if one is not None], held, tokens)
     return replace(
         found,
@@ -83,6 +80,12 @@ def units(
         unread=measured.count(None),
         quality=quality_costs(runs_of),
     )
+
+
+def eligible_spot(look: StoreReading, policy: PolicySet, start: datetime, end: datetime, team: str | None) -> SpotShare:
+    """The GPU-hours rented for jobs that could run on spot, as the rule `spot` counts them; ``team`` None: of all."""
+    rented = (one for one in look.rented_hours(start, end) if not one.simulated and team in (None, one.team))
+    return SpotShare.among(filter(policy.is_spot_eligible, rented))
 
 
 def _scored(look: StoreReading, told: Mapping[str, Mapping[str, float]], metric: str) -> list[tuple[str, ScoredRun]]:

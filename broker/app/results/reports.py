@@ -153,7 +153,8 @@ class ReviewedMonth(Result):
     """One month, or the days of it that are compared (UTC). Money in USD: ``spent`` is the cost of use, cash and
     amortised; ``cash`` the amount payable, including capacity
     ``bought_in_advance``. Hours are of GPUs; ``price``: USD
-    per GPU-hour, null without any. ``on_own``: use of owned and reserved capacity, ``rented``: of all other."""
+    per GPU-hour, null without any. ``eligible_hours``: rented for jobs that could run on spot, of which
+    ``eligible_spot_hours`` did. ``on_own``: use of owned and reserved capacity, ``rented``: of all other."""
 
     since: Moment
     until: Moment
@@ -164,8 +165,8 @@ class ReviewedMonth(Result):
     gpu_hours: Figure
     gpu_spent: Money
     price: Money | None
-    spot_hours: Figure
-    spot_spent: Money
+    eligible_hours: Figure
+    eligible_spot_hours: Figure
     wasted: Money
     untagged: Money
     on_own: Money

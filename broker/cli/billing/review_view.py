@@ -89,7 +89,9 @@ def _figures(found: ReviewReport) -> Sequence[Sequence[str]]:
         for name, (before, after) in money.items()
     ]
     rows.append(("GPU-hours", *_hours(old.gpu_hours, new.gpu_hours)))
-    rows.append(("GPU-hours on spot", *_hours(old.spot_hours, new.spot_hours)))
+    before, after = (one.eligible_spot_hours / one.eligible_hours if one.eligible_hours else 0.0 for one in (old, new))
+    rows.append(("GPU-hours that could run on spot", *_hours(old.eligible_hours, new.eligible_hours)))
+    rows.append(("of them, on spot", f"{before:.0%}", f"{after:.0%}", f"{after - before:+.0%}"))
     change = "unknown" if old.price is None or new.price is None else signed(new.price - old.price)
     rows.append(("Price of a GPU-hour", _rate(old.price), _rate(new.price), change))
     return rows

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from broker.app.billing.review import review
 from broker.app.billing.units import units
 from broker.app.jobs.runs_root import run_folders
 from broker.app.wiring import Broker
@@ -72,6 +73,8 @@ def test_the_share_of_spot_that_a_rule_demands_is_that_of_the_report(broker: Bro
             shares.append(facts_of(look, broker.policy(), broker.clock.now())(action).spot_shares)
     assert shares == [{"lean": SpotShare(found.eligible_spot_hours, found.eligible_hours)}, {}]
     assert "50 % of 29.3 rented GPU-hours" in "\n".join(report_view.units(found))
+    reviewed = review(broker, "2026-11").after
+    assert (reviewed.eligible_hours, reviewed.eligible_spot_hours) == (found.eligible_hours, found.eligible_spot_hours)
 
 
 def test_a_month_of_two_runs(broker: Broker) -> None:
