@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from broker.core.values.money import Money
 
-_NO_ANOMALY = "no day of the last month had more spending than the weeks before explain"
+_NO_ANOMALY = "no day of the last month had more spending than the recent pattern predicts"
 _SPENT_ON = ("cash", "amortised", "sandbox", "held", "bought", "rented")
 
 

@@ -162,7 +162,7 @@ def checklist(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List what a person does to buy capacity from a provider that sells none through gpubroker. Changes nothing."""
+    """Steps to buy capacity by hand from a provider without an API. Changes nothing."""
     from broker.app.capacity.capacity import checklist as made
     from broker.cli.capacity import capacity_view
 
@@ -177,7 +177,7 @@ def proof(
     to: Annotated[Path, typer.Option("--to", metavar="FILE", help="Where to write it; must not exist.")],
     as_json: AsJson = False,
 ) -> None:
-    """Write the document that was kept with a record: the same bytes, checked by their SHA-256."""
+    """Write the document that was kept with a record: the stored invoice (checksum verified)."""
     from hashlib import sha256
 
     from broker.app.capacity.capacity import proof_of

@@ -1,4 +1,4 @@
-"""`gpubroker capacity plan | propose`: how much to own or reserve, how much to serve by bursts, and what to buy."""
+"""`gpubroker capacity plan | propose`: how much to own or reserve, how much to rent on demand, and what to buy."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class ProposeOptions:
 
 @gathered
 def plan(context: typer.Context, given: CapacityPlanOptions, drawing: Drawing, as_json: AsJson = False) -> None:
-    """Plan how much to own or reserve and for how long, what to serve by bursts, what to let lapse, and when.
+    """Plan how much to own or reserve and for how long, what to rent on demand, which commitments not to renew.
 
     Buys nothing. A GPU is worth holding if the share of hours in which demand reaches it exceeds its price over the
     price of bursts, plus a margin for the commitment. Prices are the cheapest of the market unless given. Capacity

@@ -129,7 +129,7 @@ _HELD: tuple[ValueColumn[UsedHolding], ...] = (
     ValueColumn("$/used GPU-h", lambda one: _per_used(one.usd_per_used_gpu_hour), 2, "right"),
     ValueColumn("ends", lambda one: _day(one.ends), 1),
     ValueColumn("renew", lambda one: f"{one.renew_gpus:,}", 1, "right"),
-    ValueColumn("let lapse", lambda one: f"{one.let_lapse_gpus:,}", 0, "right"),
+    ValueColumn("not renew", lambda one: f"{one.let_lapse_gpus:,}", 0, "right"),
 )
 _COSTS = (
     Column("scenario"),
