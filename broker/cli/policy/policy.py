@@ -35,8 +35,8 @@ def findings(
     ] = "90d",
     as_json: AsJson = False,
 ) -> None:
-    """Compare recorded use with owned, reserved and rented capacity, and say what to buy, to stop renting or to let
-    lapse.
+    """Compare recorded use with owned, reserved and rented capacity, and say what to buy, to stop renting or not to
+    renew.
 
     Then lists what rules with `action: warn` would have stopped and refused.
 
