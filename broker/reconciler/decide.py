@@ -223,7 +223,7 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
     """The step that follows the end of an attempt, by ``OUTCOMES`` and the job's limits."""
     ended_at = latest.ended_at or now
     assert latest.cause is not None, "only what has ended is followed by something"
-    evidence = f"{latest.cause}: {latest.evidence}" if latest.evidence else str(latest.cause)
+    evidence = wait_reasons.cause_text(latest.cause, latest.evidence)
     stopped = _stopped(latest)
     if view.job.session is not None and latest.cause is Cause.MAX_DURATION:
         return End(JobState.SUCCEEDED, stopped)  # its agreed time is over

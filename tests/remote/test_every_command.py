@@ -25,6 +25,7 @@ NOT_OFFERED = {
         PEOPLE,
     ),
     **dict.fromkeys(("tokens create", "tokens revoke"), PEOPLE),
+    "policy decisions": "lists requests of all teams",
     **dict.fromkeys((f"prices watch {one}" for one in ("add", "check", "list", "remove", "test")), WATCHES),
     **dict.fromkeys(
         (

@@ -87,6 +87,7 @@ class Setup:
 def provider_findings(broker: Broker) -> Iterator[DoctorFinding]:
     """One finding for each provider; its `Setup` is among the facts."""
     polls, now = broker.store.last_polls(), broker.clock.now()
+    fresh = broker.store.market.freshness(now)
     for name in broker.registries.providers:
         try:
             provider = broker.provider(name)
@@ -98,10 +99,11 @@ def provider_findings(broker: Broker) -> Iterator[DoctorFinding]:
             facts = _facts(Setup(name, False, str(error)))
             yield DoctorFinding("provider", Health.PROBLEM, f"{name}: {error}", error.hint, facts)
         else:
-            yield _asked(_setup(broker, name, provider), polls.get(name), now)
+            answered = name in fresh and fresh[name].last_success is not None
+            yield _asked(_setup(broker, name, provider), polls.get(name), now, answered=answered)
 
 
-def _asked(setup: Setup, last: PollRun | None, now: datetime) -> DoctorFinding:
+def _asked(setup: Setup, last: PollRun | None, now: datetime, *, answered: bool) -> DoctorFinding:
     name, facts = setup.provider, _facts(setup)
     if last is None:
         return DoctorFinding("provider", Health.NOTE, f"{name}: not asked yet", "gpubroker prices poll", facts)
@@ -117,6 +119,8 @@ def _asked(setup: Setup, last: PollRun | None, now: datetime) -> DoctorFinding:
     if unset:
         return DoctorFinding("provider", Health.NOTE, f"{name}: not set up: {last.error}", last.hint, facts)
     fix = last.hint or "gpubroker prices poll"
+    if not answered and last.status is PollStatus.FAILED:  # not reached yet, such as before there was a network
+        return DoctorFinding("provider", Health.NOTE, f"{name}: never answered yet: {last.error}", fix, facts)
     return DoctorFinding("provider", Health.PROBLEM, f"{name}: failed {ago}: {last.error}", fix, facts)
 
 

@@ -43,6 +43,10 @@ PriceKind = Literal["doubted", "reference", "stale", "simulated", "imported", "r
 PRICE_KINDS: tuple[PriceKind, ...] = get_args(PriceKind)
 
 
+Reach = Literal["launchable", "sold_out", "out_of_reach"]
+REACH: tuple[Reach, ...] = get_args(Reach)
+
+
 @dataclass(frozen=True, slots=True)
 class ListedOffer:
     """An offer with derived figures. ``discount``: of a spot price relative to the cheapest on-demand price of the same
@@ -56,6 +60,14 @@ class ListedOffer:
     @property
     def per_gpu(self) -> Money | None:
         return self.offer.price_per_gpu
+
+    @property
+    def reach(self) -> Reach:
+        """Whether jobs can start there: not where no engine does, or where the price is in doubt or too old."""
+        if self.offer.engine is None or self.offer.doubt is not None or self.stale:
+            return "out_of_reach"
+        full = self.offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
+        return "sold_out" if full else "launchable"
 
     @property
     def price_kind(self) -> PriceKind:
@@ -199,10 +211,14 @@ def sort_key(order: OfferOrder) -> Callable[[ListedOffer], Any]:
         # A price in doubt must not be first in the list.
         return offer.doubt is not None, amount is None, amount.micros if amount else 0, *names
 
+    def reach(row: ListedOffer) -> int:
+        return REACH.index(row.reach)
+
     firsts: dict[OfferOrder, Callable[[ListedOffer], Any]] = {
         # Capacity bought for years is cheapest per hour, but cannot be had by the hour.
-        OfferOrder.GPU_PRICE: lambda row: (row.offer.count == 0, row.offer.term_months is not None),
+        OfferOrder.GPU_PRICE: lambda row: (reach(row), row.offer.count == 0, row.offer.term_months is not None),
         OfferOrder.PRICE: lambda row: (
+            reach(row),
             row.offer.doubt is not None,
             row.offer.price is None,
             row.offer.price.micros if row.offer.price else 0,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.alerts.routes import recipients
@@ -233,6 +235,39 @@ def alert_suspect(broker: Broker, result: PollResult) -> bool:
         thread=f"suspect/{result.provider}",
     )
     return bool(broker.store.outbox.add(notice, recipients(broker.settings, notice), broker.clock.now()))
+
+
+def fresh_providers(broker: Broker, names: Collection[str]) -> set[str]:
+    """Those of these providers whose stored prices are all within their age limits."""
+    known = broker.store.market.freshness(broker.clock.now())
+    found = {name: known[name] for name in names if name in known}
+    return {name for name, one in found.items() if one.offers and not one.stale and one.last_success is not None}
+
+
+_NO_NETWORK = "no_network_at"
+# Documentation addresses: connecting a datagram socket looks up the route and sends nothing.
+_ROUTES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+
+
+def has_network(environment: Mapping[str, str]) -> bool:
+    """Whether this machine has a route to others, or a proxy. Sends nothing."""
+    if any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in environment):
+        return True
+    for family, address in _ROUTES:
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 9))
+            return True
+    return False
+
+
+def tell_no_network(broker: Broker) -> bool:
+    """Whether to say that there is no network: once within `AGAIN`."""
+    said, now = broker.store.setting(_NO_NETWORK), broker.clock.now()
+    if said is not None and abs(now - datetime.fromisoformat(said)) < AGAIN:
+        return False
+    with suppress(StoreProblem):
+        broker.store.set_setting(_NO_NETWORK, now.isoformat())
+    return True
 
 
 LONGEST = 8.0  # seconds of the wall clock; sources without an answer by then are asked again by the next poll

@@ -25,6 +25,7 @@ from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job
+from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
 
 
@@ -92,6 +93,14 @@ def decisions_about(broker: Broker, reference: str) -> RecordedDecisions:
     view = find(broker, reference)
     with broker.store.reading() as look:
         return RecordedDecisions.of(list(reversed(look.decisions(job_id=view.id))))
+
+
+def recent_decisions(broker: Broker, since: datetime, *, denied: bool, limit: int) -> RecordedDecisions:
+    """The newest decisions of all jobs since then (UTC), or only those that denied."""
+    with broker.store.reading() as look:
+        found = look.decisions(since=since, answer=Answer.DENY if denied else None, limit=limit)
+    listed = RecordedDecisions.of(found).decisions
+    return RecordedDecisions(decisions=[one.model_copy(update={"seen": {}}) for one in listed])
 
 
 def findings(broker: Broker, since: datetime) -> CapacityFindingList:

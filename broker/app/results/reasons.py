@@ -100,7 +100,7 @@ def ended(reason: EndReason | None) -> str:
             by = f"refused by {reason.by}" if reason.by else "the request for approval expired"
             return f"{by}: {reason.note}" if reason.note else by
         case why.AttemptStopped():
-            return f"{reason.cause}: {reason.evidence}" if reason.evidence else str(reason.cause)
+            return why.cause_text(reason.cause, reason.evidence)
         case why.TasksEnded():
             counts = {"failed": reason.failed, "cancelled": reason.cancelled}
             told = " and ".join(f"{count:,} {what}" for what, count in counts.items() if count)
@@ -201,7 +201,7 @@ def _launches(reason: why.LaunchesFailed) -> str:
     if reason.pools:
         told += f" (the newest: {', '.join(f'{count} × {pool}' for pool, count in reason.pools.items())})"
     if reason.attempt:
-        told += f"; the last one, attempt {reason.attempt}: {reason.cause}: {reason.evidence}"
+        told += f"; the last one, attempt {reason.attempt}: {why.cause_text(reason.cause, reason.evidence)}"
     return told
 
 

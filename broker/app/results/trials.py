@@ -12,17 +12,25 @@ from broker.app.policy.rehearsal import Effect, JobOutcome
 from broker.app.policy.replay import DecisionTotals, PolicyReplay, ReplayedDecision
 from broker.app.results.budgets import BudgetScope
 from broker.app.results.errors import VerdictResult
+from broker.app.results.money import MoneyByKind
 from broker.app.results.values import Facts, Moment, Result
 from broker.core.market.offers import MoneyKind
-from broker.core.policy.decisions import Decision
+from broker.core.policy.decisions import Decision, inputs_of
 from broker.core.policy.policy import ActionKind, Answer, CaseResult
 from broker.core.values.money import Money
 
 
 class RecordedDecision(Result):
-    """A decision on record. ``facts_hash``: SHA-256 of everything that the rules saw; ``seen``: what of it is kept."""
+    """A decision on record. ``job_id``: null for a refused submission; ``money``: to be held, in USD, null where none
+    was requested; ``facts_hash``: SHA-256 of everything that the rules saw; ``seen``: what of it is kept; empty in the
+    list of all jobs."""
 
     at: Moment
+    user: str
+    job_id: str | None
+    job_name: str
+    team: str | None
+    money: MoneyByKind | None
     action: ActionKind
     answer: Answer
     attempt: int | None
@@ -32,15 +40,25 @@ class RecordedDecision(Result):
     verdicts: list[VerdictResult]
     seen: Facts
 
+    @classmethod
+    def of(cls, decision: Decision) -> Self:
+        try:
+            inputs = inputs_of(decision)
+        except ValueError:  # altered, or of another version; `doctor --rebuild` says which
+            inputs = None
+        action = None if inputs is None else inputs.action
+        hold = MoneyByKind.of(action.hold) if action is not None and action.hold else None
+        return cls.from_parts(decision, team=action.job.team if action else None, money=hold)
+
 
 class RecordedDecisions(Result):
-    """The recorded decisions about a job, oldest first."""
+    """Recorded decisions: of one job, oldest first; of all jobs, newest first."""
 
     decisions: list[RecordedDecision]
 
     @classmethod
     def of(cls, decisions: Sequence[Decision]) -> Self:
-        return cls(decisions=[RecordedDecision.from_parts(one) for one in decisions])
+        return cls(decisions=[RecordedDecision.of(one) for one in decisions])
 
 
 class TriedCase(Result):

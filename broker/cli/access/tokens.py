@@ -146,10 +146,10 @@ def audit(
     ] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Show the audit log, newest line first: who changed what, from where, before and after.
+    """Show changes through the API and of people and tokens, newest first. Acts of this machine's users are not in it.
 
-    It cannot be edited. It contains changes of people and tokens, and every change made through the API. What a job's
-    owner does on this machine is recorded in the job's events.
+    Each line says who changed what, from where, before and after; none can be edited. What people do to jobs on this
+    machine is in the events of each job: `gpubroker jobs show JOB`.
     """
     from broker.app.access.audit import audit_log
     from broker.app.results.access import AuditLog

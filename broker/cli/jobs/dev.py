@@ -9,7 +9,7 @@ import typer
 
 from broker.cli.gathered import gathered
 from broker.cli.jobs import given_job
-from broker.cli.jobs.submit import Manner, approval_needed, submitted_one, tell_approvers
+from broker.cli.jobs.submit import Manner, submitted_one, tell_approvers, tell_waiting
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.events.outcomes import AttemptState
@@ -120,7 +120,7 @@ def _until_open(terminal: Terminal, broker: Broker, view: JobView) -> None:
     try:
         while not (view.latest is not None and view.latest.state is AttemptState.RUNNING):
             if view.asked is not None:
-                raise typer.Exit(terminal.refuse(approval_needed(details(broker, view))))
+                raise typer.Exit(tell_waiting(terminal, details(broker, view)))
             if view.state.final or jobs.waiting_for_people(view):
                 terminal.show(*job_view.ending(details(broker, view)))
                 raise typer.Exit(exit_code(view))

@@ -404,14 +404,14 @@ def extend(
     its current limits.
     """
     from broker.cli.jobs import job_view
-    from broker.cli.jobs.submit import approval_needed
+    from broker.cli.jobs.submit import tell_waiting
 
     terminal = Terminal.of(context)
     after = _extended(terminal, job, max_cost, max_duration)
     if as_json:
         terminal.answer(after)
     elif after.asked is not None:
-        terminal.refuse(approval_needed(after))
+        tell_waiting(terminal, after)
     else:
         terminal.show(f"{after.id} extended; state: {after.state.value.replace('_', ' ')}")
         terminal.show(*(f"Held now: {line}." for line in job_view.shares_of(after.budget_shares)))

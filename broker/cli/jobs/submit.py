@@ -126,6 +126,7 @@ def submitted_one(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) 
 
     wanted = with_predecessors(broker, with_resume_point(broker, wanted), by=terminal.actor)
     can_confirm(terminal, how)
+    wanted = limited(terminal, broker, wanted, how)
     if (files := survey(broker, wanted)) is not None:
         terminal.say(*snapshot_view.about(files))
     if (point := wanted.resume_from) is not None:
@@ -173,6 +174,25 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, how: Ma
                 raise KeyboardInterrupt from None  # no money is held, and the user does not want to be asked again
             terminal.say(f"{error.message}. The new plan:")
             seen = error.preview
+
+
+def limited(terminal: Terminal, broker: Broker, job: Job, how: Manner) -> Job:
+    """The job with a time limit: its own, that of the policy's `defaults:`, or the answer to a question. With --yes, it
+    is stated instead."""
+    from broker.cli import filters
+    from broker.cli.render import formats
+    from broker.core.ports import PolicyDefaults
+
+    default = broker.policy().defaults.max_duration
+    if job.max_duration is not None or job.session is not None or default != PolicyDefaults().max_duration:
+        return job
+    if how.yes:
+        terminal.say(
+            f"No time limit given: it is stopped after {formats.length(default)} of billed time (--max-duration)."
+        )
+        return job
+    answer = typer.prompt("No time limit given. Stop it after how much billed time?", default="24h", err=True)
+    return job.model_copy(update={"max_duration": filters.time_span("--max-duration", answer)})
 
 
 def can_confirm(terminal: Terminal, how: Manner) -> None:
@@ -232,7 +252,7 @@ def conclude(terminal: Terminal, job: JobDetails, how: Manner, *, left: bool) ->
     if terminal.as_json:
         terminal.answer(JobDetails.from_parts(last))
     elif waits:
-        raise typer.Exit(terminal.refuse(approval_needed(job)))
+        raise typer.Exit(tell_waiting(terminal, job))
     elif followed is not None:
         terminal.show(*job_view.ending(followed))
     elif how.detach and not left:
@@ -252,18 +272,20 @@ def tell_approvers(terminal: Terminal, broker: Broker, view: JobView) -> None:
         terminal.say(f"{notices.deliveries(sent)}.")
 
 
-def approval_needed(job: JobDetails) -> ApprovalNeeded:
-    """The error that a job needs approval: by whom, until when, and the command to approve it."""
+def tell_waiting(terminal: Terminal, job: JobDetails) -> int:
+    """Print that a job, or its extension, waits for approval: by whom, until when, and how to approve it. Returns the
+    exit code."""
     from broker.cli.render import formats
 
     asked = job.asked
     if asked is None:
-        return ApprovalNeeded(f"{job.id} is waiting for approval: {job.waiting_because}")
+        terminal.say(f"Submitted. Waiting for approval: {job.waiting_because}.")
+        return ApprovalNeeded.exit_code
     until = f" until {formats.moment(asked.expires_at)}" if asked.expires_at else ""
-    what = "extension requested" if asked.extension else "money held"
-    return ApprovalNeeded(
-        f"{job.id} is waiting for approval: {asked.because} ({what}{until})",
-        hint=f"ask {asked.whom}: `gpubroker approvals grant {job.id}`;"
-        f" an approval covers: {asked.covers};"
-        f" `gpubroker jobs show {job.id}` shows the decision",
+    done, money = ("Extension requested", "") if asked.extension else ("Submitted", f" Its money is held{until}.")
+    terminal.say(
+        f"{done}. Waiting for approval by {asked.whom}: {asked.because}.{money}",
+        f"To approve it: `gpubroker approvals grant {job.id}`; an approval covers: {asked.covers}.",
+        f"`gpubroker jobs show {job.id}` shows the decision.",
     )
+    return ApprovalNeeded.exit_code

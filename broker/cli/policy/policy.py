@@ -184,6 +184,31 @@ def explain(
     terminal.result(found, lambda: policy_view.explained(terminal.out, found))
 
 
+@app.command(
+    epilog=examples("gpubroker policy decisions --denied", "gpubroker policy decisions --since 7d --json"),
+)
+def decisions(
+    context: typer.Context,
+    denied: Annotated[bool, typer.Option("--denied", help="Only what the policy denied.")] = False,
+    since: Annotated[
+        str, typer.Option("--since", "--from", metavar="WHEN", help="Start of the period: 30d (ago), or a date.")
+    ] = "30d",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List who asked for what, how much it would hold, and what the policy answered, newest first.
+
+    Not through a server. Of one job: `gpubroker policy explain JOB`.
+    """
+    from broker.app.policy import documents
+    from broker.cli.policy import trial_view
+
+    terminal = Terminal.of(context)
+    start = filters.moment("--since", since, terminal.now())
+    found = documents.recent_decisions(terminal.broker(), start, denied=denied, limit=limit)
+    terminal.result(found, lambda: trial_view.decided(terminal.out, found))
+
+
 def _decisions(terminal: Terminal, reference: str) -> RecordedDecisions:
     from broker.app.policy import documents
     from broker.app.results.trials import RecordedDecisions

@@ -18,9 +18,11 @@ from broker.app.results.trials import (
     JudgedDecisions,
     PolicyPreviewResult,
     PolicyTestResult,
+    RecordedDecision,
     RecordedDecisions,
 )
 from broker.cli.billing.budget_view import scope_words
+from broker.cli.jobs.job_view import by_kind
 from broker.cli.policy import trial_view
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, listed
@@ -177,6 +179,31 @@ def recorded(console: Console, found: RecordedDecisions) -> Iterator[RenderableT
             WORDS[one.answer],
         )
         yield from verdict_table(console, one.verdicts) if one.verdicts else ()
+
+
+def _rules(decision: RecordedDecision) -> str:
+    strict = [one for one in decision.verdicts if one.answer is decision.answer and one.answer is not Answer.ALLOW]
+    return "; ".join(f"{one.name}: {one.message}" for one in strict)
+
+
+_DECIDED: tuple[ValueColumn[RecordedDecision], ...] = (
+    ValueColumn("time", lambda one: formats.moment(one.at), 1),
+    ValueColumn("user", lambda one: one.user),
+    ValueColumn("team", lambda one: one.team or "", 3),
+    ValueColumn("job", lambda one: one.job_id or one.job_name),
+    ValueColumn("action", lambda one: one.action.value.replace("_", " "), 4),
+    ValueColumn("would hold", lambda one: by_kind(one.money) if one.money else formats.NOTHING, align="right"),
+    ValueColumn("answer", lambda one: Text(*WORDS[one.answer])),
+    ValueColumn("why", _rules, folds=True),
+)
+
+
+def decided(console: Console, found: RecordedDecisions) -> Iterator[RenderableType]:
+    """A row for each decision."""
+    if found.decisions:
+        yield from listed(console, _DECIDED, found.decisions)
+    else:
+        yield "No such decision is on record for this time."
 
 
 # --- past decisions, judged again -----------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ EXAMPLES = examples(
 )
 
 _ROWS = 30
+_ORDER = "First offers where jobs can start, then sold out ones, then those out of reach; each cheapest first."
 _OFFERS = RowFilter(
     provider=completion.providers,
     region=completion.regions,
@@ -96,7 +97,9 @@ class OffersOptions:
 
 @gathered
 def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False) -> None:
-    """List GPU offers with price, location and availability. One row per offer, cheapest GPU-hour first.
+    """List GPU offers with price, location and availability: first those where jobs can start, cheapest GPU-hour first.
+
+    Then come offers that are sold out, then those that no engine here reaches.
 
     The first use asks the providers that need no login and answer within seconds (not with --offline); without a
     network, it shows this machine and a price book of list prices, marked as reference. List prices of more than 180
@@ -109,7 +112,9 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
     if given.risk and given.by is not None:
         raise InvalidInput("--risk and --by cannot be combined", hint="remove one of them")
     found = _found(terminal, given, given.limit or (None if given.every or as_json else _ROWS))
-    terminal.result(found, lambda: table(terminal.out, found))
+    by_reach = given.sort in (OfferOrder.GPU_PRICE, OfferOrder.PRICE) and given.by is None
+    header = [Text(_ORDER, style="dim")] if by_reach and found.matching else []
+    terminal.result(found, lambda: [*header, *table(terminal.out, found)])
 
 
 def _found(terminal: Terminal, given: OffersOptions, limit: int | None) -> OfferCounts:

@@ -22,17 +22,24 @@ EXAMPLES = examples(
 )
 
 
-def poll(context: typer.Context, provider: OnlyProviders = None, as_json: AsJson = False) -> None:
+def poll(
+    context: typer.Context,
+    provider: OnlyProviders = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail if a provider did not answer, even if its prices are fresh.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Poll providers for their offers now, concurrently.
 
     A provider that fails or is slow does not delay the others and keeps its earlier offers. Ctrl-C stops the poll;
     the results of finished providers are stored. A poll that brings far fewer offers than expected is suspect: the
-    missing ones are kept, and no job starts on them. Exits with 5 if a provider failed or is suspect, or if a provider
-    named with --provider has no login.
+    missing ones are kept, and no job starts on them. Exits with 5 if a provider is suspect, if one failed whose prices
+    are not fresh any more (with --strict: if any failed), or if one named with --provider has no login.
     """
     from rich.text import Text
 
-    from broker.app.market.polling import poll_now, providers_to_poll
+    from broker.app.market.polling import fresh_providers, poll_now, providers_to_poll
     from broker.app.results.prices import PollOutcome, PollReport
     from broker.cli.prices.status import outcome
 
@@ -63,10 +70,13 @@ def poll(context: typer.Context, provider: OnlyProviders = None, as_json: AsJson
         raise typer.Exit(130)
     suspect = [one.provider for one in polls if one.status == "suspect"]
     failed = [one.provider for one in polls if one.failed or (provider and not one.status.is_success)]
+    fresh = set() if strict else fresh_providers(broker, set(failed) - set(suspect))
     for those, what in (([name for name in failed if name not in suspect], "failed"), (suspect, "suspect")):
         if those:
             terminal.say(f"{len(those)} of {len(polls)} {what}: {', '.join(those)}")
-    if failed:
+    if fresh:
+        terminal.say(f"Their prices of before are still fresh enough: {', '.join(sorted(fresh))}")
+    if set(failed) - fresh:
         raise typer.Exit(5)
 
 
@@ -111,14 +121,17 @@ def first_look(terminal: Terminal, broker: Broker, *, offline: bool, providers: 
     """Before prices are shown for the first time, poll the sources that need no login and answer within seconds, and
     print a summary. ``offline``: send no request. ``providers``: those whose prices are wanted; if all are local, no
     request is sent."""
-    from broker.app.market.polling import look, sources_to_ask
+    from broker.app.market.polling import has_network, look, sources_to_ask, tell_no_network
     from broker.core.market.offers import SANDBOX
 
     local = bool(providers) and {*providers} <= {*broker.registries.local_providers, SANDBOX}
     names = () if offline or local else sources_to_ask(broker)
     if not names:
         return
-
+    if not has_network(terminal.environment):
+        if tell_no_network(broker):
+            terminal.say("No network: showing bundled list prices; see the age column. --offline asks nobody.")
+        return
     with progress(terminal, broker, names) as watch:
         results = list(look(broker, names, watch=watch))
     if results:
@@ -136,8 +149,8 @@ def in_words(results: Sequence[PollResult]) -> str:
     if not told:
         who = ", ".join(silent)
         return (
-            f"No live prices: {who} cannot be reached (is there a network?). What follows are list prices of their "
-            f"date; `{more}` asks again, --offline asks nobody."
+            f"No live prices: {who} cannot be reached (is there a network?). Showing bundled list prices; "
+            f"see the age column. `{more}` asks again, --offline asks nobody."
         )
     offers = sum(result.offers_seen for result in told)
     missing = f" No answer from {', '.join(silent)}." if silent else ""

@@ -107,7 +107,32 @@ def _screen(report: DoctorReport, *, verbose: bool) -> Iterator[RenderableType]:
     yield from _endpoints(report.providers, every=verbose)
     adds: dict[str, str] = next((one.facts["adds"] for one in report.findings if verbose and "adds" in one.facts), {})
     yield from (f"  pip install 'gpubroker[{extra}]' adds {what}" for extra, what in adds.items())
-    yield "" if report.healthy else "\nSomething is broken: see the lines marked ✗."
+    yield "" if report.healthy else "\nSomething is broken: see the lines marked ✗; those marked – are not set up."
+    yield from _next_steps(report.findings)
+
+
+_FIRST = ("policy", "provider", "engine", "notify", "extra")
+_STEPS = 3
+
+
+def _next_steps(findings: Sequence[DoctorFinding]) -> Iterator[RenderableType]:
+    """The most useful things to do: what is broken, then what is not set up, in the order of its use."""
+    from rich.text import Text
+
+    def rank(finding: DoctorFinding) -> tuple[bool, int]:
+        areas = [*_FIRST, finding.area]
+        return finding.health != "problem", areas.index(finding.area)
+
+    useful = [one for one in findings if one.health != "ok" and one.fix and one.area not in ("gpu", "extra")]
+    steps: dict[str, DoctorFinding] = {}
+    for one in sorted(useful, key=rank):
+        steps.setdefault(one.fix, one)
+    if steps:
+        yield Text("\nMost useful next", style="bold")
+    for number, one in enumerate(list(steps.values())[:_STEPS], 1):
+        yield Text.assemble(
+            f"  {number}. ", (one.fix, "cyan"), (f"   ({one.area}: {one.message.splitlines()[0]})", "dim")
+        )
 
 
 def _logins(setups: Sequence[ProviderSetup]) -> list[RenderableType]:

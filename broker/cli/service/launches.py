@@ -43,20 +43,21 @@ def table(console: Console, found: OutsideLaunchList) -> Iterator[RenderableType
 
 
 app = typer.Typer(
-    no_args_is_help=True, help="Launches made elsewhere, with SkyPilot or Slurm, whose money is held here."
+    no_args_is_help=True, help="SkyPilot and Slurm launches outside gpubroker that count against its budgets."
 )
 
 
 @app.callback()
 def launches() -> None:
-    """Launches made elsewhere, with SkyPilot or Slurm, whose money is held here."""
+    """SkyPilot and Slurm launches outside gpubroker that count against its budgets."""
 
 
 @app.command("list", epilog=examples("gpubroker launches list", "gpubroker launches list --json"))
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List the launches whose end is not reported yet, oldest first.
 
-    Overdue ones come first: their judged time is over, and their machines may still run at a cost that is in no budget.
+    Overdue ones come first: they are past their approved run time, and their machines may still run at a cost that is
+    in no budget.
     """
 
     terminal = Terminal.of(context)

@@ -337,3 +337,10 @@ def same_reason(one: WaitReason | None, other: WaitReason | None) -> bool:
 
 def _rules(objections: Iterable[RuleObjection]) -> Hashable:
     return frozenset((one.rule, one.name, one.code, one.source) for one in objections)
+
+
+def cause_text(cause: Cause | None, evidence: str) -> str:
+    """Why an attempt ended, in words: ``lost: the node is gone``; of a command that failed, its exit status alone."""
+    if evidence.startswith("exit status") and cause == Cause.EXIT_STATUS:
+        return evidence
+    return f"{cause}: {evidence}" if evidence else str(cause)

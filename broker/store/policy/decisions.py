@@ -53,6 +53,7 @@ def read(
     *,
     job_id: str | None = None,
     action: ActionKind | None = None,
+    answer: Answer | None = None,
     since: datetime | None = None,
     limit: int | None = None,
 ) -> list[Decision]:
@@ -65,6 +66,8 @@ def read(
         query = query.where(DecisionRow.job_id == job_id)
     if action is not None:
         query = query.where(DecisionRow.action == action.value)
+    if answer is not None:
+        query = query.where(DecisionRow.answer == answer.value)
     return list(_readable(connection, query))
 
 

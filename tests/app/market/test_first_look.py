@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.market.polling import AGAIN, look, sources_to_ask
+from broker.app.market.polling import AGAIN, has_network, look, sources_to_ask, tell_no_network
 from broker.app.wiring import Broker
 from broker.core.errors import HostUnknown
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
@@ -85,3 +85,18 @@ def test_without_a_network_it_is_tried_again_after_a_while(newcomer: Broker, clo
 def test_offline_nobody_is_asked(newcomer: Broker) -> None:
     newcomer.settings.offline = True
     assert asked(newcomer) == ()
+
+
+def test_that_there_is_no_network_is_said_once_in_a_while(newcomer: Broker, clock: ManualClock) -> None:
+    assert [tell_no_network(newcomer), tell_no_network(newcomer)] == [True, False]
+    clock.advance(AGAIN)
+    assert tell_no_network(newcomer)
+
+
+def test_a_machine_without_a_route_has_no_network_unless_it_has_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr("broker.app.market.polling.socket.socket.connect", refuse)
+    assert not has_network({})
+    assert has_network({"HTTPS_PROXY": "http://proxy:3128"})

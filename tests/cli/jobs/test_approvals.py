@@ -36,8 +36,9 @@ def only(gpubroker: Gpubroker, *more: str, by: Actor = ANN) -> Any:
 def test_submitting_ends_with_6_and_says_what_to_do(asked: Any, gpubroker: Gpubroker) -> None:
     job = only(gpubroker, by=ANN)["job"]
     assert asked.code == 6
-    assert f"error: {job} is waiting for approval: the job may cost $" in asked.err
-    assert f"hint: ask olga: `gpubroker approvals grant {job}`" in asked.err
+    assert "Submitted. Waiting for approval by olga: the job may cost $" in asked.err
+    assert f"To approve it: `gpubroker approvals grant {job}`" in asked.err
+    assert "error" not in asked.err
 
 
 def test_the_same_as_json(asked: Any, gpubroker: Gpubroker, sandbox_job: Path) -> None:

@@ -205,6 +205,18 @@ def test_money_is_held_cancelled_and_released(gpubroker: Any, write: Any, policy
     assert "already" in gpubroker("jobs", "cancel", "trial").out
 
 
+def test_the_default_time_limit_is_stated_unless_the_job_or_the_policy_sets_one(
+    gpubroker: Any, job: Path, write: Any, started: list[object]
+) -> None:
+    job.write_text(job.read_text().replace("max_duration: 10m\n", ""))
+    said = "No time limit given: it is stopped after 24h 00m"
+    assert said in gpubroker("submit", job, "--yes", "--detach").err
+    assert said not in gpubroker("submit", job, "--yes", "--detach", "--max-duration", "1h").err
+    file = write("policy.yaml", "version: 1\npolicy: p\ndefaults: {max_duration: 3h}\n")
+    assert gpubroker("policy", "apply", file, "--yes").code == 0
+    assert said not in gpubroker("submit", job, "--yes", "--detach").err
+
+
 def test_extending(gpubroker: Any, job: Path) -> None:
     gpubroker("submit", job, "--yes", "--detach")
     done = gpubroker("jobs", "extend", "tiny", "--max-duration", "20m", "--json")

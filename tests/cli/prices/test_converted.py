@@ -24,7 +24,9 @@ def test_the_rate_and_its_day_are_shown_and_an_old_rate_leaves_what_was_known(
         monkeypatch.setattr(registry, "PROVIDERS", {**registry.PROVIDERS, "scaleway": "providers.scaleway:Scaleway"})
         assert gpubroker("prices", "poll", "--provider", "scaleway").code == 0
         market.document = rates("2020-01-03")
-        failed = gpubroker("prices", "poll", "--provider", "scaleway")
+        failed = gpubroker("prices", "poll", "--provider", "scaleway", "--strict")
+        fresh = gpubroker("prices", "poll", "--provider", "scaleway")
+    assert (fresh.code, "still fresh enough: scaleway" in fresh.err) == (0, True)
     assert failed.code == 5
     assert "no_exchange_rate" in failed.out
     shown, document = (

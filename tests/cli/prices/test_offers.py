@@ -74,8 +74,28 @@ def test_a_fresh_install_shows_a_market(gpubroker: Any) -> None:
     assert all(row["reference"] for row in listed if row["source"] == "pricebook")
     assert all(row["as_of"].endswith("Z") for row in listed)
     priced = [row for row in listed if row["price_per_gpu_hour"]]
-    prices = [(row["term_months"] is not None, Decimal(row["price_per_gpu_hour"])) for row in priced]
-    assert prices == sorted(prices), "what is bought for a term comes last"
+    prices = [
+        (row["engine"] is None, row["term_months"] is not None, Decimal(row["price_per_gpu_hour"])) for row in priced
+    ]
+    assert prices == sorted(prices), "first where jobs can start; what is bought for a term comes last"
+
+
+@pytest.mark.parametrize(
+    ("changed", "reach"),
+    [
+        ({}, "launchable"),
+        ({"availability": Availability.UNKNOWN}, "launchable"),
+        ({"availability": Availability.UNAVAILABLE}, "sold_out"),
+        ({"availability": Availability.NO_QUOTA}, "sold_out"),
+        ({"engine": None}, "out_of_reach"),
+        ({"as_of": NOW - timedelta(hours=2)}, "out_of_reach"),
+    ],
+)
+def test_offers_where_jobs_can_start_come_first(changed: dict[str, Any], reach: str) -> None:
+    (row,) = offer_rows.rows([offer(**{"engine": "skypilot", **changed})], NOW)
+    assert row.reach == reach
+    dear = offer_rows.rows([offer("80", engine="skypilot")], NOW)[0]
+    assert min(row, dear, key=offer_rows.sort_key(OfferOrder.GPU_PRICE)) is (row if reach == "launchable" else dear)
 
 
 def test_filters(gpubroker: Any) -> None:
