@@ -238,9 +238,11 @@ def alert_suspect(broker: Broker, result: PollResult) -> bool:
 
 
 def fresh_providers(broker: Broker, names: Collection[str]) -> set[str]:
-    """Those of these providers whose stored prices are all within their age limits."""
+    """Those of these providers whose stored prices are all within their age limits. Not those of this machine: if one
+    of them fails, its setting is wrong."""
     known = broker.store.market.freshness(broker.clock.now())
-    found = {name: known[name] for name in names if name in known}
+    others = {*names} - {*broker.registries.local_providers}
+    found = {name: known[name] for name in others if name in known}
     return {name for name, one in found.items() if one.offers and not one.stale and one.last_success is not None}
 
 

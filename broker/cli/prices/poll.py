@@ -70,7 +70,7 @@ def poll(
         raise typer.Exit(130)
     suspect = [one.provider for one in polls if one.status == "suspect"]
     failed = [one.provider for one in polls if one.failed or (provider and not one.status.is_success)]
-    fresh = set() if strict else fresh_providers(broker, set(failed) - set(suspect))
+    fresh = set() if strict else fresh_providers(broker, [one.provider for one in polls if one.status == "failed"])
     for those, what in (([name for name in failed if name not in suspect], "failed"), (suspect, "suspect")):
         if those:
             terminal.say(f"{len(those)} of {len(polls)} {what}: {', '.join(those)}")

@@ -26,6 +26,6 @@ def test_denials_are_listed_with_who_what_how_much_and_why(
         "trial",
         "denies",
         "budget pretend of $3.00",
-        f"${denied['money']['sandbox']} sandbox",
+        f"${float(denied['money']['sandbox']):.2f} sandbox",
     ):
         assert words in shown
