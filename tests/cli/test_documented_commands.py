@@ -19,7 +19,7 @@ CHEAP = (
     *("launches list", "init", "notices list"),
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "reference")]
 
 
 def commands(page: Path) -> list[list[str]]:
