@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from broker.app.access import people, tokens
-from broker.app.outside.overdue import OverdueLaunch, keep_on_record
+from broker.app.outside.overdue import keep_on_record
+from broker.app.results.outside import OverdueLaunch
 from broker.core.access.people import TeamRole
 from broker.core.access.permissions import TokenScope
 from broker.core.events import events as ev
@@ -79,8 +80,8 @@ def _prices(world: Company, number: int) -> None:
         Holding(HoldingKind.OWNED, "H100", 8, "our-site", f"hall-{number}", now - DAY, now + 365 * DAY), by="adam"
     )
     late = OverdueLaunch(
-        f"outside:slurm-{number:024x}", "slurm", "mia", "nlp", "2 × H100 at slurm loop", now - DAY, now - DAY / 2,
-        Money.usd(4), now,
+        id=f"outside:slurm-{number:024x}", tool="slurm", user="mia", team="nlp", machines="2 × H100 at slurm loop",
+        since=now - DAY, until=now - DAY / 2, spent_usd=Money.usd(4), noted=now,
     )  # fmt: skip
     keep_on_record(broker, late)
 

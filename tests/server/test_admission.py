@@ -17,8 +17,9 @@ from broker.app.access.people import add, give_role
 from broker.app.jobs.preview import planned
 from broker.app.jobs.runs_root import attempt_keys
 from broker.app.outside.arrays import OutsideArray
-from broker.app.outside.overdue import OverdueLaunch, end_overdue, keep_on_record, overdue
+from broker.app.outside.overdue import end_overdue, keep_on_record, overdue
 from broker.app.outside.slurm_requests import tasks_of
+from broker.app.results.outside import OverdueLaunch
 from broker.core.access.permissions import TokenScope
 from broker.core.actors import Role
 from broker.core.events import events as ev
@@ -302,9 +303,9 @@ def test_a_launch_whose_end_nobody_reports_is_spent_when_its_time_is_over(gate: 
     assert told["cost_usd"] == "8.00", "what it cost beyond the time that was judged"
     assert gate.money(id) == (Money.ZERO, late.held + Money.usd(8))
     assert overdue(broker) == [], "it was looked at"
-    keep_on_record(broker, OverdueLaunch.of(late, broker.clock.now()))
+    keep_on_record(broker, OverdueLaunch.noted_at(late, broker.clock.now()))
     assert gate.post(f"/launches/{id}/end", {"ran_seconds": ran.total_seconds()}).json()["cost_usd"] == "0.00", "once"
-    keep_on_record(broker, OverdueLaunch.of(late, broker.clock.now()))
+    keep_on_record(broker, OverdueLaunch.noted_at(late, broker.clock.now()))
     gate.wait(days=30)
     assert (end_overdue(broker), overdue(broker)) == ([], []), "nor for ever"
 

@@ -4,44 +4,17 @@ machines may still run, at a cost that is in no budget. They stay recorded until
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import cache
-
-from pydantic import TypeAdapter
+from datetime import timedelta
 
 from broker.app.outside.launches import PREFIX, OpenLaunch, end, is_overdue, open_launches, spend_beyond, spend_overdue
+from broker.app.results.outside import OverdueLaunch
+from broker.app.results.values import json_text
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.values.money import Money
 
 _KEY = "overdue/"  # prefix of the settings in which they are kept
 _KEPT = timedelta(days=30)
-
-
-@dataclass(frozen=True, slots=True)
-class OverdueLaunch:
-    """An overdue launch. ``until`` (UTC): the end of the approved run time; ``spent``: USD, for that time; ``noted``
-    (UTC): since when it is recorded."""
-
-    id: str
-    tool: str
-    user: str
-    team: str | None
-    machines: str
-    since: datetime
-    until: datetime
-    spent: Money
-    noted: datetime
-
-    @classmethod
-    def of(cls, one: OpenLaunch, now: datetime) -> OverdueLaunch:
-        tags = one.tags
-        gpus = f"{tags.gpus} × {tags.accelerator}" if tags.accelerator else "machines without accelerators"
-        place = " ".join(part for part in (tags.provider, tags.region) if part)
-        return cls(
-            one.id, one.tool.value, tags.user, tags.team, f"{gpus} at {place}", one.since, one.until, one.held, now
-        )  # fmt: skip
 
 
 def end_overdue(broker: Broker) -> Sequence[OpenLaunch]:
@@ -51,7 +24,7 @@ def end_overdue(broker: Broker) -> Sequence[OpenLaunch]:
     with broker.store.reading() as look:
         late = [one for one in open_launches(look) if is_overdue(one, now)]
     for one in late:  # first, so that every one that is spent is also shown
-        keep_on_record(broker, OverdueLaunch.of(one, now))
+        keep_on_record(broker, OverdueLaunch.noted_at(one, now))
     if late:
         spend_overdue(broker, late)
     for known in overdue(broker):
@@ -62,13 +35,13 @@ def end_overdue(broker: Broker) -> Sequence[OpenLaunch]:
 
 def overdue(broker: Broker) -> Sequence[OverdueLaunch]:
     """The overdue launches, the longest overdue first."""
-    found = [_stored().validate_json(text) for text in broker.store.settings_under(_KEY).values()]
+    found = [OverdueLaunch.model_validate_json(text) for text in broker.store.settings_under(_KEY).values()]
     return sorted(found, key=lambda one: (one.until, one.id))
 
 
 def keep_on_record(broker: Broker, one: OverdueLaunch) -> None:
     """Record an overdue launch. Idempotent."""
-    broker.store.set_setting(_KEY + one.id, _stored().dump_json(one).decode())
+    broker.store.set_setting(_KEY + one.id, json_text(one))
 
 
 def reported(broker: Broker, id: str, ran: timedelta | None = None, *, by: Actor) -> Money:
@@ -78,11 +51,6 @@ def reported(broker: Broker, id: str, ran: timedelta | None = None, *, by: Actor
     cost = end(broker, whole, ran, by=by)
     if (text := broker.store.setting(_KEY + whole)) is not None:
         if ran is not None:
-            cost += spend_beyond(broker, whole, _stored().validate_json(text).since, ran, by=by)
+            cost += spend_beyond(broker, whole, OverdueLaunch.model_validate_json(text).since, ran, by=by)
         broker.store.drop_setting(_KEY + whole)
     return cost
-
-
-@cache
-def _stored() -> TypeAdapter[OverdueLaunch]:
-    return TypeAdapter(OverdueLaunch)

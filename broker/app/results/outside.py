@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Self
 
 from broker.app.outside.launches import OpenLaunch
-from broker.app.outside.overdue import OverdueLaunch
 from broker.app.results.values import Moment, Result
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
@@ -37,9 +37,9 @@ class OutsideLaunchResult(Result):
         return cls.from_parts(one.tags, one, tool=one.tool.value)
 
 
-class OverdueLaunchResult(Result):
+class OverdueLaunch(Result):
     """A launch whose approved run time was over at ``until`` without a report of its end. Its machines may still run;
-    ``spent_usd`` is what was held for the approved run time."""
+    ``spent_usd`` is what was held for the approved run time; ``noted``: since when it is recorded."""
 
     id: str
     tool: str
@@ -49,20 +49,26 @@ class OverdueLaunchResult(Result):
     since: Moment
     until: Moment
     spent_usd: Money
+    noted: Moment
+
+    @classmethod
+    def noted_at(cls, one: OpenLaunch, now: datetime) -> Self:
+        tags = one.tags
+        gpus = f"{tags.gpus} × {tags.accelerator}" if tags.accelerator else "machines without accelerators"
+        place = " ".join(part for part in (tags.provider, tags.region) if part)
+        figures = {"machines": f"{gpus} at {place}", "spent_usd": one.held, "noted": now}
+        return cls.from_parts(tags, one, tool=one.tool.value, **figures)
 
 
 class OutsideLaunchList(Result):
     """The launches made with other tools, oldest first; ``overdue``: those whose end nobody reported."""
 
     launches: list[OutsideLaunchResult]
-    overdue: list[OverdueLaunchResult]
+    overdue: list[OverdueLaunch]
 
     @classmethod
     def of(cls, found: Iterable[OpenLaunch], late: Iterable[OverdueLaunch]) -> Self:
-        return cls(
-            launches=[OutsideLaunchResult.of(one) for one in found],
-            overdue=[OverdueLaunchResult.from_parts(one) for one in late],
-        )
+        return cls(launches=[OutsideLaunchResult.of(one) for one in found], overdue=list(late))
 
 
 class SlurmAdmission(Result):
