@@ -37,7 +37,7 @@ def undecided(asks: Sequence[OpenAsk], most: int = 2) -> str:
         return ""
     total = sum((one.held for one in asks), Money.ZERO).rounded(2)
     named = [
-        f"{f'{one.held.rounded(2)} for ' if len(asks) > 1 else ''}{one.user}'s {one.job_id} (to be decided by"
+        f"{f'{one.held.rounded(2)} for ' if len(asks) > 1 else ''}{one.user}'s {one.job_id} (to be approved by"
         f" {' or '.join(one.approvers) or 'nobody'}{f' before {one.until:%Y-%m-%d %H:%M} UTC' if one.until else ''})"
         for one in asks[:most]
     ]
@@ -51,7 +51,7 @@ OUT_OF_SCOPE = "out_of_scope"
 def allow(rule: Rule, code: str, message: str, **figures: object) -> Verdict:
     if figures:
         return _verdict(rule, Answer.ALLOW, code, message, figures)
-    return _plainly(rule, code, message)  # type: ignore[arg-type] # rules are themselves only, so they can be keys
+    return _plainly(rule, code, message)  # type: ignore[arg-type] # rules compare by identity, so they are hashable
 
 
 def deny(rule: Rule, code: str, message: str, **figures: object) -> Verdict:

@@ -2,7 +2,7 @@
 
 ::
 
-    policies: [startup.yaml]          # beside this file; default for x.test.yaml: x.yaml
+    policies: [startup.yaml]          # next to this file; default for x.test.yaml: x.yaml
     cases:
       - name: a night of training fits
         user: ann
@@ -140,7 +140,7 @@ class InHandCase(PolicyPart):
 
 
 class BusyCase(PolicyPart):
-    """Utilisation of the accelerators at a time in the past."""
+    """Utilization of the accelerators at a time in the past."""
 
     ago: PositiveDuration
     percent: Percent | None = Field(None, description="a percentage; default 0")
@@ -255,7 +255,7 @@ def _judge(policy: PolicySet, case: PolicyCase, job: Job, source: Source) -> Cas
         wrong = f"expected {case.expect.value}, got {answer.value}: {said}"
     elif missing:
         said = ", ".join(f"{verdict.name} ({verdict.code})" for verdict in objecting) or "none"
-        wrong = f"expected an objection of {', '.join(missing)}; objections are of {said}"
+        wrong = f"expected an objection by {', '.join(missing)}; got {said}"
     return CaseResult(case.name, source, case.expect, answer, verdicts, wrong)
 
 

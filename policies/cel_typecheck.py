@@ -109,7 +109,7 @@ _EXAMPLE = "spend.asked > 100.0"
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Optional fields that are present for certain where an expression is true, and where it is false."""
+    """Optional fields known to be present if an expression is true, and if it is false."""
 
     true: frozenset[str] = frozenset()
     false: frozenset[str] = frozenset()

@@ -23,8 +23,8 @@ from policies.bound_rule import allow
 from policies.fields import meant_zone
 
 # Variables of conditions. Amounts are USD, times UTC, durations hours unless the name says otherwise. `spend.asked` is
-# the job's total: what it has spent, holds and requests now. Text that a job leaves out is ""; numbers and times marked
-# "?" may be absent: check `has(job.max_cost)` first.
+# the job's total: what it has spent, holds and requests now. Text that a job does not set is ""; numbers and times
+# marked "?" may be absent: check `has(job.max_cost)` first.
 ENVIRONMENT: Mapping[str, str | Mapping[str, str]] = {
     "action": "string",
     "user": "string",
@@ -199,7 +199,7 @@ def _try_out(function: str, literal: str, at: int) -> None:
 
 
 class Variables:
-    """The variables of one judgement, computed when the first condition is evaluated."""
+    """The variables of one judgment, computed when the first condition is evaluated."""
 
     def __init__(self, action: Action, facts: Facts, groups: frozenset[str]) -> None:
         self._action, self._facts, self._groups = action, facts, groups

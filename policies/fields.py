@@ -1,4 +1,4 @@
-"""Field types of policy files. Each rejects values that would leave a gate open by mistake."""
+"""Field types of policy files. Each rejects values that would allow spending by mistake."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def _kept_for_plans(time: timedelta) -> timedelta:
 
 def _kept_once_told(time: timedelta) -> timedelta:
     if time < LEAST_NOTICES:
-        raise ValueError(f"expected {LEAST_NOTICES.days}d or more, because what is still so would be told again")
+        raise ValueError(
+            f"expected {LEAST_NOTICES.days}d or more, because an alert that still applies would be sent again"
+        )
     return time
 
 

@@ -73,7 +73,7 @@ class _Right:
 
 
 def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePolicies:
-    """The active set of these files (name to content), in order of their names, which serve messages only.
+    """The active set of these files (name to content), in order of their names, which are used only in messages.
     ``providers``: known providers, to detect misspelled names.
 
     All files apply: every rule judges, so the strictest limit decides. Without files, nothing is granted. Pure. Raises
@@ -208,7 +208,7 @@ def _rules(one: _Right) -> list[Rule]:
 def _scope(document: Document, entry: BudgetEntry | GuardrailEntry, path: Path) -> Scope:
     """The scope of an entry."""
     scope = entry.scope
-    if entry.per and not getattr(scope, entry.per):  # what has no team or project is in none
+    if entry.per and not getattr(scope, entry.per):  # a job without a team or project belongs to none
         scope = scope.model_copy(update={entry.per: ("*",)})
     if isinstance(entry, BudgetEntry) or not entry.excepted:
         return scope

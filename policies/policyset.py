@@ -245,7 +245,7 @@ class ActivePolicies:
 
     @property
     def needs_usage(self) -> bool:
-        """Whether some rule needs the utilisation of a running job's accelerators."""
+        """Whether some rule needs the utilization of a running job's accelerators."""
         return any(getattr(rule, "needs_usage", False) for rule in self.rules)
 
     @property

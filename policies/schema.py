@@ -105,7 +105,7 @@ class Defaults(PolicyPart):
     ``keep_results``, ``keep_logs``: `gpubroker serve` and `gpubroker jobs prune` delete files of jobs that ended longer
     ago, except each job's newest checkpoint; ``keep_snapshots``: and the files that such jobs were submitted with, once
     no result or checkpoint of them is left. ``keep_prices``, ``keep_notices``: `gpubroker serve` deletes older price
-    history and older delivered notices. The longest of several files applies; by default all stay.
+    history and older delivered alerts. The longest of several files applies; by default all stay.
     ``hold_quantile``: the share of runs that the hold of a job with known work covers at its start, by the
     interruptions to be expected; 100% holds its whole time limit. By default 95% for a job without ``max_duration``,
     and 100% for others; the highest of several files applies. ``unknown_disk``: USD per GiB and month that a rented
@@ -238,7 +238,7 @@ class GuardrailEntry(MayAsk):
         if self.action == "warn" and (why := getattr(rule_class(self.kind), "never_warns", "")):
             each([("action", why)], _refuse)
         if self.per and not getattr(rule_class(self.kind), "counts_per", False):
-            each([("per", f"{self.kind} is no limit on what several jobs use at once; delete the key")], _refuse)
+            each([("per", f"{self.kind} is not a limit on concurrent use; delete the key")], _refuse)
         return self
 
 

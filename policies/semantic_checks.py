@@ -32,7 +32,7 @@ _REMOVED = {
     "defaults.keep_events": "the archive was removed: events of ended jobs stay in the database; delete this key",
 }
 _TELLING = 3  # letters of a key that identify it
-# Keys of an entry beside its rule.
+# Keys of an entry besides its rule.
 _BESIDE = frozenset({"name", "scope", "except", "per", "when", *MayAsk.model_fields})
 
 
@@ -93,7 +93,7 @@ def _reads_as_range(days: object) -> str:
 def _about_change(name: str) -> str:
     """A message about a budget's condition on something that may change during a job."""
     return (
-        f"{name} may change while a job runs, whose money the budget grants and counts as a whole; expected only user "
+        f"{name} may change while a job runs, and a budget covers a whole job; expected only user "
         "and job.* in the condition of a budget; a guardrail's may use it, such as freeze or max_job_cost"
     )
 
@@ -184,8 +184,8 @@ class Together:
                     self._add(document, path, message, at_key=path[-1] == team)
 
     def _places(self) -> None:
-        """Report names close to a known provider: a misspelled denial leaves a gate open. Other names are accepted, and
-        doubted (`PolicySet.places`): catalogues bring providers of their own.
+        """Report names close to a known provider: a misspelled provider in a deny list denies nothing. Other names are
+        accepted with a warning (`PolicySet.places`): catalogs bring providers of their own.
         """
         for document in self.documents:
             for path, name in named_providers(document):
@@ -264,7 +264,7 @@ def twins(
 
 
 def _terms_written(path: Path, entry: Mapping[str, Any]) -> tuple[str, str]:
-    """The kind of an entry for a sentence, and all that it says beside its name and its limit, in a normal form."""
+    """The kind of an entry for a sentence, and all that it says besides its name and its limit, in a normal form."""
     said = {key: value for key, value in entry.items() if key != "name"}
     if path[0] == "budgets":
         kind, limit = f"budget per {entry.get('period')}", "amount"
@@ -302,9 +302,7 @@ def at_home(problem: Problem) -> Problem:
     if problem.key in _REMOVED:
         return replace(problem, message=_REMOVED[problem.key], known=())
     if _EXCEPT_IN_BUDGET.fullmatch(problem.key):
-        message = (
-            "a budget counts what everybody in its scope spends; only guardrails have exceptions: narrow the scope"
-        )
+        message = "budgets have no exceptions (only guardrails do); narrow the scope instead"
         return replace(problem, message=message)
     found = _UNKNOWN_KEY.fullmatch(problem.key)
     if not found or not problem.unknown_key:

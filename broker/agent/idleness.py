@@ -70,5 +70,5 @@ def too_idle(nodes: Sequence[Idleness], limits: Sequence[LeaseIdleLimit]) -> str
         mosts = [node.most(limit) for node in nodes]
         known = [most for most in mosts if most is not None]
         if known and len(known) == len(mosts):
-            return f"accelerator utilisation was at most {max(known):g}% {limit.told}"
+            return f"accelerator utilization was at most {max(known):g}% {limit.told}"
     return None

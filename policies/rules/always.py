@@ -45,7 +45,7 @@ class Membership:
     def judge(self, action: Action, facts: Facts) -> Verdict:
         team, user = action.job.team, action.user
         if team is None or not self.rosters:
-            return allow(self, "no_claim", "the job claims no team" if team is None else "no policy lists teams")
+            return allow(self, "no_claim", "the job names no team" if team is None else "no policy lists teams")
         rosters = [roster for roster in self.rosters if roster.team == team]
         if not rosters:
             return self._unknown(team, user)
@@ -53,7 +53,9 @@ class Membership:
             if not matches(roster.members, user):
                 mine = ", ".join(dict.fromkeys(one.team for one in self.rosters if self._lists(one.team, user)))
                 message = f"{user} is not a member of team {team}"
-                message += f"; of {mine}: name that, or be added" if mine else f"; its file has to name {user}"
+                message += (
+                    f" but of {mine}: name that, or ask to be added" if mine else f"; its file has to name {user}"
+                )
                 said = deny(self, "not_a_member", message, team=team, user=user, listed_in=roster.source)
                 return replace(said, source=roster.source)
         return replace(allow(self, "member", f"{user} is a member of team {team}"), source=rosters[0].source)
@@ -108,7 +110,7 @@ class BudgetRequired:
             "no_budget",
             f"{f'{asked} in cash' if asked else 'capacity that costs cash'} is requested, and no policy "
             f"grants {action.user}{f' ({claimed})' if claimed else ''} a cash budget for {job.workload} jobs"
-            f"{f'; one with {asked} left would pass' if asked else ''}",
+            f"{f'; a budget with {asked} left would allow it' if asked else ''}",
             asked=asked,
             user=action.user,
         )

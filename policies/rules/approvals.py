@@ -47,12 +47,12 @@ class ApproveAbove(BoundRule[Thresholds]):
         if action.kind is ActionKind.CONTINUE:
             return allow(self, "runs_already", "applies to requests, not to running jobs")
         if action.hold is None:
-            return allow(self, "no_amount_yet", "applies to whole submissions, not to single placements")
+            return allow(self, "no_amount_yet", "applies to submissions, not to single placements")
         said = self.config
         total, longest = total_of(action), lasts(action)
         if said.cost is not None and total > said.cost:
             may_cost, threshold = alike(total, said.cost)
-            message = f"the job may cost {may_cost}; above {threshold} per job an approval is required"
+            message = f"the job may cost {may_cost}; more than {threshold} per job requires approval"
             return ask(self, said, "cost_above", message, total=total, threshold=said.cost)
         if said.duration is not None and longest is not None and longest > said.duration:
             message = (

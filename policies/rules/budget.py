@@ -67,10 +67,10 @@ class BudgetTerms(MayAsk):
     ``period: fixed`` lasts ``from`` a day ``to`` a day, inclusive; outside it the budget grants nothing. ``counts``:
     the kinds of money; sandbox money needs its own budget. ``alerts``: thresholds in percent of the amount, for what is
     spent (``80%``) and for what is expected by the end of the period (``forecast 80%``), and ``forecast`` for more than
-    the amount; what is held passes none. ``action`` for requests that do not fit: ``alert``
-    allows them and alerts, ``ask`` requires an approval (``approvers``, ``expires``, ``own_requests``), ``deny``
-    refuses them; ``stop`` refuses them, and stops running jobs, checkpoint first, ``grace`` after spending exceeded the
-    amount. ``top_up: false``: jobs get no more money than at admission.
+    the amount; holds do not count. ``action`` for requests that do not fit: ``alert`` allows them and alerts,
+    ``ask`` requires an approval (``approvers``, ``expires``, ``own_requests``), ``deny`` refuses them; ``stop`` refuses
+    them, and stops running jobs, checkpoint first, ``grace`` after spending exceeded the amount. ``top_up: false``:
+    jobs get no more money than at admission.
     """
 
     amount: Limit
@@ -170,7 +170,7 @@ class Budget(BoundRule[BudgetTerms]):
         if action.kind is ActionKind.CONTINUE:
             return self._running(action, facts)
         if action.hold is None:
-            return allow(self, "no_amount_yet", "applies to whole submissions, not to single placements")
+            return allow(self, "no_amount_yet", "applies to submissions, not to single placements")
         asked = sum((action.hold.get(kind, Money.ZERO) for kind in self.config.counts), Money.ZERO)
         dated = action.dated(self.config.counts)
         whole = sum((burn.amount for burn in dated), Money.ZERO)

@@ -43,7 +43,7 @@ class Others:
         self._last: tuple[tuple[LiveAttempt, ...], tuple[object, ...], RunningAttempts] | None = None
 
     def beside(self, action: Action, facts: Facts) -> RunningAttempts:
-        """Attempts that run beside the one to start."""
+        """Other running attempts in the scope."""
         simulated = action.placement is not None and action.placement.money is MoneyKind.SANDBOX
         if self._last is not None:
             live, before, found = self._last
@@ -66,13 +66,13 @@ def starts(action: Action) -> bool:
 
 
 def room(wanted: int, running: int, limit: int) -> str:
-    """The number of GPUs that would pass now and later, for the end of a sentence."""
+    """The number of GPUs allowed now and later, for the end of a sentence."""
     free, most = max(limit - running, 0), []
     if free:
-        most.append(f"{free} would pass now")
+        most.append(f"{free} allowed now")
     if wanted <= limit:
-        most.append(f"{wanted} once {wanted - free} of those running are free")
-    return f"; {', '.join(most)}" if most else f"; at most {limit} ever would pass"
+        most.append(f"{wanted} after {wanted - free} of those in use are released")
+    return f"; {', '.join(most)}" if most else f"; never more than {limit}"
 
 
 def whose(scope: Scope, per: str, action: Action) -> str:
@@ -82,7 +82,7 @@ def whose(scope: Scope, per: str, action: Action) -> str:
 
 
 class AtOnce(BoundRule[ConfigT]):
-    """Denies a start that would exceed the limit. Running jobs continue: neither of two jobs is the excess one.
+    """Denies a start that would exceed the limit. Running jobs continue: none of them is the one in excess.
 
     Simulated machines count with simulated ones only. A job that moves does not count twice.
     """

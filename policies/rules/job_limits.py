@@ -43,7 +43,7 @@ class JobLimit(BoundRule[ConfigT], Generic[ConfigT, T]):
         elif action.kind is ActionKind.RESERVE:
             return allow(self, "no_job", "applies to jobs, not to purchases")
         elif in_all is None:
-            return allow(self, "not_known_yet", "applies to whole submissions, not to single placements")
+            return allow(self, "not_known_yet", "applies to submissions, not to single placements")
         else:
             within, total = in_all <= limit, in_all
             (code, says), hint = self.passes, f"; set a lower {self.key} in the job file"

@@ -96,7 +96,7 @@ class MaxKgCo2e(BoundRule[Emissions]):
 
 
 def _passes(action: Action, limit: float, rate: float, total: float) -> tuple[str, dict[str, object]]:
-    """The requests that would pass for a job that emits too much, as the end of a sentence and as figures: less time on
+    """The requests allowed for a job that emits too much, as the end of a sentence and as figures: less time on
     the placement, to the minute, or a cleaner place for the same time."""
     if action.kind is ActionKind.CONTINUE:
         return "", {}
@@ -106,7 +106,7 @@ def _passes(action: Action, limit: float, rate: float, total: float) -> tuple[st
     cleaner = _rounded_down(rate * limit / total)
     there = f"at most {length(longest)} there, or " if longest > timedelta(0) else ""
     figures: dict[str, object] = {"longest": length(longest)} if there else {}
-    return f"; {there}{cleaner:g} kg an hour or less would pass", figures | {"kg_per_hour": f"{cleaner:.17g}"}
+    return f"; allowed: {there}at most {cleaner:g} kg an hour", figures | {"kg_per_hour": f"{cleaner:.17g}"}
 
 
 def _rounded_down(rate: float) -> float:

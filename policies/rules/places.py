@@ -138,12 +138,12 @@ class DataResidency(BoundRule[Residency]):
         if data.location is None:
             if inside and not data.sensitive:
                 return allow(self, "within_residency", f"data of any place may be processed at {place}")
-            covered = f"what {', '.join(self.config.data)} covers" if self.config.data else "limited in place"
+            covered = f"data in {', '.join(self.config.data)}" if self.config.data else "all data"
             sensitive = "the data is sensitive, and " if data.sensitive else ""
             return deny(
                 self,
                 "data_location_unknown",
-                f"{sensitive}the job does not give the location of its data, which may be {covered}, so {place} is "
+                f"{sensitive}the job does not give the location of its data; the rule covers {covered}, so {place} is "
                 "denied; write `data: {location: provider/region}`",
                 place=place,
             )

@@ -40,7 +40,7 @@ class PriceLimits(RootModel[dict[str, Limit]]):
         parsed = each(value.items(), lambda name, price: (_accelerator(name), parse_limit(price)))
         limits = dict(parsed)
         if len(limits) < len(parsed):
-            raise ValueError("names one accelerator twice, under two of its names")
+            raise ValueError("names one accelerator twice, by two aliases")
         return limits
 
     def limit(self, accelerator: str) -> Money | None:

@@ -1,5 +1,5 @@
-"""Limits renting of GPUs beside held ones: by the use of the held ones, the length of the job, and the price at which
-holding would pay."""
+"""Limits renting GPUs in addition to held ones: by the use of the held ones, the length of the job, and the price at
+which holding would pay."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class Renting(BoundRule[RentingThresholds]):
         return deny(
             self,
             "held_capacity_unused",
-            f"the {held.gpus} {name} held were at work for {100 * held.used:.1f}% of the last 7 days, and more are"
-            f" rented from {least:g}% on; use those: `constraints: {{capacity_types: [owned, reserved]}}`",
+            f"the {held.gpus} held {name} were used {100 * held.used:.1f}% of the last 7 days; renting starts at"
+            f" {least:g}%; use those: `constraints: {{capacity_types: [owned, reserved]}}`",
             held=held.gpus,
             used_percent=f"{100 * held.used:.1f}",
             utilisation_percent=f"{least:g}",
@@ -90,7 +90,7 @@ class Renting(BoundRule[RentingThresholds]):
             self,
             "holding_pays",
             f"at {price} per GPU-hour, holding {offer.accelerator} at {held.per_gpu_hour} pays from {pays_from:.1f}% of"
-            f" the hours on, and none is rented where that is {most:g}% or less: only below {below}",
+            f" the hours on; renting is denied where that is {most:g}% or less: the price must be below {below}",
             price=price,
             below=below,
             held_price=held.per_gpu_hour,

@@ -23,11 +23,11 @@ class IdleThreshold(PolicyPart):
 
 
 class IdleShutdown(BoundRule[IdleThreshold]):
-    """Stops an idle job. Without utilisation samples for the whole time it stops nothing."""
+    """Stops an idle job. Without utilization samples for the whole time it stops nothing."""
 
     kind: ClassVar[str] = "idle_shutdown"
     Config: ClassVar[type[BaseModel]] = IdleThreshold
-    # Callers must provide accelerator utilisation.
+    # Callers must provide accelerator utilization.
     needs_usage: ClassVar[bool] = True
     never_asks: ClassVar[str] = "does not apply to idle_shutdown, which judges running jobs only; delete `action`"
 
@@ -38,7 +38,7 @@ class IdleShutdown(BoundRule[IdleThreshold]):
         before = [one for one in action.usage if one.at <= begins]
         lately = [one for one in action.usage if one.at > begins]
         if not before or not lately:
-            return allow(self, "not_long_enough", f"has no utilisation samples for {length(self.config.stretch)} yet")
+            return allow(self, "not_long_enough", f"has no utilization samples for {length(self.config.stretch)} yet")
         # The last sample before the window shows the state at its start.
         most = max(one.percent for one in (before[-1], *lately))
         if most >= self.config.below:
@@ -46,7 +46,7 @@ class IdleShutdown(BoundRule[IdleThreshold]):
         return deny(
             self,
             "idle",
-            f"accelerator utilisation was at most {most:g}% {self._limit}",
+            f"accelerator utilization was at most {most:g}% {self._limit}",
             busiest=f"{most:g}",
             below=f"{self.config.below:g}",
             length=length(self.config.stretch),
@@ -93,7 +93,7 @@ class RunawayLimit(BoundRule[Runaway]):
             return deny(
                 self,
                 "too_many_attempts",
-                f"the job was started {attempts} times; the limit is {most}; submitted again it counts from 1",
+                f"the job was started {attempts} times; the limit is {most}; a new submission starts at 1",
                 attempts=attempts,
                 limit=most,
             )
@@ -161,7 +161,7 @@ class UnusualSpendingRule(BoundRule[UnusualSpendingLimit]):
         if found.excess <= limit:
             return allow(self, "within_limit", said, **figures)
         if found.said_by:
-            return deny(self, "unusual", f"{said}, and {found.said_by} said that it is one", **figures)
+            return deny(self, "unusual", f"{said}, and {found.said_by} confirmed the anomaly", **figures)
         stops = found.known_since + self.config.answer_within
         if facts.now < stops:
             return allow(self, "awaits_answer", f"{said}; it stops at {stops:%Y-%m-%d %H:%M} UTC", **figures)

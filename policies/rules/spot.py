@@ -26,7 +26,7 @@ class SpotUse(PolicyPart):
     """``use``: ``forbidden``, or ``with_checkpoints`` (only for jobs with ``checkpoint: {every: …}``). ``min_share``:
     minimum share of spot in the GPU-hours rented for eligible jobs in the scope, in each calendar ``window`` in
     ``timezone``. It is judged when such a job starts on demand: the hours since the window began, and those it asks
-    for, once these are ``min_gpu_hours`` together (default: a day of a machine with 8 GPUs, and a little). Eligible: it
+    for, once these are ``min_gpu_hours`` together (default: 200, about a day of a machine with 8 GPUs). Eligible: it
     saves checkpoints, and neither its file nor another guardrail keeps it off spot.
     """
 
@@ -108,17 +108,17 @@ class Spot(BoundRule[SpotUse]):
         least, hours = config.min_share, f"{share.total:,.0f} GPU-hours of jobs that could run on spot"
         when = f"in {period_name(config.window, config.timezone, self.since(facts.now))}"
         if share.total < config.min_gpu_hours:
-            return allow(self, "too_few_hours", f"{hours} {when}; a share is demanded from {config.min_gpu_hours:,} on")
+            return allow(self, "too_few_hours", f"{hours} {when}; a share is required from {config.min_gpu_hours:,} on")
         if 100 * share.spot >= least * share.total:
             return allow(self, "share_kept", f"at least {least:g}% of {hours} {when} are on spot")
         # Rounded up, so that so many are enough.
         more = None if least >= 100 else ceil((least * share.total - 100 * share.spot) / (100 - least) * 10) / 10
-        later = "" if more is None else f", or this once {more:,g} more are on spot"
+        later = "" if more is None else f", or on demand once {more:,g} more are on spot"
         return deny(
             self,
             "too_little_spot",
-            f"{share.spot:,.0f} of {hours} {when}, with those asked for, would be on spot"
-            f" ({100 * share.spot / share.total:.0f}%); the minimum is {least:g}%; spot would pass{later}",
+            f"{share.spot:,.0f} of {hours} {when}, including this request, would be on spot"
+            f" ({100 * share.spot / share.total:.0f}%); the minimum is {least:g}%; allowed on spot{later}",
             spot_gpu_hours=f"{share.spot:g}",
             gpu_hours=f"{share.total:g}",
             min_share=f"{least:g}",

@@ -64,7 +64,7 @@ def test_what_is_forgotten_makes_no_difference(told: list[tuple[float, int]]) ->
 def test_every_node_must_be_idle_and_one_that_nobody_knows_of_is_not() -> None:
     idle, busy = seen((1, 0), (2, 30)), seen((1, 0), (70, 30))
     assert too_idle([idle, seen((4, 0), (0, 31))], [LIMIT]) == (
-        "accelerator utilisation was at most 4% for 30s; the limit is 5% (team.yaml:3)"
+        "accelerator utilization was at most 4% for 30s; the limit is 5% (team.yaml:3)"
     )
     assert too_idle([idle, busy], [LIMIT]) is None
     assert too_idle([idle, Idleness()], [LIMIT]) is None
@@ -129,7 +129,7 @@ def test_what_is_idle_is_told_to_stop_saves_and_says_why_with_nobody_there(node:
     assert agent.wait(240) == INTERRUPTED
     ending = node.ending()
     assert ending.cause is Cause.STOPPED_BY_POLICY
-    assert ending.evidence.startswith("accelerator utilisation was at most 3% for 0.5s; the limit is 5% (team.yaml:3)")
+    assert ending.evidence.startswith("accelerator utilization was at most 3% for 0.5s; the limit is 5% (team.yaml:3)")
 
 
 @pytest.mark.system

@@ -41,7 +41,7 @@ def test_with_the_broker_gone_what_is_idle_saves_stops_and_says_why_and_is_pause
     # From here on nobody reconciles.
     ending = eventually(lambda: folders.read(idle, idle.attempts[0]).exit, "its agent stops it")
     assert ending.cause is Cause.STOPPED_BY_POLICY
-    assert ending.evidence == "accelerator utilisation was at most 3% for 1s; the limit is 5% (0.yaml:3)"
+    assert ending.evidence == "accelerator utilization was at most 3% for 1s; the limit is 5% (0.yaml:3)"
     assert jobs.find(site, idle.id).state is JobState.RUNNING, "nobody has looked yet"
 
     running.reconciler = reconciler_setup.reconciler(site)  # another process

@@ -71,7 +71,7 @@ def test_who_is_denied_for_want_of_money_is_told_what_waits_for_whom(broker: Bro
     until = f"{first.asked.expires_at:%Y-%m-%d %H:%M}"
     assert (
         f"($0.00 spent, $3.00 held, $3.00 of it for requests that await approval: ann's {first.id}"
-        f" (to be decided by bob or carol before {until} UTC))" in denied.value.message
+        f" (to be approved by bob or carol before {until} UTC))" in denied.value.message
     )
     with broker.store.reading() as look:
         decisions = look.decisions()
@@ -108,7 +108,7 @@ class TestABudgetThatAsks:
         second = start(broker, "$1", "second", by=person("eve"))
         assert second.state is JobState.AWAITING_APPROVAL
         # Ann could decide, but not on her own request.
-        assert f"$5.00 of it for requests that await approval: ann's {first.id} (to be decided by bob" in because(
+        assert f"$5.00 of it for requests that await approval: ann's {first.id} (to be approved by bob" in because(
             second
         )
 

@@ -109,7 +109,7 @@ def test_what_is_not_expected_is_said_with_the_rules_words() -> None:
         " (p.yaml:7)"
     )
     assert wrong("expect: deny, running: [{}, {}], because: prices") == (
-        "expected an objection of prices; objections are of two (too_many_jobs)"
+        "expected an objection by prices; got two (too_many_jobs)"
     )
 
 

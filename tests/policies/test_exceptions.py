@@ -170,8 +170,7 @@ def test_names_are_checked_like_those_of_scopes() -> None:
 def test_a_budget_has_none() -> None:
     budget = "budgets: [{name: m, amount: $5, period: month, except: {team: nlp}}]"
     assert wrong("max_job_cost: $5", more=budget) == [
-        "4:48 budgets[0].except: a budget counts what everybody in its scope spends; only guardrails have "
-        "exceptions: narrow the scope"
+        "4:48 budgets[0].except: budgets have no exceptions (only guardrails do); narrow the scope instead"
     ]
 
 

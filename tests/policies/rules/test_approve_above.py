@@ -40,7 +40,7 @@ def test_it_asks_and_says_whom_and_until_when() -> None:
 
     assert verdict.answer is Answer.ASK
     assert (verdict.approvers, verdict.expires, verdict.own_requests) == (("bob",), timedelta(hours=6), True)
-    assert verdict.message == "the job may cost $501.00; above $500.00 per job an approval is required"
+    assert verdict.message == "the job may cost $501.00; more than $500.00 per job requires approval"
 
 
 @pytest.mark.parametrize(

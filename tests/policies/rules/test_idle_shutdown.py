@@ -61,6 +61,6 @@ def test_what_a_node_needs_to_hold_the_rule_itself_is_told_in_the_words_of_the_r
     limit = half_an_hour.idle_limit(running)
     assert limit == IdleLimit(5.0, timedelta(minutes=30), "for 30m; the limit is 5% (team.yaml:3)")
     assert half_an_hour.judge(running, Facts(NOW)).message == (
-        "accelerator utilisation was at most 3% for 30m; the limit is 5%"
+        "accelerator utilization was at most 3% for 30m; the limit is 5%"
     )
     assert rule({"below": "5%", "for": "30m"}, team=("others",)).idle_limit(running) is None

@@ -110,4 +110,4 @@ def test_a_limit_per_user_team_or_project_counts_each_by_itself(kind: str, limit
 def test_what_judges_each_job_by_itself_takes_no_per() -> None:
     with pytest.raises(InvalidInput) as refused:
         load({"p.yaml": "version: 1\nguardrails: [{name: g, max_job_cost: $5, per: user}]\n"})
-    assert "max_job_cost is no limit on what several jobs use at once" in str(refused.value.problems[0])
+    assert "max_job_cost is not a limit on concurrent use" in str(refused.value.problems[0])

@@ -80,12 +80,12 @@ def test_a_single_placement_is_judged_by_the_jobs_own_limit() -> None:
 
 def test_the_messages_have_the_arithmetic_and_what_would_pass() -> None:
     assert rule({"utilisation": "70%"}).judge(action(), held(0.412)).message == (
-        "the 16 H100 held were at work for 41.2% of the last 7 days, and more are rented from 70% on; use those:"
+        "the 16 held H100 were used 41.2% of the last 7 days; renting starts at 70%; use those:"
         " `constraints: {capacity_types: [owned, reserved]}`"
     )
     assert rule({"break_even": "50%"}).judge(action(), held(1.0)).message == (
-        "at $4.00 per GPU-hour, holding H100 at $1.60 pays from 40.0% of the hours on, and none is rented where that is"
-        " 50% or less: only below $3.20"
+        "at $4.00 per GPU-hour, holding H100 at $1.60 pays from 40.0% of the hours on; renting is denied where that is"
+        " 50% or less: the price must be below $3.20"
     )
     cheaper = action(placement=placement("25.59"))
     assert rule({"break_even": "50%"}).judge(cheaper, held(1.0)).answer is Answer.ALLOW

@@ -67,8 +67,8 @@ def test_a_refusal_tells_the_window_and_what_would_pass() -> None:
     half = rule({"min_share": "50%", "timezone": "Asia/Tokyo", "window": "week"})
     assert half.since(NOW).isoformat() == "2026-11-15T15:00:00+00:00"
     assert half.judge(action(), share(100, 40)).message == (
-        "100 of 220 GPU-hours of jobs that could run on spot in the week from 2026-11-16, with those asked for, would "
-        "be on spot (45%); the minimum is 50%; spot would pass, or this once 20 more are on spot"
+        "100 of 220 GPU-hours of jobs that could run on spot in the week from 2026-11-16, including this request, "
+        "would be on spot (45%); the minimum is 50%; allowed on spot, or on demand once 20 more are on spot"
     )
 
 
