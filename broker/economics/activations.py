@@ -56,13 +56,13 @@ def layer_bytes(shape: ModelShape, adapters: AdapterInputs | None = None) -> flo
     """Bytes that one layer stores per token, 16 bits a value, without attention scores.
 
     34 × hidden for GPT's layer (Korthikanti et al., equation 2). Where the MLP's width is known and it is gated: two
-    norms as Transformers computes them (16 × hidden: the input in 32 bits, the normalised vector, the output), queries
+    norms as Transformers computes them (16 × hidden: the input in 32 bits, the normalized vector, the output), queries
     and attention output (4 × their width), keys and values, and four vectors of the MLP (gate, up, activation, product)
     for each expert that works on the token. A GELU that is computed operation by operation stores six more values of
     the MLP's width: under autocast the cube's input, the tangent and its successor in 32 bits, and half the input, the
     output and its copy in 16 to 32, 12 bytes more in all than fused.
 
-    With ``adapters`` the weights are frozen, so that what only their gradients need is not stored (normalised vectors,
+    With ``adapters`` the weights are frozen, so that what only their gradients need is not stored (normalized vectors,
     outputs of norms, the MLP's product); the adapters' inputs are.
     """
     widest = (shape.width or 4 * shape.hidden) * (shape.active_experts if shape.width else 1)
@@ -90,8 +90,8 @@ def prefill_bytes(shape: ModelShape, tokens: int) -> float:
 
 
 def passing_bytes(shape: ModelShape, *, eager: bool = False) -> float:
-    """Bytes that the operations of all layers except matrices and attention read and write per token of a prompt, 16
-    bits a value: with each norm its residual (12 × hidden), the MLP's activation and product (6 × its width), rotation
+    """Bytes that elementwise operations (all but matrices and attention) read and write per token of a prompt, 16 bits
+    a value: with each norm its residual (12 × hidden), the MLP's activation and product (6 × its width), rotation
     and the KV cache (4 × queries, keys and values). ``eager``: each operation by itself, as in plain PyTorch: norms and
     residuals 20 × hidden, 10 × the width, rotation in five passes.
     """

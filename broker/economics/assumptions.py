@@ -305,7 +305,8 @@ class Assumptions:
     ] = 1
     price_decline: Annotated[float, _renting("per year", ValueRange(0, 0.99), "of rents")] = 0
     spot_overhead: Annotated[
-        float, _renting("share of hours", ValueRange(0, 10), "redone or waited for; measured runs first")
+        float,
+        _renting("share of hours", ValueRange(0, 10), "lost to rework and waiting; measured runs take precedence"),
     ] = 0.10
     hours_lost_per_interruption: Annotated[
         float, _renting("hours", _ANY, "half a checkpoint interval, and a new machine")
@@ -420,7 +421,7 @@ class Assumptions:
     units_of_work: Annotated[float, _energy("units", _POSITIVE, "such as runs or 1,000 requests")] = 1
 
     method: Annotated[Method | None, _deployment("", ValueRange(choices=Method), "the cheapest suitable one")] = None
-    deadline_margin: Annotated[float, _deployment("share of time", ValueRange(0, 0.9), "for what goes wrong")] = 0.10
+    deadline_margin: Annotated[float, _deployment("share of time", ValueRange(0, 0.9), "safety margin")] = 0.10
     spot_most_machines: Annotated[
         int, _deployment("machines", _FROM_0, "a gang is interrupted as often as all together")
     ] = 1

@@ -57,7 +57,7 @@ class WayCost:
 
 @dataclass(frozen=True, slots=True)
 class TurningPoint:
-    """An input alone, its present ``value``, the nearest value at which another way is cheapest, and which one."""
+    """An input alone, its current ``value``, the nearest value at which another way becomes cheapest, and that way."""
 
     input: str
     value: Figure
@@ -398,7 +398,7 @@ def _thresholds(case: Assumptions, break_even: BreakEven | None) -> tuple[RuleCh
     return (
         RuleCheck(f"under {low:g} h/day: rent", says, hours >= low),
         RuleCheck(f"above {low:g}-{high:g} h/day: buy", says, hours <= high),
-        RuleCheck(f"sustained utilization above {most:.0%}: buying is worth the arithmetic", says, hours <= 24 * most),
+        RuleCheck(f"sustained utilization above {most:.0%}: consider buying", says, hours <= 24 * most),
     )
 
 

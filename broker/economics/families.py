@@ -31,7 +31,7 @@ def shape_for(parameters: float) -> tuple[ModelShape, str]:
     """The probable shape of a model of this size, and its origin in words.
 
     The nearest published dense model within `NEAR`, or a mixture of the same size; otherwise layers, hidden size and
-    MLP width between the two neighbours in proportion to the logarithm of the size (beyond the table: those of its end,
+    MLP width between the two neighbors in proportion to the logarithm of the size (beyond the table: those of its end,
     scaled with the cube root). Heads and vocabulary are the nearest one's.
     """
     size = parameter_count(parameters)

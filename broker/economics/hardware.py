@@ -153,7 +153,7 @@ def _caveats(candidate: Candidate) -> tuple[str, ...]:
     if card.inference_only:
         notes = [*notes, "inference only"]
     if card.consumer:
-        notes = [*notes, "consumer card: no data-centre licence or ECC; loses speed to heat in dense racks"]
+        notes = [*notes, "consumer card: no data-center license or ECC; loses speed to heat in dense racks"]
     if candidate.marketplace:
         notes = [*notes, "marketplace host: no confidentiality for data or weights, uneven uptime"]
     return tuple(notes)

@@ -106,7 +106,7 @@ class ImageUse:
 
     @property
     def per_item_mib(self) -> tuple[float, float]:
-        """MiB of an item of the table's size at the loss, and while a block is recomputed beside the gradients."""
+        """MiB of an item of the table's size at the loss, and while a block is recomputed next to the gradients."""
         known = self.network
         if self.method is ImageMethod.INFERENCE:
             return known.inference_mib, 0.0

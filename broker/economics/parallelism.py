@@ -151,7 +151,7 @@ def _why_not(needs: MemoryEstimate, accelerator: Accelerator, assumptions: Assum
     if accelerator.consumer:
         return (
             f"{needs.total_gib:.1f} GiB do not fit on one card ({usable:.1f} GiB usable), and consumer cards are for "
-            "what fits on one: data parallelism, QLoRA, single-card inference. Take a data-centre card, or a smaller "
+            "what fits on one: data parallelism, QLoRA, single-card inference. Take a data-center card, or a smaller "
             "or quantized model"
         )
     return (

@@ -136,7 +136,7 @@ def _owning(market: MarketFigures, assumptions: Assumptions) -> Iterator[QuotedR
     large = replace(built, facility_usd=150e3, staff_usd_per_gpu_hour=7)
     low, high = (cluster_cost(usd, case) for usd, case in ((200e3, small), (400e3, large)))
     ends = [(cost.usd_per_used_gpu_hour, cost.usd_per_gpu_hour) for cost in (low, high)]
-    yield _checked("owning", check_quoted_range(*ends), "at full use; it takes low utilization",
+    yield _checked("owning", check_quoted_range(*ends), "at full use; only low utilization makes it true",
                    "gpubroker advise cost cluster 300000")  # fmt: skip
     limit = assumptions.buy_above_hours_per_day
     for name, case, command in _purchases(market, assumptions):
@@ -212,7 +212,7 @@ def _discounts(market: MarketFigures) -> Iterator[QuotedRule]:
     yield QuotedRule(
         "prices", "a reservation at 40 % off saves 40 %",
         "at 40 % off it saves 40 % of hours in use all the time, 14 % at 70 % use, and costs 20 % more at 50 % use",
-        False, "it pays above a use of 1 − discount, and never by the whole discount below full use",
+        False, "it pays above a use of 1 − discount, and never saves the whole discount below full use",
         "gpubroker advise buy-or-rent --gpu H100 --hours-per-day 12",
     )  # fmt: skip
 

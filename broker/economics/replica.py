@@ -26,7 +26,7 @@ class ServedModel:
     and KV cache.
 
     A request has ``prompt_tokens``, of which a prefix cache knows ``cached_share``, and ``output_tokens`` generated.
-    ``context``: tokens to keep room for in the KV cache, if more than both. ``eager``: operations run one by one, as in
+    ``context``: tokens reserved in the KV cache, if more than both. ``eager``: operations run one by one, as in
     plain PyTorch, not fused as in serving engines.
     """
 
@@ -70,8 +70,8 @@ class ServedModel:
 class ReplicaSpeed:
     """A replica of ``gpus`` cards at full load: sequences at once, requests and output tokens per second.
 
-    ``time_to_first_token_s``: of a request that need not wait, its prompt read alone; ``time_per_token_s``: between two
-    tokens of one answer at full load. ``prefill_share``: of the time, for reading prompts.
+    ``time_to_first_token_s``: of a request that does not wait, its prompt read alone; ``time_per_token_s``: between
+    two tokens of one answer at full load. ``prefill_share``: of the time, for reading prompts.
     """
 
     gpus: int
@@ -120,7 +120,7 @@ def replica_speed(
 
 
 def sequences(model: ServedModel, card: Accelerator, gpus: int, assumptions: Assumptions = DEFAULTS) -> int:
-    """The number of sequences (prompt and output) that fit into the replica's memory beside the weights, a chunk of a
+    """The number of sequences (prompt and output) that fit into the replica's memory next to the weights, a chunk of a
     prompt and the share kept free; 0 if the model does not fit."""
     use = ModelUse(
         model.parameters, Method.INFERENCE, model.precision, context=max(1, round(model.room)), shape=model.shape,

@@ -14,7 +14,7 @@ from broker.economics.figures import SAVINGS_TOGETHER, RuleCheck, Share
 from broker.economics.kinds import Fact, Method
 
 PRESENT_UTILIZATION = 0.5
-"""How busy GPUs are if nobody says."""
+"""Default GPU utilization."""
 
 
 @dataclass(frozen=True, slots=True)

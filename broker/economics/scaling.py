@@ -1,4 +1,4 @@
-"""The speed-up of more GPUs, and the economic number.
+"""Speed-up with more GPUs, and the most economical number.
 
 Model: Gunther's Universal Scalability Law. The speed-up of n GPUs over one is n ÷ (1 + σ(n−1) + κn(n−1)): σ is the
 serial share of the work (Amdahl), κ the cost of communication per pair of GPUs and step.
@@ -144,7 +144,7 @@ def curve(
 
 
 def _least_squares(speedups: Sequence[tuple[int, float]]) -> ScalingModel:
-    """σ and κ ≥ 0 that minimise Σ (σ(n−1) + κn(n−1) − (n/S−1))²; of one unknown when the other would be negative."""
+    """σ and κ ≥ 0 that minimize Σ (σ(n−1) + κn(n−1) − (n/S−1))²; of one unknown when the other would be negative."""
     rows = [(n - 1.0, n * (n - 1.0), n / s - 1.0) for n, s in speedups]
     aa, ab, bb = (sum(r[i] * r[j] for r in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
     ay, by = (sum(r[i] * r[2] for r in rows) for i in (0, 1))

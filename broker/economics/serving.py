@@ -106,8 +106,8 @@ def erlang_c(load: float, slots: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ScaleToZero:
-    """A month (730 h) kept warm against one that sleeps when idle. ``delayed_share`` of the requests wait for a cold
-    start of ``cold_start_s``."""
+    """The cost of a month (730 h) always warm, and of one with scale-to-zero. ``delayed_share`` of the requests
+    wait for a cold start of ``cold_start_s``."""
 
     warm_usd_per_month: Usd
     scaled_usd_per_month: Usd

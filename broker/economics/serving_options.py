@@ -193,7 +193,7 @@ def options(
 ) -> tuple[ServingOption, ...]:
     """Every accelerator and precision that holds the model, each in its cheapest size of a replica.
 
-    ``batch`` of the assumptions: sequences at once; None for as many as the memory beside the weights holds.
+    ``batch`` of the assumptions: sequences at once; None for as many as the memory next to the weights holds.
     ``context``: tokens that each may grow to, if more than prompt and output. The cheapest on demand that meets the
     latency first, those that are not for rent on demand last. Speeds are estimates: measure before you buy.
     """

@@ -19,10 +19,10 @@ MONTHS_PER_YEAR = 12
 HOURS_PER_MONTH = HOURS_PER_YEAR / MONTHS_PER_YEAR
 
 MOST_USD = 1e12
-"""More than any real purchase: larger values are typing errors."""
+"""More than any real purchase: larger values are typos."""
 
 MOST_PARAMETERS = 1e14
-"""A hundred times the largest trained model: larger values are typing errors."""
+"""A hundred times the largest trained model: larger values are typos."""
 
 
 def positive(name: str, value: float, unit: str = "", most: float = math.inf) -> float:

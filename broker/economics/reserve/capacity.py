@@ -195,7 +195,7 @@ def _memory(term: int, demand: Sequence[int]) -> Memory:
 
 
 def _merit(choice: EvaluatedOption) -> tuple[bool, bool, float, int]:
-    """What is worth holding first; of that, first what enough demand is known for."""
+    """Sort key: options worth holding first, of those the ones with enough known demand."""
     return not choice.baseline, not choice.known_enough, choice.usd_per_month.expected, choice.option.term
 
 
@@ -338,7 +338,7 @@ def _notes(
     if not choices:
         yield "no price of reserved capacity is known: the figures show the price at which it would pay"
     elif all(choice.ratio >= 1 for choice in choices):
-        yield "whatever can be held costs as much as bursts or more: reserve nothing"
+        yield "every option costs at least as much as bursts: reserve nothing"
     if best is not None and not best.known_enough:
         days, term = len(demand) / 24, best.option.term / 24
         yield f"{days:.0f} days of demand are known for a term of {term:.0f}: prefer a shorter term, or buy in parts"
@@ -347,4 +347,4 @@ def _notes(
     if market.spot is not None and market.spot >= market.on_demand:
         yield "spot is no cheaper than on-demand at the moment"
     elif market.spot_share:
-        yield "spot is taken at its price now, without what interruptions cost"
+        yield "spot is priced as of now, without the cost of interruptions"

@@ -150,8 +150,8 @@ def _stop_renting(use: AcceleratorUse, assumptions: Assumptions) -> Iterable[Cap
         FindingKind.STOP_RENTING,
         use.accelerator,
         gpus,
-        f"stop renting {gpus} {use.accelerator}: {use.held} are held, and some of them stood idle meanwhile",
-        f"in {hours} h, {gpu_hours} GPU-hours were rented at ${use.rent:g} while as many that are held stood idle:"
+        f"stop renting {gpus} {use.accelerator}: {use.held} are held, and some of them were idle meanwhile",
+        f"in {hours} h, {gpu_hours} GPU-hours were rented at ${use.rent:g} while as many held GPUs were idle:"
         f" {gpu_hours} × ${use.rent:g} × {HOURS_PER_MONTH:g} h / {hours} h = ${a_month:,.2f} a month",
         a_month,
         _figures(

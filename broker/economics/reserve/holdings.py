@@ -59,7 +59,9 @@ class Holding:
         if self.starts.tzinfo is None or self.ends.tzinfo is None:
             raise InvalidInput("a holding needs times with a time zone")
         if self.ends <= self.starts:
-            raise InvalidInput(f"it ends {self.ends.isoformat()}, before it starts, {self.starts.isoformat()}")
+            raise InvalidInput(
+                f"the holding ends ({self.ends.isoformat()}) before it starts ({self.starts.isoformat()})"
+            )
         if min(self.upfront.micros, self.hourly.micros) < 0:
             raise InvalidInput("payments cannot be negative")
 

@@ -10,20 +10,16 @@ reaches it at least that share of the time. Six things are added to this level r
 - **Several memories.** Quantiles over several past periods are averaged, so the plan follows a change of level in
   steps, and one unusual day has little effect.
 
-Three more handle weekly patterns and trends (`broker.economics.reserve.planner`):
+Three more handle weekly patterns and trends:
 
 - **Season.** Demand that repeats from week to week needs no patience, and its units need not be in use at this hour.
 - **Past and trend.** A falling trend is followed; for a term of a quarter or more the whole known past must justify a
   purchase, unless demand rises steadily.
-- **Regret.** While the rule has cost more than buying nothing would have, or than it would have with such care from the
-  start, by `REGRET_ALLOWED`, the whole known past must justify a purchase, whatever the term.
+- **Regret.** While the rule has cost more, by `REGRET_ALLOWED`, than buying nothing or than permanent care would have,
+  the whole known past must justify a purchase, whatever the term.
 
-Demand and units are in whatever is reserved (GPUs, machines); time is in hours. No unit of money: costs are multiples
-of one on-demand hour.
-
-Weekly pattern, trend and long past of an hourly demand.
-
-Plain arithmetic on the hours seen so far. Demand in any unit, time in hours.
+Demand and units are in whatever is reserved (GPUs, machines); time is in hours. Costs are multiples of one on-demand
+hour.
 """
 
 from __future__ import annotations
