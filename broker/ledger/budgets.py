@@ -133,7 +133,7 @@ def held_in(period: Window, burns: Iterable[Burn]) -> Money:
 
 
 def told_as_one_until(spec: BudgetSpec, now: datetime) -> datetime:
-    """A time (UTC): holds that end by then lie entirely within the period of ``now`` or in none, so they may be
+    """A time (UTC) such that holds ending by then lie in the period of ``now`` or in none, so they may be
     summed."""
     start, end = period_containing(spec.period, spec.timezone, now)
     return end if start <= now < end else now

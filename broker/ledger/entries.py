@@ -1,7 +1,7 @@
 """The ledger's entries and the movements that create them.
 
 Every movement is two entries that sum to zero: money leaves one account and enters another. Accounts, per kind of money
-(cash, amortised, sandbox):
+(cash, amortized, sandbox):
 
 - ``available``  money that may still be committed (falls with holds and charges; budgets limit how far);
 - ``held``       reserved for a job, not yet spent;
@@ -84,8 +84,8 @@ class Entry:
 
     ``movement_id`` is unique to a movement and shared by its two entries: a second posting is rejected, so posting is
     idempotent. ``covers``: the time of the money (UTC, half-open): of the spend, or for which the job's whole hold was
-    judged. ``rate``: maximum hourly rate of that hold (USD, all machines); None for other entries, and for holds of
-    versions that spread them evenly. ``at``: when it was posted.
+    judged. ``rate``: maximum hourly rate of that hold (USD, all machines); None for other entries, and for holds
+    that are spread evenly. ``at``: when it was posted.
     """
 
     movement_id: str
@@ -136,7 +136,7 @@ def move(  # noqa: PLR0913 - the fields of an entry
     `Movement.DATE` with an amount.
     """
     if (amount.micros < 0 and movement is not Movement.ADJUST) or (amount and movement is Movement.DATE):
-        raise ValueError(f"a {movement.value} of {amount} makes no sense")
+        raise ValueError(f"a {movement.value} of {amount} is invalid")
     if not amount and movement is not Movement.DATE:
         return ()
     source, target = ROUTES[movement]
@@ -158,8 +158,8 @@ class Dates:
 
 def dates_after(before: Dates | None, held: Money, entry: Entry) -> Dates | None:
     """The dates of a hold after one more entry, with ``held`` as its new amount; None if nothing is held. The last
-    dating movement decides. Movements without a rate come from versions that spread each amount evenly over its own
-    time: the longest of these times and the highest rate apply.
+    dating movement decides. Amounts of movements without a rate are spread evenly over their own times: the longest of
+    these times and the highest rate apply.
     """
     if not held:
         return None

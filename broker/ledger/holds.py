@@ -53,7 +53,7 @@ class Exposure:
 def ledger_rate(offer: Offer) -> Money:
     """The ledger's cost of an hour of one machine of the offer.
 
-    The price; for prepaid capacity (amortised money) its share too. Raises ValueError for an offer without a valid
+    The price; for prepaid capacity (amortized money) its share too. Raises ValueError for an offer without a valid
     price: nothing is held or settled on an unknown one.
     """
     if offer.price is None or not offer.has_valid_price():
@@ -64,7 +64,7 @@ def ledger_rate(offer: Offer) -> Money:
 
 
 def billed_at_a_stroke(billing: Billing) -> timedelta:
-    """The longest time that is billed at once: the minimum in whole steps, or one step."""
+    """The longest billing step: the minimum in whole steps, or one step."""
     return max(-(-billing.minimum // billing.granularity) * billing.granularity, billing.granularity)
 
 

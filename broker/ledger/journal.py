@@ -1,6 +1,6 @@
 """The store interface of launcher and use cases: jobs as event streams, money as entries, both in one transaction.
 
-`broker.store` implements it. A *write* transaction is serialised with all others of the same store (SQLite: ``BEGIN
+`broker.store` implements it. A *write* transaction is serialized with all others of the same store (SQLite: ``BEGIN
 IMMEDIATE``; PostgreSQL: one advisory lock), so its reads still hold at commit. Nothing slow happens inside: no network,
 no engine, no waiting.
 """
@@ -133,7 +133,7 @@ class Reading(Protocol):
 
     def meters(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[int, Meter]]:
         """How far the machine time of those jobs' attempts is settled, by job and attempt. Attempts that were not
-        settled since their meter was dropped (`Store.rebuild`) or since the upgrade have none."""
+        settled since their meter was dropped (`Store.rebuild`) have none."""
 
     def posted(self, job_id: str, attempt: int) -> Posted:
         """Posted spend of an attempt. Reads all entries of the job: only for attempts without a usable meter."""
@@ -186,7 +186,7 @@ class Reading(Protocol):
         tasks of its ``array`` may still cost; zero if it does not use the grant."""
 
     def last_judged(self, job_id: str, attempt: int) -> Judgement | None:
-        """The last judgement of that attempt's start: time, policies, answer; None if unknown. Judgements of running
+        """The last judgment of that attempt's start: time, policies, answer; None if unknown. Judgments of running
         jobs are left out.
         """
 
@@ -283,7 +283,7 @@ class Journal(Protocol):
         `StoreProblem`."""
 
     def writing(self) -> AbstractContextManager[Writing]:
-        """A serialised transaction. Raises `StoreProblem` if the store is locked too long, full or read-only."""
+        """A serialized transaction. Raises `StoreProblem` if the store is locked too long, full or read-only."""
 
 
 class NoLongerCurrent(Exception):
