@@ -1,4 +1,4 @@
-"""Polls several providers at once: each in its own thread, with its own time-out, isolated from the others; and
+"""Polls several providers at once: each in its own thread, with its own timeout, isolated from the others; and
 continuously: each at its own interval, with APScheduler.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from broker.store.store import Store
 
 
-_LOOK = 0.1  # seconds between checks for time-out and stop
+_LOOK = 0.1  # seconds between checks for timeout and stop
 
 Watch = Callable[[Sequence[PollSession]], None]
 """Called several times a second with the sessions that have not ended."""
@@ -36,7 +36,7 @@ def poll_concurrently(
 ) -> Iterator[PollResult]:
     """Poll all providers concurrently; yield each result once complete and stored, in order of completion.
 
-    A provider past its time-out is cut short, and the offers received are kept. Leaving the iteration early, an
+    A provider past its timeout is cut short, and the offers received are kept. Leaving the iteration early, an
     exception (Ctrl-C) or ``stop`` end it: complete results are stored, others dropped. Writing happens in the caller's
     thread, one provider at a time. Raises `StoreProblem`.
     """
@@ -46,7 +46,7 @@ def poll_concurrently(
         for ask in asks:
             session = PollSession(ask, clock)
             waiting.append(session)
-            # Daemons: a provider that hangs must not keep the program from ending.
+            # Daemon threads: a hanging provider must not block the exit.
             threading.Thread(target=_listen, args=(session, done), name=f"poll {ask.name}", daemon=True).start()
         while waiting and not (stop is not None and stop.is_set()):
             if watch is not None:
@@ -65,7 +65,7 @@ def _listen(session: PollSession, done: SimpleQueue[PollSession]) -> None:
 
 
 def _over(waiting: Sequence[PollSession], done: SimpleQueue[PollSession]) -> list[PollSession]:
-    """The sessions that have ended; if none has, those past their time-out."""
+    """The sessions that have ended; if none has, those past their timeout."""
     soonest = min(session.seconds_left for session in waiting)
     answered: list[PollSession] = []
     with suppress(Empty):
@@ -105,7 +105,7 @@ def run_schedule(
     still_leading: Callable[[], bool],
     tell: Callable[[PollResult], None],
 ) -> None:
-    """Poll until ``stop`` is set or the lead is lost; polls that run then are dropped, unless they are being stored.
+    """Poll until ``stop`` is set or leadership is lost; running polls are then dropped, unless they are being stored.
 
     ``due``: wall-clock time until each provider's first poll; ``every``: the time between its polls, computed again
     after each. Polls of one provider never overlap; missed polls (after a sleep, or a slow poll) are replaced by one. A

@@ -34,7 +34,7 @@ class PollResult:
 
     ``error`` is empty if the provider answered completely; ``hint``: the advice for the error.
 
-    ``cut_short``: the time-out passed; the request may still hang.
+    ``cut_short``: the timeout passed; the request may still hang.
     """
 
     provider: str
@@ -104,15 +104,15 @@ class PollSession:
         return self._ends - time.monotonic()
 
     def listen(self) -> None:
-        """Receive the answer to its end or the time-out. Raises nothing: errors are in the result."""
+        """Receive the answer to its end or the timeout. Raises nothing: errors are in the result."""
         try:
             with kept_answers.lent(self._answers):
                 self._take_in()
         except BrokerError as failure:
             self._end(failure)
         except Exception as bug:  # a bug in one adapter must not affect the others; the log has the traceback
-            log.exception("%s: the adapter broke", self.name)
-            self._end(GiveUp(f"the adapter broke: {type(bug).__name__}: {bug}", where=self.name, hint="report it"))
+            log.exception("%s: the adapter failed", self.name)
+            self._end(GiveUp(f"the adapter failed: {type(bug).__name__}: {bug}", where=self.name, hint="report it"))
 
     def _take_in(self) -> None:
         provider = self._ask.make()
@@ -139,7 +139,7 @@ class PollSession:
     def time_out(self) -> None:
         """End it: its time is up."""
         self._cut_short = True
-        kept = "what had arrived is kept" if self._offers else "nothing had arrived"
+        kept = "the offers received so far are kept" if self._offers else "no offer was received"
         self._end(
             Unreachable(
                 f"not done after {self._ask.timeout:g} s; {kept}",

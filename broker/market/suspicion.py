@@ -50,7 +50,7 @@ _RELATED = {
     CapacityType.RESERVED: (CapacityType.ON_DEMAND, 8, 4),
     CapacityType.ON_DEMAND: (CapacityType.SPOT, 4, 16),
 }
-# A model that nobody has a price of is compared with what the card costs to buy: nobody rents one out for so little
+# A model without any known price is compared with the purchase price of the card: nobody rents one out for so little
 # that 50,000 hours, six years without a pause, do not pay for it.
 _HOURS_OF_A_CARD = 50_000
 _MOST = Money.usd(100)
@@ -81,7 +81,7 @@ class Suspicion:
             return ""
         groups = [f"{dimension} {name}: {count.told} of {count.known}" for (dimension, name), count in named[:_NAMED]]
         more = [f"and {len(named) - _NAMED} more groups"] if len(named) > _NAMED else []
-        told = f"only {answer.all.told:,} of {answer.all.known:,} known offers came again"
+        told = f"only {answer.all.told:,} of {answer.all.known:,} known offers were returned"
         return "; ".join([told, *groups, *more])
 
     def odd_price(self, offer: Offer, context: PriceContext) -> OddPrice | None:

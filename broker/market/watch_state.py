@@ -1,4 +1,4 @@
-"""Evaluates watches, and decides when a notice is due, with the lowest price over time as one line of text. Pure."""
+"""Evaluates watches, and decides when an alert is due, with the lowest price over time as one line of text. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _SOLD_OUT = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
-_LISTED = 3  # offers in the text of a notice
+_LISTED = 3  # offers in the text of an alert
 _ALL = ("",)  # for watches that are not about single providers
 
 
@@ -28,7 +28,7 @@ class WatchFinding:
     """A finding.
 
     ``holds``: the subjects for which the watch's condition holds (see `WatchState.firing`); empty if for none, None if
-    unknown. ``words``: the finding in a line; ``details``: text for the notice.
+    unknown. ``words``: the finding in a line; ``details``: text for the alert.
     """
 
     holds: tuple[str, ...] | None
@@ -57,7 +57,7 @@ def look(
     if not live:
         return WatchFinding((), "none is offered")
     if not believed:
-        return WatchFinding(None, "every offer is in doubt: see `gpubroker offers --where price_kind=doubted`")
+        return WatchFinding(None, "every offer is suspicious: see `gpubroker offers --where price_kind=doubted`")
     if not current:
         return WatchFinding(None, "every offer is older than its provider's limit")
     match watch.trigger:
@@ -100,7 +100,7 @@ def _rises(watch: Watch, offers: Sequence[Offer], before: Sequence[Offer]) -> Wa
     if not had:
         return WatchFinding(None, "sold out: there is no price to compare")
     if not earlier or not _unit_price(earlier[0]):
-        return WatchFinding(None, f"no price of {ago} ago is known to compare with")
+        return WatchFinding(None, f"no price from {ago} ago is known")
     now_costs, then_cost = _unit_price(had[0]), _unit_price(earlier[0])
     part = now_costs.micros / then_cost.micros - 1
     words = f"{part:+.1%} in {ago}, from {then_cost}; cheapest: {_told(had[0])}"
@@ -136,7 +136,7 @@ def _stale(watch: Watch, fresh: Mapping[str, Freshness], now: datetime) -> Watch
     polls = tuple(_of_poll(fresh[name], now) for name in late)
     if len(polls) == 1:
         return WatchFinding(tuple(late), polls[0])
-    return WatchFinding(tuple(late), f"no good poll of {', '.join(late)}", polls)
+    return WatchFinding(tuple(late), f"no successful poll of {', '.join(late)}", polls)
 
 
 def _of_poll(found: Freshness, now: datetime) -> str:
@@ -144,7 +144,7 @@ def _of_poll(found: Freshness, now: datetime) -> str:
     first, *others = (found.last.error if found.last is not None else "").splitlines() or [""]
     why = f": {first}" if first else ""
     more = f"; and {len(others)} more" if others else ""
-    return f"{found.provider}: last good poll {well}{why}{more}"
+    return f"{found.provider}: last successful poll {well}{why}{more}"
 
 
 def _ago(age: timedelta) -> str:
@@ -165,11 +165,11 @@ def _lines(offers: Sequence[Offer]) -> tuple[str, ...]:
 
 
 def step(watch: Watch, state: WatchState, seen: WatchFinding, now: datetime) -> tuple[WatchState, Notice | None]:
-    """The new state of the watch, and the notice that is due, if any.
+    """The new state of the watch, and the alert that is due, if any.
 
-    A notice is due when a condition begins to hold, and at least ``watch.pause`` after the last notice: a condition
+    An alert is due when a condition begins to hold, and at least ``watch.pause`` after the last alert: a condition
     that began within the pause and still holds is reported then. Unknown findings change nothing. The same state and
-    finding give the same notice and key.
+    finding give the same alert and key.
     """
     known = replace(state, seen=seen.words, known=seen.holds is not None, checked_at=now)
     if seen.holds is None:
@@ -185,7 +185,7 @@ def step(watch: Watch, state: WatchState, seen: WatchFinding, now: datetime) -> 
 
 def _notice(watch: Watch, state: WatchState, seen: WatchFinding) -> Notice:
     body = [seen.words, *seen.details, "", f"Watch {watch.name!r} by {watch.made_by}."]
-    body.append(f"To stop these notices: gpubroker prices watch remove {watch.name}")
+    body.append(f"To stop these alerts: gpubroker prices watch remove {watch.name}")
     return Notice(
         key=f"{keys(watch)}{state.number}",
         title=f"gpubroker: {watch.sentence}",
@@ -195,7 +195,7 @@ def _notice(watch: Watch, state: WatchState, seen: WatchFinding) -> Notice:
 
 
 def keys(watch: Watch) -> str:
-    """The prefix of the keys of its notices. A watch created again under the same name has another one."""
+    """The prefix of the keys of its alerts. A watch created again under the same name has another one."""
     return f"watch/{watch.name}/{watch.made_at.isoformat()}/"
 
 

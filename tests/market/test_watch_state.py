@@ -116,10 +116,10 @@ def test_stale() -> None:
     assert late("g*") == ("gcp",)
     assert late("nebius") is None
     seen = look(watch(Trigger.STALE, providers=("gcp",)), [], [], polls, NOW)
-    assert "last good poll 3h ago: HTTP 503" in seen.words
+    assert "last successful poll 3h ago: HTTP 503" in seen.words
     several = {"gcp": fresh("gcp", 3, "HTTP 503\nHTTP 500\nHTTP 401")}
     seen = look(watch(Trigger.STALE, providers=("gcp",)), [], [], several, NOW)
-    assert seen.words.endswith("last good poll 3h ago: HTTP 503; and 2 more")
+    assert seen.words.endswith("last successful poll 3h ago: HTTP 503; and 2 more")
 
 
 SO, NOT_SO, UNKNOWN = WatchFinding(("",), "so"), WatchFinding((), "not so"), WatchFinding(None, "?")
