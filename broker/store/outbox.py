@@ -1,4 +1,4 @@
-"""The outbox: notices to deliver, delivered and failed ones."""
+"""The outbox: alerts to deliver, delivered and failed ones."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from broker.store.engine.statement_cache import begins
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.market import NoticeRow
 
-_MOST_TOGETHER = 50  # the maximum number of notices in one message
-_MOST_DELETED = 500  # the maximum number of notices deleted in one transaction
+_MOST_TOGETHER = 50  # the maximum number of alerts in one message
+_MOST_DELETED = 500  # the maximum number of alerts deleted in one transaction
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One notice to one target (the name of a setting).
+    """One alert to one target (the name of a setting).
 
     Times are UTC. ``tries``: the number of tries, including a present one, since it was made or since `Outbox.retry`.
     ``next_try``: None if it was delivered or given up. ``error``: why the last try failed; empty while the next one
@@ -49,13 +49,13 @@ class Outbox:
         self._database = database
 
     def add(self, notice: Notice, targets: Iterable[str], at: datetime) -> int:
-        """Queue a notice for those targets; returns the number of targets for which it is new. Idempotent by key and
-        target: an existing notice stays unchanged, sent or not."""
+        """Queue an alert for those targets; returns the number of targets for which it is new. Idempotent by key and
+        target: an existing alert stays unchanged, sent or not."""
         with self._database.writing() as connection:
             return add(connection, notice, targets, at)
 
     def claim(self, targets: Sequence[str], now: datetime, hold: timedelta) -> Dispatch | None:
-        """Claim the notice to one of the targets that has been due longest, for the caller to send; None if nothing is
+        """Claim the alert to one of the targets that has been due longest, for the caller to send; None if nothing is
         due.
 
         No other process gets it for the time ``hold``, nor after `delivered` or `failed`; if the caller dies, it is
@@ -67,7 +67,7 @@ class Outbox:
             return None if row is None else _claimed(connection, row, now, hold)
 
     def claim_with(self, first: Dispatch, now: datetime, hold: timedelta) -> list[Dispatch]:
-        """Claim other notices of the same thread due to the same target, oldest first, to be sent in one message with
+        """Claim other alerts of the same thread due to the same target, oldest first, to be sent in one message with
         ``first``. Claimed as by `claim`.
         """
         thread = first.notice.thread
@@ -75,20 +75,20 @@ class Outbox:
             return []
         with self._database.writing() as connection:
             due = select(NoticeRow).where(*_due([first.target], now), NoticeRow.thread == thread)
-            oldest = NoticeRow.made_at + 0  # what is due, put in order; not every notice by the index of that order
+            oldest = NoticeRow.made_at + 0  # what is due, put in order; not every alert by the index of that order
             rows = connection.execute(due.order_by(oldest, NoticeRow.key).limit(_MOST_TOGETHER)).all()
             return [_claimed(connection, row, now, hold) for row in rows]
 
     def retry(self, at: datetime, targets: Sequence[str]) -> int:
-        """Make all undelivered notices to those targets due at once as if they were new, including those given up;
-        returns their number. Notices that are being sent now are unchanged.
+        """Make all undelivered alerts to those targets due at once as if they were new, including those given up;
+        returns their number. Alerts that are being sent now are unchanged.
         """
         with self._database.writing() as connection:
             failed = and_(NoticeRow.delivered_at.is_(None), NoticeRow.error != "", NoticeRow.target.in_(targets))
             return connection.execute(update(NoticeRow).where(failed).values(next_try=to_micros(at), tries=0)).rowcount
 
     def delivered(self, dispatch: Dispatch, at: datetime) -> None:
-        """Record that the notice was sent."""
+        """Record that the alert was sent."""
         self._settle(dispatch, {"delivered_at": to_micros(at), "next_try": None, "error": ""})
 
     def failed(self, dispatch: Dispatch, error: str, next_try: datetime | None) -> None:
@@ -101,8 +101,8 @@ class Outbox:
             connection.execute(update(NoticeRow).where(*mine).values(**values))
 
     def prune(self, before: datetime) -> int:
-        """Delete what was made before then (UTC) and delivered; returns how much that is. A notice with such a key is
-        new afterwards. In portions, so that other writers do not wait long."""
+        """Delete what was made before then (UTC) and delivered; returns how much that is. An alert with the same key
+        counts as new afterwards. In batches, so that other writers do not wait long."""
         old = select(NoticeRow.key, NoticeRow.target).where(NoticeRow.made_at < to_micros(before))
         old = old.where(NoticeRow.delivered_at.is_not(None)).order_by(NoticeRow.made_at).limit(_MOST_DELETED)
         count = 0
@@ -116,7 +116,7 @@ class Outbox:
                 return count
 
     def newest(self, limit: int, *, failed: bool, targets: Sequence[str] | None = None) -> list[Dispatch]:
-        """The newest notices, newest first.
+        """The newest alerts, newest first.
 
         With ``failed``, only those whose last try failed, or that wait for a target that is not in ``targets``.
         """
@@ -131,14 +131,14 @@ class Outbox:
             return [_dispatch(row._mapping) for row in connection.execute(query)]
 
     def of(self, keys: Collection[str]) -> list[Dispatch]:
-        """The notices with these keys, newest first."""
+        """The alerts with these keys, newest first."""
         with self._database.reading() as connection:
             mine = select(NoticeRow).where(NoticeRow.key.in_(keys))
             rows = connection.execute(mine.order_by(NoticeRow.made_at.desc(), NoticeRow.key.desc(), NoticeRow.target))
             return [_dispatch(row._mapping) for row in rows]
 
     def under(self, prefix: str) -> list[Dispatch]:
-        """The notices whose keys begin with ``prefix``, newest first."""
+        """The alerts whose keys begin with ``prefix``, newest first."""
         with self._database.reading() as connection:
             mine = select(NoticeRow).where(*begins(connection, NoticeRow.key, prefix))
             rows = connection.execute(mine.order_by(NoticeRow.made_at.desc(), NoticeRow.key.desc(), NoticeRow.target))
@@ -146,7 +146,7 @@ class Outbox:
 
 
 def add(connection: Connection, notice: Notice, targets: Iterable[str], at: datetime) -> int:
-    """`Outbox.add` within the caller's transaction, so that a notice and its cause are stored together."""
+    """`Outbox.add` within the caller's transaction, so that an alert and its cause are stored together."""
     there = set(connection.scalars(select(NoticeRow.target).where(NoticeRow.key == notice.key)))
     new = sorted(set(targets) - there)
     row: dict[str, Any] = {"key": notice.key, "title": notice.title, "body": notice.body, "thread": notice.thread}

@@ -48,7 +48,7 @@ class PollDetails(TypedDict, total=False):
     sources polled before each decision. ``speaks_of``: the moment to which the poll refers, if not its start, such as
     the date of a file: missing offers ended by then, unless they were reported later. ``skipped``: rows by reason;
     ``samples``: details of some of them, and `CONVERTED`. ``judge``: judges completeness and prices; what it does not
-    believe is stored in doubt. ``answers``: documents to store for later polls, unless this one is suspect.
+    believe is stored as suspicious. ``answers``: documents to store for later polls, unless this one is suspect.
     """
 
     skipped: Mapping[str, int] | None
@@ -136,7 +136,7 @@ class SignalPoint:
 @dataclass(frozen=True, slots=True)
 class Freshness:
     """The freshness of one provider's offers. ``offers``: the number of current ones; ``stale``: of those older than
-    their limit; ``doubted``: of those in doubt; ``oldest`` and ``newest``: dates of prices (UTC); ``limit``: the
+    their limit; ``doubted``: of suspicious ones; ``oldest`` and ``newest``: dates of prices (UTC); ``limit``: the
     shortest age limit. ``last``: the newest poll; ``last_success``: the end of the newest successful one (UTC)."""
 
     provider: str
@@ -152,10 +152,10 @@ class Freshness:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedDoubts:
-    """The doubts that a person resolved.
+    """The suspicious offers that a person accepted.
 
     ``ended``: the number of missing offers that ended; ``believed``: the number of offers whose price is believed from
-    now on; ``number``: that of the recorded resolution.
+    now on; ``number``: that of the recorded acceptance.
     """
 
     number: int
@@ -180,7 +180,7 @@ class PrunedPrices:
 class PolicyVersion:
     """One activation of a policy set: files (name → text), time (UTC), person.
 
-    Numbers increase from 1; the highest is active. ``sha256``: of names and texts, to recognise equal sets.
+    Numbers increase from 1; the highest is active. ``sha256``: of names and texts, to recognize equal sets.
     """
 
     number: int

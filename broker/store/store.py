@@ -77,7 +77,7 @@ class Store:
 
     @cached_property
     def outbox(self) -> Outbox:
-        """Notices to deliver."""
+        """Alerts to deliver."""
         return outbox.Outbox(self._database)
 
     @cached_property
@@ -123,7 +123,7 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[StoreWriting]:
-        """A serialised transaction: committed on leaving, rolled back on any exception. Does not nest."""
+        """A serialized transaction: committed on leaving, rolled back on any exception. Does not nest."""
         with self._database.writing() as connection:
             yield StoreWriting(connection)
 
@@ -195,8 +195,8 @@ class Store:
             return polls.record_poll(connection, provider, started, finished, told, details)
 
     def accept_doubts(self, provider: str, pools: Sequence[str] = (), *, by: str, note: str = "") -> AcceptedDoubts:
-        """Resolve the doubts about an adapter's offers, or those of ``pools``: offers missing from a suspect poll end,
-        odd prices are believed. Recorded with ``by``, the person. Raises `InvalidInput` if nothing is in doubt.
+        """Accept an adapter's suspicious offers, or those of ``pools``: offers missing from a suspect poll end,
+        odd prices are believed. Recorded with ``by``, the person. Raises `InvalidInput` if there is none.
         """
         with self._database.writing() as connection:
             at = to_micros(self._clock.now())

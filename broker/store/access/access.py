@@ -66,9 +66,7 @@ class AccessReading:
         return [value_of(ApiToken, row) for row in self._connection.execute(query)]
 
     def self_given_tokens(self, person: str) -> Sequence[ApiToken]:
-        """The person's unrevoked tokens that they created themself, as by a program's login. Without those of
-        sessions.
-        """
+        """The person's unrevoked tokens created by their owner, as by a program's login, without those of sessions."""
         query = select(ApiTokenRow).where(
             ApiTokenRow.person == person,
             ApiTokenRow.made_by == person,
@@ -96,7 +94,7 @@ class AccessReading:
 
 
 class AccessWriting(AccessReading):
-    """A serialised transaction: a change and its line in the audit log are stored together."""
+    """A serialized transaction: a change and its line in the audit log are stored together."""
 
     def keep_person(self, person: Person) -> None:
         """Store the person; replaces an earlier record."""

@@ -107,7 +107,7 @@ class Database:
                     raise CommitUnknown(
                         f"the connection was lost while the transaction was committed ({error.orig})",
                         where=self.where,
-                        hint="look whether it was done before you try again",
+                        hint="check whether it took effect before trying again",
                     ) from error
                 raise
 
@@ -136,7 +136,7 @@ def _parse(url: str) -> URL:
         backend = parsed.get_backend_name()
     except (ArgumentError, ValueError):
         # The URL is not shown: it may contain a password.
-        raise StoreProblem(f"the store's URL is not understood; {expected}", hint="set GPUBROKER_STORE") from None
+        raise StoreProblem(f"the store's URL is invalid; {expected}", hint="set GPUBROKER_STORE") from None
     if backend == "sqlite":
         if not parsed.database or parsed.database == ":memory:":
             raise StoreProblem(
@@ -145,7 +145,7 @@ def _parse(url: str) -> URL:
         return parsed
     if backend in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
-    raise StoreProblem(f"a store cannot be kept in {backend}; {expected}", hint="set GPUBROKER_STORE")
+    raise StoreProblem(f"unsupported database {backend}; {expected}", hint="set GPUBROKER_STORE")
 
 
 def _create_private(path: Path) -> None:
@@ -314,7 +314,7 @@ _POSTGRES = {
         "a transaction took too long for the database",
         "set a longer transaction_timeout for the role; nothing of the transaction was kept",
     ),
-    "53300": ("the database takes no more connections", "raise max_connections, or run fewer processes at once"),
+    "53300": ("the database accepts no more connections", "raise max_connections, or run fewer processes at once"),
     "57P": _RESTARTS,
     "28": ("the database refuses the login", "check user and password of GPUBROKER_STORE"),
     "3D": ("there is no such database", "create it first: createdb NAME"),
@@ -334,7 +334,7 @@ def explain(error: BaseException, where: str) -> StoreProblem:
         state = getattr(error, "sqlstate", None) or ""
         found = _POSTGRES.get(state) or _POSTGRES.get(state[:3]) or _POSTGRES.get(state[:2])
         if found is None and not state:
-            found = ("the database cannot be reached", "check that it runs and that GPUBROKER_STORE names it rightly")
+            found = ("the database cannot be reached", "check that it runs and that GPUBROKER_STORE is correct")
     what, advice = found or ("the store refused", "")
     return StoreProblem(f"{what} ({said})", where=where, hint=advice)
 

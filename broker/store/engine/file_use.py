@@ -1,6 +1,6 @@
 """Locks the snapshots of a store: shared by submissions, exclusive for a deletion. The lock ends with its process.
 
-SQLite: a lock file beside the database. PostgreSQL: an advisory lock of a separate session, so that submissions on
+SQLite: a lock file next to the database. PostgreSQL: an advisory lock of a separate session, so that submissions on
 other machines count.
 """
 

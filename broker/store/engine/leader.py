@@ -2,8 +2,8 @@
 
 The lock ends with the process.
 
-SQLite: a lock file beside the database. PostgreSQL: an advisory lock, so that leaders on other machines count. It lasts
-for a session, or, for short duties, for a transaction.
+SQLite: a lock file next to the database. PostgreSQL: an advisory lock, so that leaders on other machines count. It
+lasts for a session, or, for short duties, for a transaction.
 """
 
 from __future__ import annotations
@@ -130,9 +130,9 @@ def _file_lead(path: Path, duty: LeaderRole, wait: float) -> Iterator[StillLeadi
 
 
 def not_lockable(path: Path, error: OSError) -> StoreProblem:
-    """The error for a lock file beside the store that cannot be written."""
+    """The error for a lock file next to the store that cannot be written."""
     return StoreProblem(
-        f"the lock beside the store cannot be taken: {error.strerror or error}",
+        f"the lock file next to the store cannot be locked: {error.strerror or error}",
         where=str(path),
         hint="the folder of the store must be writable",
     )

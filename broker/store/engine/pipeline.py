@@ -31,7 +31,7 @@ def pipelined(connection: Connection) -> Iterator[None]:
         with driver.pipeline():
             yield
     except connection.dialect.loaded_dbapi.Error as error:  # an error that SQLAlchemy has not converted
-        raise DBAPIError("of several at once", None, error) from error
+        raise DBAPIError("one of several pipelined statements", None, error) from error
 
 
 def in_pipeline(connection: Connection) -> bool:

@@ -57,7 +57,7 @@ def _stamp(database: Database, connection: Connection) -> str | None:
         others = inspect(connection).get_table_names()
         if others:
             raise StoreProblem(
-                f"this database holds other tables and none of ours ({', '.join(sorted(others)[:5])})",
+                f"this database has other tables and no gpubroker tables ({', '.join(sorted(others)[:5])})",
                 where=database.where,
                 hint="give gpubroker a database of its own: set GPUBROKER_STORE",
             )
@@ -82,7 +82,7 @@ def _stamp(database: Database, connection: Connection) -> str | None:
 
 
 def _anew(database: Database) -> str:
-    """How to start a new store beside one that this version cannot read."""
+    """How to start a new store next to one that this version cannot read."""
     if database.path is None:
         return "set GPUBROKER_STORE to an empty database; the old one stays readable by the version that made it"
     folder, aside = database.path.parent, quote(str(database.path.parent / "before-0.3.0"))

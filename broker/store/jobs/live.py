@@ -1,4 +1,4 @@
-"""The running attempts of jobs, stored beside each job's view, so that counting them does not read whole views."""
+"""The running attempts of jobs, stored with each job's view, so that counting them does not read whole views."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def attempts(connection: Connection) -> list[LiveAttempt]:
         try:
             found += _from_text(text)
         except (ValueError, TypeError, KeyError) as error:
-            log.error("job %s: nobody knows which machines it has: %s", job_id, error)
+            log.error("job %s: its running attempts cannot be read: %s", job_id, error)
     return found
 
 

@@ -1,4 +1,4 @@
-"""The machine time of attempts, stored beside the events so that reports read only their own period.
+"""The machine time of attempts, stored next to the events so that reports read only their own period.
 
 Every function works inside the caller's transaction.
 """

@@ -287,7 +287,7 @@ class StoreReading:
 
     def offers_by_price(self, query: OfferQuery, order: OfferOrder = OfferOrder.PRICE) -> Iterator[Offer]:
         """The offers of `offers` with a known price, the cheapest machine or (``GPU_PRICE``) GPU first, read as the
-        iterator advances. Includes offers in doubt, sold-out and stale ones.
+        iterator advances. Includes suspicious, sold-out and stale ones.
         """
         return by_price(self._connection, query, order)
 

@@ -26,8 +26,8 @@ _AT_ONCE = 500  # the maximum number of jobs per query
 def no_task(*, alone: bool) -> ColumnElement[bool]:
     """The condition that a job is not a task.
 
-    ``alone``: it is the only condition. Beside others, it must not make the database use the index of jobs that are not
-    tasks instead of theirs.
+    ``alone``: it is the only condition. Next to others, it must not make the database use the index of jobs that are
+    not tasks instead of theirs.
     """
     return JobRow.array_id.is_(None) if alone else func.coalesce(JobRow.array_id, "") == ""
 

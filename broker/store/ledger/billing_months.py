@@ -4,7 +4,7 @@ statements of closed months, each written once.
 Inside the caller's transaction; without simulated money.
 
 A record is late if its number is higher than that of a given entry, whatever the time of its posting. Writing is
-serialised, so numbers increase in the order in which entries become visible.
+serialized, so numbers increase in the order in which entries become visible.
 """
 
 from __future__ import annotations

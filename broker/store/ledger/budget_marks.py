@@ -48,10 +48,10 @@ class BudgetMarks:
         targets: Mapping[str, Iterable[str]],
         at: datetime,
     ) -> Sequence[str]:
-        """Record passed marks and queue their notices, in one transaction; returns the marks that were not recorded
+        """Record passed marks and queue their alerts, in one transaction; returns the marks that were not recorded
         before, each to one process only.
 
-        Each notice goes to the ``targets`` of its mark; those of the ``quiet`` marks are not sent.
+        Each alert goes to the ``targets`` of its mark; those of the ``quiet`` marks are not sent.
         """
         row = {"budget": budget, "period_start": to_micros(period_start), "amount": amount.micros}
         with self._database.writing() as connection:

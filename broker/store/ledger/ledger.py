@@ -84,7 +84,7 @@ def post(connection: Connection, entries: Sequence[Entry]) -> None:
         insert_rows(connection, LedgerEntryRow, [_to_row(entry) for entry in entries])
     except IntegrityError as error:
         ids = ", ".join(dict.fromkeys(entry.movement_id for entry in entries))
-        raise ValueError(f"movement {ids} was posted before, or one of them") from error
+        raise ValueError(f"one of the movements {ids} was posted before") from error
     spent_sums.keep(connection, entries)
     movement_sums.keep(connection, entries)
     _keep_balances(connection, entries)

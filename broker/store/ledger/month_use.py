@@ -60,7 +60,7 @@ _NOT_REPEATED = tuple(cause for cause, outcome in OUTCOMES.items() if outcome.ne
 class UseOfTime:
     """The use in a period, in USD.
 
-    ``cells``: the cost of use, cash and amortised money alike, without capacity paid in advance, which is
+    ``cells``: the cost of use, cash and amortized money alike, without capacity paid in advance, which is
     ``bought_in_advance``.
     ``cash``: the amount to be paid, including ``bought_in_advance``; ``amortised``: the use of capacity paid earlier.
     """

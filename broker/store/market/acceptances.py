@@ -1,4 +1,4 @@
-"""Records a person's resolution of doubts about an adapter's offers."""
+"""Records a person's acceptance of an adapter's suspicious offers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceAccep
 def accept(
     connection: Connection, provider: str, pools: Sequence[str], *, by: str, note: str, at: int
 ) -> AcceptedDoubts:
-    """Accept an adapter's offers that are in doubt: all of them, or those of these pools. See `Store.accept_doubts`."""
+    """Accept an adapter's suspicious offers: all of them, or those of these pools. See `Store.accept_doubts`."""
     columns = (
         OfferRow.id,
         PoolRow.key,
@@ -36,9 +36,9 @@ def accept(
         names = {row.key for row in rows}
         if lacking := [pool for pool in pools if pool not in names]:
             raise InvalidInput(
-                f"nothing is in doubt about {', '.join(lacking)}",
+                f"there is no suspicious offer of {', '.join(lacking)}",
                 where=provider,
-                hint="`gpubroker offers --where price_kind=doubted` lists what is",
+                hint="`gpubroker offers --where price_kind=doubted` lists them",
             )
         rows = [row for row in rows if row.key in pools]
     latest = connection.execute(
@@ -50,7 +50,7 @@ def accept(
     suspect = latest is not None and latest.status == PollStatus.SUSPECT.value and not pools
     if not rows and not suspect:
         raise InvalidInput(
-            "nothing is in doubt", where=provider, hint="`gpubroker prices status` shows what each poll brought"
+            "there is no suspicious offer", where=provider, hint="`gpubroker prices status` shows each poll's result"
         )
     untold = [row for row in rows if row.doubt == Doubt.UNTOLD.value]
     ended = [

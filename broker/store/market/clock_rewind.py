@@ -1,4 +1,4 @@
-"""Corrects records with future dates after a clock that was ahead was set back: they get the present date.
+"""Corrects records dated in the future after a fast clock was set back: they get the present date.
 
 Otherwise such a price would take effect at its future date, and count as fresh until then.
 """

@@ -28,7 +28,7 @@ from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceAccep
 _POLLS = 20  # the number of polls whose churn determines the expected churn
 _LONG_AGO = 200  # the number of polls in which the ends of offers in small groups are counted
 ENDED = 4  # the code of `price_change.availability` for an offer that the provider no longer reports
-_HISTORY = timedelta(days=90) // timedelta(microseconds=1)  # ended offers count for price levels for so long
+_HISTORY = timedelta(days=90) // timedelta(microseconds=1)  # how long ended offers count toward price levels
 _KEPT = timedelta(hours=1) // timedelta(microseconds=1)
 
 
@@ -129,8 +129,8 @@ class PriceDoubts:
         self._accepted: frozenset[str] | None = None
 
     def about_unchanged(self, offer: Offer) -> OddPrice | None:
-        """Why a price is no longer believed that was believed before other prices of its model were known; None if it
-        still is, or if a person accepted it."""
+        """Why a previously believed price is now suspicious, since other prices of its model became known; None if it
+        is not, or if a person accepted it."""
         odd = self.about(offer, None)
         if odd is None or odd.doubt is Doubt.UNCOMPARED:
             return None

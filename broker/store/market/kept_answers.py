@@ -1,4 +1,4 @@
-"""Documents that polls need not read again."""
+"""Cached documents of providers, for conditional HTTP requests."""
 
 from __future__ import annotations
 

@@ -86,8 +86,7 @@ class MarketHistory:
             return history.signal_points(connection, offer, start, end)
 
     def came_and_went(self, query: OfferQuery, since: datetime) -> list[availability_history.SourceReport]:
-        """The changes of availability of the matching pools from ``since`` on, without pools that were never reported
-        available."""
+        """Changes of availability of the matching pools since ``since``, without pools never reported available."""
         with self._database.reading() as connection:
             return availability_history.told(connection, query, to_micros(since))
 

@@ -23,7 +23,7 @@ class PlanStamp:
 
     ``policy``: the number of the version in force, 0 for none; ``runs``: the URL of the run store; ``changed``,
     ``accepted``: the numbers of the newest poll that changed more than the dates of offers, and of the newest
-    resolution of doubts. ``owns``: capacity is recorded or being bought, whose offers change with time.
+    acceptance of suspicious offers. ``owns``: capacity is recorded or being bought, whose offers change with time.
     """
 
     policy: int
@@ -44,7 +44,7 @@ _STAMP = select(
 
 
 def tell_of_change(connection: Connection, run: int) -> None:
-    """Record that offers have changed, so that earlier plans are outdated.
+    """Record that offers changed, so that earlier plans are outdated.
 
     ``run``: the number of the poll that found it.
     """

@@ -60,7 +60,7 @@ class _PollWrites:
     doubted: list[dict[str, Any]] = field(default_factory=list)
 
 
-_UNKNOWN = {"unknown_machine", "unknown_accelerator"}  # reasons to skip a row that only this program's tables can mend
+_UNKNOWN = {"unknown_machine", "unknown_accelerator"}  # skip reasons that only an update of gpubroker can fix
 
 
 def record_poll(
@@ -76,7 +76,7 @@ def record_poll(
     An invalid price is stored as unknown and counted (``invalid_price``); of two offers with one id, the first counts
     (``duplicate``); a future date is replaced by the end of the poll (``dated_ahead``). If a poll that began later is
     already stored, this one changes nothing (``overtaken``). If ``judge`` considers the answer incomplete, missing
-    offers remain, in doubt; prices that it considers odd are stored in doubt.
+    offers remain, as suspicious; prices that it considers odd are stored as suspicious.
     """
     counts, judge, speaks_of = Counter(details.get("skipped") or {}), details.get("judge"), details.get("speaks_of")
     complete, error, hint = details.get("complete", True), details.get("error", ""), details.get("hint", "")
@@ -177,7 +177,7 @@ def _samples(
 
 
 _LOOK_AT_IT = (
-    "look at the provider's own page; if what is missing is really gone, say so: gpubroker prices accept {provider}"
+    "check the provider's own page; if the missing offers are really gone, run: gpubroker prices accept {provider}"
 )
 
 
@@ -185,7 +185,7 @@ def _kept(why: str, known: Mapping[tuple[str, str], KnownOffer], counts: Mapping
     """The error text: why an answer is suspect, and the consequences."""
     skipped = sum(count for reason, count in counts.items() if reason != "duplicate")
     rows = [f"{skipped:,} rows were skipped"] if skipped else []
-    kept = ["what is missing is kept, and no job starts on it"] if known else []
+    kept = ["missing offers are kept, and no job starts on them"] if known else []
     return "; ".join([why, *rows, *kept])
 
 
@@ -230,7 +230,7 @@ def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Known
 def _again(
     writes: _PollWrites, before: KnownOffer, offer: Offer, as_of: int, words: tuple[Any, ...], prices: PriceDoubts
 ) -> None:
-    """Collect the writes for a known offer that has changed or is in doubt."""
+    """Collect the writes for a known offer that has changed or is suspicious."""
     _, _, series, _, changed_at, ended_at, signalled_at, doubt, before_doubt, *_ = before
     known_words = before[SAID_AT]
     in_doubt = doubt is not None and doubt != Doubt.UNTOLD.value

@@ -22,7 +22,7 @@ _STILL_USED = 2**62  # microseconds; the end of the time for which a running att
 
 
 class Uses:
-    """The times (microseconds) during which attempts need a series, each from a decision until a machine was gone.
+    """Time ranges (microseconds) during which attempts need a series, each from a decision until a machine was gone.
 
     Overlapping and adjacent times are merged.
     """

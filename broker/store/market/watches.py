@@ -55,7 +55,7 @@ class Watches:
         targets: Iterable[str],
         at: datetime,
     ) -> bool:
-        """Store the watch's new state and queue its notice in one transaction. False, without a change, if the watch
+        """Store the watch's new state and queue its alert in one transaction. False, without a change, if the watch
         was removed or its state is no longer ``before``."""
         old, new = (_state().dump_json(state).decode() for state in (before, after))
         body = _watch().dump_json(watch).decode()

@@ -72,7 +72,7 @@ def read(
 
 
 def judged_by(connection: Connection, job_id: str) -> str | None:
-    """The version of the policies that judged the job last, without judgements of running attempts; None if none did.
+    """The version of the policies that judged the job last, without judgments of running attempts; None if none did.
 
     Reads far less than `read`.
     """
@@ -81,7 +81,7 @@ def judged_by(connection: Connection, job_id: str) -> str | None:
 
 
 def last_judged(connection: Connection, job_id: str, attempt: int) -> Judgement | None:
-    """The last judgement of that attempt's start, not of the running attempt; None if unknown."""
+    """The last judgment of that attempt's start, not of the running attempt; None if unknown."""
     mine = (DecisionRow.job_id == job_id, DecisionRow.attempt == attempt, _OF_STARTS)
     query = select(DecisionRow.at, DecisionRow.policy_version, DecisionRow.answer).where(*mine)
     row = connection.execute(query.order_by(_NEWEST_FIRST).limit(1)).first()
@@ -93,7 +93,7 @@ def _readable(connection: Connection, query: Any) -> Iterator[Decision]:
         try:
             yield _decision(row)
         except ValueError as error:  # written by a newer version with actions, answers or verdicts unknown to this one
-            log.warning("decision %s cannot be read, and is left out: %s", row.id, error)
+            log.warning("decision %s cannot be read and is skipped: %s", row.id, error)
 
 
 def _decision(row: Any) -> Decision:

@@ -35,7 +35,7 @@ def check_base(connection: Connection, base: int) -> None:
     now = number(connection)
     if now != base:
         raise InvalidInput(
-            f"version {now} is active, not {base}: another person changed the policy",
+            f"version {now} is active, not {base}: the policy was changed meanwhile",
             where="base",
             hint="check the effect again",
         )

@@ -1,5 +1,5 @@
-"""The market: polls, the documents that they read, offers, their prices and availability, resolutions of doubts;
-capacity that is owned, reserved or bought; watches on prices, and notices to deliver.
+"""The market: polls, the documents that they read, offers, their prices and availability, acceptances of suspicious
+offers; capacity that is owned, reserved or bought; watches on prices, and alerts to deliver.
 """
 
 from sqlalchemy import BigInteger, Index, SmallInteger, UniqueConstraint
@@ -45,8 +45,8 @@ class PollRunRow(Row, table=True):
 
 
 class PriceAcceptanceRow(Row, table=True):
-    """One resolution of doubts by a person. ``what``: the offers, as JSON: ids with the doubt and price (micro-dollars)
-    of each; ``ended``: the number of missing ones that ended."""
+    """One acceptance of suspicious offers by a person. ``what``: the offers, as JSON: ids with the doubt and price
+    (micro-dollars) of each; ``ended``: the number of missing ones that ended."""
 
     number: Column[int] = Field(primary_key=True, sa_column_kwargs=GIVEN)
     at: BigInt
@@ -83,7 +83,7 @@ class OfferRow(Row, table=True):
     reports it; ``run``: the last poll that reported it; ``changed_at``: of its newest ``price_change``; ``ended_at``:
     since when it is no longer reported; ``superseded``: a reference price for which a live one is known;
     ``signalled_at``: of its newest ``signal_change``; ``doubt``: a `Doubt`, with its figures in ``doubt_detail``;
-    ``trusted``: while the price is in doubt, the last one that was not. ``accelerator``, ``count``: of its pool, for
+    ``trusted``: while the price is suspicious, the last one that was not. ``accelerator``, ``count``: of its pool, for
     the index of prices."""
 
     __table_args__ = (
@@ -244,7 +244,7 @@ class PriceWatchRow(Row, table=True):
 
 
 class NoticeRow(Row, table=True):
-    """One notice to one target (the name of a setting, never an address). ``next_try`` is set while it is to be sent;
+    """One alert to one target (the name of a setting, never an address). ``next_try`` is set while it is to be sent;
     ``tries`` counts the attempts, the one under way included. ``thread``: the incident that it belongs to."""
 
     __table_args__ = (Index("notice_newest", "made_at", "key"),)

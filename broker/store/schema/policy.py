@@ -8,7 +8,7 @@ from broker.store.schema.row import GIVEN, ID, BigInt, Column, OptionalBigInt, R
 
 
 class DecisionRow(Row, table=True):
-    """One judgement at the gate; ``body`` has verdicts and inputs. Append-only."""
+    """One judgment at the gate; ``body`` has verdicts and inputs. Append-only."""
 
     __table_args__ = (Index("decision_job", "job_id"), Index("decision_at", "at"))
 

@@ -27,8 +27,8 @@ def problem(url: str, clock: ManualClock) -> StoreProblem:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("nonsense", "not understood"),
-        ("", "not understood"),
+        ("nonsense", "is invalid"),
+        ("", "is invalid"),
         ("nosuch://x/y", "nosuch"),
         ("mysql://ada:hunter2@h/x", "mysql"),
         ("sqlite://", "in memory"),

@@ -71,7 +71,7 @@ def test_a_person_says_that_what_is_missing_is_gone(store: Store) -> None:
     assert (done.ended, done.believed, done.by) == (9, 0, "olga")
     assert doubts(store) == {"m0": None}
     assert store.last_polls()["aws"].status is PollStatus.ACCEPTED
-    with pytest.raises(InvalidInput, match="nothing is in doubt"):
+    with pytest.raises(InvalidInput, match="no suspicious offer"):
         store.accept_doubts("aws", by="olga")
     assert poll(store, 20, offer("m0", at=20)).status is PollStatus.OK
     with store._database.reading() as connection:
