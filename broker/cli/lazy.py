@@ -64,6 +64,7 @@ def concise(command: Any) -> Any:
     (``<int>``), which Typer would print; and with usage lines without the options of groups, which have none."""
     command.get_help_option(typer.Context(command, help_option_names=["-h", "--help"]))
     for parameter in (*command.params, command._help_option):
+        parameter._get_number_range_help_str = lambda: None  # `[x>=1]`; a number out of range is told what is expected
         if parameter.param_type_name == "argument":
             parameter.display_type_rich = lambda ctx: None
             parameter._usage_display_name = partial(_usage, parameter)
