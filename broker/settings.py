@@ -39,7 +39,7 @@ PREFIX = "GPUBROKER_"
 # Schemes of object stores for run folders: those that both obstore and the agent can open.
 _RUNS_SCHEMES = ("file", "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 
-# Variables with the prefix of settings that are none: those that the agent sets for a job's command, those of our own
+# Variables with the prefix that are not settings: those that the agent sets for a job's command, those of our own
 # processes, and the login at a team server (`broker.remote.logins`).
 _NOT_SETTINGS = (
     "ATTEMPT",
@@ -161,7 +161,7 @@ class SignInSettings(BaseModel):
             known = [one.value for one in (TeamRole if team else Role)]
             if role not in known:
                 expected = f"expected TEAM:ROLE with {', '.join(TeamRole)}, or {', '.join(Role)}"
-                raise ValueError(f"{group}: {given!r} is no role{did_you_mean(role, known)}; {expected}")
+                raise ValueError(f"{group}: {given!r} is not a role{did_you_mean(role, known)}; {expected}")
         return groups
 
 
@@ -181,18 +181,18 @@ class Settings(BaseSettings):
     ``runs_narrowed``: for run folders in Google Cloud Storage and Azure: nodes get tokens of this process's Google
     login, or signatures of its Entra login, each narrowed to its job's folder (in Azure only in accounts with a
     hierarchical namespace, else to the container) and renewed while it runs; else they use an identity of their own.
-    ``max_snapshot``: the most bytes that a job's working folder and local file mounts may take together.
+    ``max_snapshot``: the maximum size of a job's working folder and local file mounts together.
     ``policy``: files or folders, separated by ``:``, that an empty personal store adopts at first use.
     ``providers``, ``engines``: settings by name.
-    ``agreements``: providers with which the organisation has an agreement, by its name: ``hipaa = ["aws", "gcp"]``;
+    ``agreements``: providers with which the organization has an agreement, by its name: ``hipaa = ["aws", "gcp"]``;
     `--where compliance=hipaa` limits advice to them.
     ``prices``: how each provider is polled, by provider name.
     ``charges``: when a difference between charged and metered cost raises an alert.
     ``notify``: recipients of alerts: Apprise URLs by name. They are secrets: never stored and never printed.
-    ``routes``: what each recipient is told, by its name in ``notify``; without a route: everything.
-    ``sign_in``: the identity provider at which people sign in to the page; None: with tokens and one-time links.
+    ``routes``: which alerts each recipient gets, by its name in ``notify``; without a route: everything.
+    ``sign_in``: the identity provider at which people sign in to the web UI; None: with tokens and one-time links.
     ``reconcile_every``: wall-clock seconds between two reconciler passes.
-    ``offline``: `offers` and `plan` ask nobody over the network before they first show prices.
+    ``offline``: `offers` and `plan` do not use the network before they show the first prices.
     """
 
     model_config = SettingsConfigDict(

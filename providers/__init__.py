@@ -1,1 +1,1 @@
-"""Sources of offers. See README.md beside this file."""
+"""Sources of offers. See README.md next to this file."""

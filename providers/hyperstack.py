@@ -4,7 +4,7 @@ Two calls: the flavors (machines) of each region, and the price book, with the h
 GPU flavor costs its GPUs: their vCPUs, memory and disks are priced 0 there. A flavor's ``gpu`` is the resource's name;
 with ``-spot`` at its end it is spot capacity. The account's discount is in ``value``; prices with a start or an end
 hold then. Traps: names are Hyperstack's own (``H100-80G-PCIe-NVLink``); the price book has disks, addresses and CPUs,
-too, which are no machines.
+too, which are not machines.
 Fields: Hyperstack's OpenAPI document 1.0 (``FlavorFields``, ``PricebookModel``), also as its Python SDK 1.56 has them.
 Limit: 500 calls a minute from one address ("Rate limits"). Read in November 2026.
 """

@@ -152,7 +152,7 @@ def accelerator(*names: object, memory_gib: float | None = None) -> str:
 
 def part_of_card(card: str, memory_gib: float) -> str:
     """The part of ``card`` with that much of its memory, as one of equal parts. Raises `Unfit`
-    (``part_of_an_accelerator``) where the memory is no whole part of the card's."""
+    (``part_of_an_accelerator``) where the memory is not a whole part of the card's."""
     parts = lookup(card).memory_gb / memory_gib
     if not 2 <= round(parts) <= 64 or abs(parts - round(parts)) > _SAME_PART * parts:
         raise Unfit("part_of_an_accelerator", f"{memory_gib:g} GB of one {card}")

@@ -34,7 +34,7 @@ def main(given: list[str] | None = None) -> int:
     """
     words = sys.argv[1:] if given is None else given
     if words[:1] == ["enter"]:
-        from broker.agent.entering import main as enter  # a program beside a job's command; needs no object store
+        from broker.agent.entering import main as enter  # a program inside a running job; needs no object store
 
         return enter(words[1:])
     arguments = _arguments(given)

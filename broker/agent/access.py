@@ -29,7 +29,7 @@ FILE = "access.json"
 _OF_GCS = ("token", "expires_at")
 _OF_S3 = ("access_key_id", "secret_access_key", *_OF_GCS)
 _OF_AZURE = ("sas_token", "expires_at")
-_OTHERS = "others"  # signatures for folders beside the job's, as JSON, by the prefix of their names
+_OTHERS = "others"  # signatures for folders next to the job's, as JSON, by the prefix of their names
 _BLOCK = 32
 
 
@@ -94,7 +94,7 @@ class NodeAccess:
         return self._given(None)
 
     def beside(self, name: str) -> Callable[[], dict[str, Any]]:
-        """A credential provider for the folder of that name beside the job's."""
+        """A credential provider for the folder of that name next to the job's."""
         return lambda: self._given(name)
 
     def _given(self, name: str | None) -> dict[str, Any]:

@@ -325,8 +325,8 @@ def prune(store: ObjectFolder, keep: int, attempt: int) -> list[str]:
 
 
 def delete(store: ObjectFolder, doomed: Sequence[str]) -> list[str]:
-    """Delete these checkpoints, each manifest first, but for files of which others consist, too; returns the ids of
-    those of which nothing is left. Raises StoreTrouble; may be repeated."""
+    """Delete these checkpoints, each manifest first, except files that other checkpoints share; returns the ids
+    of those that are gone completely. Raises StoreTrouble; may be repeated."""
     needed = set[str]()
     for checkpoint in set(listed(store)) - set(doomed):
         for name in store.files(f"{FOLDER}/{checkpoint}"):  # also parts of one that is not complete yet

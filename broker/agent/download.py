@@ -114,4 +114,4 @@ def fetch_one(store: ObjectFolder, file: WantedFile, give_up: Callable[[], bool]
     if size != file.size:
         raise Torn(f"{file.name} has {size} bytes instead of {file.size}")
     if digest != file.sha256:
-        raise Torn(f"{file.name} has another content than was saved (SHA-256 differs)")
+        raise Torn(f"{file.name} differs from what was saved (SHA-256 mismatch)")

@@ -1,4 +1,4 @@
-"""Runs a program beside the command of a job, on its machine, with the same user, folder, variables and CPUs.
+"""Runs a program inside a running job: on its machine, with the same user, folder, variables and CPUs.
 
 Engines start ``gpubroker-agent enter`` through their own access to the machine, with a person's terminal or connection
 as its standard streams. The variables and the folder of the program are read from the guard of the job's command
@@ -204,10 +204,10 @@ def main(given: Sequence[str]) -> int:
     own, command = _split(given)
     parser = argparse.ArgumentParser(prog="gpubroker-agent enter", description=__doc__)
     parser.add_argument("--scratch", type=Path, help="the agent's folder")
-    parser.add_argument("--folder", help="or the attempt's run folder, to find the agent by")
+    parser.add_argument("--folder", help="or the attempt's run folder, by which the agent is found")
     parser.add_argument("--rank", type=int, default=0, help="with --folder: which node of the gang (default 0)")
     parser.add_argument("--sshd", metavar="PUBLIC_KEY", help="serve one SSH connection for the owner of this key")
-    parser.add_argument("--lines", action="store_true", help="with --sshd: what is sent goes out as lines of base64")
+    parser.add_argument("--lines", action="store_true", help="with --sshd: encode the output as lines of base64")
     parser.add_argument("--over-ssh", action="store_true", help="run what the SSH client asked for")
     arguments = parser.parse_args(own)
     try:

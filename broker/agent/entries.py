@@ -14,7 +14,7 @@ FILE, LINK, FOLDER = "file", "link", "folder"
 _PLAIN_FOLDERS = (0o755, 0o775)  # as made with the usual umasks
 
 Tell = Callable[[str, str, bool], None]
-"""Gets an entry that cannot be kept, the reason, and whether it may have content that is missing then."""
+"""Receives an entry that cannot be kept, the reason, and whether content may be lost."""
 
 
 @dataclass(frozen=True, order=True)
@@ -105,7 +105,7 @@ def entries_at(place: Path, root: Path, tell: Tell) -> Iterator[DiskEntry]:
 
 
 def with_targets(entries: Iterable[DiskEntry], root: Path, tell: Tell) -> Iterator[DiskEntry]:
-    """The entries; a link to something else that is there counts as that, because the link alone would be useless."""
+    """The entries; a link to anything outside them is replaced by its target, because the link alone is useless."""
     found = list(entries)
     there = {".", *(entry.path for entry in found)}
     there.update(parent.as_posix() for entry in found for parent in PurePosixPath(entry.path).parents)
@@ -130,7 +130,7 @@ def with_targets(entries: Iterable[DiskEntry], root: Path, tell: Tell) -> Iterat
 
 def check_entry(values: Mapping[str, Any], path: str) -> tuple[str, int, str]:
     """Kind, mode and target in a document. Raises ValueError if they cannot be those of an entry at ``path``, or if
-    that is no path of an entry."""
+    that is not a valid path."""
     kind, mode, target = str(values.get("kind", FILE)), int(values.get("mode", 0o644)) & 0o777, values.get("target", "")
     if kind not in (FILE, LINK, FOLDER):
         raise ValueError(f"an entry of the unknown kind {kind!r}")

@@ -46,9 +46,9 @@ def reading(document: str) -> Iterator[None]:
 
 
 def _beside(name: object) -> str:
-    """The name of a folder beside the run folder, checked. Raises BadDocument."""
+    """The name of a folder next to the run folder, checked. Raises BadDocument."""
     if "/" in str(name) or str(name).startswith("."):
-        raise BadDocument(f"spec.json: {str(name)!r} is no folder beside the run folders")
+        raise BadDocument(f"spec.json: {str(name)!r} is not the name of a folder next to the run folders")
     return str(name)
 
 
@@ -122,7 +122,7 @@ class PlacedTree:
 
 @dataclass(frozen=True)
 class Sources:
-    """The job's files as they were at its submission. ``pool``: the name of their folder beside the run folders."""
+    """The job's files as they were at its submission. ``pool``: the name of their folder next to the run folders."""
 
     pool: str
     trees: tuple[PlacedTree, ...]
@@ -144,7 +144,7 @@ class WantedInput:
     """Results of another job.
 
     ``job``: the name of its run folder. ``to``: their folder in `$GPUBROKER_INPUT_DIR`. ``paths``: paths or patterns
-    that select them. ``may_lack``: it is no error if there are none.
+    that select them. ``may_lack``: having none is not an error.
     """
 
     job: str
@@ -159,7 +159,7 @@ class WantedInput:
     def from_json(cls, values: Mapping[str, Any]) -> WantedInput:
         job, to = _beside(values["job"]), str(values["to"])
         if not to or to.startswith("/") or ".." in to.split("/"):
-            raise BadDocument(f"spec.json: {to!r} is no folder of inputs")
+            raise BadDocument(f"spec.json: {to!r} is not a valid folder for inputs")
         return cls(job, to, tuple(str(one) for one in values["paths"]), bool(values.get("may_lack")))
 
 

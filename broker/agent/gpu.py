@@ -65,7 +65,8 @@ def sample() -> list[Sample]:
 
 def of_this_job(samples: Sequence[Sample], environment: Mapping[str, str]) -> list[Sample]:
     """The samples of the accelerators assigned to this job, by number or by (the start of) their UUID; all of them if
-    it has the whole machine. Empty, which is unknown use, if one of them has no sample of its own: a MIG part has not.
+    it has the whole machine. Empty, which is unknown use, if one of them has no sample of its own: a MIG partition has
+    none.
     """
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is None:

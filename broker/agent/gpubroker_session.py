@@ -117,7 +117,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     number = restore(checkpoints, home)
-    _say(f"the home folder is as it was saved last (number {number})" if number else "the home folder is empty")
+    _say(f"the home folder was restored from the last save (number {number})" if number else "the home folder is empty")
     before = look_of(home) if number else []
     jupyter = None
     if os.environ.get("GPUBROKER_JUPYTER"):

@@ -12,7 +12,7 @@ WITNESS: a file to write the time of death into, or ``-``. LOCKS: descriptors of
 On Linux the command inherits them, so that a lock is held while a process of it lives, even if the guard was killed.
 
 On Linux the guard also adopts the command's orphans, so it kills children that left the process group, and then the
-programs that people started beside the command (`broker.agent.entering`). On other systems it kills the process group
+programs that people started inside the job (`broker.agent.entering`). On other systems it kills the process group
 only.
 """
 
@@ -65,7 +65,7 @@ def _children() -> set[int]:
 
 
 def _visitors() -> list[int]:
-    """Processes of this user that people started beside the command, including detached ones."""
+    """Processes of this user that people started inside the job, including detached ones."""
     wanted, found = f"{_ENTERED}={os.getpid()}-{_BORN}".encode(), []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -89,8 +89,8 @@ class AttemptJournal:
             self._written = len(entries)
 
     def _append(self, entry: dict[str, Any]) -> None:
-        """Add the entry in a form that the broker accepts: it reads no entry after one that is too large, or that is
-        no Unicode."""
+        """Add the entry in a form that the broker accepts: it stops reading at an entry that is too large or not
+        valid Unicode."""
         longest = _LONGEST_TEXT
         while len(json.dumps(found := self._printable(entry, longest))) > _LARGEST_ENTRY:
             longest //= 2

@@ -1,6 +1,6 @@
 """Which entries of the program's folder make one checkpoint. Pure.
 
-A checkpoint is what the program needs to find again: the entries of one step (``model_200.pt`` and ``optim_200.pt``),
+A checkpoint is what the program needs to resume: the entries of one step (``model_200.pt`` and ``optim_200.pt``),
 all entries without a step (``last.ckpt``, ``config.json``), and what trackers and links among these name. A tracker is
 a small file that contains the name or the step of another entry: DeepSpeed's ``latest``, Megatron's
 ``latest_checkpointed_iteration.txt``, TensorFlow's ``checkpoint``. One that is called latest or last names the entry
@@ -18,8 +18,8 @@ from broker.agent.entries import FILE, LINK, DiskEntry
 from broker.agent.gpubroker_checkpoint import step_of
 
 SMALL = 1 << 20
-"""Bytes below which a changed entry without a step, beside entries with one, is no checkpoint by itself: it is saved
-with the next one, and at the end."""
+"""Bytes below which a changed entry without a step, next to entries with one, is not a checkpoint by itself: it is
+saved with the next one, and at the end."""
 TRACKER = 1 << 10
 """The largest size of a tracker in bytes."""
 _LATEST = re.compile(r"latest|last|newest|^checkpoint$")
@@ -79,8 +79,8 @@ def checkpoints(
     ended: bool,
     clean: bool,
 ) -> list[Finished]:
-    """The checkpoints to save, oldest first. ``read``: returns the text of a small file; ``trusted``: whether nothing
-    speaks against an entry that a tracker calls the latest. ``ended``: the command has ended; ``clean``: by itself,
+    """The checkpoints to save, oldest first. ``read``: returns the text of a small file; ``trusted``: whether an
+    entry that a tracker calls the latest can be trusted. ``ended``: the command has ended; ``clean``: by itself,
     with success, so that nothing is half written."""
     others = [entry for entry in seen if _step(entry) is None]
     named = {entry.name: _names(entry, seen, read) for entry in others}

@@ -64,7 +64,7 @@ class Mask:
         return bytes(masked)
 
     def window(self, read: Callable[[int, int], bytes], start: int, size: int) -> bytes:
-        """A piece of a file. ``read``: returns the bytes from a position on, at most so many."""
+        """A piece of a file. ``read(start, size)`` returns at most ``size`` bytes."""
         before = min(start, REACH) if self else 0
         return self.hide(read(start - before, before + size + (REACH if self else 0)))[before : before + size]
 
@@ -95,5 +95,5 @@ def _forms(value: bytes) -> Iterator[bytes]:
 
 
 def _secret_pieces(value: bytes) -> list[bytes]:
-    """What of a value is secret in parts, too: not scheme and host of a URL, and not the frame of a PEM."""
+    """The parts of a value that are secret by themselves: not scheme and host of a URL, and not the frame of a PEM."""
     return _URL.sub(rb"\0\2\0", _PEM_FRAME.sub(b"\0", value)).split(b"\0")

@@ -1,4 +1,4 @@
-"""Names of files: any that a file system allows, also bytes that are no UTF-8, which Python holds as surrogates."""
+"""Names of files: any that a file system allows, also bytes that are not UTF-8, which Python holds as surrogates."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class OutputUploader:
 
     def upload(self, *, last: bool = False) -> None:
         """Upload new output. Raises StoreTrouble; then the next call sends the same bytes. ``last``: the output is
-        complete; until then, the bytes stay back in which a secret may begin."""
+        complete; until then, trailing bytes that may begin a secret are held back."""
         try:
             size = self._file.stat().st_size
             if self._mask and not last and self._read(size - 1, 1) != b"\n":

@@ -6,9 +6,9 @@
     attempts/<n>/outputs.json          the list of files, with sizes and SHA-256; of rank k outputs-<k>.json
 
 A file is uploaded once it is unchanged over two scans, in the same way again after each later change, every minute
-while it keeps changing, and at the end in any state. Files that the job was submitted with are no results unless they
-changed. A link to something that is no result counts as its target, if that is below the same folder. What cannot be
-kept (links that lead out, sockets, unreadable files) is told once.
+while it keeps changing, and at the end in any state. Files submitted with the job count as results only if they
+changed. A link to something that is not a result counts as its target, if that is below the same folder. What cannot be
+kept (links that lead out, sockets, unreadable files) is reported once.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Outputs:
         self.unsaved: list[str] = []
 
     def start(self) -> None:
-        """Treat the present files as inputs: they are no results unless they change."""
+        """Treat the present files as inputs: they count as results only if they change."""
         found, self._left_out = self._found()
         self._brought = {path: seen.entry for path, seen in found.items()}
         self._thread.start()

@@ -179,5 +179,5 @@ def _copy(store: ObjectFolder, content: str, file: OutputFile, place: Path, give
     except FileNotFoundError:
         raise NoInput(f"{file.path} is no longer in the run folder") from None
     if written != (file.size, file.sha256):
-        raise NoInput(f"{file.path} has another content than was saved (SHA-256 differs)")
+        raise NoInput(f"{file.path} differs from what was saved (SHA-256 mismatch)")
     part.replace(place)

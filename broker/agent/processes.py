@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ENTERED = "GPUBROKER_ENTERED"
-"""The variable set for programs that people started beside a job's command: the `mark` of its guard, which
+"""The variable set for programs that people started inside a job: the `mark` of its guard, which
 ends them.
 """
 
@@ -106,7 +106,7 @@ def end_orphans(scratch: Path) -> bool:
 
 
 def mark(guard: int) -> str:
-    """The value of `ENTERED` for programs beside the command of this guard. The guard computes the same."""
+    """The value of `ENTERED` for programs that people run inside the job of this guard. The guard computes the same."""
     return f"{guard}-{kernel_start(guard)}"
 
 

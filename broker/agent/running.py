@@ -33,7 +33,7 @@ def _beside(status: int) -> float:
 
 @dataclass
 class _Heard:
-    """The end of the command. ``left``: the exit statuses of processes that it left running at a stop."""
+    """How the command ended. ``left``: the exit statuses of processes that it left running at a stop."""
 
     status: int | None = None
     left: list[int] = field(default_factory=list)

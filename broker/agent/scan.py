@@ -137,7 +137,7 @@ class Scanner:
         return found
 
     def _names(self) -> list[str]:
-        """The names of entries that are no drafts."""
+        """The names of entries that are not drafts."""
         self._drafts = set()
         names = []
         for place in self._folder.iterdir():

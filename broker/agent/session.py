@@ -1,6 +1,6 @@
 """Whether a session is still in use, and when it has been idle for too long. Pure: times come from the caller.
 
-A sign that cannot be read counts as use, but only until ``at_most`` after the last sign that could be read.
+An unreadable sign counts as use, but at most until ``at_most`` after the last readable one.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def of_visitors(
     typed: Mapping[int, float],
     came: float | None = None,
 ) -> Sign:
-    """Activity of people beside the command since the last check, ``seconds`` ago: one of them runs a program other
+    """Activity of people inside the job since the last check, ``seconds`` ago: one of them runs a program other
     than a waiting shell, or bytes were transferred over a connection, or a terminal was used.
 
     ``moved``: the transferred bytes of each (by pid) at that check; ``typed``: how many seconds ago the terminal of

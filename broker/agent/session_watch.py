@@ -54,7 +54,7 @@ class SessionWatch:
         while not self._stopped.wait(every):
             try:
                 told = self._rule.over(self._signs(), self._now(), longest_gap=_GAP * every * self._scale)
-            except Exception:  # an error is no reason to end a session; its time and money end it
+            except Exception:  # an error must not end a session; its time limit and money do
                 log.exception("the use of the session could not be read this time")
                 continue
             if told is not None and not self._stopped.is_set():

@@ -80,7 +80,7 @@ def read_tree(pool: ObjectFolder, tree: str) -> tuple[TreeEntry, ...]:
     if data is None:
         raise TreeUnusable("the snapshot of the job's files is no longer in the run store")
     if tree_id(data) != tree:
-        raise TreeUnusable("the snapshot's list has another content than was saved (SHA-256 differs)")
+        raise TreeUnusable("the snapshot's list differs from what was saved (SHA-256 mismatch)")
     return entries_in(data)
 
 
@@ -128,7 +128,7 @@ def _fetch(pool: ObjectFolder, entry: TreeEntry, place: Path, give_up: Callable[
     except FileNotFoundError:
         raise TreeUnusable(f"the content of {entry.path} is no longer in the run store") from None
     if written != (entry.size, entry.sha256):
-        raise TreeUnusable(f"{entry.path} has another content than was saved (SHA-256 differs)")
+        raise TreeUnusable(f"{entry.path} differs from what was saved (SHA-256 mismatch)")
     part.replace(place)
 
 

@@ -386,7 +386,7 @@ class Attempt:
         ending = Exit(cause, self._clock.now(), status, shown(self._mask.text(evidence)), self._mailbox.step()[0], last)
         sent = self._mailbox.close(ending, max(deadline(), time.monotonic() + min(self._share, 5.0)))
         if not sent:
-            log.error("the run folder did not take exit.json: %s", ending)
+            log.error("the run folder did not accept exit.json: %s", ending)
         self._record(cause=ending.cause)
         self._delete_uploaded(output=sent)
         if ending.cause == "completed":

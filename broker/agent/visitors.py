@@ -1,4 +1,4 @@
-"""Programs of people beside a job's command: one file for each, removed when the program ends."""
+"""Programs that people run inside a job: one file for each, removed when the program ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CAME = "came"
 
 @dataclass(frozen=True)
 class EnteredProgram:
-    """A program beside the command.
+    """A program that runs inside the job.
 
     ``pid``: the process that started it (`broker.agent.entering`), its parent; ``born``: the start of that process.
     ``moved``: bytes transferred over its SSH connection; None if it has none. ``terminal``: its terminal device.
@@ -75,7 +75,7 @@ def last_came(scratch: Path) -> float | None:
 
 
 def visitors(scratch: Path) -> list[EnteredProgram]:
-    """The programs that run beside the command now."""
+    """The programs that run inside the job now."""
     found = []
     for file in sorted((scratch / FOLDER).glob("*.json")):
         with contextlib.suppress(OSError, ValueError, TypeError):

@@ -130,7 +130,7 @@ class OwnerOnly(LoginMissing):
     def __init__(self, owner: str, process_user: str) -> None:
         super().__init__(
             f"a job of {owner} is not run here as {process_user}",
-            hint=f"{owner} runs any gpubroker command, or a `gpubroker serve` looks after all jobs",
+            hint=f"{owner} runs any gpubroker command, or a `gpubroker serve` runs all jobs",
         )
         self.owner = owner
         self.process_user = process_user

@@ -1,4 +1,4 @@
-"""Switches the garbage collector off while a hundred thousand objects are made that have no reference cycles."""
+"""Turns off garbage collection while many objects without reference cycles are created."""
 
 from __future__ import annotations
 

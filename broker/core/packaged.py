@@ -1,4 +1,4 @@
-"""Tables that come with the code, as TOML files beside it."""
+"""Data tables stored as TOML files in the packages."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ class WayIn:
 
 @runtime_checkable
 class LetsPeopleIn(Protocol):
-    """An engine that can run a program beside a job's command."""
+    """An engine that can run a program inside a running job."""
 
     def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
         """How to run the program on that node of the job. ``words``: the arguments of ``enter`` after those that name
@@ -277,7 +277,7 @@ class PolicyDefaults:
     broker; None: their funded time. ``holding``: limits of what capacity plans propose. ``keep_checkpoints``,
     ``keep_results``, ``keep_logs``, ``keep_snapshots``: how long files of a job stay after its end; None: until a
     person deletes them. ``keep_prices``, ``keep_notices``: how long price history and delivered notices stay before
-    they are deleted; None: for ever. ``hold_quantile``: the share of runs (percent) that the hold of a job with known
+    they are deleted; None: forever. ``hold_quantile``: the share of runs (percent) that the hold of a job with known
     work covers; 100: its whole time limit; None: 95, and 100 for a job that names its limit. ``unknown_disk``: USD per
     GiB and month of a disk of unknown price; None: the built-in upper bound. ``timezone``: of reports.
     """

@@ -45,7 +45,7 @@ class Handles:
         return f"{self._place}-{key}"
 
     def find(self, key: str) -> str | None:
-        """The handle of a key whose process was started here. Raises `GiveUp` for a key that is no plain name."""
+        """The handle of a key whose process was started here. Raises `GiveUp` for a key that is not a plain name."""
         return self.of(key) if Slot.of(self._root, key).known() else None
 
     def slot(self, handle: str) -> Slot | None:

@@ -265,7 +265,7 @@ _WORDS = {
     "NODE_FAIL": "a node failed",
     "OUT_OF_MEMORY": "more memory than requested",
     "PREEMPTED": "preempted",
-    "TIMEOUT": "SlurmEngine's own time limit",
+    "TIMEOUT": "Slurm's own time limit",
 }
 
 

@@ -1,18 +1,16 @@
 """Anomalies: days with more spending than the recent pattern predicts. Pure; USD as floats, because only ratios matter.
 
-First the weekly pattern of the eight weeks before is removed (`weekdays`). Then stretches of one, two and three days
-that end with the day are compared with earlier stretches of the same length. A stretch is an anomaly only if two scores
-exceed their thresholds: its ratio to the 85th percentile of the last four weeks, which accounts for their spread; and
-its excess over the smoothed level at its start, divided by the 85th percentile of such excesses in the eight weeks,
-which accounts for their trend. A percentile changes little with an earlier anomaly. Planned spending (purchases,
-reservations, accepted jobs) is known beforehand and is subtracted first, so it never raises an alarm. Each series is
-judged by itself; a decrease in one does not offset an increase in another.
+First the weekly pattern of the eight weeks before is removed (`week_pattern`). Then stretches of one, two and three
+days that end with the day are compared with earlier stretches of the same length. A stretch is an anomaly only if two
+scores exceed their thresholds: its ratio to the 85th percentile of the last four weeks, which accounts for their
+spread; and its excess over the smoothed level at its start, divided by the 85th percentile of such excesses in the
+eight weeks, which accounts for their trend. A percentile changes little with an earlier anomaly. Planned spending
+(purchases, reservations, accepted jobs) is known beforehand and is subtracted first, so it never raises an alarm. Each
+series is judged by itself; a decrease in one does not offset an increase in another.
 
-The week's pattern in daily spending. Pure; USD as floats: estimates.
-
-Each day is compared with the mean of the seven days around it. The mean deviation of each weekday is its effect,
-reduced by the share of the differences between weekdays that chance alone explains (the shrinkage of James and Stein):
-without a pattern, or with little history, the effect is 0.
+For the weekly pattern, each day is compared with the mean of the seven days around it. The mean deviation of each
+weekday is its effect, reduced by the share of the differences between weekdays that chance alone explains (the
+shrinkage of James and Stein): without a pattern, or with little history, the effect is 0.
 """
 
 from __future__ import annotations
@@ -118,7 +116,7 @@ class Incident:
 
 
 class AnomalyAnswer(StrEnum):
-    """A person's answer to an incident: it should not have happened; it is no anomaly; it was planned."""
+    """A person's answer to an incident: it should not have happened; it is not an anomaly; it was planned."""
 
     YES = "yes"
     NO = "no"

@@ -12,7 +12,7 @@ for the month before:
 Waste is subtracted first: lost work after an attempt's last checkpoint. A group with use in only one of the months is
 new or has ended. Charges without a time (transfers, corrections) are other charges.
 
-Rounds exact parts to whole numbers with the same sum: the largest remainders are rounded up (Hamilton's method).
+Exact parts are rounded to whole numbers with the same sum: the largest remainders are rounded up (Hamilton's method).
 """
 
 from __future__ import annotations

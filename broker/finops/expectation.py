@@ -1,9 +1,9 @@
 """Forecasts the spending of the remaining days of a period, with an interval. Pure; USD as floats: estimates.
 
-The weekly pattern is removed (`weekdays`), models of daily spending predict the sum of the days ahead and its
-deviation, and the pattern is applied again. The interval is calibrated on the past of the same series: by how many
-deviations the same forecast would have missed earlier sums (conformal prediction). With a short past, those of as
-slightly widened normal noise count as well.
+The weekly pattern is removed (`anomalies.week_pattern`), models of daily spending predict the sum of the days ahead and
+its deviation, and the pattern is applied again. The interval is calibrated on the past of the same series: by how many
+deviations the same forecast would have missed earlier sums (conformal prediction). With a short past,
+slightly widened normal noise counts as well.
 
 A model has an unknown mean, and a state that changes with each day's error (``surprise``) and decays: ``day = mean +
 state + surprise``, ``next state = persistence * state + gain * surprise``. A persistence of 1 is simple exponential

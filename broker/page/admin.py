@@ -89,7 +89,7 @@ def _changed(by: Visitor, request: Request, name: str, form: Mapping[str, str]) 
             role = _role(form)
             only = role if isinstance(role, Role) and team is None else None
             if only is None and team is None:
-                raise InvalidInput("a role in a team is taken by naming the team")
+                raise InvalidInput("to withdraw a team role, name the team")
             people.take_role(broker, name, only, team, by=actor)
         case "disable":
             people.disable(broker, name, by=actor)
@@ -110,7 +110,7 @@ def _changed(by: Visitor, request: Request, name: str, form: Mapping[str, str]) 
 def _role(form: Mapping[str, str]) -> Role | TeamRole:
     name = form.get("role", "")[:_MOST_ROLE]
     if name not in ROLES:
-        raise InvalidInput(f"{name!r} is no role", hint=f"one of {', '.join(ROLES)}")
+        raise InvalidInput(f"{name!r} is not a role", hint=f"one of {', '.join(ROLES)}")
     return ROLES[name]
 
 

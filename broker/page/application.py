@@ -77,7 +77,7 @@ class ProviderPages:
         code, state = given.get("code", "")[:_LONGEST], given.get("state", "")[:_LONGEST]
         try:
             if not code or not state:
-                raise SignInFailed("the identity provider did not let you in")
+                raise SignInFailed("the identity provider refused the sign-in")
             id, after = provider_sign_ins.finish(
                 self._broker,
                 self._provider,

@@ -78,7 +78,7 @@ def buying(by: By, form: Form) -> Response:
     """Start a purchase."""
     number = form.get("quote", "")
     if not number.isdecimal() or not int(number[:12]) > 0:
-        raise InvalidInput("which quote?", where="quote", hint="ask for quotes, and buy one of them")
+        raise InvalidInput("no quote is named", where="quote", hint="ask for quotes, and buy one of them")
     body = BuyBody(
         quote=int(number[:12]),
         ceiling=form.get("ceiling") or None,

@@ -1,4 +1,4 @@
-"""Charts as SVG points, computed on the server without scripts. A table beside each chart has the same figures."""
+"""Charts as SVG points, computed on the server without scripts. A table next to each chart has the same figures."""
 
 from __future__ import annotations
 

@@ -87,18 +87,18 @@ Code = Annotated[str, Query(max_length=20, description="The path with the code t
 
 
 def asking_code(by: By, request: Request, user_code: Code = "") -> Response:
-    """The form for a code. With ``user_code``: the program that waits with it, and the scopes that it would get."""
+    """The form for a code. With ``user_code``: the program that shows it, and the scopes that it would get."""
     if not user_code:
         return _drawn(by, None)
     found = _found(by, request, user_code)
-    return _drawn(by, found) if found else _drawn(by, None, "No program waits with this code.", 404)
+    return _drawn(by, found) if found else _drawn(by, None, "No program is waiting with this code.", 404)
 
 
 def deciding_code(by: By, request: Request, form: Form) -> Response:
     """Grant or refuse a program's login as the person signed in."""
     code, grant = form.get("user_code", ""), form.get("decision") == "grant"
     if _found(by, request, code) is None:
-        return _drawn(by, None, "No program waits with this code any more.", 404)
+        return _drawn(by, None, "No program is waiting with this code any more.", 404)
     try:
         decided = device_logins.decide(
             by.caller.broker, code, by.caller.access, grant=grant, by=by.caller.actor, origin=by.caller.origin

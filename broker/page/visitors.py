@@ -28,7 +28,9 @@ class ForeignForm(NotAllowed):
     """A change that was not requested by a form of this page."""
 
     def __init__(self) -> None:
-        super().__init__("this did not come from a form of this page", hint="open the page again, and send its form")
+        super().__init__(
+            "this request was not sent by a form of this page", hint="open the page again, and send its form"
+        )
 
 
 RENEWED_EVERY = 30

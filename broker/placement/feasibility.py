@@ -258,7 +258,7 @@ def _engine(offer: Offer, request: PreparedJob) -> _Finding | None:
         named = {
             "image": _images(request),
             "several_nodes": f" ({request.job.num_nodes})",
-            "another_machine": " (the job came over the network; an administrator may allow it here: `jobs_here = true`"
+            "another_machine": " (the job came over the network; an administrator can allow it here: `jobs_here = true`"
             " under `[serve]`)",
         }
         words = ", ".join(f"{need}{named.get(need, '')}" for need in sorted(missing))

@@ -81,8 +81,8 @@ def _about_spot(job: Job, effort: Effort) -> Iterator[str]:
     """That spot offers are left out although the job does not say so."""
     if job.resources and not effort.checkpoints and all(_spot_left_out(one) for one in job.resources):
         yield (
-            "spot is off because the job has no `checkpoint:`; `use_spot: true` under `resources:` takes spot alone, "
-            "`capacity_types: [on_demand, spot]` takes both"
+            "spot is off because the job has no `checkpoint:`; `use_spot: true` under `resources:` uses spot only, "
+            "`capacity_types: [on_demand, spot]` both"
         )
 
 

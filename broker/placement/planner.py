@@ -125,7 +125,7 @@ def make_plan(
     )  # fmt: skip
     ranked: list[tuple[RankKey, Placement]] = []
     rejections: list[Rejection] = []
-    with without_collection():  # some ten objects for each offer, and no cycles: half of the time of a large plan
+    with without_collection():  # about ten objects per offer and no cycles: halves the time of a large plan
         for offer in offers:
             found = judge(offer)
             if isinstance(found, Rejection):

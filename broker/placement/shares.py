@@ -8,7 +8,7 @@ Defaults for what the job file does not say, on a machine with n GPUs of a kind:
     a job that names the instance type and no accelerators: the whole machine
 
 So jobs with GPUs leave CPUs and memory for jobs without. A job with several nodes gets one part that is as many times
-as large: its nodes run beside each other.
+as large: its nodes run next to each other.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def price_now(current: Offer, placed: Offer) -> Money | None:
 
 
 def machines(offer: Offer, nodes: int) -> int:
-    """How many machines of the offer a job with so many nodes gets: one if they run beside each other on a part of
+    """How many machines of the offer a job with so many nodes gets: one if they run next to each other on a part of
     it."""
     return 1 if offer.divided else nodes
 
@@ -106,7 +106,7 @@ def lacking(offer: Offer, wanted: MachineRequest, nodes: int = 1) -> str:
         return ""
     share = share_of(offer, wanted) * nodes
     if offer.has < share:
-        return f"has {offer.has}; {nodes} nodes beside each other need {share}"
+        return f"has {offer.has}; {nodes} nodes on one machine need {share}"
     if offer.left is None:
         return ""
     return f"{offer.left.at_most(offer.has)} free, needs {share}" if offer.left < share else ""

@@ -113,7 +113,8 @@ class CapacityBuyer:
                 return purchase
 
     def _asks_anew(self, purchase: Purchase) -> Purchase:
-        """Ask the approvers whom the policies in force name, if they are others. A denial waits for the order."""
+        """Ask the approvers whom the policies in force name, if they differ from those asked. A denial waits for the
+        order."""
         with self._store.writing() as tx:
             current = tx.purchase(purchase.id)
             if current is None or current.seq != purchase.seq:

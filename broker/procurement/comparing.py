@@ -71,7 +71,7 @@ def charge_differences(
         if purchase is not None:
             region, order = purchase.quote.region, _order(purchase)
         if purchase is None or (purchase.state is PurchaseState.NOT_BOUGHT and billed):
-            why = "this store does not know it" if purchase is None else "it ended here as not bought"
+            why = "this store does not know it" if purchase is None else "here it is recorded as not bought"
             say = f"{billed.rounded(2)} was charged for {id}; {why}: ask the provider what it is for"
             found.append(CapacityDifference(DifferenceKind.CHARGE_UNKNOWN, provider, region, order or id, id, say))
             continue
@@ -114,7 +114,7 @@ def _unknown(one: Reservation, noted: Collection[str]) -> Iterator[CapacityDiffe
         told = f"{what} was bought as {one.mark}, by a gpubroker with another store"
         yield CapacityDifference(DifferenceKind.OTHER_STORE, one.provider, one.region, one.id, one.mark, told)
     elif one.id not in noted:
-        told = f"{what} was bought beside gpubroker; record it: gpubroker capacity add … --order {one.id}"
+        told = f"{what} was bought outside gpubroker; record it: gpubroker capacity add … --order {one.id}"
         yield CapacityDifference(DifferenceKind.NOT_RECORDED, one.provider, one.region, one.id, None, told)
 
 
@@ -122,7 +122,7 @@ def _changed(purchase: Purchase, listed: Reservation) -> Iterator[CapacityDiffer
     quote = purchase.quote
     told = []
     if purchase.state is PurchaseState.NOT_BOUGHT:
-        told.append(f"{purchase.id} ended here as not bought, and the provider lists it; its money was released")
+        told.append(f"{purchase.id} is recorded here as not bought, but the provider lists it; its money was released")
     if quote.product not in _NO_MACHINES and (listed.instance_type, listed.machines) != (
         quote.instance_type,
         quote.machines,

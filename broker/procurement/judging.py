@@ -180,7 +180,7 @@ def _nobody_may(buying: Buying) -> Verdict:
         Answer.DENY,
         RULE,
         "nobody_may_buy",
-        f"no policy lets {for_whom} buy capacity: a guardrail of kind purchases has to name the approvers",
+        f"no policy lets {for_whom} buy capacity: a guardrail of kind purchases must name the approvers",
         Source("built in", 0),
         name=RULE,
     )

@@ -1,7 +1,5 @@
 """The ledger entries of a purchase. Pure. The request holds the ceiling; an upfront payment is spent when it is paid,
-recurring payments are spent day by day, and the rest is released.
-
-The recurring payments of a purchase, day by day (UTC), as the provider bills them. Pure.
+recurring payments are spent day by day (UTC), as the provider bills them, and the rest is released.
 """
 
 from __future__ import annotations

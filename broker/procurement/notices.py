@@ -46,8 +46,8 @@ def notice_of(purchase: Purchase) -> Notice | None:
         case PurchaseState.HELD if is_late(purchase):
             title = f"Late: {purchase.id}"
             body = (
-                f"{what}. It should have begun, and {provider} has not delivered it ({_word(purchase)}). What undoing"
-                f" it costs: gpubroker capacity undo {purchase.id} --dry-run"
+                f"{what}. It should have begun, but {provider} has not delivered it ({_word(purchase)})."
+                f" Cost of undoing it: gpubroker capacity undo {purchase.id} --dry-run"
             )
             severity, number, name = Severity.WARNING, 0, "late"
         case PurchaseState.ORDERED | PurchaseState.HELD if purchase.evidence:
@@ -59,10 +59,10 @@ def notice_of(purchase: Purchase) -> Notice | None:
             body, number = f"{what}. Order {purchase.order.id if purchase.order else ''}", _stamp(purchase.paid_at)
         case PurchaseState.UNDONE if purchase.undo is not None and purchase.undo.way == AT_ITS_END:
             title = f"Ended: {purchase.id}"
-            body = f"{what}. The order to end it was sent to {provider}; it cost {purchase.charged.rounded(2)} in all"
+            body = f"{what}. The order to end it was sent to {provider}; in total it cost {purchase.charged.rounded(2)}"
         case PurchaseState.UNDONE:
             title = f"Undone by {purchase.undone_by}: {purchase.id}"
-            body = f"{what}. It cost {purchase.charged.rounded(2)} in all"
+            body = f"{what}. In total it cost {purchase.charged.rounded(2)}"
         case PurchaseState.ENDED if purchase.evidence:
             title = f"Ended early: {purchase.id}"
             body = f"{what}. {provider} says {purchase.evidence}; {purchase.charged.rounded(2)} was paid"
@@ -81,7 +81,7 @@ def unended_notice(purchase: Purchase, refusal: str) -> Notice:
     """The notice that the provider refuses to end a purchase whose period is over, and continues to bill it."""
     provider = purchase.quote.provider
     body = (
-        f"{summary(purchase)}. Its time is over, and {provider} does not end it: {refusal}. It is billed until it"
+        f"{summary(purchase)}. Its period is over, but {provider} does not end it: {refusal}. It is billed until it"
         f" ends, and gpubroker keeps trying; machines that still use it must end first"
     )
     thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
@@ -101,8 +101,8 @@ def ending_notice(purchase: Purchase, now: datetime) -> Notice | None:
         return _renewal_notice(purchase)
     if not quote.product.holds_machines or now < soon:
         return None
-    body = f"{summary(purchase)}. Jobs leave it at {quote.ends - LEAVES:%Y-%m-%d %H:%M} UTC and go on elsewhere."
-    body += f" What it brought: gpubroker capacity review {purchase.id}"
+    body = f"{summary(purchase)}. Jobs leave it at {quote.ends - LEAVES:%Y-%m-%d %H:%M} UTC and continue elsewhere."
+    body += f" How it was used: gpubroker capacity review {purchase.id}"
     thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
     title = f"Ends soon: {quote.machines} × {quote.instance_type} in {quote.zone or quote.region}"
     return Notice(f"{thread}/ends-soon/{_stamp(quote.ends)}", title, body, Severity.WARNING, thread, teams)
@@ -114,7 +114,7 @@ def _renewal_notice(purchase: Purchase) -> Notice:
     what = f"{quote.instance_type} --machines {quote.machines} --for {term} --region {quote.region}"
     kind = quote.product.value.replace("_", "-")
     body = (
-        f"{summary(purchase)}. It does not renew by itself. What it brought: gpubroker capacity review {purchase.id}."
+        f"{summary(purchase)}. It does not renew by itself. How it was used: gpubroker capacity review {purchase.id}."
         f" What the use of the last months says: gpubroker policy findings. What it would cost again:"
         f" gpubroker capacity quote {what} --product {kind} --provider {quote.provider}"
     )

@@ -141,5 +141,5 @@ def _valued(offer: Offer, bought: Sequence[Purchase], purchases: Sequence[Purcha
     leaves = leave_at(offer, purchases, now)
     if leaves is None or now < leaves:
         return offer
-    because = f"the capacity that was bought here is left at {leaves:%Y-%m-%d %H:%M} UTC, before it ends"
+    because = f"jobs leave the capacity bought here at {leaves:%Y-%m-%d %H:%M} UTC, before it ends"
     return replace(offer, availability=Availability.UNAVAILABLE, unavailable_because=because)

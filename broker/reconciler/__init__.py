@@ -1,1 +1,1 @@
-"""Launching: decide the next step of each job (pure), take it (reconciler), and the agent that runs on the node."""
+"""The reconciler: decides the next step of each job (pure) and takes it."""

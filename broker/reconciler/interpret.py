@@ -103,7 +103,7 @@ def news(
             )
             found.append(Dated(now, gone))
         elif seen.state is EngineState.LOST and (node.exit or not claimed or silent > patience.heartbeat):
-            evidence = "the engine knows it no more"
+            evidence = "the engine no longer knows it"
             found.append(Dated(now, ev.MachineGone(gone_at=now if up else None, evidence=evidence, interrupted=False)))
     return found
 
@@ -138,7 +138,7 @@ def _ended(
         case EngineState.LOST if silent <= patience.heartbeat if claimed else silent < patience.start:
             return None
         case EngineState.LOST:
-            return end(attempt.stop_requested or Cause.MACHINE_LOST, "the engine knows it no more")
+            return end(attempt.stop_requested or Cause.MACHINE_LOST, "the engine no longer knows it")
         case _ if node.unreachable:
             return None
         case _ if claimed and silent > patience.heartbeat:
@@ -159,7 +159,7 @@ def _gone(attempt: AttemptView, seen: Observation, now: datetime, *, claimed: bo
     """Why the machine of an attempt without an exit record is gone, the evidence, and since when."""
     at = seen.gone_at or now
     if attempt.stop_requested is not None:
-        return attempt.stop_requested, "the machine was ended before the agent's last word", at
+        return attempt.stop_requested, "the machine was ended before the agent's final report", at
     if seen.no_capacity:
         return Cause.NO_CAPACITY, seen.evidence, now
     if seen.interrupted:

@@ -26,4 +26,4 @@ def isolated(what: str) -> Iterator[None]:
     except BrokerError as error:
         log.warning("%s: %s", what, error)
     except Exception:  # a bug in one step, of gpubroker or a plug-in, must not prevent the others
-        log.exception("%s: left for the next look", what)
+        log.exception("%s: left for the next tick", what)

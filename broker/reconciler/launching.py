@@ -82,7 +82,7 @@ class Launching(Controller):
 
     def reconcile(self, about: JobContext) -> ControllerResult:
         view, attempt, cause = about.view, about.attempt, about.cause
-        assert attempt is not None, "else it goes by nothing"
+        assert attempt is not None, "a job without an attempt gets no such step"
         changed = self._submit(view, attempt) if cause is None else self._abandon(view, attempt, cause)
         return DecideAnew() if changed else NextLook()
 
@@ -203,7 +203,7 @@ class Launching(Controller):
         handle = engine.find(attempt.key)
         if handle is None:
             # If a machine of the attempt still comes up, this tells it to stop.
-            with isolated(f"job {view.id}, attempt {attempt.number}: no word could be left for it"):
+            with isolated(f"job {view.id}, attempt {attempt.number}: no stop request could be left for it"):
                 self._ports.mailbox.prepare(view, attempt, LeaseGrant(stop=cause))
         return handle
 

@@ -84,7 +84,7 @@ class Leases:
         """The lease of the attempt's node, and until when its machines are paid (UTC)."""
         sums, longest = self._worklist.sums(view.id), self._limits.max_unattended(view.job)
         idle = tuple(self._limits.idle_limits(view))
-        # If the only machine that is up has a fixed price, the passing of time changes nothing.
+        # If the only running machine has a fixed price, time alone changes nothing.
         fixed = attempt.up_since is not None and attempt.placement.offer.capacity_type is not CapacityType.SPOT
         steady = fixed and all(other.over for other in view.attempts if other is not attempt)
         meter = self._worklist.meters(view.id).get(attempt.number)
@@ -202,7 +202,7 @@ class _Turns:
 
 
 def _alike(one: LeaseGrant, other: LeaseGrant) -> bool:
-    """Whether money, time and stop cause are the same, but for rounding: each settlement rounds the end of the money
+    """Whether money, time and stop cause are the same, apart from rounding: each settlement rounds the end of the money
     differently.
     """
     if (one.ends_at, one.stop) != (other.ends_at, other.stop):

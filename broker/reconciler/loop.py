@@ -120,7 +120,7 @@ class Reconciler:
         """End the work of this process. Engine calls that do not end soon are abandoned, as when the process is killed:
         the next process asks the engine for their results."""
         if left := self._calls.close(_LAST_WAIT):
-            log.warning("%d engine calls have not ended; the next look asks the engines for their results", left)
+            log.warning("%d engine calls are still running; the next tick asks the engines for their results", left)
 
     def _visit(self, view: JobView) -> tuple[int, bool]:
         """As `_advance`; raises nothing."""
@@ -129,7 +129,7 @@ class Reconciler:
         except BrokerError as error:
             log.warning("job %s: %s", view.id, error)
         except Exception:  # a bug with one job must not affect the others
-            log.exception("job %s: left for the next look", view.id)
+            log.exception("job %s: left for the next tick", view.id)
         return 0, False
 
     def _work(self) -> tuple[int, int]:
@@ -169,7 +169,7 @@ class Reconciler:
             log.warning("%s (%s)", error, error.hint)
             return set()
         except Exception:  # as for a visit: the next tick reads these jobs again
-            log.exception("what was recorded cannot be read")
+            log.exception("the recorded events cannot be read")
             return set()
         for id, view in reversed(list(written.items())):
             fresh = self._worklist.view(id)

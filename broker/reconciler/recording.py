@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 16
 """The number of jobs written in one transaction, which blocks all other writers."""
-_REFUSALS = 2  # so many in a row are the store's own trouble: it may be locked, and each try waits for seconds
+_REFUSALS = 2  # this many in a row mean that the store itself fails: it may be locked, and each try waits for seconds
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class NewsRecorder:
         return job_id in self._noted
 
     def delays_judges(self, job_id: str) -> bool:
-        """Whether the job is judged once what is noted of it is on record. Not one with which that failed last time."""
+        """Whether the job is judged once what is noted of it is on record. Not if recording it failed last time."""
         return job_id in self._noted and job_id not in self._failed
 
     def forget(self, job_id: str) -> None:
@@ -169,7 +169,7 @@ def _log(one: NotedNews, error: Exception) -> None:
     if isinstance(error, (BrokerError, NoLongerCurrent)):
         log.warning("job %s: %s", one.view.id, error)
     else:
-        log.error("job %s: left for the next look", one.view.id, exc_info=error)
+        log.error("job %s: left for the next tick", one.view.id, exc_info=error)
 
 
 def _end_of(view: JobView, now: datetime) -> ev.JobEnded | None:

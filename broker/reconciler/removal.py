@@ -39,8 +39,8 @@ class Removals(Controller):
 
     def reconcile(self, about: JobContext) -> ControllerResult:
         attempt = about.attempt
-        assert attempt is not None, "else it goes by nothing"
-        assert attempt.handle is not None, "else it goes by nothing"
+        assert attempt is not None, "a job without an attempt gets no such step"
+        assert attempt.handle is not None, "a job without an attempt gets no such step"
         handle, ports = attempt.handle, self._ports
         try:
             engine = ports.engines(attempt.engine)

@@ -131,11 +131,14 @@ def _machine(
         return None  # in use, or its end is under way
     since = machine.since
     if machine.store and machine.store != store:
-        standing, why = LeftoverState.ANOTHER_STORE, f"store {machine.store} asked for it; that one's sweep looks at it"
+        standing, why = LeftoverState.ANOTHER_STORE, f"store {machine.store} asked for it; that store's sweep checks it"
     elif attempt is not None:
         ended = attempt.gone_at or attempt.ended_at
         since = max((at for at in (since, ended) if at is not None), default=None)
-        standing, why = _by_age(since, now, grace), f"attempt {attempt.number} is over and was taken for gone"
+        standing, why = (
+            _by_age(since, now, grace),
+            f"attempt {attempt.number} is over, and its machine was assumed gone",
+        )
     elif machine.store:
         standing, why = _by_age(since, now, grace), "this store asked for it, and has no such attempt on record"
     elif machine.tagged:
@@ -165,7 +168,7 @@ def _attempts(
             since, standing = attempt.ended_at, _by_age(attempt.ended_at, now, grace)
             why = f"{attempt.engine} has no machine of it: {look.evidence or look.state.value}"
             if not attempt.state.final:
-                standing, why = LeftoverState.RECONCILER, f"{why}; the reconciler reads its last word and decides"
+                standing, why = LeftoverState.RECONCILER, f"{why}; the reconciler reads its final report and decides"
             elif look.state is EngineState.LOST and attempt.claimed_at is not None:
                 # Engines forget machines; only the heartbeat shows whether a machine still runs.
                 standing, why = (

@@ -65,7 +65,7 @@ def log_in(
             )
             code, pause = begun["device_code"], float(begun.get("interval", 5))
         except (KeyError, TypeError, ValueError) as error:
-            raise Malformed("the server answers no code", where=url, hint="is it a gpubroker server?") from error
+            raise Malformed("the server's answer has no code", where=url, hint="is it a gpubroker server?") from error
         while True:
             wait(pause)
             answer = _posted(http, url, TOKEN, {"grant_type": GRANT, "client_id": CLIENT, "device_code": code})
@@ -100,5 +100,7 @@ def _posted(http: httpx.Client, url: str, path: str, form: dict[str, str]) -> di
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise Malformed(f"the server answers {answer.status_code} and no document", where=url, hint="check the address")
+        raise Malformed(
+            f"the server answers {answer.status_code} without a JSON document", where=url, hint="check the address"
+        )
     return document

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SERVER, TOKEN = "GPUBROKER_SERVER", "GPUBROKER_TOKEN"
 """Environment variables that take precedence over the saved login, for service accounts. ``GPUBROKER_SERVER=off``
-switches a login off."""
+ignores the login."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -102,13 +102,11 @@ def server_url(text: str) -> str:
         parts = urlsplit(whole)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise InvalidInput(f"no address of a server: {text!r}", hint="expected https://HOST[:PORT]") from error
+        raise InvalidInput(f"not a server address: {text!r}", hint="expected https://HOST[:PORT]") from error
     if parts.scheme not in ("http", "https") or not host or parts.path.strip("/") or parts.query or parts.username:
-        raise InvalidInput(f"no address of a server: {text!r}", hint="expected https://HOST[:PORT]")
+        raise InvalidInput(f"not a server address: {text!r}", hint="expected https://HOST[:PORT]")
     if parts.scheme == "http" and host not in _LOOPBACK:
-        raise InvalidInput(
-            f"{text} has no TLS, and the token would cross the network in the clear", hint="use https://"
-        )
+        raise InvalidInput(f"{text} has no TLS, and the token would be sent unencrypted", hint="use https://")
     return f"{parts.scheme}://{parts.netloc}"
 
 

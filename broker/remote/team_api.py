@@ -27,7 +27,7 @@ _LONGEST = 90.0  # seconds for more tries than the usual ones, if each takes lon
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 SAME_VERSION = "use the same version here and on the server"
 NOT_KNOWN = "whether the change was made is not known"
-LOOK_FIRST = "look whether the server has it before you repeat the command"
+LOOK_FIRST = "check whether the server has it before you repeat the command"
 _AS_IT_IS = {"Accept-Encoding": "identity"}
 Document = dict[str, Any]
 R = TypeVar("R")
@@ -95,7 +95,7 @@ class TeamApi:
 
     def whole(self, kind: type[R], path: str, rows: str, limit: int | None, page: int, **parameters: Any) -> R:
         """The result whose list ``rows`` comes in pages, with at most ``limit`` rows (None: all), and its other lists
-        with what they have on each page. ``page``: the most rows that the server puts on one."""
+        with the entries of all pages. ``page``: the most rows that the server puts on one."""
         most = sys.maxsize if limit is None else limit
         found = last = self.get(path, limit=min(most, page), **parameters)
         while (left := most - len(self._rows(found, rows))) > 0 and last.get("next_cursor"):

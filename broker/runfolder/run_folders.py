@@ -34,7 +34,7 @@ from broker.runfolder.signing import AttemptKeys
 
 log = logging.getLogger(__name__)
 
-# For a sandbox in which an hour passes within seconds. On a real object store, so many requests would be expensive.
+# For a sandbox in which an hour passes within seconds. On a real object store, that many requests would be expensive.
 _BRISK = Intervals(scan=0.1, mail=0.2, log=0.5, outputs=0.5, metrics=5.0, notice=0.05, patience=60.0)
 
 

@@ -12,5 +12,5 @@ DEVICE_PAGE = "/device"
 """The page where a person enters the code of a program that logs in."""
 GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 CLIENT = "gpubroker"
-"""The client id of the command line. It is no secret: a program with it has only the permissions that a person grants
-it."""
+"""The client id of the command line. It is not a secret: a program with it has only the permissions that a person
+grants it."""

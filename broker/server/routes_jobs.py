@@ -289,7 +289,7 @@ class CheapestNow:
 
 
 def cheapest(by: Caller, gpu: str, ago: timedelta) -> list[CheapestNow]:
-    """For each capacity type, the cheapest offer of the accelerator that is neither sold out nor in doubt, and the
+    """For each capacity type, the cheapest offer of the accelerator that is neither sold out nor suspicious, and the
     cheapest one ``ago``."""
     return shared(by, ("cheapest", gpu, ago), lambda: _cheapest_of(by.broker, gpu, ago))
 

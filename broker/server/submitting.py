@@ -1,4 +1,4 @@
-"""The routes of submission: a plan, which changes nothing, and a job, whose files were uploaded before."""
+"""The routes of submission: a plan, which changes nothing, and a job, whose files are already uploaded."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Transport:
             raise InvalidInput("TLS needs a certificate and its key", hint="say --tls-cert and --tls-key")
         if not self.is_safe(host):
             raise InvalidInput(
-                f"others can reach {host}, and API tokens would cross the network in the clear",
+                f"others can reach {host}, and API tokens would be sent unencrypted",
                 where=SETTING,
                 hint=SAFE,
             )

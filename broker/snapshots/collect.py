@@ -70,7 +70,7 @@ class IgnoreRules:
         return bool(_DEFAULTS.check_file(f"{path}/" if folder else path).include) if rule is None else rule
 
     def rule_for(self, path: str, *, folder: bool) -> bool | None:
-        """Whether a file leaves the entry out; None if none says anything about it."""
+        """Whether a file leaves the entry out; None if no file mentions it."""
         if path == ".git" or path.endswith("/.git"):
             return True
         for place, spec in reversed((*self.layers, *self.own)):
@@ -148,7 +148,7 @@ def collect(root: Path, name: str | None = None) -> CollectedTree:
         more = f"; and {len(problems) - _MOST_PROBLEMS} more" if len(problems) > _MOST_PROBLEMS else ""
         listed = "; ".join(f"{each.key}: {each.message}" for each in problems[:_MOST_PROBLEMS])
         raise InvalidInput(
-            f"no snapshot can be taken: {listed}{more}",
+            f"the snapshot cannot be taken: {listed}{more}",
             where=str(root),
             hint=f"remove them, or list them in {OWN} (same format as .gitignore)",
             problems=problems,
@@ -227,7 +227,7 @@ def _one(place: Path, path: str, root: Path, wrong: Wrong) -> Iterator[DiskEntry
     if stat.S_ISLNK(seen.st_mode):
         target = inner_target(place, root)
         if target is None:
-            wrong(place, f"a link that leads out of the folder, to {place.readlink()}")
+            wrong(place, f"a link that points outside the folder, to {place.readlink()}")
         else:
             yield DiskEntry(TreeEntry(path, LINK, 0o777, target=target), place)
     elif not stat.S_ISREG(seen.st_mode):

@@ -131,7 +131,7 @@ class RunawayLimit(BoundRule[Runaway]):
 class UnusualSpendingLimit(PolicyPart):
     """A running job may spend at most ``above`` more than it usually does while its team's spending of the day is an
     anomaly. People are notified first: the job stops ``answer_within`` (default ``1h``) after the anomaly was found,
-    unless a person answers that it is no anomaly or was planned; and at once if a person confirms it.
+    unless a person answers that it is not an anomaly or was planned; and at once if a person confirms it.
     """
 
     above: Limit = Field(description="an amount such as $50")

@@ -35,7 +35,7 @@ def blocks_for_sale(
     starts_from: datetime | None = None,
 ) -> Iterator[ReservationOffer | SkippedRow]:
     """Blocks of that many machines for ``hours`` in one region that begin at ``starts_from`` (UTC; None: at any time)
-    or later. ``zones``: names to IDs. Raises as `AwsLogin.rows`; a machine that is not sold in blocks is no error.
+    or later. ``zones``: names to IDs. Raises as `AwsLogin.rows`; a machine that is not sold in blocks is not an error.
     """
     since: dict[str, Any] = {} if starts_from is None else {"StartDateRange": starts_from}
     rows = login.rows(

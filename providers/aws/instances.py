@@ -63,7 +63,7 @@ def _instance(row: Mapping[str, Any], region: str, zones: Mapping[str, str]) -> 
 
 
 def terminate(login: AwsLogin, id: str) -> None:
-    """End a machine (``region/i-…``, as in `tagged`) for good. Idempotent: an unknown one is no error. Raises what
+    """End a machine (``region/i-…``, as in `tagged`) for good. Idempotent: an unknown one is not an error. Raises what
     `AwsLogin.call` raises, and `Refused` for another form of name.
     """
     region, _, instance = id.partition("/")

@@ -45,7 +45,7 @@ def accelerated_types() -> tuple[str, ...]:
 
 
 def is_ultraserver(name: str) -> bool:
-    """Whether it is an UltraServer, which is no instance type of EC2 but many instances of one."""
+    """Whether it is an UltraServer, which is not an instance type of EC2 but many instances of one."""
     return name.startswith("u-")
 
 

@@ -36,7 +36,7 @@ def product_rows(login: AwsLogin, pricing_region: str, instance_type: str) -> It
 
 
 def read_products(rows: Iterable[object], regions: tuple[str, ...], now: datetime) -> Found:
-    """The offers in these regions. A row that is no product is skipped."""
+    """The offers in these regions. A row that is not a product is skipped."""
     for row in rows:
         try:
             yield from _product(row, regions, now)

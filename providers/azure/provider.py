@@ -97,7 +97,8 @@ def _how(about: Mapping[str, Any]) -> CapacityType:
 
 def terminate(login: AzureLogin, id: str) -> None:
     """Delete a machine (its id in Azure Resource Manager, as in `tagged`), without waiting. Idempotent: an unknown one
-    is no error. Raises what `AzureLogin.call` raises, and `Refused` for another form of name or another subscription.
+    is not an error. Raises what `AzureLogin.call` raises, and `Refused` for another form of name or another
+    subscription.
     """
     names = parts_of(id)
     resources, called = names.get("resourcegroups"), names.get("virtualmachines")

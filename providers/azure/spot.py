@@ -151,7 +151,7 @@ def _rates_in(rows: Iterable[object]) -> Iterator[tuple[tuple[str, str], float]]
 
 
 def rate_per_hour(band: str) -> float | None:
-    """Interruptions an hour, from a band in percent (``5-10``, ``20+``); None for what is no band."""
+    """Interruptions an hour, from a band in percent (``5-10``, ``20+``); None for other text."""
     found = _BAND.fullmatch(band.strip())
     if found is None:
         return None

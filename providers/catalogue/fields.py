@@ -41,7 +41,7 @@ class Cells:
         found = self.text(column).removeprefix("$")
         if found and not _NUMBER.fullmatch(found):
             reason = "foreign_currency" if _FOREIGN.search(found) else "invalid_price"
-            raise Unfit(reason, f"{what}: {short(found)} is no price in dollars")
+            raise Unfit(reason, f"{what}: {short(found)} is not a price in dollars")
         return price(Decimal(found) if found else None, what)
 
     def count(self, column: str) -> int:

@@ -61,7 +61,7 @@ def card(*names: str, memory_gib: float | None = None, told: str = "", machine: 
 
 def whole_or_part(found: str, memory_gib: float | None) -> str:
     """The card, or the part of it that has that much memory: gpuhunt counts a part of a card as one card with little
-    memory. Raises `Unfit` for memory that is no whole part of the card's."""
+    memory. Raises `Unfit` for memory that is not a whole part of the card's."""
     if memory_gib is None or memory_gib >= _WHOLE_CARD * lookup(found).memory_gib:
         return found
     return part_of_card(found, memory_gib)

@@ -192,7 +192,7 @@ def _offer(held: Reservation, shape: GcpMachine, now: datetime) -> Offer:
 
 
 def is_of_order(id: str) -> bool:
-    """Whether another order of gpubroker made this reservation, so that it is no order of its own."""
+    """Whether another order of gpubroker made this reservation, so that it is not an order of its own."""
     name = id.rpartition("/")[2]
     return is_purchase(name) and name.endswith(MACHINES)
 

@@ -136,8 +136,8 @@ def labelled(asking: GcpCaller) -> Iterator[Instance]:
 
 
 def terminate(asking: GcpCaller, id: str) -> None:
-    """Delete a machine (``zone/name``, as in `labelled`). Idempotent: a missing one is no error. Does not wait. Raises
-    what `GcpCaller.call` raises, and `Refused` for another form of name.
+    """Delete a machine (``zone/name``, as in `labelled`). Idempotent: a missing one is not an error. Does not wait.
+    Raises what `GcpCaller.call` raises, and `Refused` for another form of name.
     """
     parts = _ID.fullmatch(id)
     if parts is None:
@@ -326,8 +326,8 @@ def _wanted(region: str, accelerator: str | None, query: OfferQuery) -> bool:
 
 
 def _optional(found: Iterable[T], failures: Failures) -> Iterator[T]:
-    """The items until a failure, which is recorded. A missing method of the endpoint is no failure: prices do not need
-    it."""
+    """The items until a failure, which is recorded. A missing method of the endpoint is not a failure: prices do not
+    need it."""
     try:
         yield from found
     except NotFound:

@@ -118,7 +118,7 @@ _UNITS = {
 
 
 def read_sku(sku: Any, now: datetime) -> Priced | None:
-    """The part that a SKU (protobuf) prices; None for what is no part of a machine with accelerators.
+    """The part that a SKU (protobuf) prices; None for what is not a part of a machine with accelerators.
 
     Raises `Unfit` for a part whose price cannot be used: ``malformed_row``, ``contradictory_sku``,
     ``unknown_usage_type``, ``unknown_unit``, ``foreign_currency``, ``no_price``, ``invalid_price``, ``absurd_price``,

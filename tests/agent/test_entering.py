@@ -1,4 +1,4 @@
-"""Programs that people run beside a job's command, on its machine."""
+"""Programs that people run inside a job."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_it_is_saved_on_a_stop_and_there_in_the_next_attempt(open_session: Node)
     assert node.saved() == [1]
     node.spec(COMMAND, 2, session=SessionSpec(idle=None))
     node.start(2)
-    node.until_said("the home folder is as it was saved last (number 1)", 2)
+    node.until_said("the home folder was restored from the last save (number 1)", 2)
     node.until_said("the session is open", 2)
     assert (node.scratch(1) / "home" / "notes").read_text() == "kept"
     node.processes[1].send_signal(signal.SIGTERM)

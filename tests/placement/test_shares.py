@@ -115,7 +115,7 @@ def test_several_nodes_get_one_part_that_holds_all_of_them() -> None:
 def test_more_nodes_than_fit_on_the_machine_are_refused_with_the_figures() -> None:
     (refused,) = plan(machine(cpus=4, memory=8, gpus=0), MachineRequest(cpus=3), nodes=2).rejections
     assert refused.reason is Reason.TOO_FEW_MACHINES
-    assert refused.detail == "has 4 CPUs, 8 GiB; 2 nodes beside each other need 6 CPUs, 12 GiB"
+    assert refused.detail == "has 4 CPUs, 8 GiB; 2 nodes on one machine need 6 CPUs, 12 GiB"
     busy = replace(machine(cpus=4, memory=8, gpus=0), left=MachineShare(1000, 8 * GIB))
     (refused,) = plan(busy, MachineRequest(), nodes=2).rejections
     assert refused.detail == "1 CPU, 8 GiB free, needs 2 CPUs, 4 GiB"

@@ -74,7 +74,7 @@ def test_of_several_jobs_their_states_are_counted_and_results_come_in_order(monk
 
 
 def test_elsewhere_nothing_is_shown_and_time_may_be_over(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(TimeoutError, match="1 of 1 jobs are not over after 0 s; they go on"):
+    with pytest.raises(TimeoutError, match="1 of 1 jobs have not ended after 0 s"):
         watch(*waiting(Waiting("a", 99)), timeout=timedelta(0))
     assert capsys.readouterr() == ("", "")
 

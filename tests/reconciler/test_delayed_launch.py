@@ -194,7 +194,7 @@ def test_an_offer_that_is_gone_or_stale_is_not_launched(market: CostlyStage) -> 
     delay.end(market)
     assert market.engine.submitted == []
     assert market.causes == [Cause.REQUEST_EXPIRED]
-    assert market.view.attempts[0].evidence.endswith("cannot be had any more: it is not offered")
+    assert market.view.attempts[0].evidence.endswith("is no longer available: it is not offered")
     market.offers = [replace(offer(market.clock.now(), "od", price="98"), max_age=MINUTE)]
     market.pass_time(timedelta(seconds=10))
     assert market.engine.submitted == ["j-1-2"]

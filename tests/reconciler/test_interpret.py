@@ -150,7 +150,7 @@ def test_an_engine_that_forgets_a_young_launch_is_given_time_and_an_old_one_is_l
     assert told(young, NodeState(), seen(EngineState.LOST), NOW + 600 * MINUTE) == [], "clocks jump"
     found = told(young, NodeState(), seen(EngineState.LOST), NOW, silent=15 * MINUTE)
     assert kinds(found) == ["attempt_ended", "machine_gone"]
-    assert found[1].body == ev.MachineGone(gone_at=None, evidence="the engine knows it no more", interrupted=False)
+    assert found[1].body == ev.MachineGone(gone_at=None, evidence="the engine no longer knows it", interrupted=False)
 
 
 def test_what_still_speaks_is_not_lost_whatever_the_engine_says() -> None:
@@ -164,7 +164,7 @@ def test_what_still_speaks_is_not_lost_whatever_the_engine_says() -> None:
 def test_a_forgotten_running_machine_is_billed_until_now() -> None:
     found = told(attempt(), ALIVE, seen(EngineState.LOST), NOW, silent=3 * MINUTE)
     assert ended(found).cause is Cause.MACHINE_LOST
-    assert found[-1].body == ev.MachineGone(gone_at=NOW, evidence="the engine knows it no more", interrupted=False)
+    assert found[-1].body == ev.MachineGone(gone_at=NOW, evidence="the engine no longer knows it", interrupted=False)
 
 
 @pytest.mark.parametrize("state", [EngineState.PENDING, EngineState.UP])

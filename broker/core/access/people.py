@@ -68,5 +68,7 @@ def check_team(team: str) -> str:
 
 def _checked(name: str, form: re.Pattern[str], what: str, expected: str) -> str:
     if not form.fullmatch(name):
-        raise InvalidInput(f"{name!r} is no name of a {what}", hint=f"expected {expected}, first a letter or a digit")
+        raise InvalidInput(
+            f"{name!r} is not a valid name of a {what}", hint=f"expected {expected}, first a letter or a digit"
+        )
     return name

@@ -95,7 +95,7 @@ class MetricsReported(Body):
 
 
 class NoticeTooShort(Body):
-    """A warning ahead of any interruption: uploading a checkpoint took ``seconds``, longer than the time left after a
+    """Recorded before any interruption: uploading a checkpoint took ``seconds``, longer than the time left after a
     preemption notice of ``source``, which precedes the end of the machine by ``notice_seconds``. After an interruption
     the job would resume from the checkpoint before the one saved on notice."""
 

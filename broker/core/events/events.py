@@ -108,7 +108,7 @@ class TasksStarted(Body):
 
 
 class PredecessorsEnded(Body):
-    """The jobs that it comes after have ended as it asks: it may begin."""
+    """The jobs that it waits for have ended as required; it may start."""
 
     kind: Literal["predecessors_ended"] = "predecessors_ended"
 
@@ -233,7 +233,7 @@ class MachineUp(Body):
 
 
 class Entered(Body):
-    """``by`` ran ``program`` (its name, without arguments) beside the attempt's command."""
+    """``by`` ran ``program`` (its name, without arguments) inside the running attempt."""
 
     kind: Literal["entered"] = "entered"
     by: str

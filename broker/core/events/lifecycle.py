@@ -112,7 +112,7 @@ def _job_event(view: JobView, event: Event) -> JobView:
         case ev.JobEnded() | ev.JobClosed():
             return _over(view, event, body, only, idle=idle)
         case ev.TasksStarted():
-            only(view.job.array is not None, "it is no array")
+            only(view.job.array is not None, "it is not an array")
             return replace(view, waiting=None)
         case ev.PredecessorsEnded():
             only(view.comes_later, "it waits for no job")
@@ -135,7 +135,7 @@ def _job_event(view: JobView, event: Event) -> JobView:
             state = JobState.AWAITING_APPROVAL if view.asked else JobState.PAUSED_BUDGET
             return replace(view, state=state, waiting=body.reason)
         case _:
-            raise ImpossibleSequence(event, "concerns an attempt, and names none")
+            raise ImpossibleSequence(event, "concerns an attempt but names none")
 
 
 def _approval_event(
@@ -149,7 +149,7 @@ def _approval_event(
     match body:
         case ev.ApprovalAsked():
             only(idle or body.extension, "an attempt is under way")
-            only((view.asked is not None) == body.again, "a request is already open, or none to ask again is")
+            only((view.asked is not None) == body.again, "a request is already open, or there is none to replace")
             return _asked(view, event, body, idle=idle)
         case ev.ApprovalGiven():
             only(view.asked is not None or body.standing is not None, "no request is open")
@@ -246,7 +246,9 @@ def _attempt_event(view: JobView, event: Event) -> JobView:
         return _requested(view, event, body)
     before = view.attempt(number) if number is not None else None
     if before is None:
-        raise ImpossibleSequence(event, "no such attempt was requested, or it came to nothing long ago")
+        raise ImpossibleSequence(
+            event, "no such attempt was requested, or it had no machine and is no longer kept in full"
+        )
     after = advance_attempt(before, event)
     if isinstance(body, FROM_AGENT):
         after = replace(after, agent_events=after.agent_events + 1)

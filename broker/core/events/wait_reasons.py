@@ -206,14 +206,14 @@ class MovesElsewhere(_Reason):
 
 
 class AwaitsJobs(_Reason):
-    """It comes after these jobs, which are to end first."""
+    """It waits for these jobs to end."""
 
     kind: Literal["awaits_jobs"] = "awaits_jobs"
     jobs: tuple[str, ...]
 
 
 class PredecessorFailed(_Reason):
-    """It never began: this job, which had to do well before, ended in this ``state``."""
+    """It never began: this job, which had to succeed first, ended in this ``state``."""
 
     kind: Literal["predecessor_failed"] = "predecessor_failed"
     job: str
@@ -252,7 +252,7 @@ class MoneyEnded(_Reason):
 
 
 class AttemptStopped(_Reason):
-    """Its last attempt ended so."""
+    """Why its last attempt ended."""
 
     kind: Literal["attempt_stopped"] = "attempt_stopped"
     cause: Cause
@@ -283,13 +283,13 @@ class LaunchTrouble(_Reason):
 
 
 class Completed(_Reason):
-    """The job's command ended well."""
+    """The job's command succeeded."""
 
     kind: Literal["completed"] = "completed"
 
 
 class TasksEnded(_Reason):
-    """All tasks of the array are over, and not all of them did well: so many ``failed`` or were ``cancelled``, of
+    """All tasks of the array are over, and not all of them succeeded: so many ``failed`` or were ``cancelled``, of
     ``count``."""
 
     kind: Literal["tasks_ended"] = "tasks_ended"

@@ -37,8 +37,8 @@ class JobArray(BaseModel):
     ``parallel`` of them are under way at once.
 
     ``only``: the numbers of those that are wanted, in this order; empty: all. ``again``: the arrays that this one
-    retries, the newest first: it runs all their tasks that have not ended well and stands for the others, too; those in
-    ``with_checkpoint`` go on from the newest checkpoint that their number has in the newest."""
+    retries, newest first: it reruns their tasks that did not succeed and represents the others, too; those in
+    ``with_checkpoint`` resume from the latest checkpoint of the same number in the newest array."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -77,7 +77,7 @@ class JobArray(BaseModel):
         return task_id(self.again[0], index) if self.again and index in self.with_checkpoint else None
 
     def parameters(self, index: int) -> dict[str, str]:
-        """The variables in which the task of that number differs from the others, beside its number."""
+        """The variables in which the task of that number differs from the others, besides its number."""
         if self.rows:
             return dict(self.rows[index])
         found: dict[str, str] = {}

@@ -180,7 +180,7 @@ SESSION_HOLD = timedelta(hours=1)
 
 class SessionPlan(JobPart):
     """The properties of a session in which people work. ``idle``: it ends after this time without a sign of use;
-    ``at_most``: signs that cannot be read count as use for at most this time (None: for ever); ``jupyter``: it runs
+    ``at_most``: how long unreadable activity counts as use (None: forever); ``jupyter``: it runs
     Jupyter."""
 
     idle: timedelta = timedelta(minutes=30)
@@ -189,7 +189,7 @@ class SessionPlan(JobPart):
 
 
 class SecretsSeal(JobPart):
-    """The location of the job's sealed secrets: ``pool``: a folder beside the run folders; ``id``: the seal's name in
+    """The location of the job's sealed secrets: ``pool``: a folder next to the run folders; ``id``: the seal's name in
     it."""
 
     pool: str
@@ -220,7 +220,7 @@ class Job(JobPart):
     only. ``snapshot``: the content of ``workdir`` and local ``file_mounts`` at submission, from which every attempt
     starts; not part of a job file. ``from_network``: it came over the network, and its command may not run on the
     machine of the broker; not part of a job file. ``outputs``: results to keep: paths and patterns relative to the
-    working folder. ``session``: people work in it; it ends well when it is idle or its time is over, and money is held
+    working folder. ``session``: people work in it; it succeeds when it is idle or its time is up, and money is held
     for an hour at a time. ``after``: the jobs that it comes after. ``array``: many tasks; ``max_cost`` and ``deadline``
     apply to all together, everything else to each. ``task``: one of
     them.

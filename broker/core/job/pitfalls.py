@@ -1,4 +1,4 @@
-"""Notes on what the author of a job file most likely does not want: failures that nobody sees, secrets that all see."""
+"""Warnings about likely mistakes in a job file: failures that go unnoticed, and secrets in plain text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import filterfalse
 from broker.core.job.jobs import Job
 
 _BEFORE_A_COMMAND = r"(?:\s*(?:!|[{}]|do|done|else|fi|then|time|\w+\+?=\S*)(?=\s|$))*\s*"
-# No command, or one whose failure is none or makes the next one fail.
+# No command, or one whose failure is harmless or makes the next command fail.
 _HARMLESS = re.compile(
     _BEFORE_A_COMMAND
     + r"(?:(?:[.:]|\[+|alias|case|cat|cd|date|declare|df|echo|elif|env|exit|export|for|free|hostname|if"
@@ -20,7 +20,7 @@ _HARMLESS = re.compile(
 _NO_WORDS = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|(?<!\S)#.*|\\\n|\d*[<>]&[\d-]+|&>>?|\$\([^()]*\)|`[^`]*`""")
 _GOES_ON = re.compile(r"(&&|\|[|&]?)\s*\n")
 _IN_BACKGROUND = re.compile(r"[^\n;&]*(?<!&)&(?!&)")
-_UNCLEAR = re.compile(r"<<|\$\?|PIPESTATUS|\besac\b|\w\s*\(\)|\btrap\b.*\bERR\b")  # it may look after failures itself
+_UNCLEAR = re.compile(r"<<|\$\?|PIPESTATUS|\besac\b|\w\s*\(\)|\btrap\b.*\bERR\b")  # it may handle failures itself
 _STOPS_AT_FAILURES = re.compile(r"\bset\s+-[a-zA-Z]*e|\berrexit\b")
 
 _SECRET_NAME = re.compile(r"(?:.*_)?(?:TOKEN|API_?KEY|SECRET|PASSWORD|PASSPHRASE|(?:ACCESS|PRIVATE|SECRET)_KEY)", re.I)
@@ -57,7 +57,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def _unseen_failures(run: str) -> Iterator[str]:
-    """Of the first command whose failure would not be seen; nothing of a script that is too hard to read."""
+    """A warning about the first command whose failure would go unnoticed; none for a script too complex to judge."""
     text = "" if _UNCLEAR.search(run) else _IN_BACKGROUND.sub("", _GOES_ON.sub(r"\1 ", _NO_WORDS.sub(" ", run)))
     statements = [one.split("&&") for one in re.split(r"[\n;()]+", text) if re.sub(_BEFORE_A_COMMAND, "", one, count=1)]
     pipes_fail = "pipefail" in run
@@ -66,9 +66,9 @@ def _unseen_failures(run: str) -> Iterator[str]:
     inside = [command for each in pipes for one in each for command in one[:-1]]
     if not _STOPS_AT_FAILURES.search(run) and (command := next(filterfalse(_HARMLESS.fullmatch, earlier), None)):
         option = "-eo pipefail" if inside and not pipes_fail else "-e"
-        what = "the commands after it still run, and the last one alone decides whether the job succeeds"
+        what = "the commands after it still run, and only the last one decides whether the job succeeds"
     elif not pipes_fail and (command := next(filterfalse(_HARMLESS.fullmatch, inside), None)):
-        option, what = "-o pipefail", "nobody notices, as the end of its pipe alone decides"
+        option, what = "-o pipefail", "nobody notices, because only the last command of a pipe decides"
     else:
         return
     shown = _SECRET_VALUE.sub("…", " ".join(re.sub(_BEFORE_A_COMMAND, "", command, count=1).split()[:2]))[:40]

@@ -87,7 +87,7 @@ _TEXTS = {
     Reason.TOO_FEW_MACHINES: "fewer machines free than the job has nodes",
     Reason.NO_PRICE: "no valid price known",
     Reason.STALE_PRICE: "the price is older than its provider's limit",
-    Reason.SUSPECT_OFFER: "in doubt: missing from a suspect poll, or at an odd price",
+    Reason.SUSPECT_OFFER: "suspicious: missing from a suspect poll, or at an odd price",
     Reason.ENGINE_CANNOT: "its engine lacks a feature that the job needs",
     Reason.SANDBOX_NOT_ASKED_FOR: "simulated capacity; only for jobs with `constraints.providers: [sandbox]`",
     Reason.MISSES_DEADLINE: "the job would not finish by its deadline there",

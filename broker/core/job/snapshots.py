@@ -35,7 +35,7 @@ class TreeCopy(BaseModel):
 
 
 class FileSnapshot(BaseModel):
-    """All copies of a job. ``pool``: the submitter's folder beside the run folders that holds them."""
+    """All copies of a job. ``pool``: the submitter's folder next to the run folders that holds them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 

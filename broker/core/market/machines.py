@@ -33,8 +33,8 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class MachineOutside:
-    """A machine (its cloud's ``id``) that came outside of the bought capacity that was named for it: its account pays
-    the price on demand ``since`` then (UTC)."""
+    """A machine (its cloud's ``id``) that started outside the bought capacity requested for it: it is billed on
+    demand from ``since`` (UTC)."""
 
     id: str
     since: datetime

@@ -50,8 +50,8 @@ class Interconnect(StrEnum):
 
 
 class MoneyKind(StrEnum):
-    """Which money an hour of the offer is (semantics: cash is billed because of the decision, amortised was paid
-    before, sandbox is pretend)."""
+    """Which kind of money pays for an hour of the offer: cash is spent because of the decision, amortized money was
+    paid before, sandbox money is simulated."""
 
     CASH = "cash"
     AMORTISED = "amortised"
@@ -59,7 +59,7 @@ class MoneyKind(StrEnum):
 
 
 class Doubt(StrEnum):
-    """Why an offer is in doubt. No job starts on it until a poll reports it as expected again or a person accepts
+    """Why an offer is suspicious. No job starts on it until a poll reports it as expected again or a person accepts
     it."""
 
     UNTOLD = "untold"

@@ -1,5 +1,5 @@
 """Places of a provider in which an ordinary account cannot start machines: government and national clouds with logins
-of their own, and zones outside its regions that an account has to be admitted to. Their prices are in public lists.
+of their own, and zones outside its regions that require admission. Their prices are in public lists.
 
 Names: the providers' lists of regions (AWS partitions and Local Zones, Azure geographies and extended zones, OCI
 realms, Google Cloud Dedicated), read in November 2026.

@@ -89,7 +89,7 @@ class RequestedApproval:
         return ", and ".join(dict.fromkeys(asked))
 
     def answerable_by(self, who: str, requester: str) -> tuple[Question, ...]:
-        """The open questions that this user may answer: neither as the owner of the job nor as who asked for them."""
+        """The open questions that this user may answer: neither as the job's owner nor as the requester."""
         return tuple(q for q in self.open if q.may_answer(who, requester) and q.may_answer(who, self.by))
 
     def answered(self, who: str, rules: Collection[str]) -> RequestedApproval:

@@ -1,6 +1,5 @@
-"""The facts of an action that a rule read, which an approval covers. Pure.
-
-The coverage of an approval in words: ``gcp/eu-1, at most $12.25 per GPU-hour, 8 GPUs, $900.00 in total``. Pure.
+"""What an approval covers: the facts of an action that a rule read, also in words, such as ``gcp/eu-1, at most $12.25
+per GPU-hour, 8 GPUs, $900.00 in total``. Pure.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A total has two parts: what is paid when it is bought, and what is charged evenly over the period (`recurring`).
 
-The interface of a provider from which capacity can be bought; the other abilities are in `broker.core.ports`.
+Also the interface of providers that sell capacity; their other interfaces are in `broker.core.ports`.
 """
 
 from __future__ import annotations

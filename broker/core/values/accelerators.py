@@ -1,6 +1,6 @@
 """Accelerators: one canonical name for each, and its properties.
 
-The table is ``gpus.toml`` beside this file, read once on first use. Names are SkyPilot's (``H100`` is the SXM card,
+The table is ``gpus.toml`` next to this file, read once on first use. Names are SkyPilot's (``H100`` is the SXM card,
 ``A100`` the 40 GB one); names used by providers, drivers and clusters are aliases. A Google TPU slice, rented as one
 unit (``tpu-v5p-8``), is an accelerator with the sums of its chips; a part of a card that is rented by itself
 (``A10-1of6``) is one with the share of the card's figures, and never the card.

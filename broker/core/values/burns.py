@@ -55,7 +55,7 @@ class Burn:
         return timed.share(in_microseconds(self.end - moment), in_microseconds(whole))
 
     def before(self, edge: datetime) -> Money:
-        """The amount that may be used before ``edge`` without taking from what was judged for later."""
+        """The amount that may be used before ``edge`` without using money approved for later."""
         later = self.rate.for_duration(max(self.end - edge, timedelta(0)))
         return max(self.amount - later, Money.ZERO)
 

@@ -21,7 +21,7 @@ def archive_path(key: str) -> str:
 
 
 UNTOUCHED_MARK = "/run/gpubroker-untouched"
-"""A file that marks a machine that will power off unless it is set up (`identity`)."""
+"""A file that marks a machine that will power off unless it is set up (`sdk.identities`)."""
 SET_UP_MARK = "/tmp/gpubroker-set-up"  # noqa: S108 (on a machine of the job's own; whoever could write it runs there)
 """A file that marks a machine whose setup has begun, perhaps before its first boot is complete."""
 

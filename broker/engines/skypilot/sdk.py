@@ -230,7 +230,7 @@ class Sdk:
         """Request the task on a cluster of that name, which SkyPilot ends after it; returns the request's id.
 
         ``settings``: of SkyPilot's configuration, by cloud, for this launch alone. SkyPilot copies the task's files to
-        its server first. Nodes get as few cloud credentials as SkyPilot's settings allow (`identity`). Raises
+        its server first. Nodes get as few cloud credentials as SkyPilot's settings allow (`identities`). Raises
         `BrokerError`.
         """
         sky = self._sky

@@ -1,8 +1,8 @@
 """Unused owned and reserved capacity as FOCUS charges: one row per commitment and month, so that its used and unused
 hours add up to the purchased ones. Pure.
 
-A commitment is what `charges` calls one: the capacity of one provider, region, accelerator and kind. Use of a place
-that is not on record as held counts against what is held elsewhere of the same accelerator and kind.
+A commitment is what `charges` calls one: the capacity of one provider, region, accelerator and kind. Use in a
+place without recorded capacity counts against capacity of the same accelerator and kind elsewhere.
 """
 
 from __future__ import annotations

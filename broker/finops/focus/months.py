@@ -36,7 +36,7 @@ class BillingMonth:
 
     @classmethod
     def parse(cls, text: str, timezone: str = "UTC") -> BillingMonth:
-        """The month of ``2026-11``. Raises ValueError, also for one next to which the calendar has none."""
+        """The month of ``2026-11``. Raises ValueError, also for a month at the end of the calendar."""
         start = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
         if not MINYEAR < start.year < MAXYEAR:
             raise ValueError(f"{text} is at the end of the calendar")

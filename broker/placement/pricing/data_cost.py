@@ -119,7 +119,7 @@ class DiskRate(BaseModel):
 
 
 def attaches_disk(offer: Offer) -> bool:
-    """Whether a disk is rented with the machine, beside its price."""
+    """Whether a disk is rented with the machine, in addition to its price."""
     return offer.engine == _ATTACHES_DISKS and offer.money is MoneyKind.CASH
 
 

@@ -1,6 +1,6 @@
 """Checks that the packages of gpubroker that Python would import are gpubroker's own.
 
-They are called ``broker``, ``providers``, ``policies`` and ``cli``. A file of such a name beside a script, or from
+They are called ``broker``, ``providers``, ``policies`` and ``cli``. A file of such a name next to a script, or from
 another distribution, comes first on Python's path. gpubroker could not work then, and its errors would be misleading.
 """
 

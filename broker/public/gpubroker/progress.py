@@ -36,7 +36,7 @@ def watch(*jobs: SubmittedJob, timeout: timedelta | None = None) -> list[JobResu
             show(line(jobs))
         if timeout is not None and monotonic() - began > timeout.total_seconds():
             left = f"{len(jobs) - len(found)} of {len(jobs)} jobs"
-            raise TimeoutError(f"{left} are not over after {timeout.total_seconds():g} s; they go on")
+            raise TimeoutError(f"{left} have not ended after {timeout.total_seconds():g} s; they continue")
     if show is not None:
         show(line(jobs), last=True)
     return [found[number] for number in range(len(jobs))]

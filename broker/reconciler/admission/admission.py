@@ -107,7 +107,7 @@ def switched_off(policy: PolicySet, action: Action) -> Verdict | None:
         Answer.DENY,
         "allow_reference_prices",
         "reference_price",
-        f"{offer.pool} has only a reference price of {offer.as_of:%Y-%m-%d}, and no policy lets jobs start at one",
+        f"{offer.pool} has only a reference price of {offer.as_of:%Y-%m-%d}, and no policy allows starts at one",
         Source("defaults", 0),
         name="allow_reference_prices",
         figures={"source": offer.source, "as_of": f"{offer.as_of:%Y-%m-%d}"},

@@ -180,7 +180,7 @@ def _asks(
     for hold in holds:
         view = waiting[hold.job_id]
         asked = view.asked
-        assert asked is not None, "only jobs that wait are looked at"
+        assert asked is not None, "only jobs with a pending request get here"
         # If the job runs while it waits for the answer, the rest of its hold was approved earlier.
         amount = min(hold.held, asked.held.get(hold.money, Money.ZERO))
         held = hold.burn.seen(now).last(amount).share((use.period_start, use.period_end))

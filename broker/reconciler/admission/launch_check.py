@@ -156,7 +156,7 @@ def _at_present(
     found = plan.best
     if found is None:
         reasons = ", ".join(count_reasons(plan.rejections)) or "it is not offered"
-        return Objection(Cause.REQUEST_EXPIRED, f"{before.offer.pool} cannot be had any more: {reasons}")
+        return Objection(Cause.REQUEST_EXPIRED, f"{before.offer.pool} is no longer available: {reasons}")
     if found.rate != before.rate:  # also if it fell: a fixed price is booked as the launch records it
         why = f"{before.offer.pool} costs {found.rate} per hour now, and {before.rate} was judged"
         return Objection(Cause.REQUEST_EXPIRED, why)
@@ -177,7 +177,7 @@ def _judged(
         words = "; ".join(f"{verdict.message} ({verdict.source})" for verdict in found.objections)
         return Objection(Cause.DENIED_BEFORE_LAUNCH, words)
     if found.short_of is not None:
-        why = f"the money that is left does not pay for a start, which takes {found.short_of} at least"
+        why = f"the remaining money does not cover a start, which needs at least {found.short_of}"
         return Objection(Cause.REQUEST_EXPIRED, why)
     # The money is used from the launch on, not from the request on.
     dated = hold_entries(tags_of(view), held_of(mine), found.burns, Movement.TOP_UP, movements_of(tx, view.id))

@@ -114,7 +114,7 @@ def refusal_of(found: Admission) -> ev.NothingFeasible | ev.Paused:
         return ev.Paused(reason=MoneyRefused(objections=objections, more=bool(found.money)))
     if found.answer is not Answer.ALLOW:
         return ev.NothingFeasible(reason=PolicyDenies(objections=objections))
-    assert found.short_of is not None, "what is allowed and paid for is no refusal"
+    assert found.short_of is not None, "a launch that is allowed and paid for is not refused"
     instance_type = found.placement.offer.instance_type
     return ev.Paused(reason=MoneyTooLittle(instance_type=instance_type, least=found.short_of))
 

@@ -1,4 +1,4 @@
-"""Jobs that come after others (`after` in the job file): each begins once its predecessors have ended in the required
+"""Jobs that wait for others (`after` in the job file): each begins once its predecessors have ended in the required
 state, and ends if one ended otherwise.
 
 A job holds no money while it waits, and is judged as any other job when it is placed.

@@ -188,7 +188,7 @@ class RunningArrays(Controller):
         """Start tasks, or end the array. Raises as `Placing.reconcile`."""
         view, now, counts = about.view, about.now, self._counts(about.view)
         array = view.job.array
-        assert array is not None, "asked about arrays alone"
+        assert array is not None, "called for arrays only"
         left = 0 if view.cancel_requested else array.count - counts.started
         tasks = self._open_tasks(view) if counts.open and not view.cancel_requested else ()
         paused = [task for task in tasks if is_out_of_money(task)]

@@ -86,8 +86,8 @@ class Enforcement(Controller):
     def reconcile(self, about: JobContext) -> ControllerResult:
         """Stop the attempt if a rule denies that it continues."""
         view, now, attempt, policy = about.view, about.now, about.view.latest, self._active(about.now)
-        assert attempt is not None, "else it goes by nothing"
-        assert policy is not None, "else it goes by nothing"
+        assert attempt is not None, "a job without an attempt gets no such step"
+        assert policy is not None, "without a policy nothing stops a job"
         usage = self._usage_of(view, attempt) if policy.needs_usage else ()
         over = self._over_of(policy, now)
         unusual = self._unusual_of(now).get(view.id) if policy.needs_anomalies else None
@@ -164,7 +164,7 @@ class Enforcement(Controller):
         except BrokerError as error:
             if self._trouble != str(error):
                 self._trouble = str(error)
-                log.warning("what runs goes on unjudged, the policy cannot be read: %s", error)
+                log.warning("running jobs are not judged, because the policy cannot be read: %s", error)
         self._read = (now, policy)
         return policy
 
@@ -172,21 +172,21 @@ class Enforcement(Controller):
         try:
             return self._over(policy, now)
         except BrokerError as error:
-            log.warning("nobody knows which budgets are exceeded: %s", error)
+            log.warning("the exceeded budgets cannot be determined: %s", error)
             return {}
 
     def _unusual_of(self, now: datetime) -> Mapping[str, UnusualSpending]:
         try:
             return self._unusual(now)
         except BrokerError as error:
-            log.warning("nobody knows whose spending is unusual: %s", error)
+            log.warning("unusual spending cannot be determined: %s", error)
             return {}
 
     def _usage_of(self, view: JobView, attempt: AttemptView) -> tuple[Usage, ...]:
         try:
             return tuple(self._usage(view, attempt))
         except BrokerError as error:
-            log.warning("job %s, attempt %s: nobody knows how busy it is: %s", view.id, attempt.number, error)
+            log.warning("job %s, attempt %s: its utilization cannot be read: %s", view.id, attempt.number, error)
             return ()
 
 

@@ -138,7 +138,7 @@ def _stopped_with(look: Reading, view: JobView) -> Action:
         kept = look.decisions(job_id=view.id, action=ActionKind.CONTINUE, limit=1)
         found = inputs_of(kept[0]) if kept else None
     except (ValueError, LookupError, TypeError) as error:
-        log.warning("what job %s was stopped for cannot be read: %s", view.id, error)
+        log.warning("the reason why job %s was stopped cannot be read: %s", view.id, error)
         found = None
     return found.action if found is not None else Action(ActionKind.CONTINUE, view.job, view.user)
 

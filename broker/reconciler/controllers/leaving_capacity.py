@@ -41,11 +41,11 @@ class LeavingCapacity(Controller):
     def reconcile(self, about: JobContext) -> ControllerResult:
         """Stop the attempt if it is time. Raises `NoLongerCurrent` and `StoreProblem`."""
         view, latest, now = about.view, about.view.latest, about.now
-        assert latest is not None, "else it goes by nothing"
+        assert latest is not None, "a job without an attempt gets no such step"
         leaves = self._leaves(latest.placement.offer)
         if leaves is None or now < leaves:
             return AtRest(now + self._every if leaves is None else min(leaves, now + self._every))
-        why = f"the capacity that was bought here ends soon; work leaves it at {leaves:%Y-%m-%d %H:%M} UTC"
+        why = f"the bought capacity ends soon; the job leaves it at {leaves:%Y-%m-%d %H:%M} UTC"
         reason = MovesElsewhere(advantage=MoveAdvantage.CAPACITY_ENDS, to=None, because=why)
         stop = ev.StopRequested(cause=Cause.MOVED, by="the end of the bought capacity", reason=reason)
         append_if(self._journal, view, [(latest.number, stop)], now)

@@ -338,7 +338,7 @@ class Moving(Controller):
     def reconcile(self, about: JobContext) -> ControllerResult:
         """Stop the attempt if it should move."""
         view, attempt, now = about.view, about.view.latest, about.now
-        assert attempt is not None, "else it goes by nothing"
+        assert attempt is not None, "a job without an attempt gets no such step"
         if self._tick(view, attempt.requested_at) >= self._tick(view, now):  # that tick has been decided already
             self._in_line.discard(view.id)
             return AtRest()

@@ -143,7 +143,7 @@ class TopUp(Controller):
 
     def reconcile(self, about: JobContext) -> ControllerResult:
         view, attempt, now = about.view, about.view.latest, about.now
-        assert attempt is not None, "else it goes by nothing"
+        assert attempt is not None, "a job without an attempt gets no such step"
         known = about.known  # perhaps outdated: `_judge` reads it again in its transaction
         if known is None:
             with self._journal.reading() as look:

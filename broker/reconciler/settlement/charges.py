@@ -157,7 +157,7 @@ def compare(
     view: JobView, attempt: AttemptView, entries: Iterable[Entry], charged: Charged, now: datetime
 ) -> Comparison:
     """The comparison of an attempt for which `is_billed` holds. ``entries``: the job's."""
-    assert attempt.up_since is not None, "asked of what was never up"
+    assert attempt.up_since is not None, "called for an attempt whose machine was never up"
     offer = attempt.placement.offer
     spent = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
     adjusted = sum((e.amount for e in spent if _is_ours(e)), Money.ZERO)
@@ -184,7 +184,7 @@ def compare(
 
 
 def _quoted(attempt: AttemptView, end: datetime) -> Money:
-    assert attempt.up_since is not None, "asked of what was never up"
+    assert attempt.up_since is not None, "called for an attempt whose machine was never up"
     metering = Metering.RUNNING
     if attempt.gone:
         metering = Metering.INTERRUPTED if attempt.taken_back else Metering.ENDED

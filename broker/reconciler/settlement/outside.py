@@ -53,7 +53,7 @@ def charged_outside(
         like = _on_demand(attempt.placement.offer, offers_of)
         if like is None or like.price is None or attempt.gone_at is None:
             log.warning(
-                "%s: machines ran outside of bought capacity, and the price on demand of %s is not known: "
+                "%s: machines ran outside bought capacity, and the on-demand price of %s is unknown: "
                 "their cost is not in the ledger yet",
                 attempt.key,
                 attempt.placement.offer.instance_type,

@@ -16,7 +16,7 @@ from broker.ledger.holds import Metering, PriceSeries, ledger_rate
 from broker.ledger.journal import Posted
 from broker.ledger.meter import BilledTime, CostStretch, Meter, advance, fits, recount
 
-# The cost of moving a job's data and checkpoints, posted once per start of its machines. Pure.
+# The cost of moving a job's data and checkpoints is posted once per start of its machines.
 #
 # Machine time is metered, traffic is not. So the expected cost of one start by the plan is posted as spent when its
 # machines come up, dated at that moment. Providers' charges correct it later, as far as they are reported by attempt:
@@ -230,7 +230,7 @@ def _of_hold(entries: Iterable[Entry]) -> Money:
 def _usage(attempt: AttemptView, now: datetime) -> BilledTime:
     """The machine time of an attempt whose machines were up."""
     start, billing = attempt.up_since, attempt.placement.offer.billing
-    assert start is not None, "asked of what was never up"
+    assert start is not None, "called for an attempt whose machine was never up"
     if not attempt.gone:
         return BilledTime(start, max(now, start), billing)
     if attempt.refused:  # there was no machine: the amount posted while one seemed to start is returned
@@ -248,7 +248,7 @@ def _known(attempt: AttemptView, own: Sequence[Sum], meters: Mapping[int, Meter]
     """The attempt's meter; a new one if nothing was posted for it; None if its meter is missing."""
     if attempt.number in meters or any(one.account is Account.SPENT for one in own):
         return meters.get(attempt.number)
-    assert attempt.up_since is not None, "asked of what was never up"
+    assert attempt.up_since is not None, "called for an attempt whose machine was never up"
     return Meter.new(attempt.up_since, ledger_rate(attempt.placement.offer) * attempt.placement.nodes)
 
 

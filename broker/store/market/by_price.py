@@ -33,7 +33,7 @@ def by_price(connection: Connection, query: OfferQuery, order: OfferOrder) -> It
     price of the machine or of a GPU. Raises ValueError for another order.
     """
     if order not in (OfferOrder.PRICE, OfferOrder.GPU_PRICE):
-        raise ValueError(f"{order} is no order by price")
+        raise ValueError(f"{order} is not an order by price")
     rest = replace(query, accelerators=(), count=None)
     wanted = ["" if name == CPU else name for name in query.accelerators]
     streams = [

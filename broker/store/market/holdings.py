@@ -146,7 +146,7 @@ class _WorkCurve:
 
 def in_hand(connection: Connection, now: datetime, work: WorkOnHeld | None = None) -> Mapping[str, CapacityInHand]:
     """Recorded owned and reserved capacity at that time (UTC), by accelerator, and its use in the `LOOKS_BACK` before;
-    if it was held for less time, its use in that time. Commitments are no capacity. ``work``: starts `LOOKS_BACK`
+    if it was held for less time, its use in that time. Commitments are not capacity. ``work``: starts `LOOKS_BACK`
     before that time or earlier.
     """
     since = now - LOOKS_BACK

@@ -43,7 +43,7 @@ def test_it_leaves_at_that_time_and_goes_on_elsewhere(stage: Stage) -> None:
     while stage.clock.now() < leaves:
         stage.pass_time(MINUTE)
     assert stage.attempt(1).stop_requested is Cause.MOVED
-    assert "the capacity that was bought here ends soon" in stops(stage.attempt(1).stop_reason)
+    assert "the bought capacity ends soon" in stops(stage.attempt(1).stop_reason)
 
     stage.offers = [replace(one, slots=0) if one.zone == "block" else one for one in stage.offers]
     stage.mailbox.says(key, CheckpointSaved(checkpoint="c1", step=7, size=1))

@@ -127,7 +127,7 @@ def _with_memory(given: re.Match[str]) -> list[AcceleratorRequest]:
     ]
     if not found:
         raise ValueError(
-            f"no accelerator has {given['memory']}{given['unit'].upper()}B of memory; for so much or more write "
+            f"no accelerator has {given['memory']}{given['unit'].upper()}B of memory; for at least that much, write "
             f"{given['memory']}{given['unit'].upper()}B+"
         )
     return found

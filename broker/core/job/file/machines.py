@@ -24,7 +24,7 @@ def machine_requests(
     """The acceptable machines, whether their order is a preference, and the contradictions found.
 
     Without ``any_of`` and ``ordered`` there is one machine per accelerator. With them, each entry inherits and
-    overrides the keys beside the list; null unsets one. ``unsaid``: the capacity types of machines that state none
+    overrides the keys next to the list; null unsets one. ``unsaid``: the capacity types of machines that state none
     (empty: any).
     """
     reading = _MachineReading(document, unsaid)

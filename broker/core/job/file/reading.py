@@ -405,8 +405,8 @@ def _tasks(documents: list[Document]) -> list[Document]:
         first.refuse([first.problem(("execution",), message)])
     if order == "parallel":
         message = (
-            "jobs that run side by side are not started as one here: write a file for each and submit them; jobs one"
-            " after the other are `execution: serial`, many equal ones an `array:`, nodes of one job `num_nodes:`"
+            "job groups (`execution: parallel`) are not supported: submit one file per job; jobs in sequence are"
+            " `execution: serial`, many equal jobs an `array:`, several nodes of one job `num_nodes:`"
         )
         first.refuse([first.problem(("execution",), message, at_key=True)])
     return others

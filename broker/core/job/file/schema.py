@@ -103,9 +103,7 @@ class RetrySection(Section):
 
 class SessionSection(Section):
     idle: PositiveDuration | None = Field(None, description="it ends after this time without a sign of use; 30m")
-    at_most: PositiveDuration | None = Field(
-        None, description="signs that cannot be read count as use for at most so long"
-    )
+    at_most: PositiveDuration | None = Field(None, description="how long unreadable activity counts as use")
     jupyter: bool | None = None
 
 

@@ -175,7 +175,7 @@ def test_a_machine_image_is_a_need_that_an_engine_must_be_able_to_meet() -> None
         ("{accelerators: {H100: 1.5}}", "resources.accelerators.H100: expected a whole number of accelerators"),
         (
             "{accelerators: 7GB}",
-            "resources.accelerators: no accelerator has 7GB of memory; for so much or more write 7GB+",
+            "resources.accelerators: no accelerator has 7GB of memory; for at least that much, write 7GB+",
         ),
         ("{accelerators: 'acme:80GB'}", "resources.accelerators: unknown vendor 'acme'; known: amd, aws, google"),
         ("{accelerators: {H100:8: 8}}", "resources.accelerators.H100:8: names its number twice"),
