@@ -83,7 +83,7 @@ def entries_at(place: Path, root: Path, tell: Tell) -> Iterator[DiskEntry]:
         state = (info.st_mtime_ns, info.st_ino)
         if stat.S_ISLNK(info.st_mode):
             if (target := inner_target(place, root)) is None:
-                tell(path, f"a link that leads out of the folder, to {place.readlink()}", True)
+                tell(path, f"a link that points outside the folder, to {place.readlink()}", True)
             else:
                 yield DiskEntry(path, LINK, 0o777, 0, *state, target)
         elif stat.S_ISDIR(info.st_mode):
@@ -119,7 +119,7 @@ def with_targets(entries: Iterable[DiskEntry], root: Path, tell: Tell) -> Iterat
             yield entry
             continue
         if not real.is_relative_to(inside):
-            tell(entry.path, f"a link that leads out of the folder, to {real}", True)
+            tell(entry.path, f"a link that points outside the folder, to {real}", True)
             continue
         for one in entries_at(real, real.parent, tell):
             if one.kind == LINK:

@@ -91,7 +91,7 @@ def of_visitors(
         or typed.get(one.pid, seconds) < seconds
         for one in visitors
     )
-    return Sign("SSH and programs beside the command", Use.BUSY if busy else Use.IDLE)
+    return Sign("SSH and programs that people run", Use.BUSY if busy else Use.IDLE)
 
 
 def _runs_something(one: EnteredProgram, running: Mapping[int, ProcessInfo]) -> bool:

@@ -52,7 +52,7 @@ class DemoStuck(BrokerError):
 
 
 def example(name: str) -> Path:
-    """The path of an example: beside the package in a checkout, inside it in an installation. Raises FileNotFoundError
+    """The path of an example: next to the package in a checkout, inside it in an installation. Raises FileNotFoundError
     for a broken installation."""
     package = Path(str(files("broker")))
     for folder in (package / "examples", package.parent / "examples"):
@@ -132,7 +132,7 @@ class Demo:
         return dict(sorted(found.items()))
 
     def give_up(self) -> None:
-        """Cancel the job, if there is one; the background reconciler does the rest."""
+        """Cancel the job, if there is one; the background reconciler stops it."""
         if self._job_id:
             jobs.cancel(self.broker, jobs.find(self.broker, self._job_id), by=self._actor)
             background.ensure(self.broker)

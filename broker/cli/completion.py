@@ -60,7 +60,7 @@ def instance_types(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def price_kinds(context: typer.Context, incomplete: str) -> list[str]:
-    """How far a price can be trusted."""
+    """Kinds of price, by how far it can be trusted."""
     from broker.app.market.offer_rows import PRICE_KINDS
 
     return _begun(PRICE_KINDS, incomplete)
@@ -93,7 +93,7 @@ def _in_jobs(what: str, context: typer.Context, incomplete: str) -> list[str]:
 
 
 def jobs(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of the newest jobs, and the ids that begin so."""
+    """Names of the newest jobs, and IDs with that prefix."""
 
     def names(broker: Broker) -> list[str]:
         with broker.store.reading() as look:

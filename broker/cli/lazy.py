@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class Escaped(Exception):
-    """Ctrl-C or a broken pipe during a command (its cause). Typer itself would exit without a message."""
+    """Ctrl-C or a broken pipe during a command (its cause). Typer alone would exit silently."""
 
 
 class _Commands(MutableMapping[str, Any]):

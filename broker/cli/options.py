@@ -63,7 +63,7 @@ SpotPrice = Annotated[
 
 
 def one_line(text: str) -> str:
-    """Check text that a user gives for the record. The broker prints it beside its own lines, so it must not contain
+    """Check text that a user gives for the record. The broker prints it next to its own lines, so it must not contain
     line breaks or control characters. Raises `typer.BadParameter`."""
     if not is_one_line(text):
         raise typer.BadParameter("expected one line without line breaks or control characters")

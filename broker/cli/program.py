@@ -2,7 +2,7 @@
 
 Exit codes: 0 done, 1 unexpected error, 2 usage error or invalid file, 3 denied by a policy, 4 no feasible capacity,
 5 provider or engine error, or the team server cannot be reached or does not accept the login, 6 approval needed, 7 the
-job failed, 130 interrupted with Ctrl-C, 141 the reader of the output closed it.
+job failed, 130 interrupted with Ctrl-C, 141 the output pipe was closed.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ OF_THIS_MACHINE = frozenset(
     }
 )
 """Commands that a login does not change. All others act through the team server that the user is logged in to, or are
-refused: so is ``store``, since a copy of this machine's own store would pass for a backup of the team's. ``serve`` and
+refused: so is ``store``, since a copy of this machine's own store would look like a backup of the team's. ``serve`` and
 ``reconcile`` can mean no other store than that of the machine that they run on, and have to run where an administrator
 is logged in to the same or another server."""
 

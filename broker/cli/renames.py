@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# A command, a group, or a command with an option, without `gpubroker`: what to say of it. The answer begins with the
-# key: "`gpubroker advise throughput` is now `gpubroker advise speed`". Commands in backquotes are whole and exist.
+# A command, a group, or a command with an option, without `gpubroker`: the message after it. The message begins with
+# the key: "`gpubroker advise throughput` is now `gpubroker advise speed`". Commands in backquotes are whole and exist.
 RENAMES: Mapping[str, str] = {
     "advise buy-or-rent --picture": "was removed: --chart draws in the terminal, --json has the figures",
     "advise capacity": "is now `gpubroker advise buy-or-rent`",
@@ -105,7 +105,7 @@ GUESSES: Mapping[str, str] = {
     "cost": "is `gpubroker report spend`; of a model: `gpubroker advise cost`",
     "cost-report": "is `gpubroker report spend`",
     "costs": "is `gpubroker report spend`",
-    "dashboard": "is `gpubroker serve`, which also shows the page",
+    "dashboard": "is `gpubroker serve`, which also shows the web UI",
     "delete": "is `gpubroker cancel JOB`",
     "describe": "is `gpubroker status JOB`",
     "down": "is `gpubroker cancel JOB`",

@@ -43,7 +43,7 @@ class NotThroughServer(AskAPerson):
 
     def __init__(self, command: str) -> None:
         hint = "run it where the server runs"
-        if not command.startswith(_ABOUT_ONE_JOB):  # which the store of this machine does not have
+        if not command.startswith(_ABOUT_ONE_JOB):  # because this machine's store has no such job
             hint += "; or `GPUBROKER_SERVER=off gpubroker …` uses the store of this machine, which is not the server's"
         super().__init__(f"`gpubroker {command}` does not work through a team server", hint=hint)
 

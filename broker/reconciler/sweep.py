@@ -4,9 +4,9 @@ Machines must be listed *before* the jobs are read: a launch is recorded before 
 machine without a recorded attempt was not just started. The store tag identifies a machine's owner; a machine without
 one belongs to a store only if that store knows its attempt. Machines of another store are never orphans.
 
-An attempt that has not ended, or may still report, is no orphan either: its exit record may be in its run folder, which
-is not read here. If it were treated as lost, a finished job would run again. `broker.reconciler.interpret` decides
-about it.
+An attempt that has not ended, or may still report, is not an orphan either: its exit record may be in its run folder,
+which is not read here. If it were treated as lost, a finished job would run again. `broker.reconciler.interpret`
+decides about it.
 """
 
 from __future__ import annotations

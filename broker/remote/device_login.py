@@ -15,7 +15,7 @@ from broker.server.paths import CLIENT, DEVICE_AUTHORIZATION, GRANT, REVOCATION,
 _TIMEOUT = httpx.Timeout(20.0, connect=10.0)  # seconds
 _SLOWER = 5.0  # seconds added to the interval after `slow_down` (RFC 8628, section 3.5)
 _REFUSED = {
-    "access_denied": "the login was refused at the page, or the person is disabled",
+    "access_denied": "the login was refused in the web UI, or the person is disabled",
     "expired_token": "nobody entered the code in time",
 }
 

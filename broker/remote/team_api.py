@@ -231,7 +231,7 @@ class TeamApi:
     def _unreachable(self, error: httpx.TransportError, path: str) -> Unreachable:
         said = f"the server cannot be reached: {error or type(error).__name__}"
         hint = "check the address and the network"
-        if not path.startswith(f"{VERSION}/jobs"):  # which the store of this machine does not have
+        if not path.startswith(f"{VERSION}/jobs"):  # because this machine's store has no such job
             hint += "; GPUBROKER_SERVER=off uses the store of this machine, which is not the server's"
         return Unreachable(said, where=self.url, hint=hint)
 

@@ -187,7 +187,7 @@ def test_restore_falls_back_over_everything_torn_and_says_why(store: ObjectFolde
     assert list(reasons) == [headless, half, wrong, short, missing], "newest first"
     assert reasons[missing] == "step_2 is missing"
     assert reasons[short] == "step_3 has 6 bytes instead of 7"
-    assert reasons[wrong].startswith("step_4 has another content")
+    assert reasons[wrong].startswith("step_4 differs from")
     assert reasons[half].startswith("its manifest cannot be read")
     assert reasons[headless] == "it was never finished: it has no manifest"
     assert [path.name for path in tmp_path.iterdir()] == ["step_1"], "nothing of the torn ones is left"

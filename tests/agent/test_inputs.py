@@ -37,7 +37,7 @@ def test_it_does_not_start_without_them(node: Node, damage: str | None) -> None:
         (node.job / "attempts" / "1" / "outputs" / "x").write_text(damage)
     node.run("echo ran", inputs=(WantedInput("j", "first", (wanted,)),))
     assert node.ending().cause is Cause.CANNOT_START
-    told = "x has another content" if damage else "j has no result 'data/*'"
+    told = "x differs from what was saved" if damage else "j has no result 'data/*'"
     assert told in node.ending().evidence
     assert node.output() == []
 

@@ -90,7 +90,7 @@ def test_what_cannot_be_kept_is_told_once(node: Node, tmp_path: Path) -> None:
     (told,) = [body.because for body in node.events() if isinstance(body, OutputTrouble)]
     assert (
         told
-        == f"not kept: outside: a link that leads out of the folder, to {tmp_path}/secret; pipe: a named pipe,"
+        == f"not kept: outside: a link that points outside the folder, to {tmp_path}/secret; pipe: a named pipe,"
         + (" which cannot be kept")
     )
 

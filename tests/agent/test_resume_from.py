@@ -60,5 +60,5 @@ def test_it_does_not_start_from_the_beginning_instead(node: Node, wanted: str | 
 def test_a_spec_names_a_folder_beside_its_own_only() -> None:
     document = Spec("k", 1, "k-1", "true", resume_from=("j", None)).to_json()
     assert Spec.from_json(document).resume_from == ("j", None)
-    with pytest.raises(BadDocument, match="no folder beside"):
+    with pytest.raises(BadDocument, match="not the name of a folder"):
         Spec.from_json(document | {"resume_from": {"job": "../j"}})

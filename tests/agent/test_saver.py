@@ -112,7 +112,7 @@ def test_trouble_says_that_the_agent_retries_only_while_it_does(rig: Rig, disk: 
     (rig.folder / "step_1" / "link").symlink_to("/etc/hostname")
     eventually(lambda: rig.kinds() == ["checkpoint_trouble"], "it is told")
     rig.saver.finish(killed=False, hurry=False, deadline=within(60))
-    because = "step_1/link: a link that leads out of the folder, to /etc/hostname"
+    because = "step_1/link: a link that points outside the folder, to /etc/hostname"
     assert [entry["because"] for entry in rig.events()] == [f"{because}; the agent retries", because]
 
 

@@ -104,7 +104,7 @@ def test_one_polls_and_the_other_takes_over(url: str, tmp_path: Path) -> None:
     with serving(tmp_path / "home", url) as first:
         assert says(first, "polling")
         with serving(tmp_path / "home", url) as second:
-            assert says(second, "standing by: another process polls this store")
+            assert says(second, "standby: another process polls this store")
             eventually(lambda: store.last_polls(), "the first has polled")
             assert store.is_led(LeaderRole.PRICES)
             first.send_signal(signal.SIGTERM)

@@ -120,7 +120,7 @@ def test_what_fits_in_no_later_month_is_not_promised(store: Store) -> None:
     played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_cost="$20", max_duration="30d")
     (now,), hint = refused(played, view, JobLimits(max_cost=Money.usd(1000)))
     assert now.max_cost == Money.usd(27)
-    assert hint.startswith("this passes:\n")
+    assert hint.startswith("this would be allowed:\n")
 
 
 def test_a_request_beyond_two_months_says_the_first_that_has_room(store: Store) -> None:
@@ -157,7 +157,7 @@ def test_where_nothing_passes_it_says_whom_to_ask(store: Store) -> None:
     played, view = begun(store, policy, max_cost="$20", max_duration="3d")
     found, hint = refused(played, view, JobLimits(max_cost=Money.usd(28)))
     assert not found
-    assert hint.startswith("neither a lower limit nor a later budget period passes; ")
+    assert hint.startswith("no lower limit and no later budget period would be allowed; ")
     assert hint.endswith("ask the owner of stage.yaml:4")
 
 

@@ -1,4 +1,4 @@
-"""A program logs in by a code that a person enters at the page (RFC 8628), and gives its token up (RFC 7009)."""
+"""A program logs in with a code that a person enters in the web UI (RFC 8628), and gives its token up (RFC 7009)."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_page_api_and_health_answer_at_one_address(seen_world: Company) -> None:
         assert client.get("/healthz").status_code == 200
 
     said = served(seen_world, ask)
-    assert said[0].startswith("the page is at http://127.0.0.1:")
+    assert said[0].startswith("the web UI is at http://127.0.0.1:")
 
 
 def test_without_the_extra_the_api_goes_on_and_says_why(seen_world: Company, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,5 +58,5 @@ def test_without_the_extra_the_api_goes_on_and_says_why(seen_world: Company, mon
 
     monkeypatch.setattr("importlib.util.find_spec", without_jinja)
     (off, *_) = served(seen_world, ask)
-    assert off.startswith("the page is off")
+    assert off.startswith("the web UI is off")
     assert "pip install 'gpubroker[server]'" in off

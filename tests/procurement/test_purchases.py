@@ -111,7 +111,7 @@ def test_a_standing_grant_approves_no_purchase(shop: Shop) -> None:
 
 def test_nobody_approves_twice_or_their_own_or_without_being_an_approver(shop: Shop) -> None:
     asked = shop.intend()
-    for who, says in ((ANN, "their own"), (person("carl"), "no approver"), (ROOT, "no approver")):
+    for who, says in ((ANN, "their own"), (person("carl"), "not an approver"), (ROOT, "not an approver")):
         with pytest.raises(NotAllowed, match=says):
             purchases.approve(shop.broker, asked.id, by=who)
     purchases.approve(shop.broker, asked.id, by=BOB)
@@ -206,7 +206,7 @@ def test_only_approvers_of_the_policy_in_force_decide(shop: Shop) -> None:
     asked = shop.intend()
     shop.broker.store.activate_policy({"policy.yaml": OTHERS}, by="olga")
     for decide in (purchases.approve, purchases.reject):
-        with pytest.raises(NotAllowed, match="no approver of it; carl or dora may approve"):
+        with pytest.raises(NotAllowed, match="not an approver of it; carl or dora may approve"):
             decide(shop.broker, asked.id, by=BOB)
     assert [one.approvers for one in shop.advance(asked).questions] == [("carl", "dora")]
     assert len(shop.notices()) == 2, "the new approvers are notified, too"

@@ -206,7 +206,7 @@ def test_an_offer_that_would_not_do_any_more_is_not_launched_for_that_reason(mar
     market.offers = [replace(offer(market.clock.now(), "od", price="98"), availability=Availability.UNAVAILABLE)]
     delay.end(market)
     assert market.engine.submitted == []
-    assert market.view.attempts[0].evidence.endswith("cannot be had any more: unavailable")
+    assert market.view.attempts[0].evidence.endswith("is no longer available: unavailable")
 
 
 def test_what_was_approved_ahead_is_used_by_the_launch_that_needs_it(market: CostlyStage) -> None:
@@ -284,7 +284,7 @@ def test_money_that_does_not_pay_for_a_start_by_now_starts_nothing(market: Costl
     market.pass_time(5 * MINUTE, times=2)
     assert market.engine.submitted == []
     assert market.view.state is JobState.PAUSED_BUDGET
-    assert "does not pay for a start" in market.view.attempts[0].evidence
+    assert "does not cover a start" in market.view.attempts[0].evidence
 
 
 def test_money_that_waits_for_an_answer_does_not_pay_for_a_delayed_launch(market: CostlyStage) -> None:

@@ -65,7 +65,7 @@ def test_of_several_it_is_said_where_they_stand(stage: Stage) -> None:
     stage.policy = Shut(by_zone=True)
     stage.pass_time(MINUTE, times=3)
 
-    assert waits(stage.view.waiting) == "the policy denies every place that is left: team.yaml:3, team.yaml:7"
+    assert waits(stage.view.waiting) == "the policy denies every remaining placement: team.yaml:3, team.yaml:7"
 
 
 def test_where_it_waits_its_turn_that_is_said(stage: Stage) -> None:

@@ -197,7 +197,7 @@ def test_a_task_of_an_array_holds_money_while_it_runs_and_each_time_that_it_runs
     answers = [gate.post(f"/launches/{first.removeprefix('outside:')}/start", {}) for _ in range(2)]
     assert [one.json() for one in answers] == [{"id": first}] * 2
     assert [(one["id"], one["user"], one["gpus"]) for one in gate.launches()] == [(first, "mia", 2)]
-    assert "as many as it was judged for" in gate.post(f"/launches/{second}/start", {}).json()["detail"]
+    assert "the most that it was approved for" in gate.post(f"/launches/{second}/start", {}).json()["detail"]
     gate.wait(minutes=30)
     assert gate.post(f"/launches/{first}/end", {"ran_seconds": 900}).json()["cost_usd"] == "1.00"
     assert gate.post(f"/launches/{first}/start", {}).status_code == 200, "it was taken away, and runs again"
@@ -229,7 +229,7 @@ def test_two_tasks_that_begin_at_once_do_not_both_get_the_only_turn(
         return planned(*args, **named)
 
     monkeypatch.setattr("broker.app.outside.launches.planned", meanwhile)
-    assert "as many as it was judged for" in gate.post(f"/launches/{whole}.0/start", {}).json()["detail"]
+    assert "the most that it was approved for" in gate.post(f"/launches/{whole}.0/start", {}).json()["detail"]
     assert [one["id"] for one in gate.launches()] == [f"outside:{whole}.1"]
 
 

@@ -71,12 +71,12 @@ def test_with_tls(world: Company, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("listen", "transport", "says"),
     [
-        ("0.0.0.0:0", lambda folder: HTTP, "in the clear"),
-        ("[::]:0", lambda folder: HTTP, "in the clear"),
+        ("0.0.0.0:0", lambda folder: HTTP, "unencrypted"),
+        ("[::]:0", lambda folder: HTTP, "unencrypted"),
         ("127.0.0.1:0", lambda folder: Transport(certificate=folder / "c.pem"), "certificate and its key"),
         ("127.0.0.1:0", lambda folder: Transport(folder / "c.pem", folder / "k.pem"), "TLS cannot be set up"),
         ("0.0.0.0:0", lambda folder: Transport(plain=True), "there is no token"),  # of the service's own
-        ("nonsense", lambda folder: HTTP, "is no address"),
+        ("nonsense", lambda folder: HTTP, "is not an address"),
     ],
 )
 def test_where_tokens_could_be_read_on_the_way_it_does_not_listen(

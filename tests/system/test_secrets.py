@@ -168,7 +168,7 @@ def test_no_secret_is_kept_printed_or_answered(
     with (home / "serve.log").open("w") as log:
         service = subprocess.Popen(words, env=environment(home, **variables), cwd=tmp_path, stdout=log, stderr=log)
     try:
-        eventually(lambda: "looking after jobs" in (home / "serve.log").read_text(), "the service leads")
+        eventually(lambda: "reconciling jobs" in (home / "serve.log").read_text(), "the service leads")
         command("submit", str(job), "--yes", "--detach")
         eventually(seen.exists, "the command runs and has its secret")
         command("prices", "watch", "add", "below=99", "--gpu", "H100", "--name", "cheap", code=None)

@@ -46,7 +46,7 @@ def service(home: Path, url: str, number: int) -> subprocess.Popen[str]:
 
 
 def leads(home: Path, number: int) -> bool:
-    return "looking after jobs" in (home / f"serve-{number}.log").read_text()
+    return "reconciling jobs" in (home / f"serve-{number}.log").read_text()
 
 
 def test_killed_while_it_leads(tmp_path: Path, new_postgres: Callable[[], str]) -> None:

@@ -1,4 +1,4 @@
-"""Use cases: a program logs in by a code that a signed-in person enters at the page (RFC 8628)."""
+"""Use cases: a program logs in with a code that a signed-in person enters in the web UI (RFC 8628)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes requested over the network: each idempotency key causes one change, recorded in the audit log before and
+"""Idempotent API changes: each idempotency key causes one change, recorded in the audit log before and
 after."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Use cases: signing in at the page with an API token or a one-time link, making such links, and signing out."""
+"""Use cases: signing in to the web UI with an API token or a one-time link, making such links, and signing out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from broker.core.errors import InvalidInput
 from broker.core.values.units import print_duration
 from broker.store.access.access import AccessReading, AccessWriting
 
-_NOTED_EVERY = timedelta(minutes=5)  # how often the use of a session is recorded, so that not every read is a write
+_NOTED_EVERY = timedelta(minutes=5)  # the least time between two recorded uses, to limit writes
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -60,7 +60,7 @@ def invite(
             raise InvalidInput(f"{name} is disabled", hint=f"`gpubroker people enable {name}`")
         if administrator and Role.ADMINISTRATOR not in person.roles:
             hint = f"`gpubroker people grant {name} administrator`"
-            raise InvalidInput(f"{name} exists already and is no administrator", hint=hint)
+            raise InvalidInput(f"{name} exists already and is not an administrator", hint=hint)
         return _new_link(broker, tx, name, by.identity, lifetime, by)
 
 

@@ -55,7 +55,9 @@ def create(
         expected = f"expected more than 0 and at most {print_duration(LONGEST)}; got {print_duration(expires)}"
         raise InvalidInput(expected, where="--expires")
     if label in SESSION_LABELS:
-        raise InvalidInput(f"{label!r} means a session of the page", where="--label", hint="say what the token is for")
+        raise InvalidInput(
+            f"{label!r} means a session of the web UI", where="--label", hint="state what the token is for"
+        )
     if not is_one_line(label) or len(label) > _LONGEST_LABEL:
         raise InvalidInput(f"expected one line of at most {_LONGEST_LABEL} characters", where="--label")
     with broker.store.access.writing() as tx:

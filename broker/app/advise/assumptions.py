@@ -1,4 +1,4 @@
-"""The assumptions in force: the table, with what the `rules_of_thumb:` of the active policies replace.
+"""The assumptions in force: the table, with the values that `rules_of_thumb:` of the active policies override.
 
 Measured speeds of finished runs of this store, in place of assumed ones.
 """

@@ -1,4 +1,4 @@
-"""The same GPUs owned, reserved, on demand and on spot, at current prices of one machine at one provider."""
+"""Compares the same GPUs owned, reserved, on demand and on spot, at current prices of one machine at one provider."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class HoursCost:
 @dataclass(frozen=True, slots=True)
 class BuyOrRentAdvice:
     """The comparison for ``gpus``. ``cheaper_elsewhere``: another provider rents such a machine for less than every way
-    here costs; empty if none does. ``usage``: recorded use, only if it was asked for."""
+    here costs; empty if none does. ``usage``: recorded use, only if requested."""
 
     gpu: str | None
     gpus: Annotated[int, HIDDEN]

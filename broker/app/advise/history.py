@@ -87,7 +87,7 @@ def usage(
 
 
 def known(store_url: str, broker: Callable[[], Broker], since: datetime) -> tuple[AttemptUse, ...]:
-    """Every recorded attempt with GPUs, real ones, at ``since`` (UTC) or later; none without a store."""
+    """Every recorded attempt with GPUs that is not simulated, since ``since`` (UTC); none without a store."""
     if is_missing(store_url):
         return ()
     with broker().store.reading() as look:

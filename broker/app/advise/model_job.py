@@ -74,7 +74,7 @@ def _parameters(model: str | float) -> float | None:
 
 def _parsed(config: Path) -> Mapping[str, Any]:
     """The file's content. Raises InvalidInput if it cannot be read or is not a JSON object."""
-    hint = "expected a size such as 7B, or the config.json that lies beside a model's weights, as a local file"
+    hint = "expected a size such as 7B, or the config.json that lies next to a model's weights, as a local file"
     path = config / "config.json" if config.is_dir() else config
     try:
         if path.stat().st_size > _LARGEST_CONFIG:
@@ -250,7 +250,7 @@ def _notes(
 
 
 def _on_more(job: Job, totals: list[tuple[Accelerator, int]], nodes: int, assumptions: Assumptions) -> tuple[str, ...]:
-    """Accelerators that would be sufficient on more machines, if the job does not state their number."""
+    """Accelerators that would suffice with more machines, if the job does not state their number."""
     wider = [
         (-(-gpus // assumptions.gpus_per_node), card.name)
         for card, gpus in totals

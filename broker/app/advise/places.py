@@ -32,7 +32,7 @@ class Places:
         return bool(self.providers or self.regions or self.not_in)
 
     def has(self, offer: Offer) -> bool:
-        """Whether an offer lies within."""
+        """Whether the places include the offer."""
         names = (offer.region.lower(), f"{offer.provider}/{offer.region}".lower())
 
         def any_of(patterns: tuple[str, ...]) -> bool:
@@ -109,7 +109,7 @@ def _within(regions: Iterable[str], territory: Iterable[str], residency: str) ->
 
 
 def check_providers(named: Iterable[str], known: Collection[str]) -> None:
-    """Raises `UnknownName` for a provider, or a pattern, that matches none that is ``known``."""
+    """Raises `UnknownName` for a provider name or pattern that matches no known provider."""
     for name in named:
         if not any(fnmatchcase(one, name) for one in known):
             raise UnknownName("provider", name, known, where="--where provider")

@@ -205,7 +205,7 @@ class CurrentPrices:
 
 
 def known(store_url: str, now: datetime, broker: Callable[[], Broker], places: Places | None = None) -> CurrentPrices:
-    """The prices in the store at ``now`` (UTC), of those ``places``."""
+    """The stored prices at ``now`` (UTC), limited to ``places``."""
     return CurrentPrices(cheapest(filter((places or Places()).has, _offers(store_url, broker)), now))
 
 
@@ -239,7 +239,7 @@ def current_offers(store_url: str, broker: Callable[[], Broker]) -> list[Offer]:
 
 
 def _offers(store_url: str, broker: Callable[[], Broker]) -> list[Offer]:
-    """The current offers. Advice does not create a store: without one, the price lists that come with gpubroker are
+    """The current offers. Advice does not create a store: without one, the bundled price lists are
     read."""
     opened = broker()
     if is_missing(store_url):

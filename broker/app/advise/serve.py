@@ -106,7 +106,7 @@ def serving_options(
         notes.append(f"as many concurrent requests as fit in memory, at most {most} (--assume batch=N)")
     if assumptions.prompt_tokens:
         notes.append(
-            f"{assumptions.prompt_tokens:g} prompt tokens a request, read between the steps of generation on the same "
+            f"{assumptions.prompt_tokens:g} prompt tokens a request, processed between generation steps on the same "
             "GPUs"
         )
     else:
@@ -129,7 +129,7 @@ def serving_options(
     best = ranked[0]
     before = next(one for one in found if (one.accelerator, one.precision) == (best.accelerator, best.precision))
     if best.replicas > before.replicas:
-        notes.append(f"{best.replicas} replicas instead of {before.replicas}, to keep the p95 with random arrivals")
+        notes.append(f"{best.replicas} replicas instead of {before.replicas}, to meet the p95 at random arrivals")
     return ranked, notes
 
 

@@ -104,7 +104,7 @@ def size(
         plan, supply = _parallelism(needs, card, prices, given)
     notes = [*model.notes, *needs.assumptions, f"{given.memory_headroom:.0%} of GPU memory kept free"]
     if not stated:
-        notes.append(f"GPUs in ones, twos, … up to a machine of {given.gpus_per_node}, then in whole machines")
+        notes.append(f"1, 2, 4 … GPUs up to one machine of {given.gpus_per_node}, then whole machines")
     return SizeAdvice(
         parameters=model.parameters,
         method=method,

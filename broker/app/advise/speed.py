@@ -53,7 +53,7 @@ class SpeedAdvice:
             return f"{self.gpu_hours or 0:,.0f} GPU-hours on {self.gpu}"
         speed = self.generation.tokens_per_second
         of = f"{count_text(self.parameters)} in {self.precision} on {on}"
-        return f"{of}: {f'{speed:,.1f} tokens/s' if speed else 'does not fit, so its speed is not known'}"
+        return f"{of}: {f'{speed:,.1f} tokens/s' if speed else 'does not fit, so no speed is estimated'}"
 
 
 def speed(

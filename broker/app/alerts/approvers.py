@@ -1,4 +1,4 @@
-"""Notices of approval requests: each request once, to every target of ``GPUBROKER_NOTIFY__<NAME>``."""
+"""Alerts about approval requests: one per request, to every target of ``GPUBROKER_NOTIFY__<NAME>``."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def variable(name: str) -> str:
 
 
 def shown(address: SecretStr) -> str:
-    """The part of an address that is no secret: its scheme, and the host where one follows (``slack://…``)."""
+    """The non-secret part of an address: its scheme, and the host where one follows (``slack://…``)."""
     scheme, _, rest = address.get_secret_value().partition("://")
     if not rest or not re.fullmatch(r"[A-Za-z0-9]{1,20}", scheme):
         return "…"

@@ -67,11 +67,11 @@ def name_for(broker: Broker, watch: Watch) -> str:
 
 
 def add(broker: Broker, watch: Watch) -> Looked:
-    """Store a watch; returns what it would find now. Sends nothing before the next `check`. Raises `InvalidInput` for
+    """Store a watch; returns its finding now. Sends nothing before the next `check`. Raises `InvalidInput` for
     an invalid name or one that is taken, `UnknownName` for an unknown provider, region or target."""
     if not _NAME.fullmatch(watch.name):
         expected = "expected up to 60 lower-case letters, digits, dots, dashes and underscores"
-        raise InvalidInput(f"{watch.name!r} is no name for a watch; {expected}", where="--name")
+        raise InvalidInput(f"{watch.name!r} is not a valid name for a watch; {expected}", where="--name")
     _check_watch(broker, watch)
     if watch.targets:
         notify.chosen(broker.settings.notify, watch.targets)

@@ -1,4 +1,4 @@
-"""Anomalies in what teams spend, from the metered ledger: found, explained by the jobs that cause them, reported once,
+"""Anomalies in what teams spend, from the metered ledger: detected, attributed to jobs, alerted once,
 and answered by people.
 
 The current day is judged by what is spent so far, so that a rise is found within hours. Payments for capacity in
@@ -202,7 +202,7 @@ def _explained(
 
 def _notice(one: SpendingIncidentResult) -> Notice:
     when = "today" if one.running else f"on {one.last:%Y-%m-%d}"
-    title = f"Spending of {one.team} {when} is {one.excess.rounded()} above what is usual"
+    title = f"Spending of {one.team} {when} is {one.excess.rounded()} above its usual level"
     jobs = "; ".join(f"{cause.job} of {cause.user} ({cause.excess.rounded()} more)" for cause in one.causes)
     how = f"gpubroker report anomalies --team {one.team!r} --day {one.first} --answer"
     body = f"Caused by {jobs or 'no job that can be named'}. Was it an anomaly? {how} yes, no or planned."

@@ -58,7 +58,7 @@ class BudgetRule(Protocol):
 @dataclass(frozen=True, slots=True)
 class BudgetLine:
     """A budget of the active set and its state in the current period ``at`` a time (UTC). Money in USD. ``marks``: the
-    thresholds that it passed, and when that was first noticed (UTC). ``holds``: the holds of jobs that count under it.
+    thresholds that it passed, and when each was first detected (UTC). ``holds``: the holds of jobs that count under it.
     """
 
     spec: BudgetSpec

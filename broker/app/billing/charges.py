@@ -318,9 +318,6 @@ def _awaited(broker: Broker, provider: str) -> Mapping[str, datetime]:
     return {name: datetime.combine(up.astimezone(UTC), time(), UTC) for name, up in earliest.items()}
 
 
-# --- notices --------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Threshold:
     """The difference between charged and metered cost that causes a notice: it must exceed both the ``share`` of the

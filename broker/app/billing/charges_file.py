@@ -28,7 +28,7 @@ _NEEDED = ("key", "amount")
 _YES, _NO = ("yes", "true", "1"), ("", "no", "false", "0")
 MOST_CHARGED = Decimal(10) ** 9
 """USD; a larger amount in a file is a mistake."""
-# Thousands separators, where the other sign or a second group shows that it is one: 12,345 may be twelve or thousands.
+# A thousands separator counts as one only if the other sign or a second group confirms it: 12,345 may be twelve.
 _GROUPED = re.compile(r"-?\d{1,3}((,\d{3})+\.\d+|(,\d{3}){2,})")
 _GROUPED_BY_POINTS = re.compile(r"-?\d{1,3}((\.\d{3})+,\d+|(\.\d{3}){2,})")
 _EITHER = re.compile(r"-?\d{1,3}[.,]\d{3}")

@@ -20,7 +20,7 @@ from broker.finops.focus.columns import KINDS, ColumnKind, header
 
 FORMATS = (".csv", ".parquet")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""Characters with which text begins that spreadsheets calculate. In CSV such text gets an apostrophe before it."""
+"""Leading characters that make spreadsheets evaluate a cell as a formula. In CSV an apostrophe is put before them."""
 
 # Named by people, their machines, or providers.
 _NAMED = tuple(

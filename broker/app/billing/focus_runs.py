@@ -1,5 +1,5 @@
 """Which files of a folder are a FOCUS export. Clouds deliver the whole month again with each run, and keep the files of
-earlier runs beside it.
+earlier runs next to it.
 
 A manifest (AWS Data Exports, Azure Cost Management) names the files of its run; the newest run of each export and
 period counts. Without manifests, files that contain the same charges are refused, because their sum counts twice.
@@ -26,7 +26,7 @@ IDENTITY = (
 )  # fmt: skip
 """Columns that, with provider and charge period, say what is charged. A later run may correct the amounts."""
 
-_STAMP = re.compile(r"\d{12,14}")  # a folder for each run, beside its id (Azure)
+_STAMP = re.compile(r"\d{12,14}")  # a folder for each run, next to its id (Azure)
 _MOST_NAMED = 5
 
 
@@ -68,7 +68,7 @@ def export_files(export: Path) -> ExportFiles:
         other = newest.get(run.series, run)
         if run.order == other.order and run.id != other.id:
             raise InvalidInput(
-                f"the manifests {other.manifest} and {manifest} do not tell which run is newer",
+                f"the manifests {other.manifest} and {manifest} do not say which run is newer",
                 where=str(export), hint="move the files of the older run out of the folder",
             )  # fmt: skip
         newest[run.series] = max(other, run, key=lambda run: run.order)
@@ -104,7 +104,7 @@ def _run(manifest: Path, parts: Sequence[Path]) -> _Run | None:
         manifest,
         id,
         tuple(part for part in folder if part not in of_run),
-        (began, not (id and id in str(manifest))),  # beside the folders of runs is the manifest of the newest
+        (began, not (id and id in str(manifest))),  # next to the folders of runs is the manifest of the newest
         {name: _local(name, manifest, parts) for name in names},
     )
 

@@ -182,7 +182,7 @@ def _held(look: StoreReading, by: str, period: SpendingPeriod, found: dict[str, 
     for id, entries in look.entries_of(others):
         tags = entries[-1].tags
         values[id] = asdict(tags) | {"job": id, "accelerator": tags.accelerator or "cpu"}
-        jobs |= {id} if tags.attempt else set()  # a purchase is no job
+        jobs |= {id} if tags.attempt else set()  # a purchase is not a job
     counted = look.groups_of(by, period, list(jobs))
     held: dict[str, Money] = {}
     for id, of in values.items():

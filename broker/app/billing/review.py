@@ -1,4 +1,4 @@
-"""The review of a month: what changed against the month before and why, what to do, what last month's advice saved."""
+"""The review of a month: changes since the previous month and their causes, advice, what last month's advice saved."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from broker.ledger.budgets import period_containing
 if TYPE_CHECKING:
     from broker.store.ledger.month_use import UseOfTime
 
-MOST = 10  # causes that are named one by one
+MOST = 10  # causes listed individually
 _HOUR = 3_600_000  # milliseconds
 
 

@@ -73,7 +73,8 @@ def shown(broker: Broker, month: str, rules: SharingRules, timezone: str | None 
 
 def freeze(broker: Broker, month: str, rules: SharingRules, *, by: Actor) -> ChargebackStatement:
     """Make the statement of a closed month, for good: all that was recorded about it, and the corrections of months
-    frozen before that no statement has. All statements are in the time zone of the first one (`report_timezone`).
+    frozen before that are in no statement yet. All statements are in the time zone of the first one
+    (`report_timezone`).
 
     If the store has people, only those whose role has the permission to freeze statements may do this. Raises
     `NotAllowed`, and `InvalidInput` for a month that is open or has a statement, and for rules as in `shown`.

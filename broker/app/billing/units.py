@@ -1,6 +1,6 @@
 """Unit metrics of a period, of all or of one team, with utilisation from the agents' own samples.
 
-Successful runs of a period: what their first plans predicted, what happened, and what was measured.
+Successful runs of a period: predictions of the first plan against measured outcomes.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _measured(broker: Broker, one: GpuAttempt, start: datetime, end: datetime) -
     return MeasuredAttempt(one.time, one.price, [s.percent for s in samples if start <= s.at < end])
 
 
-TOKENS, GENERATED = "tokens", "generated_tokens"
+GENERATED = "generated_tokens"
 MOST_RUNS = 2_000  # that are read, those that ended last
 _TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST)
 

@@ -41,7 +41,7 @@ class CapacityInventory:
 
 def capacity(broker: Broker, *, ask: bool = True) -> CapacityInventory:
     """The capacity held now. With ``ask``, every provider with a login that reports reservations is asked over the
-    network; errors are returned beside the results of the others."""
+    network; errors are returned with the results of the others."""
     from broker.app.market.market import freshen
 
     freshen(broker)

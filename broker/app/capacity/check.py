@@ -32,7 +32,7 @@ class CapacityCheck:
 
 def check(broker: Broker) -> CapacityCheck:
     """Query every provider with a login for the account's capacity, and compare. Changes nothing."""
-    bought = broker.store.purchases(closed=True)  # read first: an order placed meanwhile is no difference
+    bought = broker.store.purchases(closed=True)  # read first: an order placed meanwhile is not a difference
     inventory = capacity(broker)
     missing, problems = [], list(inventory.problems)
     for one in unseen(bought, inventory.reported, inventory.now):

@@ -68,7 +68,9 @@ def _read(path: Path) -> list[Demand]:
     if all(_NAME.fullmatch(cell.strip()) and cell.strip().lower() not in _NO_NUMBER for cell in rows[0][1]):
         header, rows = [cell.strip() for cell in rows[0][1]], rows[1:]
     if not rows:
-        raise InvalidInput("a header and no demand", where=str(path), hint="one row an hour is expected below it")
+        raise InvalidInput(
+            "the file has a header but no rows", where=str(path), hint="one row an hour is expected below it"
+        )
     width = len(header) or len(rows[0][1])
     for line, cells in rows:
         if len(cells) != width:
@@ -80,7 +82,7 @@ def _read(path: Path) -> list[Demand]:
         raise InvalidInput("several columns and no header to name them", where=f"{path}:{rows[0][0]}")
     titles = [header[column] if header else "" for column in columns]
     if len(set(titles)) < len(titles):
-        raise InvalidInput(f"two columns of one name: {', '.join(titles)}", where=f"{path}:1")
+        raise InvalidInput(f"duplicate column name: {', '.join(titles)}", where=f"{path}:1")
     repeats, starts, notes = _timing(path, rows) if timed else ([1] * len(rows), None, [])
     return [
         Demand(
@@ -97,7 +99,7 @@ def _read(path: Path) -> list[Demand]:
 
 
 def _counts_hours(path: Path, header: Sequence[str], rows: Sequence[_Row]) -> bool:
-    """Whether the first column numbers the rows and is no demand (``hour,H100``). Raises `InvalidInput` if its name
+    """Whether the first column numbers the rows and is not demand (``hour,H100``). Raises `InvalidInput` if its name
     says so and its values do not."""
     if not header or header[0].lower() not in _HOURS:
         return False
@@ -106,7 +108,7 @@ def _counts_hours(path: Path, header: Sequence[str], rows: Sequence[_Row]) -> bo
     for number, (text, (line, _)) in enumerate(zip(said, rows, strict=True), start=first):
         if text != str(number):
             raise InvalidInput(
-                f"the column {header[0]!r} has {text!r} where {number} was expected: a row an hour, without gaps",
+                f"the column {header[0]!r} has {text!r} where {number} was expected: one row per hour, without gaps",
                 where=f"{path}:{line}",
                 hint="write times such as 2026-01-31T18:00Z, or leave the column out",
             )

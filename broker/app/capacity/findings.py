@@ -136,7 +136,7 @@ def _use(
         notes.append(f"{name}: left out, less than an hour of use is known")
         return None
     if hours < SHORTEST:
-        notes.append(f"{name}: {hours} h of use are known; nothing is found from less than a week")
+        notes.append(f"{name}: {hours} h of use are known; findings need at least a week of use")
 
     def there(holding: Holding) -> int:
         """The number of these hours for which it is held."""
@@ -146,7 +146,7 @@ def _use(
     reserved.sort(key=there, reverse=True)
     if hours >= SHORTEST:
         notes += [
-            f"{name}: the {h.gpus} held since {h.starts:%Y-%m-%d} ({h.kind.value}) are judged once they have been "
+            f"{name}: the {h.gpus} held since {h.starts:%Y-%m-%d} ({h.kind.value}) are evaluated once they have been "
             "held for a week"
             for h in (*owned, *reserved)
             if there(h) < SHORTEST

@@ -47,7 +47,7 @@ class CapacityLimits:
         if found.horizon is not None:
             said.append(f"terms of at most {print_duration(found.horizon)}")
         if found.break_even is not None:
-            said.append(f"what pays from at most {found.break_even:g}% of the hours")
+            said.append(f"break-even at no more than {found.break_even:g}% of the hours")
         if said:
             places = dict.fromkeys(at for name, at in self.at.items() if getattr(found, name) is not None)
             yield f"policies allow holding: {'; '.join(said)} ({', '.join(places)})"

@@ -47,7 +47,7 @@ def full_hour(at: datetime) -> datetime:
 
 
 def has_current_price(offer: Offer, now: datetime) -> bool:
-    """Whether the offer has a cash price that holds now: not in doubt, not sold out, and not stale."""
+    """Whether the offer has a cash price that holds now: not suspicious, not sold out, and not stale."""
     gone = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
     stale = not offer.reference and offer.max_age is not None and now - offer.as_of > offer.max_age
     believed = offer.doubt is None and offer.has_valid_price()
@@ -176,9 +176,7 @@ def _not_on_record(broker: Broker, accelerator: str, holdings: Sequence[Recorded
     if not owned or any(recorded.holding.kind is HoldingKind.OWNED for recorded in holdings):
         return []
     gpus = sum(offer.count * (offer.slots or 1) for offer in owned)
-    return [
-        f"{accelerator}: {gpus} owned GPU(s) are not counted: put them on record with `gpubroker capacity add owned`"
-    ]
+    return [f"{accelerator}: {gpus} owned GPU(s) are not counted: record them with `gpubroker capacity add owned`"]
 
 
 def demand_of_files(files: Sequence[tuple[str, Path]]) -> KnownDemand:

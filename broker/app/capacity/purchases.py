@@ -1,4 +1,4 @@
-"""Quotes, purchases with their approvals, undoing them, and the review of what they brought."""
+"""Quotes, purchases with their approvals, undoing them, and reviewing their return."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def approve(broker: Broker, id: str, *, by: Actor, binding: str | None = None) -
 
 def reject(broker: Broker, id: str, *, by: Actor, because: str = "") -> Purchase:
     """Reject a purchase as one of its approvers; its money is released. Raises `InvalidInput` if it does not wait for
-    approval, `NotAllowed` if ``by`` is no approver by the policies in force. If those name nobody, the earlier
+    approval, `NotAllowed` if ``by`` is not an approver by the policies in force. If those name nobody, the earlier
     approvers may reject it."""
     purchase = broker.store.purchase(id)
     if purchase.state is not PurchaseState.ASKING:
@@ -285,7 +285,7 @@ def _why_not(purchase: Purchase, who: str) -> str:
         return f"nobody approves their own purchase{others}"
     if who in purchase.approved_by:
         return f"{who} has approved it already; {purchase.approvals_missing} more have to{others}"
-    return f"{who} is no approver of it{others}"
+    return f"{who} is not an approver of it{others}"
 
 
 def undo_terms(broker: Broker, id: str) -> UndoTerms:

@@ -1,4 +1,4 @@
-"""A request for quotes as people and programs write it."""
+"""Parses a request for capacity quotes."""
 
 from __future__ import annotations
 

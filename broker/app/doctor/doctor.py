@@ -37,7 +37,7 @@ _EXTRAS = {
     "gpuhunt": ("gpuhunt", "prices of the smaller GPU clouds"),
     "nebius": ("nebius", "prices and capacity of Nebius, with a login"),
     "serve": ("apscheduler", "`gpubroker serve`: polls on a schedule, and notices through Apprise"),
-    "server": ("fastapi", "the page and the API of `gpubroker serve`"),
+    "server": ("fastapi", "the web UI and the API of `gpubroker serve`"),
     "parquet": ("pyarrow", "reports as Parquet files"),
     "skypilot": ("sky", "runs jobs on clouds and Kubernetes, through SkyPilot"),
     "postgres": ("psycopg", "a PostgreSQL store that several machines share"),
@@ -126,7 +126,7 @@ def _extras() -> Iterator[DoctorFinding]:
         else:
             missing[extra] = adds
     if missing:
-        message = f"optional parts not installed: {', '.join(missing)}"
+        message = f"extras not installed: {', '.join(missing)}"
         fix = "none is needed; what each adds: gpubroker doctor --verbose"
         yield DoctorFinding("extra", Health.NOTE, message, fix, {"installed": False, "adds": missing})
 
@@ -249,7 +249,7 @@ def _try_runs(url: str) -> None:
             file.write(b"gpubroker" * 1000)
             file.flush()
     except OSError as error:
-        fix = "make room, change its owner or mode, or set GPUBROKER_RUNS to another place"
+        fix = "free some space, change its owner or mode, or set GPUBROKER_RUNS to another place"
         raise InvalidInput(error.strerror or str(error), hint=fix) from error
 
 

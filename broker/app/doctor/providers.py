@@ -112,7 +112,7 @@ def _asked(setup: Setup, last: PollRun | None, now: datetime, *, answered: bool)
     if not last.error:
         offers = "1 offer" if last.seen == 1 else f"{last.seen:,} offers"
         return DoctorFinding("provider", Health.OK, f"{name}: {offers}, asked {ago}", facts=facts)
-    # A provider without a login is no problem; a refused login is one.
+    # A provider without a login is not a problem; a refused login is one.
     unset = last.status is PollStatus.EXTRA_MISSING or (
         last.status is PollStatus.LOGIN_MISSING and not any(login.found for login in setup.logins)
     )

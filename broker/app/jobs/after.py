@@ -1,4 +1,4 @@
-"""Submitting jobs that come after others: which jobs these are, and in which order a graph of jobs is submitted."""
+"""Jobs that wait for others: which jobs these are, and in which order a graph of jobs is submitted."""
 
 from __future__ import annotations
 

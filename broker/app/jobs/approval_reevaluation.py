@@ -29,7 +29,7 @@ from broker.store.jobs.reading import StoreReading
 
 log = logging.getLogger(__name__)
 
-_NEWEST = 20  # decisions of a job that are read first; those about its open request are seldom older
+_NEWEST = 20  # the newest decisions of a job, read first; those about its open request are seldom older
 _NO_LONGER_ASKED = "no rule in force asks for it any more"
 
 
@@ -137,7 +137,7 @@ def answer(
 
 
 class ApprovalReevaluation(Controller):
-    """Judges each open request once under every set of policies that comes into force; the present approvers are asked.
+    """Re-evaluates each open request once per version of the policies; the present approvers are asked.
     If no approval is needed any more, the job continues. A request that these policies deny stays open; nobody can
     approve it until the policies change."""
 

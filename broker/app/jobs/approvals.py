@@ -110,7 +110,7 @@ def grant(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> Job
     needs no answer. ``reason``: kept with the approval.
 
     ``reference``: as `broker.app.jobs.jobs.find` takes it. Raises `UnknownName`; `NotAllowed` if there is no request,
-    it has expired, ``by`` is no approver of it or has approved it already, or the policies in force deny it.
+    it has expired, ``by`` is not an approver of it or has approved it already, or the policies in force deny it.
     """
     view = find(broker, reference)
     with broker.store.writing() as tx:
@@ -226,7 +226,7 @@ def give_standing(broker: Broker, wanted: GrantRequest, *, by: Actor) -> Standin
             raise NotAllowed(f"the approvers of {name} are {', '.join(asking[name])}, and you are {who}")
     rules = wanted.rules or tuple(name for name, approvers in asking.items() if named(approvers, who))
     if not rules:
-        raise NotAllowed(f"{who} is no approver in the active policy", hint="see `gpubroker policy show`")
+        raise NotAllowed(f"{who} is not an approver in the active policy", hint="see `gpubroker policy show`")
     if who in wanted.users and not any(_own_requests(policy, name) for name in rules):
         others = sorted({name for rule in rules for name in asking[rule]} - {who})
         raise NotAllowed(
@@ -241,7 +241,7 @@ def give_standing(broker: Broker, wanted: GrantRequest, *, by: Actor) -> Standin
 
 
 def _own_requests(policy: PolicySet, rule: str) -> bool:
-    """Whether a rule allows people to approve their own requests: ``own_requests`` beside its name or in its terms."""
+    """Whether a rule allows people to approve their own requests: ``own_requests`` next to its name or in its terms."""
     written = policy.written(rule)
     terms = [written, *(value for value in written.values() if isinstance(value, Mapping))]
     return any(one.get("own_requests") is True for one in terms)

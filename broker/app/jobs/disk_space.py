@@ -77,7 +77,7 @@ def _full(folder: Path, setting: str, because: str) -> StoreProblem:
 
 
 def _folders(broker: Broker, job: Job) -> Iterator[tuple[Path, str, int]]:
-    """Each folder, the setting that names it, and the bytes that the job needs there beside `FULL`."""
+    """Each folder, the setting that names it, and the bytes that the job needs there besides `FULL`."""
     settings = broker.settings
     database = settings.store_url.partition("?")[0].partition(":///")[2]
     if settings.store_url.startswith("sqlite") and database != ":memory:":

@@ -1,4 +1,4 @@
-"""Use case: run a program beside the command of a running job, or open a connection to it."""
+"""Use case: run a command inside a running job, or open a connection to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from broker.core.ports import LetsPeopleIn, WayIn
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """The running attempt of a job, and the engine that lets people in. ``node``: the node of the job."""
+    """The running attempt of a job, and the engine that supports `exec`. ``node``: the node of the job."""
 
     attempt: AttemptView
     engine: LetsPeopleIn
@@ -49,14 +49,14 @@ def entrance(broker: Broker, view: JobView, *, node: int | None, by: Actor) -> E
     engine = broker.engine(attempt.engine)
     if not isinstance(engine, LetsPeopleIn):
         raise InvalidInput(
-            f"{view.id} runs on the engine {attempt.engine}, which cannot run a program beside a job's command",
+            f"{view.id} runs on the engine {attempt.engine}, which cannot run a command inside a job",
             hint="`gpubroker jobs logs` prints the job's output on every engine",
         )
     return Entrance(attempt, engine, attempt.handle, node or 0)
 
 
 def record(broker: Broker, view: JobView, attempt: AttemptView, program: str, *, by: Actor) -> None:
-    """Record in the job's history who ran which program beside its command."""
+    """Record in the job's history who ran which program inside it."""
     with broker.store.writing() as tx:
         tx.append(view.id, [(attempt.number, ev.Entered(by=by.identity, program=program))], broker.clock.now())
 

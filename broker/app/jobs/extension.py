@@ -47,7 +47,7 @@ def extend(broker: Broker, view: JobView, more: JobLimits, *, by: Actor) -> JobV
     """
     check_owner(view, by)
     if more.max_cost is None and more.max_duration is None and not _may_go_on_as_it_is(view):
-        raise InvalidInput("nothing to extend", hint="say --max-cost or --max-duration")
+        raise InvalidInput("nothing to extend", hint="add --max-cost or --max-duration")
     with broker.store.writing() as tx:
         done = _extended(broker, tx, view, more, by, broker.clock.now())
     if isinstance(done, JobView):

@@ -115,5 +115,5 @@ def _kind(job: Job, policy: PolicySet) -> Job:
 
 
 def _limited(seen: Preview, policy: PolicySet) -> bool:
-    """Whether plans depend on the machines that jobs occupy (`occupied_in`)."""
+    """Whether a plan depends on which machines are occupied (`occupied_in`)."""
     return policy.counts_live or any(offer.slots is not None or offer.capacity_type in PAID for offer in seen.offers)

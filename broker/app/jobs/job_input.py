@@ -93,13 +93,13 @@ def with_commit(job: Job) -> tuple[Job, str]:
         return job, ""
     if one.ref is not None and _COMMIT.fullmatch(one.ref):
         return job, ""
-    named = one.ref or "its first branch"
+    named = one.ref or "its default branch"
     # Only a token that the job requests: another person's job file may name any server.
     commit, why = _looked_up(one, with_token="GIT_TOKEN" in os.environ and "GIT_TOKEN" in job.secrets)
     if commit is None:
         return (
             job,
-            f"{one.url}: {named} could not be looked up from here ({why}): each attempt fetches its newest commit.",
+            f"{one.url}: {named} could not be resolved from here ({why}): each attempt fetches its newest commit.",
         )
     setup = pinned(job.setup, one, commit)
     return job.model_copy(update={"setup": setup}), f"Git: {one.url}, commit {commit[:10]} of {named}."

@@ -1,4 +1,4 @@
-"""Jobs after submission: find, show and cancel them, and read their logs."""
+"""Finds, lists and cancels submitted jobs, and reads their logs."""
 
 from __future__ import annotations
 
@@ -107,10 +107,10 @@ def find_single(broker: Broker, reference: str) -> JobView:
 
 
 def find_array(broker: Broker, reference: str) -> JobView:
-    """As `find`; raises also `InvalidInput` for a job that is no array."""
+    """As `find`; raises also `InvalidInput` for a job that is not an array."""
     view = find(broker, reference)
     if view.job.array is None:
-        raise InvalidInput(f"{view.id} is no array", hint=f"`gpubroker jobs show {view.id}` shows the job")
+        raise InvalidInput(f"{view.id} is not an array", hint=f"`gpubroker jobs show {view.id}` shows the job")
     return view
 
 

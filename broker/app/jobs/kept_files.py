@@ -205,13 +205,13 @@ def _check_place(file: RemoteFile) -> None:
     may choose where this machine writes."""
     path = PurePosixPath(file.path)
     if not path.name or path.is_absolute() or ".." in path.parts or "\0" in file.path:
-        raise Malformed(f"a file is called {file.path!r}, which is no place in the target folder", where="path")
+        raise Malformed(f"a file is called {file.path!r}, which is not a place in the target folder", where="path")
     try:
         check_entry({"kind": file.kind, "target": file.target}, file.path)
     except ValueError as error:
         raise Malformed(str(error), where="target") from error
     if file.kind == FILE and not _SHA256.fullmatch(file.sha256):
-        raise Malformed(f"{file.path}: {file.sha256[:80]!r} is no SHA-256", where="sha256")
+        raise Malformed(f"{file.path}: {file.sha256[:80]!r} is not a SHA-256", where="sha256")
 
 
 def _fetch(file: RemoteFile, to: Path, progress: Callable[[int], None]) -> bool:

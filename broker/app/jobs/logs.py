@@ -17,7 +17,7 @@ from broker.runfolder.runfolder import Printed
 
 _LOOK_EVERY = 0.5  # seconds of the wall clock
 _REVIVE_EVERY = 4  # reads
-_MANY = 100  # tasks: so many more are read that much less often
+_MANY = 100  # tasks: the more there are, the less often each is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def _read_jobs(broker: Broker, view: JobView, wanted: WantedOutput) -> Sequence[
     """The job, or the tasks of an array whose output is wanted, in the order of their start."""
     if view.job.array is None:
         if wanted.task is not None or wanted.failed:
-            raise InvalidInput(f"{view.id} is no array: --task and --failed select tasks of one")
+            raise InvalidInput(f"{view.id} is not an array: --task and --failed select tasks of one")
         return [view]
     with broker.store.reading() as look:
         tasks = look.tasks_of(view.id, [JobState.FAILED.value] if wanted.failed else ())

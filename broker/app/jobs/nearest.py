@@ -59,8 +59,9 @@ def for_submission(
     now: datetime,
     planned: Callable[[Job], Plan],
 ) -> list[Alternative]:
-    """The same job with a lower ``max_cost`` or ``max_duration``, or in a later period. ``plan`` and ``max_duration``:
-    those of the refused job. ``planned``: makes a plan, because other limits may leave other placements."""
+    """An alternative to a refused submission: a lower ``max_cost`` or ``max_duration``, or a later period. ``plan`` and
+    ``max_duration``: those of the refused job. ``planned``: makes a plan, because other limits may leave other
+    placements."""
     job, user = refused.action.job, refused.action.user
 
     def changed(limits: JobLimits) -> Job:
@@ -126,8 +127,8 @@ def passes(admission: Admission) -> bool:
 
 
 def starts_later(refused: Admission, policy: PolicySet, facts_for: FactsFor) -> tuple[datetime, bool] | None:
-    """The earliest end of a full budget period (UTC) after which the same amounts for the same time would pass, and
-    whether they would need an approval. None if no budget refuses the request, or no such period is found.
+    """The earliest end of a full budget period (UTC) after which the same amounts for the same time would be allowed,
+    and whether they would need an approval. None if no budget refuses the request, or no such period is found.
 
     Budgets are judged by what is held and spent now, every other rule by the later time.
     """
@@ -198,12 +199,12 @@ def as_text(found: Sequence[Alternative], refused: Admission) -> str:
     released = _passes_when_released(denials)
     if found:
         return "\n".join(
-            ["this passes:" if len(found) == 1 else "each of these passes:", *map(_line, found), *released]
+            ["this would be allowed:" if len(found) == 1 else "each would be allowed:", *map(_line, found), *released]
         )
     if any(v.rule != "budget" for v in denials):
         return ""  # such rules may allow the request at another time or place, which was not searched
     where = ", ".join(dict.fromkeys(f"{v.source}{_lacking(v)}" for v in denials))
-    none = f"neither a lower limit nor a later budget period passes; ask the owner of {where}"
+    none = f"no lower limit and no later budget period would be allowed; ask the owner of {where}"
     return "\n".join([none, *released])
 
 
@@ -263,7 +264,7 @@ def denied(
     admission: Admission, passing: Sequence[Alternative] | None = None
 ) -> InvalidInput | NotAllowed | ApprovalNeeded:
     """The refusal as an error that names each rule with its figures and its place. ``passing``: the alternatives that
-    would pass; None if they were not searched for."""
+    would be allowed; None if they were not searched for."""
     if admission.short_of is not None:
         return too_little(admission)
     lines = [f"{verdict.message} ({verdict.source})" for verdict in admission.objections]

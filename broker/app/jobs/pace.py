@@ -11,7 +11,7 @@ from broker.core.job.jobs import Job
 from broker.placement.pricing.pace import Machine, Pace, Paces
 
 _JOBS = 20  # the newest jobs of the name that are read
-_LEAST = timedelta(minutes=6)  # in shorter runs, warm-up distorts the speed
+_LEAST = timedelta(minutes=6)  # shorter runs are ignored: warm-up distorts their speed
 _HOUR = timedelta(hours=1)
 
 

@@ -62,7 +62,7 @@ class EntryClasses:
         return replace(known, id=view.id, handed_in=hours_of(view.submitted_at - self._now))
 
     def _kind(self, view: JobView, facts: Facts) -> Hashable | None:
-        """The inputs of the options; None for a job with earlier attempts."""
+        """The cache key of an entry; None for a job with earlier attempts."""
         if view.attempts or view.rests or facts.grants:
             return None
         job = view.job
@@ -79,7 +79,7 @@ _HOLDS = 5.0
 _TIMES = 20.0
 _LIVE_EFFORT = 15_000  # less than for a person, who can wait for a better answer
 _OTHERS = 1.0  # hours after which a share of a machine in use by another store is assumed to be free
-_TRIES_LEFT_OUT = 4  # tries for which a job that the gate refused is left out, so that no machine is kept for it
+_TRIES_LEFT_OUT = 4  # rounds in which a refused job is left out, so that no machine is kept for it
 
 
 @dataclass(frozen=True, slots=True)

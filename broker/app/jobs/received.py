@@ -1,4 +1,4 @@
-"""A job that came over the network: a job file, a snapshot that its submitter uploaded, secrets that they sealed.
+"""A job submitted through the API: a job file, a snapshot that its submitter uploaded, secrets that they sealed.
 
 Its sender is not trusted: nothing in it makes this process read its own disk or another person's files.
 """

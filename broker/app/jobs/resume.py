@@ -78,7 +78,7 @@ def retried(broker: Broker, view: JobView, *, by: Actor, from_start: bool = Fals
 
 
 def _array_again(broker: Broker, view: JobView, array: JobArray, *, from_start: bool) -> Job:
-    """The array with the tasks that have not ended well, so that it stands for all tasks once these have."""
+    """The array with the tasks that did not succeed, so that it covers all tasks once these have."""
     with broker.store.reading() as look:
         ended = look.tasks_of(view.id, [JobState.FAILED.value, JobState.CANCELLED.value])
         started = look.task_counts(view.id).started

@@ -1,4 +1,4 @@
-"""Deleting files of ended jobs: checkpoints on request, and what the active policy no longer keeps."""
+"""Deletes files of ended jobs: checkpoints on request, and files past the policy's retention."""
 
 from __future__ import annotations
 

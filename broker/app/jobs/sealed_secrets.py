@@ -2,8 +2,8 @@
 
 At submission the values in the submitter's environment are encrypted (HPKE, RFC 9180) into the run store, once for the
 key of the submitter's home folder, which their background reconciler uses, and once for the key of the service, if a
-service has published one. Private keys are files with mode 0600 beside the database, never in it. The seal's id is part
-of the encryption and of the job, so a seal opens for no other job.
+service has published one. Private keys are files with mode 0600 next to the database, never in it. The seal's id is
+part of the encryption and of the job, so a seal opens for no other job.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def has_local_files(job: Job) -> bool:
 
 
 def pool_of(broker: Broker, by: Actor) -> str:
-    """The folder of a person's files beside the run folders. Each person has their own, so that a submission does not
+    """The folder of a person's files next to the run folders. Each person has their own, so that a submission does not
     reveal whether another person has the same file; and each store, as only it knows which jobs need them."""
     owner = f"{store_id(broker.store)} {by.identity}"
     return f"snapshots-{hashlib.sha256(owner.encode()).hexdigest()[:16]}"

@@ -60,7 +60,7 @@ def access(
     broker: Broker, view: JobView, reference: str, *, node: int | None, identity: Path | None, by: Actor
 ) -> SshAccess:
     """The settings by which OpenSSH's client reaches the job. ``reference``: the name by which the job is looked up at
-    each connection; ``identity``: the user's own private key, with its ``.pub`` beside it; None for one of gpubroker's
+    each connection; ``identity``: the user's own private key, with its ``.pub`` next to it; None for one of gpubroker's
     own, made at first use. Opens no connection. Raises as `entrance`, and `InvalidInput` for a key without its public
     half."""
     found = entrance(broker, view, node=node, by=by)
@@ -109,7 +109,7 @@ def proxy(broker: Broker, view: JobView, reference: str, *, node: int | None, id
         if not told.startswith(_HOST_KEY) or not _KEY.fullmatch(host_key):
             status = process.wait()
             raise RetryLater(
-                f"the machine of {view.id} opened no SSH connection (status {status})",
+                f"the machine of {view.id} did not open an SSH connection (status {status})",
                 hint=f"its reason is above; `gpubroker exec {view.id} -- COMMAND` needs no sshd",
             )
         alias = f"gpubroker-{reference}" + (f"-{node}" if node else "")

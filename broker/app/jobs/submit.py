@@ -62,8 +62,9 @@ class _Place(Generic[Work]):
 
 
 class GroupCommit(Generic[Work]):
-    """``do`` does up to ``most`` pieces of work at once. It may leave pieces undone; their threads then do these
-    themselves. An exception of ``do`` is raised in the thread that called it. ``do`` may run in two threads at once."""
+    """``do`` processes up to ``most`` pieces of work in one call. It may leave pieces undone; their threads then do
+    these themselves. An exception of ``do`` is raised in the thread that called it. ``do`` may run in two threads at
+    once."""
 
     def __init__(self, do: Callable[[Sequence[Work]], None], most: int) -> None:
         self._do, self._most = do, most
@@ -74,7 +75,7 @@ class GroupCommit(Generic[Work]):
     def take(self, work: Work) -> None:
         """Wait until ``work`` was tried, by this thread or by another one together with its own work. The main thread
         does only its own work: Ctrl-C can interrupt it between any two lines, and the waiting threads would then wait
-        for ever."""
+        forever."""
         if threading.current_thread() is threading.main_thread():
             self._do([work])
             return
@@ -100,13 +101,13 @@ class GroupCommit(Generic[Work]):
 
 
 class DearerNow(BrokerError):
-    """The job would cost more than the plan that was agreed to. ``preview``: the new plan. Nothing was submitted."""
+    """The job now costs more than the accepted plan. ``preview``: the new plan. Nothing was submitted."""
 
     exit_code = 4
 
     def __init__(self, preview: Preview) -> None:
         super().__init__(
-            "prices have risen: the job would cost more than the plan you agreed to", hint="look at the plan again"
+            "prices have risen: the job would cost more than the plan you agreed to", hint="check the new plan"
         )
         self.preview = preview
 

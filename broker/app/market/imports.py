@@ -2,7 +2,7 @@
 
 An import is a poll of its own, ``csv:NAME``: an offer that a newer file does not list ends at that file's date; other
 sources of the same provider are not affected. Imported prices hold as of the file's date and have a maximum age like
-live prices, so that no job starts on a stale table. They are no reference prices, which have no maximum age and need a
+live prices, so that no job starts on a stale table. They are not reference prices, which have no maximum age and need a
 policy's permission.
 
 A file describes one moment: of several dated rows of one offer the newest counts, and the others are reported. An offer
@@ -97,7 +97,7 @@ def _check_provider(name: str) -> None:
             f"{name!r} cannot be a provider's name", where="--provider", hint="lower-case letters and digits, as in aws"
         )
     if name in _NO_CLOUDS:
-        raise InvalidInput(f"{name!r} is no cloud whose prices could be imported", where="--provider")
+        raise InvalidInput(f"{name!r} is not a provider whose prices can be imported", where="--provider")
     if (usual := provider_name(name)) != name:
         raise InvalidInput(f"offers of {name!r} are called {usual!r}", where="--provider", hint=f"--provider {usual}")
 

@@ -90,7 +90,7 @@ def fresh_look(broker: Broker, *, sandbox: bool = False) -> Iterator[StoreReadin
 
 
 def is_fresh(broker: Broker, now: datetime, *, sandbox: bool = False) -> bool:
-    """Whether no local source is due, as far as this process knows from its last check."""
+    """Whether no local source is due, according to this process's last check."""
     return now < broker.fresh_until.get(sandbox, now)
 
 

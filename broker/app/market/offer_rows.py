@@ -152,7 +152,7 @@ LIST_AGE, LIST_AGE_OF_SPOT = timedelta(days=180), timedelta(days=60)
 
 
 def is_old(row: ListedOffer) -> bool:
-    """Whether it is a reference price that is too old to be shown unasked."""
+    """Whether it is a reference price that is too old to be shown by default."""
     if not row.offer.reference:
         return False
     return row.age > (LIST_AGE_OF_SPOT if row.offer.capacity_type is CapacityType.SPOT else LIST_AGE)
@@ -175,7 +175,7 @@ def wanted_rows(
 
 
 def rows(offers: Iterable[Offer], now: datetime) -> list[ListedOffer]:
-    """Every offer as a row. Spot discounts are computed from these offers only, without prices in doubt."""
+    """Every offer as a row. Spot discounts are computed from these offers only, without suspicious prices."""
     listed = list(offers)
     on_demand: dict[tuple[object, ...], Money] = {}
     for offer in listed:
@@ -208,7 +208,7 @@ def sort_key(order: OfferOrder) -> Callable[[ListedOffer], Any]:
         offer = row.offer
         amount = row.per_gpu or offer.price
         names = offer.provider, offer.zone or offer.region, offer.instance_type, offer.capacity_type, offer.source
-        # A price in doubt must not be first in the list.
+        # A suspicious price must not be first in the list.
         return offer.doubt is not None, amount is None, amount.micros if amount else 0, *names
 
     def reach(row: ListedOffer) -> int:

@@ -44,7 +44,7 @@ def providers_to_poll(broker: Broker, names: Sequence[str] = ()) -> tuple[str, .
 def poll_now(
     broker: Broker, names: Sequence[str] = (), *, watch: Watch | None = None, stop: threading.Event | None = None
 ) -> Iterator[PollResult]:
-    """Poll these providers (or all but the sandbox) side by side, each isolated from the rest; a result when each is
+    """Poll these providers (or all but the sandbox) concurrently, each isolated from the others; a result when each is
     stored. See `poll_concurrently`.
 
     Raises `UnknownName`, and `StoreProblem` for a store that cannot be written to, before any provider is asked.
@@ -121,7 +121,7 @@ def is_scheduled(broker: Broker) -> bool:
 
 
 class Polling:
-    """The duty of `broker.app.service.duties` that polls a store's providers. One process of a store has it at a time;
+    """The duty of `broker.app.service.duties` that polls a store's providers. One process per store holds it at a time;
     the others stand by and take over when it ends. ``tell``: receives each poll; ``say``: messages about the lead."""
 
     name = "polling"
@@ -157,7 +157,7 @@ class Polling:
                         self._lead(stop, still_leading)
                         said = ""
                     elif not said:
-                        said = "standing by: another process polls this store"
+                        said = "standby: another process polls this store"
                         self._say(said)
             except StoreProblem as problem:
                 if said != str(problem):
@@ -209,7 +209,7 @@ def accept_prices(
 ) -> AcceptedDoubts:
     """Accept the last poll of ``provider`` as ``by``: missing offers count as gone, and doubted prices as right.
     Recorded with the offers concerned. ``provider``: also that of an imported file; ``pools``: only these. Raises
-    `UnknownName` for a provider that was never polled, `InvalidInput` if nothing is in doubt."""
+    `UnknownName` for a provider that was never polled, `InvalidInput` if nothing is suspicious."""
     polled = broker.store.last_polls()
     if provider not in polled and f"csv:{provider}" in polled:
         provider = f"csv:{provider}"

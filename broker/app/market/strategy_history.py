@@ -1,4 +1,4 @@
-"""The record of spot pools, divided into ticks: what strategies learn from."""
+"""The spot pool history per tick, from which strategies learn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges launches that people make outside of the broker, and holds their money.
+"""Judges launches made outside gpubroker, and holds their money.
 
 The ledger is the record: the launch's id takes the place of a job's id, and its hold is dated like a job's and counts
 in the same budgets. Other tools start and end the machines, so the money is spent when they report the end, or when the
@@ -125,7 +125,7 @@ def submitter(broker: Broker, user: str, team: str | None) -> tuple[str, str]:
         if not teams:
             raise NotAllowed(f"{user} has no role that allows submitting jobs", hint="an administrator gives roles")
         if len(teams) != 1:
-            raise InvalidInput(f"whose budget pays? {user} has to name one of {', '.join(sorted(teams))}")
+            raise InvalidInput(f"which team pays? {user} must name one of {', '.join(sorted(teams))}")
         team = next(iter(teams))
     if not access.may(Permission.SUBMIT, team):
         raise NotAllowed(f"{user} has no role that allows submitting jobs in team {team}")
@@ -214,7 +214,7 @@ def spend_beyond(broker: Broker, id: str, since: datetime, ran: timedelta, *, by
                         at=broker.clock.now(),
                         covers=(hold.covers_to, ended),
                         tags=hold.tags,
-                        note="ran longer than was judged",
+                        note="ran longer than approved",
                     )
                 )
     if cost:
@@ -228,7 +228,7 @@ def refuse_beyond(look: StoreReading, launch: OutsideLaunch) -> None:
         return
     running = look.held_under(f"{launch.id.rpartition('.')[0]}.")
     if launch.id not in running and len(running) >= launch.most:
-        raise NotAllowed(f"{len(running)} tasks of the array run, as many as it was judged for")
+        raise NotAllowed(f"{len(running)} tasks of the array already run, the most that it was approved for")
 
 
 def is_overdue(one: OpenLaunch, now: datetime) -> bool:

@@ -49,7 +49,7 @@ _FORMS = frozenset({"any_of", "ordered"})
 
 
 class AskedOptions(BaseModel):
-    """The user's options beside the task."""
+    """The user's options next to the task."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -91,7 +91,7 @@ def answered(broker: Broker, body: str, *, by: Actor) -> str:
         return _answer(asked, asked.task)
     if asked.request_name != _COSTS:
         raise NotAllowed(
-            f"`{asked.request_name}` lets SkyPilot's controller choose later what it launches: no policy can judge it",
+            f"`{asked.request_name}` lets SkyPilot's controller decide later what it launches; no policy can check it",
             hint="`gpubroker submit` takes the same task file",
         )
     task = _task(asked.task)

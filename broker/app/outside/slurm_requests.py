@@ -131,7 +131,7 @@ def _judged(broker: Broker, asked: SlurmAsks, by: Actor) -> Admitted:
     array = tasks_of(asked.array) if asked.array is not None else None
     if array is not None and timedelta(minutes=asked.minutes) * array.turns > _LONGEST:
         raise InvalidInput(
-            "its tasks take more than a year one after another", hint="run more at once, or shorten the time limit"
+            "its tasks take more than a year in sequence", hint="run more at once, or shorten the time limit"
         )
     wanted = parse_job(yaml.safe_dump(job), file="Slurm job", now=broker.clock.now())
     launch = OutsideLaunch(OutsideTool.SLURM, secrets.token_hex(16), user, wanted, serves, array)

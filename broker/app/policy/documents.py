@@ -1,4 +1,4 @@
-"""What policies say and do, as documents for the command line, the API and the page."""
+"""Documents about policies for the command line, the API and the web UI."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def recent_decisions(broker: Broker, since: datetime, *, denied: bool, limit: in
 
 
 def findings(broker: Broker, since: datetime) -> CapacityFindingList:
-    """Recorded use since then against owned, reserved and rented capacity, and what rules that only warn would have
+    """Recorded use since then against owned, reserved and rented capacity, and what warn-only rules would have
     stopped. Raises `InvalidInput` for a time that is not past."""
     if since >= broker.clock.now():
         raise InvalidInput("expected a time in the past", where="since")

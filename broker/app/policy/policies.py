@@ -34,7 +34,7 @@ def read_files(paths: Iterable[Path]) -> dict[str, str]:
     cases = cases_among(named)
     if cases and len(cases) == len(named):
         hint = f"to run them: `gpubroker policy test {' '.join(map(str, cases))}`"
-        raise InvalidInput("holds test cases, not rules", where=str(cases[0]), hint=hint)
+        raise InvalidInput("contains test cases, not rules", where=str(cases[0]), hint=hint)
     for path in named:
         if path in cases:
             continue

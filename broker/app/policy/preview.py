@@ -114,4 +114,4 @@ def _terms(line: BudgetLine) -> tuple[object, ...]:
 
 
 def _nothing() -> BudgetLine:
-    raise ValueError("a change is of a budget before or after")
+    raise ValueError("a budget change needs a budget before or after")

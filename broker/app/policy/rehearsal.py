@@ -43,7 +43,7 @@ from broker.store import Store
 # checked, in queue order. Running jobs and requests need no plan, and all of them are checked.
 MOST_WAITING = 200
 LONGEST = 5.0  # seconds of the wall clock after which a rehearsal ends; other writers give up after 15
-_MOST_STEPS = 4  # of one job: request, approval, placement, and one more
+_MOST_STEPS = 4  # of one job: request, approval, placement, and one spare
 
 
 class Effect(StrEnum):
@@ -59,7 +59,7 @@ class Effect(StrEnum):
     GRANTED = "granted"  # no approval is needed any more
     ASKS = "asks"  # an approval is needed from now on, or other approvers have to give it
     CANNOT_BE_APPROVED = "cannot_be_approved"
-    WAITS = "waits"  # it would have started, but does not
+    WAITS = "waits"  # it would have started under the current policies
     WARNS = "warns"  # it continues; a rule that only warns would stop it
     LET_GO = "let_go"  # the policies in force would stop it, these do not
 

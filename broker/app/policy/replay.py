@@ -63,7 +63,7 @@ class ReplayedDecision:
 
     @property
     def same(self) -> bool:
-        """Whether nothing would have been different. The pool of a refused placement does not matter."""
+        """Whether the replayed decision equals the recorded one. The pool of a refused placement does not matter."""
         if self.answer is not self.decision.answer or self.cost_before != self.cost_after:
             return False
         return self.answer is Answer.DENY or self.pool == self.decision.pool

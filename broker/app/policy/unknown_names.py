@@ -50,8 +50,8 @@ def unseen(broker: Broker, policy: PolicySet) -> list[Unseen]:
 
 
 def unknown_places(broker: Broker, policy: PolicySet) -> list[str]:
-    """A warning for each pattern of providers or regions that matches no place of which gpubroker has ever seen an
-    offer: a rule that denies nothing, or allows nothing. None if the store cannot be read."""
+    """A warning for each pattern of providers or regions that matches no place in any stored offer:
+    a rule that denies nothing, or allows nothing. None if the store cannot be read."""
     named = policy.places
     if not named:
         return []

@@ -1,4 +1,4 @@
-"""Jobs that rules with ``action: warn`` would have stopped or refused, from recorded decisions."""
+"""Jobs that warn-only rules would have stopped or refused, from recorded decisions."""
 
 from __future__ import annotations
 

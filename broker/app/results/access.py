@@ -85,7 +85,7 @@ class PeopleList(Result):
 
 
 class TokenResult(Result):
-    """An API token, without its text. ``used_at``: within ten minutes; null where it never came in."""
+    """An API token, without its text. ``used_at``: within ten minutes; null if it was never used."""
 
     id: str
     person: str

@@ -34,7 +34,7 @@ class QuestionResult(Result):
 
 class ApprovalRequest(Result):
     """A request for approval. Amounts in USD. ``whom``: who can still decide, in words; ``mine``: whether the person
-    who asked for the list may decide it; ``reason``: why it was decided so."""
+    who asked for the list may decide it; ``reason``: the reason given with the decision."""
 
     job: str
     name: str
@@ -92,7 +92,7 @@ class ApprovalRequest(Result):
 
 
 class StandingGrantResult(Result):
-    """An approval ahead: for whom, for which rules, how much over all jobs (USD), and until when."""
+    """An approval given in advance: for whom, for which rules, how much over all jobs (USD), and until when."""
 
     number: int
     by: str

@@ -60,7 +60,7 @@ class ReportedCapacity(Result):
 
 
 class OwnedMachines(Result):
-    """Owned machines that offer themselves. ``usd_per_gpu_hour``: the value of an hour of a GPU; null if unknown."""
+    """Owned machines that appear as offers. ``usd_per_gpu_hour``: the value of an hour of a GPU; null if unknown."""
 
     provider: str
     region: str
@@ -111,7 +111,7 @@ class ChecklistStep(Result):
 
 
 class PurchaseChecklistResult(Result):
-    """`capacity checklist`: what a person does, in order. ``sells``: the products that gpubroker itself buys there."""
+    """`capacity checklist`: steps for a person, in order. ``sells``: the products that gpubroker itself buys there."""
 
     provider: str
     sells: list[str]

@@ -85,7 +85,7 @@ class RatioBaseline(Result):
 
 
 class AcceleratorPlan(Result):
-    """The plan for one accelerator. ``choices``: best first; none where nothing that can be held has a price."""
+    """The plan for one accelerator. ``choices``: best first; empty if no option has a price."""
 
     accelerator: str
     demand_hours: int

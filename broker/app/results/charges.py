@@ -87,7 +87,7 @@ class ComparedAttempt(Result):
 
 
 class SkippedRows(Result):
-    """Rows of an export that do not count, why, and where the first of them are (``FILE:LINE``)."""
+    """Skipped rows of an export: the reason, and the position of the first ones (``FILE:LINE``)."""
 
     reason: str
     rows: int
@@ -97,7 +97,7 @@ class SkippedRows(Result):
 class BilledReport(Result):
     """Quoted, metered and billed cost by one dimension, the most expensive group first; times null where the period is
     open. ``for_others``: charges by provider for resources outside gpubroker; ``skipped``: rows of the
-    export that are left out; ``superseded``: its files that are, as those of earlier runs."""
+    export that are left out; ``superseded``: its files of earlier runs, which are skipped."""
 
     by: str
     since: Moment | None = Field(validation_alias="from", serialization_alias="from")

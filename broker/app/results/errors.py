@@ -33,7 +33,7 @@ class VerdictResult(Result):
 
 
 class AlternativeResult(Result):
-    """A request close to a refused one that the same policies let pass, now or from ``not_before`` on."""
+    """A similar request that the same policies would allow, now or from ``not_before`` on."""
 
     instruction: str
     max_cost: Money | None

@@ -78,7 +78,7 @@ class JobHistory(JobDetails):
 
 
 class ConsideredPlacement(Result):
-    """A placement that was to be had. Amounts in USD; ``expected_cost``, of which ``terms`` are the parts, is for one
+    """A placement that was available. Amounts in USD; ``expected_cost``, of which ``terms`` are the parts, is for one
     hour where ``duration`` is null; ``ranked_by``: the same with the value of time, which is not paid."""
 
     provider: str
@@ -147,7 +147,7 @@ class PlacementDecisions(Result):
 
 
 class SpentLine(Result):
-    """One entry of the account of spent money (USD; negative: given back). ``covers``: the time of the money; the price
+    """One entry of the spending ledger (USD; negative: refunded). ``covers``: the time of the money; the price
     (USD an hour, all machines) is that of its attempt, with its source, its date, and how old it was at the launch;
     null where the entry belongs to no attempt, or is in another kind of money: ``note`` then has the price."""
 

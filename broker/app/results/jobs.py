@@ -110,7 +110,7 @@ class AttemptDetails(Result):
 
 class PendingApproval(Result):
     """The pending approval of a job, and its approvers; ``whom``: the same in words, without those who may not
-    approve what they asked for. ``extension``: of more money or time for a job that goes on meanwhile. Amounts in
+    approve what they asked for. ``extension``: of more money or time for a job that keeps running. Amounts in
     USD."""
 
     at: Moment
@@ -136,7 +136,7 @@ class PendingApproval(Result):
 
 
 class TaskStates(Result):
-    """How the tasks of an array stand: so many of ``count``. ``paused``: they wait for a person."""
+    """The number of an array's tasks in each state, out of ``count``. ``paused``: they wait for a person."""
 
     count: int
     not_started: int
@@ -188,7 +188,7 @@ class PredecessorResult(Result):
 
 
 class PauseKind(StrEnum):
-    """What a person must change before a paused job can continue: what made its launches fail, the rule that stopped
+    """Why a job is paused: what made its launches fail, the rule that stopped
     it, or its limits of money and time."""
 
     LAUNCHES_FAILED = "launches_failed"

@@ -35,7 +35,7 @@ class OfferedMachine(Result):
 
 class OfferResult(OfferedMachine):
     """One offer. Prices in USD an hour; ``spot_discount``: of the cheapest on-demand price of the same machine in the
-    same region, as a fraction; ``doubt``: why it is not believed, so that no job starts on it, with the figures in
+    same region, as a fraction; ``doubt``: why the price is suspicious, so that no job starts on it, with the figures in
     ``doubt_detail``; ``pool``: its name for `gpubroker prices accept`; ``price_kind``: ``live``, or the first reason
     that applies why it is not (``recorded``: capacity on record that no engine reaches)."""
 
@@ -79,9 +79,9 @@ class OfferResult(OfferedMachine):
 
 class OfferCounts(Result):
     """``matching``: how many offers there are, where the list has only the first; ``total``: how many are known;
-    ``old_hidden``: how many more would match, but are reference prices too old to be shown unasked; ``converted``: by
-    provider, the rates by which prices in another currency became dollars; ``nearby``: where nothing matches, what is
-    offered near to a wanted accelerator that nobody offers."""
+    ``old_hidden``: how many more would match, but are reference prices too old to be shown by default; ``converted``:
+    by provider, the rates by which prices in another currency became dollars; ``nearby``: where nothing matches, the
+    nearest alternatives to a requested accelerator without offers."""
 
     as_of: Moment
     matching: int

@@ -1,4 +1,4 @@
-"""Launches made with other tools, as results. Money in USD."""
+"""Launches outside gpubroker, as results. Money in USD."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class RuleResult(Result):
 
 
 class CapacityException(Result):
-    """Whose jobs have an order of capacity of their own."""
+    """A scope with its own capacity order."""
 
     scope: str
     order: list[str]

@@ -90,7 +90,7 @@ def error_line(error: str, hint: str) -> str | None:
 
 
 class PollOutcome(Result):
-    """The result of one poll. ``error``: null where the provider answered to the end; ``failures`` and
+    """The result of one poll. ``error``: null if the poll completed; ``failures`` and
     ``hint``: the same in parts. ``failed``: false also where a login or an extra was never set up."""
 
     provider: str
@@ -115,7 +115,7 @@ class PollOutcome(Result):
 
 
 class PollReport(Result):
-    """The polls that were made. ``interrupted``: providers whose polls Ctrl-C ended, only where there are any."""
+    """The completed polls. ``interrupted``: providers whose polls Ctrl-C ended, only where there are any."""
 
     polls: list[PollOutcome]
     interrupted: list[str] | None = Field(default=None, exclude_if=is_none)

@@ -1,4 +1,4 @@
-"""The name by which people start the program."""
+"""The program's name in printed commands."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class QuoteResult(Result):
-    """What a provider would sell. ``number``: by which it can be bought for an hour; null where it is not known.
+    """A provider's quote. ``number``: with which it can be bought within an hour; null where it is not known.
     ``undo``: how a purchase of it can be undone, with ``until``: by ``undo_until``. ``total_usd``: all machines, the
     whole time; ``upfront_usd`` of it is paid when it is bought, ``recurring_usd`` over its period. ``at_once``: the
     period begins with the order. ``terms``: its kind and payment option."""

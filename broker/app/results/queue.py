@@ -94,7 +94,7 @@ class LaterJob(Result):
 
 
 class RefusedJob(Result):
-    """A job that could not be submitted as it is: with which exit code, and why."""
+    """A job whose submission would fail: the exit code and the error."""
 
     name: str
     exit_code: int

@@ -138,9 +138,9 @@ def judged_again(trigger: why.HoldTrigger) -> str:
         case why.HoldTrigger.ENDS:
             return "the money held for it is nearly used up"
         case why.HoldTrigger.FASTER:
-            return "it is used up faster than was judged"
+            return "it is spent faster than approved"
         case why.HoldTrigger.CLOCK_REWIND:
-            return "the clock was set back since it was judged"
+            return "the clock was set back after the approval"
 
 
 def _moves(reason: why.MovesElsewhere) -> str:
@@ -193,11 +193,11 @@ def _denied(reason: why.PolicyDenies) -> str:
     if len(reason.objections) == 1 and reason.objections[0].message:
         return str(reason.objections[0])
     sources = dict.fromkeys(one.source for one in reason.objections)
-    return f"the policy denies every place that is left: {', '.join(sources)}"
+    return f"the policy denies every remaining placement: {', '.join(sources)}"
 
 
 def _launches(reason: why.LaunchesFailed) -> str:
-    told = f"{reason.count} launches in a row failed before the job's agent spoke"
+    told = f"{reason.count} launches in a row failed before the job's agent reported"
     if reason.pools:
         told += f" (the newest: {', '.join(f'{count} × {pool}' for pool, count in reason.pools.items())})"
     if reason.attempt:

@@ -48,8 +48,8 @@ class DoctorReport(Result):
 
 
 class LeftoverResult(Result):
-    """An orphaned machine, attempt or hold, or what might become one. ``standing``: what may be done about it; only an
-    ``orphan`` can be ended. ``amount``: USD held."""
+    """An orphan, or a possible orphan: a machine, an attempt or a hold. ``standing``: what may be done about it; only
+    an ``orphan`` can be ended. ``amount``: USD held."""
 
     id: str
     kind: LeftoverKind
@@ -116,7 +116,7 @@ class PolledTotals(Result):
 
 
 class ReconciledTotals(Result):
-    """How often the reconciler looked at jobs, and how many steps it took."""
+    """The number of reconciler passes, and how many steps it took."""
 
     looks: int
     steps: int

@@ -34,7 +34,7 @@ Moments = Callable[[datetime], str]
 
 
 class Tone(StrEnum):
-    """Whether an event is good or bad news, for the colour of its line."""
+    """The severity of an event, for the color of its line."""
 
     GOOD = "good"
     BAD = "bad"
@@ -231,7 +231,7 @@ def _of_attempt(body: ev.EventBody, moment: Moments, *, free: bool) -> tuple[str
         case ev.MachineUp() | ev.MachineGone() | ev.RemovalDelayed():
             return _of_machine(body, moment, free=free)
         case ev.Entered():
-            return f"{body.by} ran {body.program} beside the command", Tone.PLAIN
+            return f"{body.by} ran {body.program} inside the job", Tone.PLAIN
         case ev.StopRequested():
             who = f" by {body.by}" if body.by else ""
             return f"stop requested{who}: {reasons.stops(body.reason) or cause_words(body.cause)}", Tone.ODD
@@ -297,7 +297,7 @@ def checkpoints_missing(body: CheckpointsMissing) -> str:
     """Which checkpoints are missing, and what the program must do."""
     ran, every = timedelta(seconds=body.seconds), timedelta(seconds=body.every)
     when = "ended" if body.ended else "is running"
-    seen = f"; there now, and not finished: {', '.join(body.unfinished)}" if body.unfinished else ""
+    seen = f"; present but unfinished: {', '.join(body.unfinished)}" if body.unfinished else ""
     return (
         f"{when} without a checkpoint after {figures.length(ran)}, although the job file promises one every"
         f" {figures.length(every)}: an interruption loses all of it. The program has to write each checkpoint into"

@@ -1,4 +1,5 @@
-"""Policies on trial, as results: recorded decisions, test cases, replayed decisions, and the effects of a change."""
+"""Policy previews, tests and replays as results: recorded decisions, test cases, replayed decisions, and the effects of
+a change."""
 
 from __future__ import annotations
 
@@ -150,7 +151,7 @@ class ObjectingRule(Result):
 
 
 class AffectedJob(Result):
-    """A job to which something happens at the next look that would not happen otherwise. ``at``: when, if not at once;
+    """A job that the change affects in the next reconciler pass. ``at``: when, if not at once;
     ``pool``: of a start; ``approvers``: who is asked."""
 
     job_id: str

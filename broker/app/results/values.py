@@ -74,7 +74,7 @@ def json_text(document: object) -> str:
 
 
 def is_none(value: object) -> bool:
-    """Whether to leave out a field that a document has only on request."""
+    """Whether to exclude an optional field that is None."""
     return value is None
 
 

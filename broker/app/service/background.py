@@ -39,7 +39,7 @@ _CALLS_BESIDE = 8  # concurrent calls (launches, removals) of one engine
 _SLOWEST_LOOK = 60.0  # seconds of the wall clock between two passes while the store does not answer
 _MOST_DOUBLINGS = 16  # of the time between passes; after them `_SLOWEST_LOOK` applies anyhow
 
-# The newest requested turn. A process with another turn steps down, so that a process with other secrets in its
+# The newest requested turn: a token. A process with another one steps down, so that a process with other secrets in its
 # environment may lead. A process gets its own turn in the variable.
 _TURN = "reconciler_turn"
 _OWN_TURN = "GPUBROKER_RECONCILER_TURN"
@@ -157,7 +157,7 @@ def _waits_for_what_is_here(broker: Broker) -> JobView | None:
 
 
 def run(broker: Broker, *, forever: bool = False) -> bool:
-    """Reconcile until no work is left, or another process is to take over; with ``forever`` until the process ends.
+    """Reconcile until no work is left, or another process should take over; with ``forever`` until the process ends.
     Returns False if another process reconciles already; a process that was started to take over first waits for that
     one to step down."""
     own = os.environ.pop(_OWN_TURN, "")  # child processes must not inherit it

@@ -136,7 +136,7 @@ class CheckingCapacity(PeriodicDuty):
         """One check. Raises `StoreProblem`."""
         broker = self._broker
         found = check(broker)
-        said = {f"{name} could not be asked what it holds: {why}" for name, why in found.problems.items()}
+        said = {f"{name} could not list its capacity: {why}" for name, why in found.problems.items()}
         for one in found.differences:
             broker.store.outbox.add(one.notice, recipients(broker.settings, one.notice), broker.clock.now())
             said.add(f"{one.notice.title}: {one.told}")
@@ -281,10 +281,10 @@ class Reconciling:
                 with self._broker.store.lead() as still_leading:
                     if still_leading is None:
                         self._health.stands_by(self.name)
-                        if said != (said := "standing by: another process looks after the jobs of this store"):
+                        if said != (said := "standby: another process reconciles this store"):
                             self._say(said)
                     else:
-                        self._say("looking after jobs")
+                        self._say("reconciling jobs")
                         said = ""
                         self._lead(stop, still_leading)
             except StoreProblem as problem:

@@ -31,7 +31,7 @@ def address(listen: str) -> tuple[str, int]:
     """Host and port of ``HOST:PORT``; an IPv6 host is in brackets. Raises `InvalidInput`."""
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdecimal() or not 0 <= int(port) <= 65535 or not host:
-        raise InvalidInput(f"{listen!r} is no address", where=SETTING, hint="expected HOST:PORT, or off")
+        raise InvalidInput(f"{listen!r} is not an address", where=SETTING, hint="expected HOST:PORT, or off")
     return host.strip("[]"), int(port)
 
 
@@ -155,7 +155,7 @@ class Numbers:
         standing = gauge("gpubroker_duty", "1 for the present state of each duty.", labels=["duty", "standing"])
         looks = counter("gpubroker_looks", "Runs of a duty.", labels=["duty"])
         failures = counter("gpubroker_look_failures", "Runs in which the store did not answer.", labels=["duty"])
-        steps = counter("gpubroker_steps", "Steps that a duty has taken.", labels=["duty"])
+        steps = counter("gpubroker_steps", "Steps taken by a duty.", labels=["duty"])
         seconds = gauge("gpubroker_look_seconds", "Duration of the last run.", labels=["duty"])
         silent = gauge("gpubroker_silent_seconds", "Time since the last report of a duty.", labels=["duty"])
         for name, pulse in self._health.pulses().items():

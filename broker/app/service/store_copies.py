@@ -36,7 +36,7 @@ def back_up(broker: Broker, file: Path, *, by: Actor) -> StoreCopy:
 
 
 def restore(broker: Broker, file: Path, *, by: Actor) -> RestoredStoreResult:
-    """Replace the store by a copy; first a copy of the present store is kept beside it.
+    """Replace the store by a copy; first a copy of the present store is kept next to it.
 
     A background reconciler is asked to end first. Raises `NotAllowed` while `gpubroker serve` runs, and as
     `Store.copy_to` and `Store.put_back`.

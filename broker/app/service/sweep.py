@@ -113,13 +113,10 @@ def notice_of(leftover: Leftover, ended: bool) -> Notice:
     what = {
         LeftoverKind.MACHINE: f"Orphaned machine: {leftover.id}",
         LeftoverKind.ATTEMPT: f"Attempt {leftover.key} has no machine",
-        LeftoverKind.HOLD: f"Job {leftover.job_id} holds money for nothing",
+        LeftoverKind.HOLD: f"Job {leftover.job_id} holds money without a machine",
     }[leftover.kind]
     then = "It was ended, as the policy says." if ended else "To end it: gpubroker doctor --sweep --end"
     return Notice(f"sweep/{leftover.id}", what, f"{leftover.why}. {then}", Severity.WARNING)
-
-
-# --- finding --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +164,7 @@ def _of_engine(broker: Broker, name: str) -> Iterator[FoundMachine] | None:
     if not isinstance(engine, ListsMachines):
         return None
     return (
-        # A name that looks like a key is no proof of ownership; the store's tag is.
+        # A name that looks like a key does not prove ownership; the store's tag is.
         FoundMachine(name, True, one.handle, one.key, one.store, one.since, one.evidence, tagged=bool(one.store))
         for one in engine.machines()
     )

@@ -110,7 +110,7 @@ def whoami(context: typer.Context, as_json: AsJson = False) -> None:
 def _tell(terminal: Terminal, before: str, *, as_json: bool) -> None:
     server = terminal.server
     if server is None:
-        raise InvalidInput("the login is switched off", hint="unset GPUBROKER_SERVER")
+        raise InvalidInput("the login is disabled", hint="unset GPUBROKER_SERVER")
     me = server.get("/me")
     if as_json:
         terminal.answer(me)

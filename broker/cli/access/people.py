@@ -58,12 +58,12 @@ def invite(
     subject: Annotated[
         str,
         typer.Option(
-            "--subject", metavar="SUBJECT", help="No link: NAME is who has this `sub` at the identity provider."
+            "--subject", metavar="SUBJECT", help="Make no link; NAME has this `sub` at the identity provider."
         ),
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Add a person, if they are not on record yet, and print a link by which they sign in to the page, once.
+    """Add a person, if they are not on record yet, and print a one-time link with which they sign in to the web UI.
 
     Whoever has the link signs in as NAME: give it to that person alone. A new link ends an earlier one. Without a role
     (`gpubroker people grant`), a person has no permissions. Only administrators, and root on this machine, change

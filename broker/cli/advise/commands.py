@@ -72,7 +72,7 @@ def size(
     ctx: typer.Context, model: Model, given: SizeOptions, gpu: Gpus = None, at: Setting = EVERYWHERE,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Compute the GPU memory of a model, the accelerators that hold it, their present cost, and how to divide it.
+    """Compute the GPU memory of a model, the accelerators that hold it, their present cost, and its parallel layout.
 
     Each accelerator is shown with its smallest layout; with a layout (--assume zero=3, tensor_degree, pipeline_degree,
     offload) only those that hold the model in it. More GPUs than one machine has are whole machines; the price is that
@@ -371,11 +371,9 @@ class SavingsOptions:
     """The options of `savings`."""
 
     method: Annotated[
-        Method | None, typer.Option("--method", "-m", help="How weights are trained, or inference. Default: training.")
+        Method | None, typer.Option("--method", "-m", help="Training method, or inference. Default: training.")
     ] = None
-    facts: Annotated[list[Fact] | None, typer.Option("--is", help="What holds already, or must hold. Repeatable.")] = (
-        None
-    )
+    facts: Annotated[list[Fact] | None, typer.Option("--is", help="A fact or requirement. Repeatable.")] = None
     gpu_utilization: Annotated[str | None, row("Present GPU utilization. Default: 0.5.", "SHARE", "--utilization")] = (
         None
     )
@@ -508,7 +506,7 @@ def assumptions(
     at: Setting = EVERYWHERE,
     as_json: AsJson = False,
 ) -> None:
-    """List the assumptions: name, value in force, unit, values that it may have, and source.
+    """List the assumptions: name, value in force, unit, allowed values, and source.
 
     `--assume NAME=VALUE` of every `advise` command sets one; `rules_of_thumb:` of a policy file replaces defaults.
     """

@@ -56,7 +56,7 @@ def row(help: str, metavar: str = "N", *flags: str) -> Any:
 
 @dataclass(frozen=True)
 class Setting:
-    """The options that every command has which looks up prices."""
+    """Options shared by all commands that look up prices."""
 
     price: Annotated[
         list[str] | None,

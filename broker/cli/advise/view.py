@@ -101,7 +101,7 @@ def value_text(value: Any, shown: Shown = Shown()) -> str:  # noqa: B008  # it n
 
 
 def _members(part: Any) -> Iterator[tuple[str, Shown, Any]]:
-    """The fields that people see, with their values; those that have none are left out."""
+    """The visible fields with their values; empty ones are left out."""
     hints = get_type_hints(type(part), include_extras=True)
     for field in fields(part):
         value, shown = getattr(part, field.name), _shown(hints[field.name])
@@ -233,7 +233,7 @@ def assumption_list(console: Console, found: AssumptionList) -> Iterator[Rendera
             for one in rows
         ]  # fmt: skip
         yield fitting(console, columns, cells)
-    yield Text("empty: it follows from other inputs; *: not the default", style="dim")
+    yield Text("empty: derived from other inputs; *: not the default", style="dim")
 
 
 _POINTS = 60  # of a curve

@@ -17,7 +17,7 @@ _NONE = {
     False: "no budget is active: nothing that costs real money is launched; see `gpubroker policy apply --help`",
     True: "no budget counts only jobs of teams that you may see",
 }
-"""What is said without a budget: here, and through a server."""
+"""Messages for an empty list: locally, and through a server."""
 
 
 @app.command("list", epilog=examples("gpubroker budget list", "gpubroker budget list --json"))

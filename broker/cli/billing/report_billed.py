@@ -220,7 +220,9 @@ def chargeback(
     month: Annotated[
         str | None, typer.Option("--month", metavar="MONTH", help=f"{MONTH_HELP} Without: list statements.")
     ] = None,
-    freeze: Annotated[bool, typer.Option("--freeze", help="Make the statement of a closed month, for good.")] = False,
+    freeze: Annotated[
+        bool, typer.Option("--freeze", help="Freeze the statement of a closed month permanently.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Freeze or show the statement of a closed month: what each team is charged.

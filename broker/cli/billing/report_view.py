@@ -169,8 +169,8 @@ def anomalies(found: IncidentList) -> Iterator[RenderableType]:
     """Each incident with its causes, and its answer."""
     for one in found.incidents:
         days = f"{one.first}" if one.first == one.last else f"{one.first} to {one.last}"
-        state = ", still going on" if one.running else ""
-        yield f"{one.team}, {days}{state}: {formats.money(one.spent)}, {formats.money(one.excess)} above what is usual"
+        state = ", ongoing" if one.running else ""
+        yield f"{one.team}, {days}{state}: {formats.money(one.spent)}, {formats.money(one.excess)} more than usual"
         yield f"  {formats.money(one.on_own)} of it on owned and reserved machines, {formats.money(one.rented)} rented"
         yield from (f"  {cause.job} of {cause.user}: {formats.money(cause.excess)} more" for cause in one.causes)
         if one.answer is not None:
@@ -222,7 +222,7 @@ def _unit_figures(one: UnitMetrics) -> Iterator[tuple[str, str]]:
         )
         yield f"a difference of 1, {owner.owner}", f"{money(owner.per_point)}, from {runs}"
     if one.unread:
-        yield "samples out of reach", f"{one.unread:,} attempts"
+        yield "unreadable samples", f"{one.unread:,} attempts"
     yield "time zone of the period", one.timezone
 
 
@@ -321,7 +321,7 @@ def charges(done: ChargesResult) -> Iterator[RenderableType]:
         yield "no charges are outstanding at providers that report them"
     for one in done.adjusted:
         if one.difference is None:
-            yield f"{one.key}: no complete charge any more, metered {one.metered}; earlier difference taken back"
+            yield f"{one.key}: no complete charge any more, metered {one.metered}; earlier adjustment reversed"
         else:
             yield f"{one.key}: billed {one.billed}, metered {one.metered}; difference posted to the ledger"
     yield from (Text(f"! {title}", style="yellow") for title in done.alerts)

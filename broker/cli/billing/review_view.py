@@ -1,4 +1,4 @@
-"""The month's review in words."""
+"""The monthly review as a document."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def blocks(found: ReviewReport) -> list[Block]:
         *_budgets(found),
         Heading("What to do"),
         _advice(found),
-        Heading("What last month's advice brought"),
+        Heading("Effect of last month's advice"),
         *_followed(found),
         Paragraph(
             "Compared are"
             f" {_days(found.before, found.timezone)} and {_days(found.after, found.timezone)} ({found.timezone})."
-            " Use costs what is paid for it and its part of what was paid in advance; amounts are USD,"
+            " The cost of use includes its share of advance payments; amounts are USD,"
             " rounded for reading."
         ),
     ]

@@ -157,9 +157,7 @@ def checklist(
     provider: Annotated[
         str, typer.Argument(metavar="PROVIDER", autocompletion=completion.providers, help="Provider to buy from.")
     ],
-    unlike: Annotated[
-        bool, typer.Option("--unlike", help="The name is not misspelt, although it is like that of a known provider.")
-    ] = False,
+    unlike: Annotated[bool, typer.Option("--unlike", help="Accept a name that resembles a known provider.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Steps to buy capacity by hand from a provider without an API. Changes nothing."""

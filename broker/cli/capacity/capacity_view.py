@@ -232,13 +232,13 @@ def proposal(console: Console, found: ProposalResult) -> Iterator[RenderableType
         f"against on demand at ${found.on_demand_usd:,.2f} per GPU-hour ({spot}); {found.held_gpus} GPUs are held"
         f" already; demand from {found.demand_from}"
     )
-    yield "break-even: the share of its hours in use from which on it is cheaper than on demand; used: by the past"
+    yield "break-even: share of hours in use above which it is cheaper than on demand; used: by past demand"
     yield from (Text(f"{name}: {problem}", style="yellow") for name, problem in found.problems.items())
     if found.best is not None:
         then = "to buy: add --json > FILE, then gpubroker capacity buy --from-plan FILE"
         yield Text(f"line {found.best} saves most; {then}", style="dim")
     elif found.lines:
-        yield "No line saves anything with the use of the past: stay on spot and on demand."
+        yield "No line saves money at past use: stay on spot and on demand."
 
 
 def preview(seen: PurchasePreviewResult) -> Iterator[RenderableType]:

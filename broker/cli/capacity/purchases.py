@@ -1,4 +1,4 @@
-"""Buying capacity, and giving back what was bought; here, or by a team server with its logins."""
+"""Buy capacity and undo purchases, on this machine or through a team server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PurchaseId = Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpubroker capacity purchases`.")]
 AtMost = Annotated[
     str | None,
-    typer.Option("--at-most", metavar="USD", help="Accept a charge of the provider up to this. Default: none."),
+    typer.Option("--at-most", metavar="USD", help="Maximum charge of the provider to accept. Default: none."),
 ]
 Binding = Annotated[
     str | None, typer.Option("--binding", metavar="HASH", help="Approve only if the purchase has this hash.")
@@ -178,7 +178,7 @@ def buy(
     if from_plan is not None:
         if dry_run or ceiling is not None:
             given = "--dry-run" if dry_run else "--ceiling"
-            raise InvalidInput("a proposal is bought for what it says", where=given, hint="leave it out")
+            raise InvalidInput("a proposal is bought at its own terms", where=given, hint="leave it out")
         _buy_lines(terminal, from_plan, line or [], use_case.Payer(**whose))
         return
     most = None if ceiling is None else filters.price("--ceiling", ceiling)

@@ -63,7 +63,6 @@ def apply(context: typer.Context, files: PolicyFiles, given: ChangeOptions, as_j
     none is; without a terminal, add `--yes`. Refused if somebody else changed the policy meanwhile. The change is
     recorded with its user, time, reason and difference. Prints the warnings of `policy check`.
     """
-    terminal = Terminal.of(context)
     from broker.app.policy.policies import cases_among
 
     terminal = Terminal.of(context)

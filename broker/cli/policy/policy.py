@@ -243,7 +243,7 @@ def try_cases(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Test policy files with the cases beside them: each case gives a job, facts, and the expected verdict.
+    """Test policy files with the cases next to them: each case gives a job, facts, and the expected verdict.
 
     Made for CI: exits with 1 if a case fails. Needs no store.
     """

@@ -108,7 +108,7 @@ def _held(limits: HoldingLimits) -> str:
     if limits.horizon is not None:
         said.append(f"terms up to {formats.length(limits.horizon)}")
     if limits.break_even is not None:
-        said.append(f"what pays from {limits.break_even:g}% of the hours or less")
+        said.append(f"break-even at {limits.break_even:g}% of the hours or less")
     return ", ".join(said)
 
 

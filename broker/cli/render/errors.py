@@ -18,7 +18,7 @@ _MOST_PROBLEMS = 200  # shown for one file; --json has all
 _MOST_BYTES = 1_000_000
 _LONGEST_LINE = 100
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that control a terminal or the direction of text, other than tabs and line breaks; and broken ones."""
+"""Characters that control a terminal or the direction of text, other than tabs and line breaks; and lone surrogates."""
 
 
 def error_text(error: BrokerError) -> Text:

@@ -46,7 +46,7 @@ class ValueColumn(Generic[T]):
 def listed(
     console: Console, columns: Sequence[ValueColumn[T]], rows: Iterable[T], *footer: str
 ) -> list[RenderableType]:
-    """One line per row, as `listing` makes it, as a list, for a screen of several parts."""
+    """One line per row, the same as `listing`, in a list, to be combined with other output."""
     return [listing(console, columns, rows, *footer)]
 
 

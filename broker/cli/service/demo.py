@@ -49,7 +49,7 @@ def demo_page(broker: Broker, actor: Actor) -> Iterator[DemoPage]:
     """Serve the page of the demo's store on a free port of loopback. ``actor`` becomes its administrator. Raises
     `MissingExtra`."""
     if not available():
-        raise MissingExtra("server", "the page")
+        raise MissingExtra("server", "the web UI")
     from broker.app.access.sessions import invite
     from broker.app.results.access import CreatedLink
     from broker.app.service.health import Pulses
@@ -82,7 +82,7 @@ def demo(
         int | None, typer.Option(min=0, help="Seed of the market: decides prices and when machines are interrupted.")
     ] = None,
     page: Annotated[
-        bool, typer.Option("--page", help="Show it on the page as well, while it runs and then until Ctrl-C.")
+        bool, typer.Option("--page", help="Show it in the web UI as well, while it runs and then until Ctrl-C.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -105,7 +105,7 @@ def demo(
             _market(terminal, story)
             if page:
                 opened = until_the_end.enter_context(demo_page(story.broker, terminal.actor))
-                terminal.say("", f"On the page; this link signs you in, once:\n  {opened.link}")
+                terminal.say("", f"In the web UI; this link signs you in, once:\n  {opened.link}")
             _run(terminal, story, _plan(terminal, story))
         except KeyboardInterrupt:
             story.give_up()
@@ -219,13 +219,13 @@ def _bill(terminal: Terminal, story: Demo, summary: DemoReport, *, tells_page: b
 
 
 def _page(terminal: Terminal, story: Demo) -> None:
-    """Print how to open the page."""
+    """Print how to open the web UI."""
     from broker.app.results.program_name import program
 
     home = f"GPUBROKER_HOME={quote(str(story.home))}"
     terminal.show(
         Text(
-            f"On the page while it runs: {program()} demo --page\n"
+            f"In the web UI while it runs: {program()} demo --page\n"
             f"Afterwards: {home} {program()} serve    # prints a link that signs you in",
             style="dim",
         )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from broker.app.results.service import DoctorReport, LeftoverResult, ProviderSetup, SweepReport
     from broker.app.wiring import Broker
 
-_PLAIN_LOGINS = ("api_key", "client_id")  # names of logins that say no more than the provider's name
+_PLAIN_LOGINS = ("api_key", "client_id")  # login names that add nothing to the provider's name
 _THROUGH_SERVER = re.compile(r"\bgpubroker (?=jobs|policy|prices)")  # commands that act through a server
 
 EXAMPLES = examples(

@@ -36,7 +36,7 @@ def notices() -> None:
 )
 def list_(
     context: typer.Context,
-    failed: Annotated[bool, typer.Option("--failed", help="Only alerts not delivered, or given up.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Only alerts that are undelivered or abandoned.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum rows, newest first.")] = 100,
     as_json: AsJson = False,
 ) -> None:

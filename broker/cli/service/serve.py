@@ -54,14 +54,14 @@ def serve(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the broker: reconcile jobs, poll prices, send alerts, answer the API, show the page.
+    """Run the broker: reconcile jobs, poll prices, send alerts, answer the API, show the web UI.
 
     It serves the store of this machine, also while you are logged in to a server.
     Runs until Ctrl-C or SIGTERM. If several instances share a store, one reconciles jobs and one polls prices; the
     others stand by and take over. Without an instance, running jobs continue, but no job is re-placed.
     GPUBROKER_PRICES__<NAME>__EVERY sets a provider's poll interval; by default it follows from the maximum age of its
-    prices. The page and the API (/api/v1) need the extra `server`; on an address other than loopback they need TLS or
-    --plain-http. They accept the tokens of `gpubroker tokens create`, the page also the links of `gpubroker people
+    prices. The web UI and the API (/api/v1) need the extra `server`; on an address other than loopback they need TLS or
+    --plain-http. They accept the tokens of `gpubroker tokens create`, the web UI also the links of `gpubroker people
     invite`; on a terminal, it prints such a link for the first administrator until there is one. With --json, the
     document printed at the end counts polls and reconciler passes.
     """
@@ -170,12 +170,12 @@ def _server(
 
         if find_spec("jinja2") is None:
             server = TeamServer(broker, health, where, token, transport)
-            say("the page is off: it needs jinja2 of the extra 'server'; install it: pip install 'gpubroker[server]'")
+            say("the web UI is off: it needs jinja2 of the extra 'server'; install it: pip install 'gpubroker[server]'")
         else:
             from broker.page.application import with_page
 
             server = TeamServer(broker, health, where, token, transport, with_page)
-            say(f"the page is at {server.url}/")
+            say(f"the web UI is at {server.url}/")
             _invite_first_administrator(broker, actor, server.url, say)
         say(f"the API is at {server.url}/api/v1; `gpubroker tokens create` makes tokens")
         return server
@@ -184,7 +184,7 @@ def _server(
 
 def _invite_first_administrator(broker: Broker, actor: Actor, url: str, say: Callable[[str], None]) -> None:
     """Without an administrator, print a link that makes ``actor`` one. Only on a terminal: otherwise the output is kept
-    in a file or a journal, where no link may stand."""
+    in a file or a journal, where a link must not appear."""
     from broker.app.access.sessions import first_link, lacks_administrator
     from broker.app.results.access import CreatedLink
 

@@ -26,7 +26,7 @@ def backup(
     """Copy the store into a file while jobs run. For SQLite; PostgreSQL has `pg_dump`.
 
     The copy is complete as of one moment, checked, and readable by you alone: it holds the key that signs orders to
-    machines. Run folders with checkpoints and outputs are not in it; they lie in GPUBROKER_RUNS.
+    machines. Run folders with checkpoints and outputs are not in it; they are in GPUBROKER_RUNS.
     """
     from broker.app.service.store_copies import back_up
 
@@ -45,7 +45,7 @@ def restore(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Replace the store by a copy. The present content is kept in a file beside it.
+    """Replace the store by a copy. The present content is kept in a file next to it.
 
     Refused while `gpubroker serve` runs. What happened since the copy was made is not in it: open jobs go on, and find
     their machines again; machines started since then are found by `gpubroker doctor --sweep`.

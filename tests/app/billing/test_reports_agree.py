@@ -110,7 +110,7 @@ class History:
             tx.append(id, [(None, ev.JobEnded(state=JobState.SUCCEEDED)), (None, ev.JobClosed())], at + ran)
 
     def launch(self, number: int) -> None:
-        """One outside, ended or not; some ran longer than was judged."""
+        """One outside, ended or not; some ran longer than approved."""
         id, at, (provider, region) = f"outside:slurm-{self.seed}-{number}", self.at(), self.chance.choice(PLACES)
         tags = Tags(
             id, self.chance.choice(PEOPLE), self.chance.choice(TEAMS), attempt=1, provider=provider, region=region,

@@ -31,7 +31,7 @@ def test_a_column_that_numbers_the_hours_is_no_demand(tmp_path: Path) -> None:
     [
         ("", "demand.csv", "empty"),
         ("\n\n", "demand.csv", "empty"),
-        ("demand\n", "demand.csv", "header and no demand"),
+        ("demand\n", "demand.csv", "header but no rows"),
         ("1\n\n3\n", "demand.csv:2", "gap"),
         ("1\n-2\n3\n", "demand.csv:2", "0 or more"),
         ("1\nmany\n3\n", "demand.csv:2", "'many'"),
@@ -47,7 +47,7 @@ def test_a_column_that_numbers_the_hours_is_no_demand(tmp_path: Path) -> None:
         ("time,H100\n2026-03-01T00:00Z,1\nnoon,2\n", "demand.csv:3", "ISO 8601"),
         ("time,H100\n2026-03-01T00:00Z,1\n2026-03-01T01:00,2\n", "demand.csv", "time zone"),
         ("H100,L4\n1,2\n3,\n", "demand.csv:3", "gap"),
-        ("H100,H100\n1,2\n", "demand.csv:1", "two columns"),
+        ("H100,H100\n1,2\n", "demand.csv:1", "duplicate column"),
     ],
 )
 def test_a_bad_file_is_refused_with_its_place(tmp_path: Path, text: str, where: str, says: str) -> None:

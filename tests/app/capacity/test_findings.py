@@ -91,7 +91,8 @@ def test_what_is_added_today_silences_nothing(site: Broker) -> None:
     (use,) = found.uses
     assert (len(use.demand), use.held_usd, use.reserved_for) == (336, 2.5, [0] * 8)
     assert (
-        "H100: the 8 held since 2026-11-21 (reservation) are judged once they have been held for a week" in found.notes
+        "H100: the 8 held since 2026-11-21 (reservation) are evaluated once they have been held for a week"
+        in found.notes
     )
 
 

@@ -323,7 +323,7 @@ class TestStandingGrants:
             ahead(until=broker.clock.now())
         with pytest.raises(UnknownName, match="big"):
             ahead(rules=("bgi",))
-        with pytest.raises(NotAllowed, match="mallory is no approver in the active policy"):
+        with pytest.raises(NotAllowed, match="mallory is not an approver in the active policy"):
             ahead(by="mallory")
         with pytest.raises(NotAllowed, match="bob, carol"):
             ahead(by="mallory", rules=("big",))

@@ -40,7 +40,7 @@ def test_a_repository_that_cannot_be_asked_from_here_is_said(tmp_path: Path) -> 
     job = parse_job(text, file="job.yaml", now=NOW)
     same, said = with_commit(job)
     assert same == job
-    assert "could not be looked up from here" in said
+    assert "could not be resolved from here" in said
     assert "each attempt fetches its newest commit" in said
 
 

@@ -86,7 +86,7 @@ def test_others_need_the_token(broker: Broker, pulses: Pulses) -> None:
 
 @pytest.mark.parametrize("listen", ["9464", "127.0.0.1:", ":9464", "127.0.0.1:99999", "127.0.0.1:http"])
 def test_what_is_no_address_is_refused(listen: str) -> None:
-    with pytest.raises(InvalidInput, match="is no address"):
+    with pytest.raises(InvalidInput, match="is not an address"):
         address(listen)
 
 

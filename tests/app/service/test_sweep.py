@@ -239,7 +239,7 @@ def test_serving_tells_of_an_orphan_once_and_ends_nothing_by_itself(broker: Brok
     for _ in range(3):
         assert len(duty.once().orphans) == 1
     assert held(broker, "never-seen") == Money.usd("5")
-    assert told(broker) == ["Job never-seen holds money for nothing"]
+    assert told(broker) == ["Job never-seen holds money without a machine"]
     assert len(said) == 1
     assert "gpubroker doctor --sweep --end" in said[0]
 

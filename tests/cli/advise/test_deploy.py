@@ -93,7 +93,7 @@ def test_limits_that_cannot_be_met_are_said(gpubroker: Any, tmp_path: Path) -> N
 
     late = deploy(gpubroker, PRETRAIN.replace("8w", "1h"), tmp_path / "late")
     assert late["meets_deadline"] is False
-    assert any("not done in time" in warning for warning in late["warnings"])
+    assert any("misses the deadline" in warning for warning in late["warnings"])
 
 
 def test_bursts_are_rented_and_the_baseline_owned(gpubroker: Any, tmp_path: Path) -> None:

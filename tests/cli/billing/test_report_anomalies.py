@@ -31,7 +31,7 @@ def risen(home: Path) -> None:
 def test_an_incident_is_shown_and_answered(gpubroker: Gpubroker) -> None:
     first = f"{YESTERDAY:%Y-%m-%d}"
     shown = gpubroker("report", "anomalies").out
-    assert f"nlp, {first}: $400.00, $300.00 above what is usual" in shown
+    assert f"nlp, {first}: $400.00, $300.00 more than usual" in shown
     assert "loop of ann: $400.00 more" in shown
     answer = ("report", "anomalies", "--team", "nlp", "--answer", "planned")
     assert gpubroker(*answer).code == 2

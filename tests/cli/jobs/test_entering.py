@@ -83,7 +83,7 @@ def test_a_program_has_the_folder_variables_and_cpus_of_the_job_and_its_exit_sta
     assert isinstance(entered[1], ev.Entered)
     assert entered[1].program == "sh"
     shown = gpubroker("jobs", "show", "bert").out
-    assert f"{entered[1].by} ran sh beside the command" in shown
+    assert f"{entered[1].by} ran sh inside the job" in shown
     assert "hunter2" not in shown
     assert "COLOUR" not in shown
 

@@ -88,7 +88,7 @@ def test_an_array_prints_the_output_of_its_tasks_and_names_those_that_failed(
     assert gpubroker(*logs, "--failed", "--tail", "1").out == "[1] diverged\n"
     assert gpubroker(*logs, "--failed", "--json").json["lines"][0] == {"attempt": 1, "line": "lr 2", "task": 1}
     assert "no task 7 that has started" in gpubroker(*logs, "--task", "7").err
-    assert "is no array" in gpubroker("jobs", "logs", "sweep-1", "--failed").err
+    assert "is not an array" in gpubroker("jobs", "logs", "sweep-1", "--failed").err
     listed = gpubroker("jobs", "list", "--where", "array=sweep", "--json").json["jobs"]
     assert [task["parameters"] for task in listed] == [{"LR": "1"}, {"LR": "2"}]
     assert "LR=2" in gpubroker("jobs", "list", "--where", "array=sweep").out

@@ -143,7 +143,7 @@ def test_tasks_are_listed_by_their_array_which_has_no_results_of_its_own(
         assert refused.code == 2
         assert f"name a task, such as {array}-0" in refused.err
     alone = gpubroker("jobs", "list", "-w", f"array={array}-0")
-    assert (alone.code, f"{array}-0 is no array" in alone.err) == (2, True)
+    assert (alone.code, f"{array}-0 is not an array" in alone.err) == (2, True)
 
 
 @pytest.mark.system

@@ -117,7 +117,7 @@ def test_what_cannot_be_taken_is_refused_before_money_is_held(
     (project / "out").symlink_to("/etc/passwd")
     done: Any = gpubroker("submit", "job.yaml", "--yes", "--json")
     assert done.code == 2
-    assert "leads out of the folder" in done.json["error"]["message"]
+    assert "points outside the folder" in done.json["error"]["message"]
     (project / "out").unlink()
     monkeypatch.setenv("GPUBROKER_MAX_SNAPSHOT", "20B")
     done = gpubroker("submit", "job.yaml", "--yes")

@@ -290,7 +290,7 @@ def test_files_of_cases_are_no_policies(gpubroker: Any, policy: Path, write: Any
         assert gpubroker("policy", command, policy, cases, "--json").json["left_out"] == [str(cases)]
         alone = gpubroker("policy", command, cases)
         assert alone.code == 2
-        assert f"{cases}: holds test cases, not rules" in alone.err
+        assert f"{cases}: contains test cases, not rules" in alone.err
         assert f"hint: to run them: `gpubroker policy test {cases}`" in alone.err
     assert gpubroker("policy", "check", policy, "--json").json["left_out"] == []
     done = gpubroker("policy", "test", policy)

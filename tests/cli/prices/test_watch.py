@@ -124,7 +124,7 @@ def test_without_targets_it_says_that_nobody_is_told(gpubroker: Any) -> None:
         (("below=2", "--gpu", "H10O"), "did you mean 'H100'?"),
         (("below=2", "-w", "region=nowhere"), "unknown region"),
         (("below=2", "--tell", "opz"), "unknown target"),
-        (("below=2", "--name", "Bad/Name"), "no name for a watch"),
+        (("below=2", "--name", "Bad/Name"), "not a valid name for a watch"),
         (("below=2", "--every", "0h"), "greater than zero"),
     ],
 )

@@ -51,7 +51,7 @@ def test_a_fresh_install_is_healthy(gpubroker: Any, home: Path, monkeypatch: pyt
     done = gpubroker("doctor")
     assert done.code == 0
     assert "gpubroker policy apply FILES" in done.out
-    assert "optional parts not installed: " in done.out
+    assert "extras not installed: " in done.out
     assert "pip install 'gpubroker[torch]" not in done.out
     assert "pip install 'gpubroker[torch]" in gpubroker("doctor", "--verbose").out
 

@@ -127,7 +127,7 @@ def test_without_a_price_it_is_left_for_later(stage: Stage, caplog: pytest.LogCa
     stage.pass_time()
     assert stage.attempt(1).gone
     assert entries(stage) == []
-    assert "the price on demand of box is not known" in caplog.text
+    assert "the on-demand price of box is unknown" in caplog.text
     sold_at(stage, "8")
     with stage.store.writing() as tx:
         for _ in range(2):

@@ -285,7 +285,7 @@ def _right_size(choices: list[_Choice], best: _Choice) -> PathStep:
                 one.option.precision.value,
                 f"{plural(one.gpus, 'GPU')}, {digits(one.option.tokens_per_second_per_replica)} tokens/s a replica",
             )
-    rule = "the fewest bytes a weight that keep the quality; below 8 bits only when it was measured"
+    rule = "the lowest precision that keeps the quality; below 8 bits only when it was measured"
     check = ": check the quality first" if best.option.precision.bytes < Precision.FP16.bytes else ", as trained"
     return PathStep("right-size the model", rule, numbers, f"{best.option.precision} weights{check}")
 
@@ -327,7 +327,7 @@ def _parallelism(best: _Choice) -> PathStep:
     split = f"each copy over {option.gpus_per_replica} cards" if option.gpus_per_replica > 1 else "a copy on each card"
     return PathStep(
         "parallelism",
-        "as few cards a copy as hold it; copies side by side",
+        "as few cards per copy as can hold it; copies side by side",
         {"gpus_per_replica": option.gpus_per_replica, "replicas": option.replicas, "p95_s": option.p95_s},
         f"{split}, {plural(option.replicas, 'copy', 'copies')}: {best.nodes} × {best.card.name}:{best.per_machine}",
     )

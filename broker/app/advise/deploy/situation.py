@@ -39,7 +39,7 @@ StepFigures = Annotated[dict[str, Any], PlainSerializer(_written, return_type=di
 
 @dataclass(frozen=True, slots=True)
 class DeployDemand:
-    """What is deployed, beside the assumptions. ``budget_usd``: for the run, or a month of serving; None: no limit.
+    """What is deployed, besides the assumptions. ``budget_usd``: for the run, or a month of serving; None: no limit.
     ``sensitive``: data must stay on owned machines, or within the ``places`` if those are limited. ``method``: None:
     the cheapest suitable one."""
 
@@ -108,7 +108,7 @@ def after(
     decided: DecidedSavings,
     assumptions: Assumptions,
 ) -> tuple[PathStep, ...]:
-    """``hours``: of a run, or in use per month. What an earlier step has decided is not advised again."""
+    """``hours``: of a run, or in use per month. Savings that an earlier step already decided on are skipped."""
     serves = situation.goal is Goal.SERVE
     target = assumptions.inference_utilization if serves else assumptions.training_utilization
     facts = {Fact.INTERRUPTIBLE: decided.interruptible, Fact.COMMITTED: decided.committed, Fact.ON_SPOT: decided.spot,
@@ -126,7 +126,7 @@ def after(
     return (
         PathStep(
             "optimizations",
-            "savings in order; each applies to the cost that the earlier ones leave",
+            "savings in order; each applies to the cost remaining after the earlier ones",
             {one.name: f"{one.saving_low:.0%}-{one.saving_high:.0%}; then measure {one.measure}" for one in first},
             f"start with: {', '.join(one.name for one in first[:2])}",
         ),
@@ -141,7 +141,7 @@ def after(
             "revisit",
             "advice is as old as its prices",
             {"prices": "monthly", "quality bar": "with each new model", "hardware": "with each generation"},
-            "run this again when prices move by a fifth, use changes by a third, or a smaller model passes the bar",
+            "run this again if prices move by a fifth, use changes by a third or a smaller model meets the quality bar",
         ),
     )
 

@@ -246,7 +246,7 @@ def _warnings(
     notes = list(best.plan.warnings)
     if late:
         notes.append(
-            f"not done in time: the fastest way takes {best.hours:,.0f} of {assumptions.deadline_hours:,.0f} h"
+            f"misses the deadline: the fastest way takes {best.hours:,.0f} of {assumptions.deadline_hours:,.0f} h"
         )
     if best.plan.num_nodes > assumptions.on_demand_most_machines and not _paid_for(best):
         notes.append(
@@ -290,9 +290,9 @@ def _assumptions(situation: DeployDemand, best: Way, assumptions: Assumptions) -
         )
         notes.append(f"tokens not given: {usual}")
     notes.append(
-        f"checkpoints are written at {assumptions.checkpoint_bytes_per_s / 1e6:g} MB/s by each machine, every one its "
+        f"checkpoints are written at {assumptions.checkpoint_bytes_per_s / 1e6:g} MB/s by each machine, each its "
         f"part, and take {assumptions.checkpoint_share:.0%} of the time at most"
     )
     if assumptions.deadline_hours:
-        notes.append(f"{assumptions.deadline_margin:.0%} of the time is kept for what goes wrong")
+        notes.append(f"{assumptions.deadline_margin:.0%} of the time is reserved for delays")
     return notes

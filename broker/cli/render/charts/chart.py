@@ -23,7 +23,7 @@ class Line:
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
-            raise ValueError(f"line {self.name!r}: {len(self.x)} places and {len(self.y)} values")
+            raise ValueError(f"line {self.name!r}: {len(self.x)} x values and {len(self.y)} y values")
         if any(isinstance(x, datetime) and x.tzinfo is None for x in self.x):
             raise ValueError(f"line {self.name!r}: a time without a time zone")
 
@@ -62,7 +62,7 @@ class Chart:
         if self.lines and self.bars:
             raise ValueError(f"chart {self.title!r}: lines or bars, not both")
         if self.bars and self.log_y:
-            raise ValueError(f"chart {self.title!r}: the length of a bar means nothing on a logarithmic scale")
+            raise ValueError(f"chart {self.title!r}: bars need a linear scale")
         if len({isinstance(x, datetime) for line in self.lines for x in line.x}) > 1:
             raise ValueError(f"chart {self.title!r}: times and numbers on one axis")
         if len({tuple(bars.labels) for bars in self.bars}) > 1:

@@ -111,8 +111,8 @@ def in_terminal(
 
     ``height``: lines of the plot including its axis; bars take as many as they need. Times are local times.
     ``colour``: with ANSI codes (print it with `rich.text.Text.from_ansi`); without, each line has its own sign.
-    ``names``: of the lines of all charts shown together, so that a sign or colour means one name in all of them, as
-    far as there are enough signs.
+    ``names``: of the lines of all charts shown together, so that a sign or color stands for the same name in all of
+    them, as far as there are enough signs.
     """
     width, height = max(width, _LEAST_WIDTH), max(height, _LEAST_HEIGHT)
     order = _order(chart.names, names)

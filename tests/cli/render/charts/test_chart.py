@@ -13,7 +13,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def test_a_series_has_a_value_for_each_place() -> None:
-    with pytest.raises(ValueError, match="3 places and 2 values"):
+    with pytest.raises(ValueError, match="3 x values and 2 y values"):
         Line("p5", [1, 2, 3], [1.0, 2.0])
     with pytest.raises(ValueError, match="2 labels and 1 values"):
         Bars("cash", ["a", "b"], [1.0])
