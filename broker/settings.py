@@ -127,7 +127,7 @@ class ChargeSettings(BaseModel):
 
 
 class SignInSettings(BaseModel):
-    """Signing in at the page of `gpubroker serve` with the organisation's identity provider (OpenID Connect).
+    """Signing in at the page of `gpubroker serve` with the organization's identity provider (OpenID Connect).
 
     ``issuer``: its address, exactly as it calls itself; ``client_id`` and ``client_secret``: of gpubroker there (None:
     a public client). The provider must allow the address ``https://SERVER/sign-in/callback``. ``name_claim``: the name
@@ -170,7 +170,7 @@ class Settings(BaseSettings):
 
     ``home``: the data folder (store, run folders, logs).
     ``store``: an SQLAlchemy URL; None: SQLite under ``home``. The folder of a SQLite file named here must exist, so
-    that a misspelt path does not create a second, empty store.
+    that a misspelled path does not create a second, empty store.
     ``runs``: the object-store URL of run folders; None: a folder under ``home``.
     ``runs_location``: the location of that object store as ``provider/region``, used for data transfer cost; None: for
     S3 the region in ``AWS_REGION``.

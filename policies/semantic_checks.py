@@ -278,7 +278,7 @@ def _terms_written(path: Path, entry: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def said_orders(document: Document) -> Iterator[tuple[Path, str, object]]:
-    """Every capacity order: its place, its scope (normalised), and the order."""
+    """Every capacity order: its place, its scope (normalized), and the order."""
     capacity = document.data.get("capacity")
     said = capacity if isinstance(capacity, dict) else {}
     if said.get("order") is not None:

@@ -89,7 +89,7 @@ def own_user() -> str:
 def take(store: ObjectFolder, attempt: int, claim: Claim) -> Claim | None:
     """Try to store the claim: None on success, else the existing claim of another process.
 
-    Idempotent: by the nonce, a process recognises its own claim if the answer was lost. Raises StoreTrouble.
+    Idempotent: by the nonce, a process recognizes its own claim if the answer was lost. Raises StoreTrouble.
     """
     path = claim_path(attempt, claim.rank)
     if store.create(path, to_bytes(claim.to_json())):

@@ -14,7 +14,7 @@ _FIELDS = "index,utilization.gpu,memory.used,memory.total,power.draw,uuid"
 
 @dataclass(frozen=True)
 class Sample:
-    """One accelerator at one moment: utilisation in percent, memory in MiB, power in watts (None: not reported)."""
+    """One accelerator at one moment: utilization in percent, memory in MiB, power in watts (None: not reported)."""
 
     index: int
     utilisation: float | None

@@ -1,4 +1,4 @@
-"""Idle rules of the lease, judged from the accelerators' recent utilisation without a broker.
+"""Idle rules of the lease, judged from the accelerators' recent utilization without a broker.
 
 Only maxima matter: a sample is dropped once a later one is at least as high.
 """
@@ -20,12 +20,12 @@ class Idleness:
     """The accelerators of one node. Times are seconds on one clock, of which only differences matter."""
 
     def __init__(self) -> None:
-        # Samples in decreasing order: the utilisation, and the time until the next sample.
+        # Samples in decreasing order: the utilization, and the time until the next sample.
         self._looks: tuple[tuple[float, float], ...] = ()
         self._first = self._last = 0.0
 
     def saw(self, percent: float, at: float) -> None:
-        """Record the utilisation of the busiest accelerator at a time later than all earlier samples."""
+        """Record the utilization of the busiest accelerator at a time later than all earlier samples."""
         looks = self._looks
         self._first, self._last = (self._first if looks else at), at
         if looks:
@@ -33,7 +33,7 @@ class Idleness:
         self._looks = (*(look for look in looks if look[0] > percent), (percent, at))
 
     def most(self, limit: LeaseIdleLimit) -> float | None:
-        """The maximum utilisation, if it was below the limit during the limit's whole time; else None.
+        """The maximum utilization, if it was below the limit during the limit's whole time; else None.
 
         Gaps in the samples do not count as idle.
         """
@@ -45,13 +45,13 @@ class Idleness:
 
 
 def busiest(gpus: Iterable[Mapping[str, Any]]) -> float | None:
-    """The highest utilisation (percent) among one sample's accelerators; None if one of them did not report it."""
+    """The highest utilization (percent) among one sample's accelerators; None if one of them did not report it."""
     percents: list[Any] = [gpu.get("utilisation") for gpu in gpus]
     return None if None in percents else max(map(float, percents), default=None)
 
 
 def in_samples(text: bytes) -> Idleness:
-    """The utilisation from a node's samples (``metrics.jsonl``); malformed ones are skipped."""
+    """The utilization from a node's samples (``metrics.jsonl``); malformed ones are skipped."""
     found = Idleness()
     for line in text.splitlines():
         try:

@@ -89,7 +89,7 @@ def free_start(file: Path, count: int) -> bool:
 
 def last_lines(file: Path, count: int = 1, mask: Mask = NO_MASK) -> list[str]:
     """The last non-empty lines, each of at most 300 characters, as evidence; without terminal control sequences
-    (colours, titles, cursor movements) and secrets.
+    (colors, titles, cursor movements) and secrets.
     """
     try:
         with file.open("rb") as source:

@@ -36,7 +36,7 @@ class BuildProvider(Protocol):
 
 
 class CatalogueReader(Protocol):
-    """A catalogue file whose header was recognised. ``layout``: the name of its layout."""
+    """A catalog file whose header was recognized. ``layout``: the name of its layout."""
 
     @property
     def layout(self) -> str: ...

@@ -70,7 +70,7 @@ class Terminal:
 
     @cached_property
     def out(self) -> Console:
-        """Console for the result (stdout). Colours and wrapping only on a terminal."""
+        """Console for the result (stdout). Colors and wrapping only on a terminal."""
         return _console(stderr=False)
 
     @cached_property
@@ -115,7 +115,7 @@ class Terminal:
 
     def answer(self, document: Any) -> None:
         """Print the JSON document to stdout."""
-        print(to_json(document), file=sys.stdout)  # noqa: T201  # Rich would fold and colour it
+        print(to_json(document), file=sys.stdout)  # noqa: T201  # Rich would fold and color it
 
     def result(self, document: Any, lines: Callable[[], Iterable[RenderableType]]) -> None:
         """Print the result: with --json the document (if it is a function, what that returns), else the lines."""

@@ -212,7 +212,7 @@ class Rule(Protocol):
 
 @runtime_checkable
 class LimitsIdleness(Protocol):
-    """A rule that a node can enforce alone, from its accelerators' utilisation."""
+    """A rule that a node can enforce alone, from its accelerators' utilization."""
 
     def idle_limit(self, action: Action) -> IdleLimit | None:
         """The limit for the action's job while it runs; None if the rule does not apply. Pure."""
@@ -320,7 +320,7 @@ class PolicySet(Protocol):
 
     @property
     def needs_usage(self) -> bool:
-        """Whether some rule needs the utilisation of a running job (`Action.usage`)."""
+        """Whether some rule needs the utilization of a running job (`Action.usage`)."""
 
     @property
     def needs_anomalies(self) -> bool:

@@ -62,7 +62,7 @@ def validate(
 
 def problems_in(error: ValidationError, document: Document, model: type[BaseModel]) -> list[Problem]:
     """The findings of a `ValidationError` that ``model`` raised for this document's data, sorted by place. A missing
-    field whose key is probably misspelt is reported once, as an unknown key."""
+    field whose key is probably misspelled is reported once, as an unknown key."""
     found = error.errors(include_url=False)
     misspelt = {_meant(one["loc"], model) for one in found if one["type"] == "extra_forbidden"}
     return sorted(

@@ -192,7 +192,7 @@ class SlurmEngine:
         offer, job = launch.placement.offer, launch.job
         options = [
             f"--job-name={launch.key}",
-            f"--comment={offer.pool}",  # by it, the provider recognises the broker's jobs on the cluster
+            f"--comment={offer.pool}",  # by it, the provider recognizes the broker's jobs on the cluster
             f"--partition={(offer.zone or '').rpartition(':')[2]}",
             f"--nodes={launch.placement.nodes}",
             "--ntasks-per-node=1",

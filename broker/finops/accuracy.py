@@ -72,7 +72,7 @@ class PredictionError:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSpeed:
-    """Measurements of finished ``runs`` on an accelerator. ``mfu``: model FLOPS utilisation, of ``mfu_runs``
+    """Measurements of finished ``runs`` on an accelerator. ``mfu``: model FLOPS utilization, of ``mfu_runs``
     that train a known model and reported tokens; ``tokens_per_second`` of one GPU, of ``token_runs``;
     ``interruptions_per_1000_hours`` of spot GPUs, of ``spot_runs``, None without spot hours; ``usd_per_gpu_hour``: as
     charged."""

@@ -143,7 +143,7 @@ LEAST_DAYS = 5
 LONGEST = 90
 """The number of recent days that are used."""
 
-# The prior: normal errors times 1.2, with the weight of three errors. Errors of neighbouring days overlap: those of as
+# The prior: normal errors times 1.2, with the weight of three errors. Errors of neighboring days overlap: those of as
 # many days as are predicted count as two.
 _WIDER = 1.2
 _PRIOR_WEIGHT = 3.0

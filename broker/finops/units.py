@@ -16,7 +16,7 @@ from broker.finops.change import Month, total
 from broker.finops.idle import IdleCapacity
 
 IDLE_BELOW = 5.0
-"""Percent of utilisation below which an accelerator is idle."""
+"""Percent of utilization below which an accelerator is idle."""
 
 _HOUR = 3_600_000  # milliseconds
 _MILLION = 1_000_000
@@ -25,7 +25,7 @@ _MILLION = 1_000_000
 @dataclass(frozen=True, slots=True)
 class MeasuredAttempt:
     """The accelerators of an attempt in the time: ``time`` in milliseconds of accelerators, ``price`` (USD an hour of
-    one of them, None: unknown), and the samples of their utilisation in percent, of the busiest one."""
+    one of them, None: unknown), and the samples of their utilization in percent, of the busiest one."""
 
     time: int
     price: Money | None
@@ -65,7 +65,7 @@ class UnitMetrics:
     """The cost of a unit of work in a period of ``timezone``, of all teams or one. Hours are of GPUs, money USD; null:
     unknown, for want of a denominator. ``bought``: use of owned and reserved capacity; ``rented``: of on-demand and
     spot. ``eligible_hours``: rented for jobs that could run on spot, of which ``eligible_spot_hours`` did.
-    ``measured_hours``: those of attempts with samples of their utilisation; ``busy_hours`` and ``idle_hours``
+    ``measured_hours``: those of attempts with samples of their utilization; ``busy_hours`` and ``idle_hours``
     (below 5 %) are parts of them, ``idle_cost`` at the prices of placement. ``capacity_use``: the used share of held
     capacity; ``coverage``: the share of all hours that ran on it. ``quality``: of the metric that was asked for;
     ``unread``: attempts whose samples could not be reached."""

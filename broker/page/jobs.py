@@ -110,7 +110,7 @@ def job_file(by: By, id: str, sha256: str) -> Response:
 
 
 def job_usage(by: By, id: str) -> Response:
-    """The utilisation of a job's accelerators, by attempt."""
+    """The utilization of a job's accelerators, by attempt."""
     view = by.caller.job(id, Permission.SEE_OUTPUT)
     try:
         found = gpu_use(by.caller.broker, view)

@@ -126,7 +126,7 @@ def as_quote(holding: Holding, now: datetime) -> CapacityQuote:
 
 
 def decision_of(id: str, judged: PurchaseJudgement, at: datetime) -> Decision:
-    """The record of the judgement of a purchase."""
+    """The record of the judgment of a purchase."""
     inputs = written(judged.action, judged.facts)
     return Decision(
         at=at,

@@ -144,7 +144,7 @@ class Launching(Controller):
     def _launched(self, view: JobView, attempt: AttemptView, outcome: CallOutcome) -> bool:
         """Record the outcome of the call.
 
-        Without a handle and an error, the call was not made: the judgement was no longer valid. An engine that fails
+        Without a handle and an error, the call was not made: the judgment was no longer valid. An engine that fails
         may have launched the attempt all the same, so no error ends it before the engine was asked (`_abandon`).
         """
         match outcome.error:

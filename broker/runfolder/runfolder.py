@@ -233,7 +233,7 @@ class RunFolder:
             raise Unreachable(str(error), hint="see GPUBROKER_RUNS and the credentials for it") from error
 
     def usage(self, attempt: int) -> list[Usage]:
-        """The agents' samples of accelerator utilisation, oldest first, without invalid ones."""
+        """The agents' samples of accelerator utilization, oldest first, without invalid ones."""
         found = []
         with self._reaching():
             names = self._store.files(attempt_path(attempt, ""))

@@ -69,7 +69,7 @@ def api(broker: Broker, service: ServiceAnswers, wrong: WrongTokens, transport: 
 
 @cache
 def _routes() -> Sequence[BaseRoute]:
-    """The routes, the same for every application. Cached, because FastAPI takes 0.1 s to analyse them."""
+    """The routes, the same for every application. Cached, because FastAPI takes 0.1 s to analyze them."""
     router = APIRouter(redirect_slashes=False)
     problem = {"model": HttpProblem, "content": {problems.MEDIA_TYPE: {}}, "description": "A problem detail (RFC 9457)"}
     described = Depends(HTTPBearer(scheme_name="token", description="An API token: gpb_…", auto_error=False))
@@ -113,7 +113,7 @@ def _endpoint(endpoint: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _known_parameters(request: Request) -> None:
-    """Raises `InvalidInput` for a query parameter that the route does not declare: a misspelt filter would otherwise
+    """Raises `InvalidInput` for a query parameter that the route does not declare: a misspelled filter would otherwise
     show everything."""
     if not request.query_params:
         return

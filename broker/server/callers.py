@@ -1,4 +1,4 @@
-"""Authentication and authorisation: from a request's token to the permissions of its owner."""
+"""Authentication and authorization: from a request's token to the permissions of its owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenarios of the sandbox: the simulated capacity, its prices, and the behaviour of its markets.
+"""Scenarios of the sandbox: the simulated capacity, its prices, and the behavior of its markets.
 
 A scenario is a TOML file. Two come with gpubroker: ``default`` (a broad market for trying things out) and ``demo``
 (a small one in which a two-hour spot job always meets an interruption). Durations in the file carry their unit in the
@@ -110,7 +110,7 @@ class MachineKind(_ScenarioTable):
 
 
 class Zone(_ScenarioTable):
-    """One simulated zone: its price factor, its instance types (patterns), and the behaviour of its markets."""
+    """One simulated zone: its price factor, its instance types (patterns), and the behavior of its markets."""
 
     name: PretendName
     region: PretendName
@@ -150,7 +150,7 @@ class Scenario(_ScenarioTable):
         for zone in self.zones:
             for behaviour in (zone.spot, zone.on_demand):
                 if behaviour not in self.behaviours:
-                    raise ValueError(f"zone {zone.name} names the behaviour {behaviour!r}, which is not defined")
+                    raise ValueError(f"zone {zone.name} names the behavior {behaviour!r}, which is not defined")
         for what, names in (
             ("zone", [zone.name for zone in self.zones]),
             ("instance type", [kind.instance_type for kind in self.machines]),

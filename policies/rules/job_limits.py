@@ -61,7 +61,7 @@ class JobLimit(BoundRule[ConfigT], Generic[ConfigT, T]):
 
 
 class Amount(RootModel[Limit]):
-    """Maximum hold and cost of one job, in USD. Prepaid (amortised) capacity does not count."""
+    """Maximum hold and cost of one job, in USD. Prepaid (amortized) capacity does not count."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -1,6 +1,6 @@
 """Hourly rates under savings plans (DescribeSavingsPlansOfferingRates): commitments for sale; with a login.
 
-AWS states one rate per hour for each payment option, which includes upfront payments, so nothing is amortised here. A
+AWS states one rate per hour for each payment option, which includes upfront payments, so nothing is amortized here. A
 compute plan applies in all regions; an EC2 instance plan to one family in one region. Neither includes capacity.
 """
 

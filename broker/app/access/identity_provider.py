@@ -1,4 +1,4 @@
-"""The organisation's identity provider (OpenID Connect): its addresses, its keys, and the check of identity tokens."""
+"""The organization's identity provider (OpenID Connect): its addresses, its keys, and the check of identity tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Use cases: signing in at the organisation's identity provider; the people behind its identities."""
+"""Use cases: signing in at the organization's identity provider; the people behind its identities."""
 
 from __future__ import annotations
 

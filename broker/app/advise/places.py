@@ -58,7 +58,7 @@ def places_of(
     agreements: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Places:
     """The places that meet all of these options. ``agreements``: by name (``hipaa``), the providers with which the
-    organisation has one; ``compliance``: the names that are required.
+    organization has one; ``compliance``: the names that are required.
 
     Raises `UnknownName` for a residency without a list of regions, `InvalidInput` for an agreement that is not recorded
     and if no provider is left.

@@ -213,7 +213,7 @@ def held(
     store_url: str, now: datetime, broker: Callable[[], Broker], kwh_usd: float, pue: float
 ) -> tuple[HeldGpus, ...]:
     """Recorded machines and reservations in force at ``now`` (UTC), added up by capacity type, place and accelerator.
-    ``kwh_usd``: USD per kWh; ``pue``: power of the data centre divided by that of its machines."""
+    ``kwh_usd``: USD per kWh; ``pue``: power of the data center divided by that of its machines."""
     if is_missing(store_url):
         return ()
     found: dict[tuple[str, CapacityType, str], HeldGpus] = {}

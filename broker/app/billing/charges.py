@@ -216,7 +216,7 @@ def _scopes(charges: Iterable[Charge]) -> list[ChargeScope]:
 
 
 def _unknown(broker: Broker, charges: Iterable[Charge]) -> list[str]:
-    """The keys of no attempt that can have such a charge: perhaps misspelt, or of another store."""
+    """The keys of no attempt that can have such a charge: perhaps misspelled, or of another store."""
     keys, known = {one.key for one in charges if one.key}, set()
     with broker.store.reading() as look:
         for view in look.views(sorted({job_of(key) for key in keys})):

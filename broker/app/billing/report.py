@@ -93,7 +93,7 @@ def bought_in_advance(
     broker: Broker, *, since: datetime | None = None, until: datetime | None = None, sandbox: bool = False
 ) -> Money:
     """The payments in the period (as in `spend`) for capacity bought in advance (USD). No row of `spend` contains them:
-    rows contain the use of such capacity, as amortised cost."""
+    rows contain the use of such capacity, as amortized cost."""
     from broker.store.ledger.spending import SpendingPeriod  # most commands do without
 
     with broker.store.reading() as look:

@@ -1,4 +1,4 @@
-"""Unit metrics of a period, of all or of one team, with utilisation from the agents' own samples.
+"""Unit metrics of a period, of all or of one team, with utilization from the agents' own samples.
 
 Successful runs of a period: predictions of the first plan against measured outcomes.
 """

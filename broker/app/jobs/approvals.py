@@ -248,7 +248,7 @@ def _own_requests(policy: PolicySet, rule: str) -> bool:
 
 
 def unknown_grantees(broker: Broker, wanted: GrantRequest) -> list[str]:
-    """A warning for each name in the grant that may be misspelt: users with neither a job, nor an account on this
+    """A warning for each name in the grant that may be misspelled: users with neither a job, nor an account on this
     machine, nor an approver's role; teams and projects without a job. Patterns are not checked."""
     policy = broker.policy()
     with broker.store.reading() as look:

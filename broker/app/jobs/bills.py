@@ -27,7 +27,7 @@ class Bill:
 
     ``spent`` and ``held``: from the ledger, by kind of money. ``so_far``: what was settled, and an estimate of what the
     running machine has used since; final when the job is closed. ``on_demand``: the cost of the work on the cheapest
-    on-demand placement at submission; ``savings``: its difference to what was paid for the job, without amortised
+    on-demand placement at submission; ``savings``: its difference to what was paid for the job, without amortized
     money, which was paid before. Both are None until the job has ended, or if there was no such placement. ``burns``:
     the held money, and from now until when it is expected to be used; ``budgets``: the budgets that the job counts
     against. ``tasks``: the state of the started tasks of an array, of a retried one also of those that it does not run

@@ -1,4 +1,4 @@
-"""Importing a catalogue file: a table of prices as a dated source of one provider.
+"""Importing a catalog file: a table of prices as a dated source of one provider.
 
 An import is a poll of its own, ``csv:NAME``: an offer that a newer file does not list ends at that file's date; other
 sources of the same provider are not affected. Imported prices hold as of the file's date and have a maximum age like

@@ -312,7 +312,7 @@ def _asked_for(query: OfferQuery, offer: Offer) -> bool:
 
 
 def kg_per_hour(offer: Offer) -> float | None:
-    """kg CO2e of an hour of one machine: all its accelerators at the target utilisation of training, with the PUE and
+    """kg CO2e of an hour of one machine: all its accelerators at the target utilization of training, with the PUE and
     the carbon intensity of the grid at its location (the world average if unknown). The rest of the machine is not
     counted. 0 for machines without accelerators; None if the accelerator's power is not published."""
     if offer.accelerator is None:

@@ -24,7 +24,7 @@ class OutsideArray:
 
 
 def of_all(one: Admission, array: OutsideArray, policy: PolicySet, facts_for: FactsFor) -> Admission:
-    """The judgement of an array, from that of one of its launches: the machines of those that run at once, and the
+    """The judgment of an array, from that of one of its launches: the machines of those that run at once, and the
     money of all, over the time of all rounds."""
     action, placed = one.action, one.placement
     whole = replace(

@@ -186,7 +186,7 @@ def _job(broker: Broker, name: str, team: str, task: _Task) -> Job:
 
 
 def _pinned(task: _Task, found: Admitted) -> str:
-    """The task pinned to the judged offer and labelled with the launch's id (YAML)."""
+    """The task pinned to the judged offer and labeled with the launch's id (YAML)."""
     offer, resources = found.placement.offer, task.config.get("resources") or {}
     pinned = _FORMS | {"cloud", "region", "zone", "infra", "accelerators", "instance_type", "use_spot"}
     kept = {name: value for name, value in resources.items() if name not in pinned}

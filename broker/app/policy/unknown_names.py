@@ -1,4 +1,4 @@
-"""Unknown names in policy files. They may be misspelt, so that a rule applies to no person or has no approver."""
+"""Unknown names in policy files. They may be misspelled, so that a rule applies to no person or has no approver."""
 
 from __future__ import annotations
 

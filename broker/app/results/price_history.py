@@ -112,7 +112,7 @@ class PriceHistoryList(Result):
 
 
 class ImportedPrices(Result):
-    """An import of a price catalogue. ``as_of_from``: whether the date is the file's or the option's; ``samples``: one
+    """An import of a price catalog. ``as_of_from``: whether the date is the file's or the option's; ``samples``: one
     detail for each reason of a skipped row; ``meant``: a suggestion if the provider is new and its name resembles a
     known one, else empty."""
 

@@ -151,7 +151,7 @@ class ChargebackList(Result):
 
 class ReviewedMonth(Result):
     """One month, or the days of it that are compared (UTC). Money in USD: ``spent`` is the cost of use, cash and
-    amortised; ``cash`` the amount payable, including capacity
+    amortized; ``cash`` the amount payable, including capacity
     ``bought_in_advance``. Hours are of GPUs; ``price``: USD
     per GPU-hour, null without any. ``eligible_hours``: rented for jobs that could run on spot, of which
     ``eligible_spot_hours`` did. ``on_own``: use of owned and reserved capacity, ``rented``: of all other."""

@@ -36,7 +36,7 @@ from broker.reconciler.ports import Controllers, ReconcilerPorts, Timing
 from broker.runfolder.run_folders import RunFolders
 
 _REST = 4.0  # times the duration of the last check for moves: checks take at most a fifth of the time
-_JUDGE_EVERY = timedelta(seconds=5)  # wall-clock time between two judgements of a running job
+_JUDGE_EVERY = timedelta(seconds=5)  # wall-clock time between two judgments of a running job
 
 
 @dataclass(frozen=True, slots=True)

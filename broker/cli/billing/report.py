@@ -209,7 +209,7 @@ def units(
     """Show the cost of a successful run, a GPU-hour, a busy GPU-hour and a million tokens, for bought and for rented
     capacity.
 
-    Utilisation is that of the agents' samples: of each machine the busiest GPU. Tokens are those that programs report
+    Utilization is that of the agents' samples: of each machine the busiest GPU. Tokens are those that programs report
     with `gpubroker_checkpoint.report`. A figure without its denominator is unknown.
     """
     from broker.app.billing.units import units as measured

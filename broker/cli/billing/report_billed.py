@@ -194,7 +194,7 @@ def showback(
     timezone: Timezone = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the cost of each team's use in a month: cash, amortised cost of prepaid capacity, and its share of idle and
+    """Show the cost of each team's use in a month: cash, amortized cost of prepaid capacity, and its share of idle and
     shared cost.
 
     With `proportional`, idle capacity is divided by the use of owned and reserved capacity, and shared cost by each

@@ -67,7 +67,7 @@ def spend(console: Console, found: SpendReport) -> Iterator[RenderableType]:
     else:
         yield "nothing was spent in this period" + ("" if sandbox else "; use --sandbox for simulated money")
     if total.bought_in_advance:
-        yield f"and {formats.money(total.bought_in_advance)} paid for bought capacity, whose use is amortised cost"
+        yield f"and {formats.money(total.bought_in_advance)} paid for bought capacity, whose use is amortized cost"
     yield _zone(found.timezone)
 
 

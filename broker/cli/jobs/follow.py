@@ -286,7 +286,7 @@ def follow_logs(terminal: Terminal, reference: str, wanted: WantedOutput) -> Non
         flush()
 
 
-# Colours and font weights pass (`_STYLE`). Sequences that set titles, write to the clipboard, move the cursor or query
+# Colors and font weights pass (`_STYLE`). Sequences that set titles, write to the clipboard, move the cursor or query
 # the terminal do not, because a job's output is not trusted. ECMA-48, sections 5.4 and 5.6.
 _STYLE = r"\x1b\[[0-9;:]*m"
 _CONTROL = re.compile(
@@ -336,5 +336,5 @@ def line_of_job(line: LogLine) -> str:
 
 
 def harmless(text: str) -> str:
-    """The text with its colours, but without other control sequences."""
+    """The text with its colors, but without other control sequences."""
     return _CONTROL.sub(lambda found: found[1] or "", text)

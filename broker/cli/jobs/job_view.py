@@ -42,7 +42,7 @@ _PAUSES = {PauseKind.LAUNCHES_FAILED: "paused: launches failed", PauseKind.STOPP
 
 
 def state_text(job: JobDetails) -> Text:
-    """The state in its colour."""
+    """The state in its color."""
     return Text(_state_words(job), style=_STATES.get(job.state, ""))
 
 

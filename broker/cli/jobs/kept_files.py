@@ -294,7 +294,7 @@ def sources(console: Console, found: JobSources) -> Iterator[RenderableType]:
 
 
 def difference(found: JobDifference) -> Iterator[RenderableType]:
-    """Unified differences, coloured."""
+    """Unified differences, colored."""
     if found.git_before != found.git_after:
         yield Text(f"Git: {git_words(found.git_before)} → {git_words(found.git_after)}")
     yield from (_line(line) for line in found.job)

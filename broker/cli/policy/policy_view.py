@@ -162,7 +162,7 @@ def left_out_cases(files: Sequence[str]) -> list[Text]:
 
 
 def difference(text: str) -> list[Text]:
-    """A unified diff in colours."""
+    """A unified diff in colors."""
     styles = {"+": "green", "-": "red", "@": "cyan"}
     return [Text(line, style=styles.get(line[:1], "")) for line in text.splitlines()]
 

@@ -324,7 +324,7 @@ def import_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Import a price catalogue of one provider: SkyPilot's vms.csv, a gpuhunt file, or columns as in `offers --json`.
+    """Import a price catalog of one provider: SkyPilot's vms.csv, a gpuhunt file, or columns as in `offers --json`.
 
     Imported prices carry the file's date and age like live prices: once stale, they are shown but not used for
     launches. A newer file of the same provider replaces the earlier import. Files of several dates, imported oldest

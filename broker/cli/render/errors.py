@@ -55,7 +55,7 @@ def _one_error(error: BrokerError) -> Text:
 
 
 def _meant_for(error: BrokerError) -> str:
-    """A hint when a file was given to the wrong command, recognised by its keys; else empty."""
+    """A hint when a file was given to the wrong command, recognized by its keys; else empty."""
     keys = {line.partition(":")[0] for line in _lines_of(error.where) if ":" in line}
     document = error.document if isinstance(error, InvalidInput) else ""
     if document == JOB_FILE and keys & {"budgets", "guardrails"}:

@@ -1,4 +1,4 @@
-"""Signing in at the organisation's identity provider (OpenID Connect, authorization code with PKCE)."""
+"""Signing in at the organization's identity provider (OpenID Connect, authorization code with PKCE)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One judgement at the gate. ``facts_hash``: SHA-256 over all inputs (`sealed`), to recognise the same inputs;
+    """One judgment at the gate. ``facts_hash``: SHA-256 over all inputs (`sealed`), to recognize the same inputs;
     ``seen``: a summary, and under ``inputs`` all inputs, so that they can be judged again (`inputs_of`)."""
 
     at: datetime
@@ -39,7 +39,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The inputs of a judgement. ``others``: placements ranked after the judged one. ``live_kept``: False if no rule
+    """The inputs of a judgment. ``others``: placements ranked after the judged one. ``live_kept``: False if no rule
     counted running attempts, so they were not kept.
     """
 
@@ -84,13 +84,13 @@ def _expanded(kept: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def sealed(inputs: Mapping[str, Any], policy_version: str) -> str:
-    """The hash over serialised inputs and the version of the policy that judged them."""
+    """The hash over serialized inputs and the version of the policy that judged them."""
     text = dumps(inputs, sort_keys=True, separators=(",", ":"))
     return sha256(f"{text}\n{policy_version}".encode()).hexdigest()
 
 
 def inputs_of(decision: Decision) -> Inputs | None:
-    """The inputs of the judgement; None for decisions recorded without them. Raises ValueError if they do not match the
+    """The inputs of the judgment; None for decisions recorded without them. Raises ValueError if they do not match the
     hash.
     """
     kept = decision.seen.get("inputs")

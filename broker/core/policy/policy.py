@@ -30,7 +30,7 @@ class ActionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Utilisation of an attempt's accelerators at a moment (UTC), in percent: the busiest one of all nodes."""
+    """Utilization of an attempt's accelerators at a moment (UTC), in percent: the busiest one of all nodes."""
 
     at: datetime
     percent: float
@@ -55,7 +55,7 @@ class Action:
     placements; ``window``: the time for which the job may run. ``burns``: by kind, all the job would hold if allowed,
     with its time; ``own``: what it holds of that already, with its time. ``elapsed`` and ``spent``: progress of a
     running job (0 at launch); ``held``: its present hold. ``submitted_at``: None for a submission itself. ``attempts``:
-    earlier ones. ``usage``: utilisation samples, oldest first; empty if none. ``in_place``: only money, for a running
+    earlier ones. ``usage``: utilization samples, oldest first; empty if none. ``in_place``: only money, for a running
     job to continue where it is within its owner's limits: no start, no move. ``by_owner``: an extension that the owner
     requests and that starts nothing; otherwise the broker needs it for an admitted job.
     """

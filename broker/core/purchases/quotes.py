@@ -208,7 +208,7 @@ class UndoTerms(PurchaseValue):
 class SellsProduct(Protocol):
     """One kind of product of one provider. Each method raises `RetryLater`, `LoginMissing`, `MissingExtra` or `GiveUp`.
 
-    ``marked``: its orders carry the key as a tag; otherwise they are recognised by what was ordered and when.
+    ``marked``: its orders carry the key as a tag; otherwise they are recognized by what was ordered and when.
     ``repeats_for``: for how long after its first call an order may be sent again with the same key without buying
     twice; zero: never. ``ends_itself``: the provider ends an order at the end of its period; otherwise it is undone
     then, because it would go on to be billed.

@@ -182,7 +182,7 @@ def relative_throughput(accelerator: str, reference: str) -> float | None:
     (BF16; FP16 without BF16). None if either is unknown.
 
     A rule of thumb for compute-bound work such as training, used to convert ``work: 48h on A100-80GB:8`` to other
-    cards; it assumes equal utilisation. Work bound by memory bandwidth scales with ``bandwidth_gb_s`` instead. Raises
+    cards; it assumes equal utilization. Work bound by memory bandwidth scales with ``bandwidth_gb_s`` instead. Raises
     UnknownName.
     """
     ours, theirs = lookup(accelerator), lookup(reference)
@@ -272,7 +272,7 @@ def _capability(text: str) -> tuple[int, int]:
 
 @cache
 def _names() -> dict[str, str]:
-    """The canonical name of every name, by its normalised form."""
+    """The canonical name of every name, by its normalized form."""
     return {_key(name): row.name for row in _table().values() for name in (row.name, *row.aliases)}
 
 

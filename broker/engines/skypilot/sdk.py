@@ -164,11 +164,11 @@ _NEXT: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(r"\bcatalogs?/v\d+/"),
-        "SkyPilot's server has no catalogue of that cloud and cannot fetch it: give it a way to "
+        "SkyPilot's server has no catalog of that cloud and cannot fetch it: give it a way to "
         "raw.githubusercontent.com, or copy ~/.sky/catalogs from another machine",
     ),
 )
-# Words in plain ValueErrors about offers that SkyPilot's catalogue does not know.
+# Words in plain ValueErrors about offers that SkyPilot's catalog does not know.
 _OF_THE_OFFER = re.compile(r"\b(instance types?|regions?|zones?|accelerators?|catalog)\b", re.IGNORECASE)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PRINTING = threading.Lock()  # the redirection of standard output applies to all threads
@@ -334,13 +334,13 @@ class Sdk:
 
 
 def meaning(error: BaseException) -> errors.BrokerError:
-    """The broker's error for an exception of SkyPilot, without terminal colours."""
+    """The broker's error for an exception of SkyPilot, without terminal colors."""
     said = _COLOURS.sub("", str(error)).strip() or type(error).__name__
     message = " ".join(said.split())[:500]
     known = (_MEANINGS[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _MEANINGS)
     ours, hint = next(known, (errors.RetryLater, ""))
     if ours is errors.GiveUp and isinstance(error, ValueError) and _OF_THE_OFFER.search(message):
-        ours, hint = errors.TryAnotherOffer, "SkyPilot's own catalogue may be old, or call it otherwise"
+        ours, hint = errors.TryAnotherOffer, "SkyPilot's own catalog may be old, or call it otherwise"
     hint = next((better for words, better in _NEXT if words.search(message)), hint)
     return ours(message, where="skypilot", hint=hint)
 

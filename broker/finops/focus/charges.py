@@ -1,6 +1,6 @@
 """The ledger's spent money as FOCUS charges. Pure.
 
-Cash has a billed cost: the provider bills it, at the price that the broker metered. Use of amortised capacity (owned
+Cash has a billed cost: the provider bills it, at the price that the broker metered. Use of amortized capacity (owned
 machines, prepaid hours) has only an effective cost, under a commitment that represents the prepaid capacity of one
 provider, region and accelerator; its purchase has a billed cost and no effective cost. Simulated money is not exported.
 """

@@ -2,7 +2,7 @@
 
 Each job has options: machines of a limited pool (owned, reserved), perhaps after a wait, or machines available at any
 time at a price. A *round* gives every job one option and a start, such that no pool exceeds its machines at any time
-and a gang gets all its machines together. It minimises
+and a gang gets all its machines together. It minimizes
 
     first  the number of late jobs
     then   Σ  weight · (weighed cost of the option + value of an hour · hours until the start)

@@ -186,7 +186,7 @@ def _slack_grid(terms: PlanTerms, most_points: int) -> Floats:
 
 
 def _spend(slacks: Floats, amount: float) -> tuple[NDArray[np.int64], Floats32]:
-    """The grid points after ``amount`` of slack is used: lower neighbour and share of the upper one."""
+    """The grid points after ``amount`` of slack is used: lower neighbor and share of the upper one."""
     target = np.maximum(slacks - amount, 0.0)
     low = np.clip(np.searchsorted(slacks, target, side="right") - 1, 0, len(slacks) - 2)
     share = (target - slacks[low]) / (slacks[low + 1] - slacks[low])

@@ -2,7 +2,7 @@
 
 At each tick a pool is up or down, its spell has an age, and a hidden regime k determines the typical length of spells.
 A spell ends within a tick with probability ``hazard[k, state, age band]``; with probability tick/36 h the regime is
-drawn anew from the pool's weights. Fitted by expectation maximisation over all pools of a family, on history only: the
+drawn anew from the pool's weights. Fitted by expectation maximization over all pools of a family, on history only: the
 hazard's shape by age is pooled, each regime scales it, thin counts shrink to that.
 """
 

@@ -48,7 +48,7 @@ class JobResult:
     it waits for. All amounts are USD. ``cost``: what was settled in the ledger, plus an estimate of what a running
     machine has used since; final once the bill is settled. ``on_demand``: the cost of the same work on the machine that
     was the cheapest on demand at submission; ``savings``: its difference to what was paid for the job, without
-    amortised money. Both are None if there was no such machine, or the job has not ended.
+    amortized money. Both are None if there was no such machine, or the job has not ended.
     """
 
     id: str

@@ -204,7 +204,7 @@ def of_array(
     facts_for: FactsFor,
     array_id: str | None = None,
 ) -> Admission:
-    """The judgement of one task of the array, by rules about a job as if all tasks were one job: the money of all, at
+    """The judgment of one task of the array, by rules about a job as if all tasks were one job: the money of all, at
     most the array's ``max_cost``, and the machines of those that run at once. Other rules judge task by task."""
     action, placed = found.action, found.placement
     all_of_it = {kind: amount * array.count for kind, amount in found.money.items()}

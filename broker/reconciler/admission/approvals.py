@@ -56,7 +56,7 @@ def ask(
 def of_ask(record: Decision, at: datetime) -> Decision:
     """The record of a request, marked as such, made ``at`` a time (UTC).
 
-    The job may have other judgements at that time.
+    The job may have other judgments at that time.
     """
     return replace(record, seen={**record.seen, _ASKED_AT: _moment(at)})
 

@@ -2,7 +2,7 @@
 
 A launch is judged when it is requested, but may reach its engine much later: the engine, the run folder or a secret may
 be unreachable for minutes or weeks, or the requesting process may have died. Prices, policies and budgets change
-meanwhile. So this check runs before each call of `Engine.submit`: a judgement that is too old, made by other policies
+meanwhile. So this check runs before each call of `Engine.submit`: a judgment that is too old, made by other policies
 or overtaken by a freeze is invalid, and the launch is judged again in one transaction, at current prices, by the rules
 in force. The result is recorded. A launch that is no longer allowed is abandoned, and the job is placed again.
 """
@@ -52,17 +52,17 @@ class LaunchCheck(Protocol):
     """Checks whether a requested launch may reach its engine."""
 
     def __call__(self, view: JobView, attempt: AttemptView) -> Ruling | Objection:
-        """Judge the launch again if no judgement is valid. Raises `BrokerError` if it cannot be judged."""
+        """Judge the launch again if no judgment is valid. Raises `BrokerError` if it cannot be judged."""
 
     def holds(self, view: JobView, attempt: AttemptView) -> bool:
-        """Whether the launch may be made now: the last judgement is valid, and the request was not abandoned.
+        """Whether the launch may be made now: the last judgment is valid, and the request was not abandoned.
         Thread-safe; records nothing. Raises `BrokerError`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """Validity in broker time. ``judgement``: of a judgement, until the launch is judged again; ``request``: of the
-    request, regardless of later judgements."""
+    """Validity in broker time. ``judgement``: of a judgment, until the launch is judged again; ``request``: of the
+    request, regardless of later judgments."""
 
     judgement: timedelta = timedelta(minutes=1)
     request: timedelta = timedelta(minutes=20)

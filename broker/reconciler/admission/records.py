@@ -1,4 +1,4 @@
-"""The records of a judgement of the gate: the ledger entries of a hold, the decision, the event."""
+"""The records of a judgment of the gate: the ledger entries of a hold, the decision, the event."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def held_of(balance: Mapping[MoneyKind, Balance]) -> dict[MoneyKind, Money]:
 
 
 def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Facts) -> Decision:
-    """The record of one judgement at the gate."""
+    """The record of one judgment at the gate."""
     p, action = admission.placement, admission.action
     others = [other for other in plan.placements if other is not p]
     inputs = written(action, facts, others, counts_live=policy.counts_live)

@@ -48,8 +48,8 @@ UnusualOf = Callable[[datetime], Mapping[str, UnusualSpending]]
 
 
 class Enforcement(Controller):
-    """Judges running attempts. ``usage``: returns the utilisation of an attempt's accelerators; called only if some
-    rule needs it. ``every``: the interval between judgements of a job, in broker time. ``over``: returns the
+    """Judges running attempts. ``usage``: returns the utilization of an attempt's accelerators; called only if some
+    rule needs it. ``every``: the interval between judgments of a job, in broker time. ``over``: returns the
     budgets that stop running attempts; ``unusual``: by job, the parts in anomalies of spending, called only if some
     rule needs them."""
 
@@ -249,7 +249,7 @@ def said_to_running(
         usage=tuple(usage),
     )
     # Other running attempts and budget balances matter only for starts: of two running attempts, neither is the one too
-    # many. Reading them for every job would take longer than the interval between judgements.
+    # many. Reading them for every job would take longer than the interval between judgments.
     mine_over = {b.id: over[b.id] for b in policy.budgets(view.job, view.user) if b.id in over} if over else {}
     facts = Facts(now, budgets=mine_over, grants=view.grants, unusual=unusual)
     return SaidToRunning(action, facts, tuple(policy.judge(action, facts)))

@@ -151,7 +151,7 @@ def _parse(url: str) -> URL:
 def _create_private(path: Path) -> None:
     """Create the file with mode 0600; SQLite gives its -wal and -shm files the same mode.
 
-    Creates no folder, so that a misspelt path does not create a second, empty store. Raises `StoreProblem`.
+    Creates no folder, so that a misspelled path does not create a second, empty store. Raises `StoreProblem`.
     """
     if str(path).startswith("file:") or path.exists():
         return

@@ -95,10 +95,10 @@ def zone_name(at: datetime, zone: tzinfo | None = None) -> str:
 
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 30, 8
-# Braille dots if colours distinguish the lines; otherwise one sign per line.
+# Braille dots if colors distinguish the lines; otherwise one sign per line.
 _FINE = "braille"
 _SIGNS = "•×+o#%@*"
-# ANSI codes of the terminal's own 16 colours, which suit both dark and light backgrounds.
+# ANSI codes of the terminal's own 16 colors, which suit both dark and light backgrounds.
 _COLOURS = (6, 1, 2, 5, 4, 3, 14, 9)
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _plotting = Lock()  # plotext has one figure per process
@@ -129,7 +129,7 @@ def in_terminal(
 
 
 def _order(own: Sequence[str], names: Sequence[str]) -> Sequence[int]:
-    """The number of the sign and colour of each line."""
+    """The number of the sign and color of each line."""
     places = {name: i for i, name in enumerate(dict.fromkeys(names))}
     shared = len(places) <= len(_SIGNS) and len(set(own)) == len(own) and places.keys() >= set(own)
     return [places[name] for name in own] if shared else range(len(own))
