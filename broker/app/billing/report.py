@@ -86,7 +86,7 @@ def spend(
 
 
 Shared = Callable[[tuple[Hashable, ...], Callable[[], Sequence[SpendGroup]]], Sequence[SpendGroup]]
-"""From a key and a function, the rows of the function, or those that it returned lately for the same key."""
+"""From a key and a function, the rows of the function, or its cached rows for the same key."""
 
 
 def bought_in_advance(

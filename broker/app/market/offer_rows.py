@@ -215,7 +215,7 @@ def sort_key(order: OfferOrder) -> Callable[[ListedOffer], Any]:
         return REACH.index(row.reach)
 
     firsts: dict[OfferOrder, Callable[[ListedOffer], Any]] = {
-        # Capacity bought for years is cheapest per hour, but cannot be had by the hour.
+        # Capacity bought for years is cheapest per hour, but is not available by the hour.
         OfferOrder.GPU_PRICE: lambda row: (reach(row), row.offer.count == 0, row.offer.term_months is not None),
         OfferOrder.PRICE: lambda row: (
             reach(row),

@@ -147,7 +147,8 @@ def anomalies(
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept with the answer.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show days of the last month on which a team spent more than its recent pattern predicts, and the jobs behind it.
+    """Show days of the last month on which a team spent more than its recent pattern predicts, with the jobs
+    responsible.
 
     Today is judged by its spending so far. Recipients get one notice per incident. Planned days are left out when later
     days are judged; answers change nothing else. The jobs' owners, the team's administrators and administrators may

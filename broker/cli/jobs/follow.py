@@ -1,4 +1,4 @@
-"""Following a job: its events until it ends, and its output: unchanged to files, harmless to a terminal."""
+"""Following a job: its events until it ends, and its output: raw to files, without control sequences to a terminal."""
 
 from __future__ import annotations
 

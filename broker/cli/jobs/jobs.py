@@ -62,7 +62,7 @@ def list_jobs(
     arrays, users = wanted.get("array", []), wanted.get("user", [])
     terminal.only_here({"--where array=": arrays})
     if arrays and (mine or len(arrays) > 1 or wanted.keys() - {"array", "state"}):
-        raise InvalidInput("the tasks of one array are filtered by state alone", where="--where")
+        raise InvalidInput("with array=, only state= may be combined", where="--where")
     if mine and users:
         raise InvalidInput("give --mine or user=, not both", where="--where")
     criteria: JobCriteria = {
@@ -77,7 +77,7 @@ def list_jobs(
         terminal.answer(found)
         return
     for one in found.unreadable:
-        terminal.say(f"not shown: job {one.id} cannot be read here: {one.because} ({one.hint})")
+        terminal.say(f"skipped: job {one.id} cannot be read here: {one.because} ({one.hint})")
     if found.jobs:
         terminal.show(*job_view.job_table(terminal.out, found))
     elif not found.unreadable:

@@ -165,7 +165,9 @@ def _fetched_from_server(terminal: Terminal, job: str, wanted: WantedFiles) -> F
         files = output.results(api, id, wanted.path, wanted.attempt)
     # The server must not choose where this machine writes, so its work folder does not count either.
     if wanted.to is None and (id == ".." or Path(id).name != id):
-        raise Malformed(f"the server calls the job {id!r}, which names no folder here", where=api.url, hint="use --to")
+        raise Malformed(
+            f"the server calls the job {id!r}, which is not a valid folder name", where=api.url, hint="use --to"
+        )
     with bytes_bar(terminal, "fetching") as progress:
         return FetchedFilesResult.of(id, fetch_files(files, wanted.into(id), progress))
 
@@ -251,10 +253,10 @@ def outputs(console: Console, found: JobOutputs) -> Iterator[RenderableType]:
 
 
 def fetched(found: FetchedFilesResult) -> str:
-    """``4 files, 0.3 MB, in mine-4k2m9x; 1 of them had not changed``"""
+    """``4 files, 0.3 MB, in mine-4k2m9x; 1 of them were unchanged``"""
     if not found.files:
         return f"{found.id} has no results yet; `outputs:` in its job file sets which files are kept"
-    present = f"; {found.present} of them had not changed" if found.present else ""
+    present = f"; {found.present} of them were unchanged" if found.present else ""
     return f"{formats.plural(len(found.files), 'file')}, {gigabytes(found.bytes)}, in {found.to}{present}"
 
 

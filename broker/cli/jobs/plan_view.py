@@ -163,7 +163,7 @@ def _terms(console: Console, shown: Sequence[PlacementResult]) -> Iterator[Rende
         cells = [[f"  {term.name}", formats.money(term.amount), term.how] for term in one.terms]
         cells += [[f"  + {term.name}", formats.money(term.amount), term.how] for term in one.ranking_terms]
         if one.ranking_terms:
-            cells.append(["  = ranking value", formats.money(one.ranked_by), "terms with + are weighed, not paid"])
+            cells.append(["  = ranking value", formats.money(one.ranked_by), "terms with + affect the ranking only"])
         yield fitting(console, columns, cells)
 
 

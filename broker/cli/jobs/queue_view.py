@@ -86,7 +86,7 @@ def _reached(found: QueueResult) -> list[Text]:
 def _turn(one: WaitingJob | ReachedTurn, found: QueueResult) -> str:
     """``starts in 3h, $4.20 /h``."""
     if one.start is None:
-        return "nothing serves it"
+        return "no capacity for it"
     return f"starts {'' if one.start <= found.as_of else 'in '}{_until(one.start, found)}, {_cost(one)}"
 
 

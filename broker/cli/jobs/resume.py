@@ -26,7 +26,7 @@ RESUME_EXAMPLES = examples(
 
 @dataclass(frozen=True)
 class ResumeOptions:
-    """With which files, and from where."""
+    """Which files and which checkpoint to use."""
 
     workdir: Annotated[
         Path | None,

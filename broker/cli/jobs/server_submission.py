@@ -19,7 +19,7 @@ def submit_there(terminal: Terminal, job: Job, how: Manner) -> None:
     api = terminal.api
     job = prepared(terminal, sending.with_ids(api, job), how)
     plan = None
-    if not (how.yes and terminal.as_json):  # nobody would see it
+    if not (how.yes and terminal.as_json):  # the plan would not be shown
         plan = sending.planned(api, job, limit=3)
         if plan.refusal is not None and not how.yes:  # with --yes, the server decides, and records its refusal
             refuse(terminal, plan)

@@ -69,7 +69,7 @@ def tell_of_simulation(terminal: Terminal, view: JobView) -> None:
 
     latest = view.latest
     if latest is not None and latest.state is AttemptState.RUNNING and latest.placement.money is MoneyKind.SANDBOX:
-        terminal.say("the machine is simulated: the program runs on this one")
+        terminal.say("the machine is simulated; the program runs on this machine")
 
 
 SSH_EXAMPLES = examples(

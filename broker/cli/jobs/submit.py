@@ -237,8 +237,8 @@ def tell_submitted(terminal: Terminal, job: JobDetails) -> None:
 
 
 def conclude(terminal: Terminal, job: JobDetails, how: Manner, *, left: bool) -> None:
-    """Follow a job that was just submitted to its end, unless it is detached or waits for people, and print how it
-    stands. ``left``: Ctrl-C was pressed meanwhile. Raises `typer.Exit` unless the exit code is 0."""
+    """Follow a job that was just submitted to its end, unless it is detached or waits for people, and print its
+    state. ``left``: Ctrl-C was pressed meanwhile. Raises `typer.Exit` unless the exit code is 0."""
     from broker.app.results.jobs import JobDetails
     from broker.cli.jobs import job_view
     from broker.cli.jobs.follow import detached, exit_code, follow

@@ -33,7 +33,7 @@ def poll(
     """Poll providers for their offers now, concurrently.
 
     A provider that fails or is slow does not delay the others and keeps its earlier offers. Ctrl-C stops the poll;
-    the results of finished providers are stored. A poll that brings far fewer offers than expected is suspect: the
+    the results of finished providers are stored. A poll that returns far fewer offers than expected is suspect: the
     missing ones are kept, and no job starts on them. Exits with 5 if a provider is suspect, if one failed whose prices
     are not fresh any more (with --strict: if any failed), or if one named with --provider has no login.
     """
@@ -119,7 +119,7 @@ Offline = Annotated[
 
 def first_look(terminal: Terminal, broker: Broker, *, offline: bool, providers: Sequence[str] = ()) -> None:
     """Before prices are shown for the first time, poll the sources that need no login and answer within seconds, and
-    print a summary. ``offline``: send no request. ``providers``: those whose prices are wanted; if all are local, no
+    print a summary. ``offline``: send no request. ``providers``: the requested ones; if all are local, no
     request is sent."""
     from broker.app.market.polling import has_network, look, sources_to_ask, tell_no_network
     from broker.core.market.offers import SANDBOX

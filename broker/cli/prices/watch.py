@@ -69,7 +69,7 @@ def add(
     every: Annotated[str, typer.Option(metavar="TIME", help="Minimum time between two alerts of this watch.")] = "1h",
     as_json: AsJson = False,
 ) -> None:
-    """Add a watch: an alert when its condition becomes true, and again only after it was false.
+    """Add a watch: an alert when its condition becomes true, and again only after it has become false in between.
 
     Recipients are Apprise URLs (mail, Slack, Teams, webhooks, …) in the settings: GPUBROKER_NOTIFY__OPS='slack://…'.
     `gpubroker serve` checks watches every 15 seconds; `gpubroker prices watch check` checks them now.

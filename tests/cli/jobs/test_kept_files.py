@@ -92,7 +92,7 @@ def test_results_are_listed_and_fetched(done: Gpubroker, tmp_path: Path) -> None
     assert (tmp_path / "here" / "results" / "large.txt").stat().st_size == 300_000
     assert not list((tmp_path / "here").rglob("*.part"))
     again = done("jobs", "get", "mine", "--to", "here")
-    assert "4 of them had not changed" in again.out
+    assert "4 of them were unchanged" in again.out
 
 
 def test_results_are_fetched_beside_the_work_folder_and_not_into_it(
