@@ -71,7 +71,7 @@ def charge_differences(
         if purchase is not None:
             region, order = purchase.quote.region, _order(purchase)
         if purchase is None or (purchase.state is PurchaseState.NOT_BOUGHT and billed):
-            why = "this store does not know it" if purchase is None else "here it is recorded as not bought"
+            why = "this store does not know it" if purchase is None else "it is recorded here as not bought"
             say = f"{billed.rounded(2)} was charged for {id}; {why}: ask the provider what it is for"
             found.append(CapacityDifference(DifferenceKind.CHARGE_UNKNOWN, provider, region, order or id, id, say))
             continue

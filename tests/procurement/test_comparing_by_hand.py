@@ -79,5 +79,5 @@ def test_a_charge_for_what_is_not_known_or_was_not_bought() -> None:
     [(kind, told)] = charged(charge("5", key="purchase-of-others"))
     assert (kind, "this store does not know it" in told) == (DifferenceKind.CHARGE_UNKNOWN, True)
     [(kind, told)] = charged(charge("5"), of=bought(*PATHS[PurchaseState.NOT_BOUGHT]))
-    assert (kind, "is recorded as not bought" in told) == (DifferenceKind.CHARGE_UNKNOWN, True)
+    assert (kind, "recorded here as not bought" in told) == (DifferenceKind.CHARGE_UNKNOWN, True)
     assert charged(charge("5", key="train-1")) == [], "a job's attempt"
