@@ -21,7 +21,6 @@ from sqlalchemy import (
     insert,
     literal,
     literal_column,
-    or_,
     select,
     update,
 )
@@ -132,11 +131,12 @@ def _add(connection: Connection, numbers: Any, micros: ColumnElement[int]) -> No
 def share(connection: Connection, number: int, job_id: str | None, array: str | None = None) -> Money:
     """The share of a standing grant's use that a job may have: its own, of an array that of its tasks, and what the
     tasks of its ``array`` may still cost; zero if it does not use the grant."""
-    tasks = select(JobRow.id).where(JobRow.array_id == job_id)
-    mine = select(_USED).join_from(StandingUseRow, LedgerBalanceRow, LedgerBalanceRow.job_id == StandingUseRow.job_id)
-    own = or_(StandingUseRow.job_id == job_id, StandingUseRow.job_id.in_(tasks))
-    used = connection.scalar(mine.where(_COUNTS, StandingUseRow.number == number, own)) if job_id else 0
-    return Money(int(used or 0)) + _unstarted(connection).get((number, array or job_id or ""), Money.ZERO)
+    uses = select(_USED).join_from(StandingUseRow, LedgerBalanceRow, LedgerBalanceRow.job_id == StandingUseRow.job_id)
+    uses = uses.where(_COUNTS, StandingUseRow.number == number)
+    own = uses.where(StandingUseRow.job_id == job_id)
+    tasks = uses.join(JobRow, JobRow.id == StandingUseRow.job_id).where(JobRow.array_id == job_id)
+    used = sum(int(connection.scalar(query) or 0) for query in (own, tasks)) if job_id else 0
+    return Money(used) + _unstarted(connection).get((number, array or job_id or ""), Money.ZERO)
 
 
 def use(connection: Connection, number: int, job_id: str, total: Money = Money.ZERO) -> None:
