@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 def registries() -> Registries:
     """All providers, engines and rules. Only commands that need them call this, so that `--help` imports none."""
-    from broker.app.service.background import this_program
+    from broker.app.service.background import program_command
     from broker.app.wiring import Registries
     from broker.engines.registry import ENGINES
     from broker.engines.registry import EXTRAS as ENGINE_EXTRAS
-    from providers.kubernetes import is_here as kubernetes_is_here
+    from providers.kubernetes import is_available as kubernetes_is_here
     from providers.registry import EXTRAS as PROVIDER_EXTRAS
     from providers.registry import PROVIDERS, build
-    from providers.slurm import is_here as slurm_is_here
+    from providers.slurm import is_available as slurm_is_here
 
     return Registries(
         providers=PROVIDERS,
@@ -39,7 +39,7 @@ def registries() -> Registries:
             *(("kubernetes",) if kubernetes_is_here() else ()),
             "pricebook",
         ),
-        command=this_program(),
+        command=program_command(),
         # Not azure, whose list takes a minute, and not aws, whose lists are hundreds of megabytes.
         quick_providers=("runpod", "vast", "oci", "vultr", "ovh", "scaleway", "gpuhunt"),
         provider_extras=PROVIDER_EXTRAS,

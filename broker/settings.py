@@ -59,7 +59,7 @@ _NOT_SETTINGS = (
 )
 
 
-def files() -> tuple[Path, ...]:
+def settings_files() -> tuple[Path, ...]:
     """The settings files that are read; a setting in a later file replaces the same setting of an earlier one."""
     return Path(platformdirs.user_config_dir("gpubroker")) / FILE, Path(FILE)
 
@@ -146,22 +146,22 @@ class SignInSettings(BaseModel):
 
     @field_validator("issuer")
     @classmethod
-    def _is_safe(cls, url: str) -> str:
+    def _check_issuer(cls, url: str) -> str:
         parts = urlsplit(url)
-        local = parts.hostname in ("localhost", "127.0.0.1", "::1")
-        if not parts.hostname or not (parts.scheme == "https" or (local and parts.scheme == "http")):
+        is_local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+        if not parts.hostname or not (parts.scheme == "https" or (is_local and parts.scheme == "http")):
             raise ValueError(f"expected the https address of the identity provider; got {url!r}")
         return url
 
     @field_validator("groups")
     @classmethod
-    def _give_roles(cls, groups: dict[str, str]) -> dict[str, str]:
-        for group, given in groups.items():
-            team, _, role = given.rpartition(":")
-            known = [one.value for one in (TeamRole if team else Role)]
-            if role not in known:
+    def _check_roles(cls, groups: dict[str, str]) -> dict[str, str]:
+        for group, role_name in groups.items():
+            team, _, role = role_name.rpartition(":")
+            role_names = [member.value for member in (TeamRole if team else Role)]
+            if role not in role_names:
                 expected = f"expected TEAM:ROLE with {', '.join(TeamRole)}, or {', '.join(Role)}"
-                raise ValueError(f"{group}: {given!r} is not a role{did_you_mean(role, known)}; {expected}")
+                raise ValueError(f"{group}: {role_name!r} is not a role{did_you_mean(role, role_names)}; {expected}")
         return groups
 
 
@@ -230,11 +230,15 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=files(), deep_merge=True)
+        return (
+            init_settings,
+            env_settings,
+            TomlConfigSettingsSource(settings_cls, toml_file=settings_files(), deep_merge=True),
+        )
 
     @field_validator("runs")
     @classmethod
-    def _can_hold_run_folders(cls, url: str | None) -> str | None:
+    def _check_runs(cls, url: str | None) -> str | None:
         if url is None:
             return None
         parts = urlsplit(url)
@@ -251,7 +255,7 @@ class Settings(BaseSettings):
 
     @field_validator("runs_location")
     @classmethod
-    def _is_a_place(cls, place: str | None) -> str | None:
+    def _check_location(cls, place: str | None) -> str | None:
         if place is not None and not re.fullmatch(r"[a-z0-9_]+/[a-z0-9-]+", place):
             raise ValueError(f"{place!r} is not a location; expected provider/region, such as gcp/us-central1")
         return place
@@ -270,16 +274,19 @@ def read_settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        from broker.settings_problems import refuse  # imported only for errors
+        from broker.settings_problems import raise_errors  # imported only for errors
 
-        refuse([(found["loc"], _told(found["loc"], found["type"], found["msg"])) for found in error.errors()], files())
+        raise_errors(
+            [(issue["loc"], _error_message(issue["loc"], issue["type"], issue["msg"])) for issue in error.errors()],
+            settings_files(),
+        )
     except ValueError as error:  # the file is not valid TOML
-        from broker.settings_problems import refuse_unreadable
+        from broker.settings_problems import raise_unreadable
 
-        refuse_unreadable(error, files())
+        raise_unreadable(error, settings_files())
 
 
-def _told(key: tuple[int | str, ...], kind: str, message: str) -> str:
+def _error_message(key: tuple[int | str, ...], kind: str, message: str) -> str:
     from broker.settings_problems import not_a_setting
 
     if kind != "extra_forbidden":
@@ -301,21 +308,21 @@ def variable(*key: int | str) -> str:
 
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """``GPUBROKER_*`` variables that are not settings, each with its warning."""
-    known = [variable(key) for key in Settings.model_fields]
-    found = {}
+    known_variables = [variable(key) for key in Settings.model_fields]
+    warnings = {}
     for name in sorted(environment):
         rest = name.removeprefix(PREFIX)
         if rest == name or rest in _NOT_SETTINGS or rest.startswith("TEST_"):
             continue
-        if name.upper().split("__")[0] not in known:
-            meant = did_you_mean(name, known) or f"; known: {', '.join(known)}"
-            found[name] = f"{name} is not a setting{meant}"
-    return found
+        if name.upper().split("__")[0] not in known_variables:
+            suggestion = did_you_mean(name, known_variables) or f"; known: {', '.join(known_variables)}"
+            warnings[name] = f"{name} is not a setting{suggestion}"
+    return warnings
 
 
 def check_names(settings: Settings, providers: Collection[str], engines: Collection[str]) -> None:
     """Raises `InvalidInput` for settings of an unknown provider or engine."""
-    wrong = [
+    errors = [
         ((section, name), f"unknown {kind} {name!r}{did_you_mean(name, known)}", f"{kind}s: {', '.join(sorted(known))}")
         for kind, section, names, known in (
             ("provider", "providers", settings.providers, providers),
@@ -326,13 +333,13 @@ def check_names(settings: Settings, providers: Collection[str], engines: Collect
         for name in names
         if name not in known
     ]
-    if wrong:
-        from broker.settings_problems import refuse
+    if errors:
+        from broker.settings_problems import raise_errors
 
-        refuse([(key, message) for key, message, _ in wrong], files(), hint=wrong[0][2])
+        raise_errors([(key, message) for key, message, _ in errors], settings_files(), hint=errors[0][2])
 
 
-def as_environment(settings: Settings) -> dict[str, str]:
+def environment_of(settings: Settings) -> dict[str, str]:
     """The environment variables that give another process the same settings, whatever its working directory."""
     routes = {name: route.model_dump(mode="json", exclude_none=True) for name, route in settings.routes.items()}
     values = {
@@ -344,7 +351,9 @@ def as_environment(settings: Settings) -> dict[str, str]:
         "policy": settings.policy,
         "providers": json.dumps(settings.providers),
         "agreements": json.dumps(settings.agreements),
-        "prices": json.dumps({name: how.model_dump(exclude_none=True) for name, how in settings.prices.items()}),
+        "prices": json.dumps(
+            {name: poll_settings.model_dump(exclude_none=True) for name, poll_settings in settings.prices.items()}
+        ),
         "engines": json.dumps(settings.engines),
         "notify": json.dumps({name: address.get_secret_value() for name, address in settings.notify.items()}),
         "routes": json.dumps(routes),

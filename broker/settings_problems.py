@@ -16,7 +16,7 @@ Key = tuple[int | str, ...]
 
 _TABLE = re.compile(r"\s*\[([^\[\]]+)\]")
 _LINE = re.compile(r"\s*([\w.\"'-]+)\s*=")
-_STOPPED = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)")
+_TOML_POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)")
 
 
 def not_a_setting(key: Key, known: Iterable[str]) -> str:
@@ -25,49 +25,51 @@ def not_a_setting(key: Key, known: Iterable[str]) -> str:
     return f"is not a setting{did_you_mean(str(key[-1]), names) or '; known here: ' + ', '.join(names)}"
 
 
-def refuse(found: Sequence[tuple[Key, str]], files: Sequence[Path], *, hint: str = "") -> NoReturn:
+def raise_errors(errors: Sequence[tuple[Key, str]], files: Sequence[Path], *, hint: str = "") -> NoReturn:
     """Raises `InvalidInput` for these keys, each with its position and its error.
 
     ``files``: the files that were read; later ones take precedence. Lines are named by number and never printed, as
     they may contain secrets.
     """
-    placed = [_place(key, message, files) for key, message in found]
-    told = [
+    located = [_locate(key, message, files) for key, message in errors]
+    messages = [
         f"{place(where, problem.line, problem.column)}: {problem.key}: {problem.message}" if where else str(problem)
-        for where, problem in placed
+        for where, problem in located
     ]
     raise InvalidInput(
-        told[0] if len(told) == 1 else "\n  ".join(("", *told)).lstrip(" "),
+        messages[0] if len(messages) == 1 else "\n  ".join(("", *messages)).lstrip(" "),
         where="settings",
         hint=hint or f"check the GPUBROKER_* variables and {', '.join(map(str, files))}",
-        problems=[problem for _, problem in placed],
+        problems=[problem for _, problem in located],
     )
 
 
-def refuse_unreadable(error: ValueError, files: Sequence[Path]) -> NoReturn:
+def raise_unreadable(error: ValueError, files: Sequence[Path]) -> NoReturn:
     """Raises `InvalidInput` for the file that is not valid TOML, with the line of the error."""
     for file in files:
         try:
             tomllib.loads(file.read_text("utf-8"))
         except OSError:
             continue
-        except ValueError as wrong:
-            at = _STOPPED.search(str(wrong))
-            line, column = (int(at[1]), int(at[2])) if at and at[1] else (0, 0)
-            message = f"is not valid TOML: {_STOPPED.sub('', str(wrong))}"
+        except ValueError as problem:
+            position = _TOML_POSITION.search(str(problem))
+            line, column = (int(position[1]), int(position[2])) if position and position[1] else (0, 0)
+            message = f"is not valid TOML: {_TOML_POSITION.sub('', str(problem))}"
             problems = [Problem(line, column, "", message)]
             raise InvalidInput(
                 f"{place(str(file), line, column)}: {message}", where="settings", problems=problems
-            ) from wrong
+            ) from problem
     raise InvalidInput(str(error), where="settings", hint=f"fix {' or '.join(map(str, files))}") from error
 
 
-def _place(key: Key, message: str, files: Sequence[Path]) -> tuple[str, Problem]:
+def _locate(key: Key, message: str, files: Sequence[Path]) -> tuple[str, Problem]:
     """The file (empty for a variable, or if no file contains the key) and the problem."""
     if _from_environment(key):
         return "", Problem(0, 0, variable(*key), message)
-    depth, at, line = max((depth, i, line) for i, (depth, line) in enumerate(_nearest(key, file) for file in files))
-    return str(files[at]) if depth else "", Problem(line, 0, ".".join(map(str, key)), message)
+    depth, file_index, line = max(
+        (depth, i, line) for i, (depth, line) in enumerate(_nearest(key, file) for file in files)
+    )
+    return str(files[file_index]) if depth else "", Problem(line, 0, ".".join(map(str, key)), message)
 
 
 def _from_environment(key: Key) -> bool:
@@ -89,20 +91,20 @@ def _nearest(key: Key, file: Path) -> tuple[int, int]:
         lines = file.read_text("utf-8").splitlines()
     except (OSError, ValueError):
         return 0, 0
-    wanted = tuple(str(part) for part in key)
+    key_parts = tuple(str(part) for part in key)
     table: tuple[str, ...] = ()
-    depth, at = 0, 0
+    depth, line_number = 0, 0
     for number, line in enumerate(lines, 1):
-        if opened := _TABLE.match(line):
-            path = table = _parts(opened[1])
-        elif given := _LINE.match(line):
-            path = (*table, *_parts(given[1]))
+        if table_match := _TABLE.match(line):
+            path = table = _parts(table_match[1])
+        elif line_match := _LINE.match(line):
+            path = (*table, *_parts(line_match[1]))
         else:
             continue
-        common = min(len(path), len(wanted))
-        if common > depth and path[:common] == wanted[:common]:
-            depth, at = common, number
-    return depth, at
+        common = min(len(path), len(key_parts))
+        if common > depth and path[:common] == key_parts[:common]:
+            depth, line_number = common, number
+    return depth, line_number
 
 
 def _parts(text: str) -> tuple[str, ...]:

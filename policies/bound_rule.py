@@ -21,28 +21,29 @@ from broker.core.policy.policy import Action, Answer, Facts, OpenAsk, Source, Ve
 from broker.core.ports import Rule
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
-from policies.scope import ApprovalConfig, Scope, asks_instead
+from policies.scope import ApprovalConfig, Scope, as_approval_request
 
 
-def length(duration: timedelta) -> str:
+def duration_text(duration: timedelta) -> str:
     """A duration for a sentence, to the second."""
     return print_duration(timedelta(seconds=max(round(duration.total_seconds()), 0)))
 
 
-def undecided(asks: Sequence[OpenAsk], most: int = 2) -> str:
-    """Money held for pending requests, for a sentence: requester, approvers, deadline. Empty without any; ``most``: how
-    many are named.
+def pending_text(requests: Sequence[OpenAsk], limit: int = 2) -> str:
+    """Money held for pending requests, for a sentence: requester, approvers, deadline. Empty without any; ``limit``:
+    how many are named.
     """
-    if not asks:
+    if not requests:
         return ""
-    total = sum((one.held for one in asks), Money.ZERO).rounded(2)
-    named = [
-        f"{f'{one.held.rounded(2)} for ' if len(asks) > 1 else ''}{one.user}'s {one.job_id} (to be approved by"
-        f" {' or '.join(one.approvers) or 'nobody'}{f' before {one.until:%Y-%m-%d %H:%M} UTC' if one.until else ''})"
-        for one in asks[:most]
+    total = sum((request.held for request in requests), Money.ZERO).rounded(2)
+    descriptions = [
+        f"{f'{request.held.rounded(2)} for ' if len(requests) > 1 else ''}{request.user}'s {request.job_id} (to be "
+        f"approved by {' or '.join(request.approvers) or 'nobody'}"
+        f"{f' before {request.until:%Y-%m-%d %H:%M} UTC' if request.until else ''})"
+        for request in requests[:limit]
     ]
-    more = [f"{len(asks) - most} more"] if len(asks) > most else []
-    return f", {total} of it for requests that await approval: {'; '.join([*named, *more])}"
+    remainder = [f"{len(requests) - limit} more"] if len(requests) > limit else []
+    return f", {total} of it for requests that await approval: {'; '.join([*descriptions, *remainder])}"
 
 
 OUT_OF_SCOPE = "out_of_scope"
@@ -51,16 +52,16 @@ OUT_OF_SCOPE = "out_of_scope"
 def allow(rule: Rule, code: str, message: str, **figures: object) -> Verdict:
     if figures:
         return _verdict(rule, Answer.ALLOW, code, message, figures)
-    return _plainly(rule, code, message)  # type: ignore[arg-type] # rules compare by identity, so they are hashable
+    return _cached_allowance(rule, code, message)  # type: ignore[arg-type] # rules compare by identity, so they are hashable
 
 
 def deny(rule: Rule, code: str, message: str, **figures: object) -> Verdict:
     return _verdict(rule, Answer.DENY, code, message, figures)
 
 
-def ask(rule: Rule, asking: ApprovalConfig, code: str, message: str, **figures: object) -> Verdict:
+def require_approval(rule: Rule, approval: ApprovalConfig, code: str, message: str, **figures: object) -> Verdict:
     """Require an approval by one of these approvers."""
-    return asks_instead(deny(rule, code, message, **figures), asking)
+    return as_approval_request(deny(rule, code, message, **figures), approval)
 
 
 def out_of_scope(rule: Rule) -> Verdict:
@@ -68,7 +69,7 @@ def out_of_scope(rule: Rule) -> Verdict:
 
 
 @lru_cache(maxsize=16_384)
-def _plainly(rule: Rule, code: str, message: str) -> Verdict:
+def _cached_allowance(rule: Rule, code: str, message: str) -> Verdict:
     return _verdict(rule, Answer.ALLOW, code, message, {})
 
 

@@ -106,13 +106,13 @@ class OfferCase(PolicyPart):
     def _machine(self, job: Job) -> tuple[str | None, int]:
         """Accelerator and count. A job that names accelerators is never judged as a CPU job."""
         if "accelerator" in self.model_fields_set:
-            wanted = [one for one in job.resources if one.accelerator == self.accelerator]
+            matches = [resource for resource in job.resources if resource.accelerator == self.accelerator]
         else:
-            wanted = list(job.resources[:1])
-        accelerator = wanted[0].accelerator if wanted else self.accelerator
+            matches = list(job.resources[:1])
+        accelerator = matches[0].accelerator if matches else self.accelerator
         if accelerator is None:
             return None, 0
-        return accelerator, self.count or (wanted[0].count if wanted else 1)
+        return accelerator, self.count or (matches[0].count if matches else 1)
 
 
 class RunningCase(PolicyPart):
@@ -195,14 +195,14 @@ def judge_cases(policy: PolicySet, file: str, text: str) -> list[CaseResult]:
     if content is None:
         document.refuse([*problems, *_wrong_jobs(document)])
     jobs: list[Job | None] = []
-    known = {rule.name for rule in policy.rules if rule.kind == "budget"}
+    known_budgets = {rule.name for rule in policy.rules if rule.kind == "budget"}
     for index, case in enumerate(content.cases):
         path = ("cases", index)
         jobs.append(_job(case, document, index, problems))
         for key in ("spent", "held"):
             for budget in getattr(case, key):
-                if budget not in known:
-                    message = f"no budget is named {budget!r}{did_you_mean(budget, known)}"
+                if budget not in known_budgets:
+                    message = f"no budget is named {budget!r}{did_you_mean(budget, known_budgets)}"
                     problems.append(document.problem((*path, key, budget), message, at_key=True))
     if problems:
         document.refuse(problems)
@@ -216,111 +216,115 @@ def judge_cases(policy: PolicySet, file: str, text: str) -> list[CaseResult]:
 def _job(case: PolicyCase, document: Document, index: int, problems: list[Problem]) -> Job | None:
     """The job of a case, with defaults for keys that do not matter."""
     offer = case.offer
-    wanted = f"{offer.accelerator}:{offer.count or 1}" if offer.accelerator else None
-    resources = {"accelerators": wanted} if wanted else {"cpus": 1}
-    said = {"name": "case", "run": "true"} | (
+    accelerators = f"{offer.accelerator}:{offer.count or 1}" if offer.accelerator else None
+    resources = {"accelerators": accelerators} if accelerators else {"cpus": 1}
+    job_fields = {"name": "case", "run": "true"} | (
         {} if {"resources", "model"} & case.job.keys() else {"resources": resources}
     )
     try:
-        return parse_job(print_document(said | case.job), file=document.file, now=case.at.replace(tzinfo=UTC))
+        return parse_job(print_document(job_fields | case.job), file=document.file, now=case.at.replace(tzinfo=UTC))
     except InvalidInput as error:
         for problem in error.problems or [Problem(0, 0, "", error.message)]:
-            inside = [int(part) if part.isdigit() else part for part in re.split(r"[.\[\]]+", problem.key) if part]
-            path = ("cases", index, "job", *inside)
+            key_path = [int(part) if part.isdigit() else part for part in re.split(r"[.\[\]]+", problem.key) if part]
+            path = ("cases", index, "job", *key_path)
             problems.append(document.problem(path, problem.message, unknown_key=problem.unknown_key))
         return None
 
 
 def _wrong_jobs(document: Document) -> list[Problem]:
     """Problems in the jobs of cases that are wrong themselves. Times are not checked: they depend on the clock."""
-    found: list[Problem] = []
-    listed = document.data.get("cases")
-    for index, said in enumerate(listed if isinstance(listed, list) else ()):
-        if isinstance(said, dict) and isinstance(said.get("job"), dict):
-            case = PolicyCase.model_construct(name="", expect=Answer.ALLOW, job=said["job"])
-            _job(case, document, index, found)
-    return [problem for problem in found if not problem.key.endswith(".deadline")]
+    problems: list[Problem] = []
+    cases = document.data.get("cases")
+    for index, raw_case in enumerate(cases if isinstance(cases, list) else ()):
+        if isinstance(raw_case, dict) and isinstance(raw_case.get("job"), dict):
+            case = PolicyCase.model_construct(name="", expect=Answer.ALLOW, job=raw_case["job"])
+            _job(case, document, index, problems)
+    return [problem for problem in problems if not problem.key.endswith(".deadline")]
 
 
 def _judge(policy: PolicySet, case: PolicyCase, job: Job, source: Source) -> CaseResult:
-    action, facts = question(policy, case, job)
+    action, facts = action_and_facts(policy, case, job)
     verdicts = tuple(policy.judge(action, facts))
     order = (Answer.ALLOW, Answer.ASK, Answer.DENY)
     answer = max((verdict.answer for verdict in verdicts), key=order.index)
-    objecting = [verdict for verdict in verdicts if verdict.answer is not Answer.ALLOW]
-    missing = [word for word in case.because if not any(word in _words(verdict) for verdict in objecting)]
-    wrong = ""
+    objections = [verdict for verdict in verdicts if verdict.answer is not Answer.ALLOW]
+    missing = [word for word in case.because if not any(word in _words(verdict) for verdict in objections)]
+    failure = ""
     if answer is not case.expect:
-        said = "; ".join(f"{verdict.message} ({verdict.source})" for verdict in objecting) or "no rule objects"
-        wrong = f"expected {case.expect.value}, got {answer.value}: {said}"
+        summary = "; ".join(f"{verdict.message} ({verdict.source})" for verdict in objections) or "no rule objects"
+        failure = f"expected {case.expect.value}, got {answer.value}: {summary}"
     elif missing:
-        said = ", ".join(f"{verdict.name} ({verdict.code})" for verdict in objecting) or "none"
-        wrong = f"expected an objection by {', '.join(missing)}; got {said}"
-    return CaseResult(case.name, source, case.expect, answer, verdicts, wrong)
+        summary = ", ".join(f"{verdict.name} ({verdict.code})" for verdict in objections) or "none"
+        failure = f"expected an objection by {', '.join(missing)}; got {summary}"
+    return CaseResult(case.name, source, case.expect, answer, verdicts, failure)
 
 
 def _words(verdict: Verdict) -> tuple[str, str, str]:
     return verdict.name, verdict.code, verdict.rule
 
 
-def question(policy: PolicySet, case: PolicyCase, job: Job) -> tuple[Action, Facts]:
+def action_and_facts(policy: PolicySet, case: PolicyCase, job: Job) -> tuple[Action, Facts]:
     """The action and the facts that the case describes."""
     now = case.at.replace(tzinfo=UTC)
     offer = case.offer.offer(now, job)
     rate = (offer.price or Money.ZERO) * job.num_nodes
-    left = max((job.max_duration or policy.defaults.max_duration) - case.ran_for, timedelta(0))
-    cost = rate.for_duration(left)
-    runs = case.action is ActionKind.CONTINUE
+    remaining = max((job.max_duration or policy.defaults.max_duration) - case.ran_for, timedelta(0))
+    cost = rate.for_duration(remaining)
+    is_running = case.action is ActionKind.CONTINUE
     held = case.asks or (cost if job.max_cost is None else min(cost, job.max_cost))
-    window = (now, now + left)
-    later = case.submitted or case.ran_for or timedelta(0)
+    window = (now, now + remaining)
+    age = case.submitted or case.ran_for or timedelta(0)
     action = Action(
         case.action,
         job,
         case.user,
         placement=Placement(offer, job.num_nodes, rate, cost, (), None, None, 1.0, 1.0, 0.0),
-        hold=None if runs else {offer.money: held},
-        window=None if runs else window,
+        hold=None if is_running else {offer.money: held},
+        window=None if is_running else window,
         elapsed=case.ran_for,
         spent=case.cost_so_far or Money.ZERO,
         job_id=None if case.action is ActionKind.LAUNCH else "case",
-        submitted_at=None if case.action is ActionKind.LAUNCH else now - later,
+        submitted_at=None if case.action is ActionKind.LAUNCH else now - age,
         attempts=case.attempts or 0,
-        usage=tuple(sorted((Usage(now - b.ago, b.percent or 0.0) for b in case.busy), key=lambda one: one.at)),
+        usage=tuple(sorted((Usage(now - b.ago, b.percent or 0.0) for b in case.busy), key=lambda item: item.at)),
     )
     budgets = {
         spec.id: tuple(
-            BudgetUse(*period, _first(case.spent, spec.rule, first=not n), _first(case.held, spec.rule, first=not n))
+            BudgetUse(
+                *period,
+                _current_amount(case.spent, spec.rule, first=not n),
+                _current_amount(case.held, spec.rule, first=not n),
+            )
             for n, period in enumerate(periods_touching(spec.period, spec.timezone, action.window or (now, now)))
         )
         for spec in policy.budgets(job, case.user)
     }
-    in_hand = {name: CapacityInHand(one.gpus, one.used / 100, one.price) for name, one in case.in_hand.items()}
+    in_hand = {name: CapacityInHand(item.gpus, item.used / 100, item.price) for name, item in case.in_hand.items()}
     work = RentedHours.of(action)
     rented = [replace(work, on_spot=kind == "spot", hours=hours) for kind, hours in case.rented_hours.items()]
     shares = policy.spot_shares(work, now, lambda since: rented)
-    return action, Facts(now, _live(case.running), budgets, in_hand=in_hand, spot_shares=shares)
+    return action, Facts(now, _live_attempts(case.running), budgets, in_hand=in_hand, spot_shares=shares)
 
 
-def _first(amounts: dict[str, Money], budget: str, *, first: bool) -> Money:
+def _current_amount(amounts: dict[str, Money], budget: str, *, first: bool) -> Money:
     """Amounts apply to the current period of a budget; later periods are unused."""
     return amounts.get(budget, Money.ZERO) if first else Money.ZERO
 
 
-def _live(running: Sequence[RunningCase]) -> tuple[LiveAttempt, ...]:
+def _live_attempts(running: Sequence[RunningCase]) -> tuple[LiveAttempt, ...]:
     return tuple(
         LiveAttempt(
-            one.job or f"other-{n}",
-            one.user,
-            one.team,
-            one.project,
-            one.workload,
-            one.environment,
-            one.gpus,
-            one.accelerator,
-            one.provider,
-            one.money,
-            capacity_type=one.capacity_type,
+            attempt.job or f"other-{n}",
+            attempt.user,
+            attempt.team,
+            attempt.project,
+            attempt.workload,
+            attempt.environment,
+            attempt.gpus,
+            attempt.accelerator,
+            attempt.provider,
+            attempt.money,
+            capacity_type=attempt.capacity_type,
         )
-        for n, one in enumerate(running)
+        for n, attempt in enumerate(running)
     )

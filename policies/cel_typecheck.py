@@ -19,7 +19,7 @@ _MAX_DEPTH = 40
 
 # Variables: a type's name, or a mapping of fields. A type is bool, int, double, string, timestamp, duration, null, any,
 # or "list of" one of these; with "?" after it, the field may be absent.
-Declared = Mapping[str, "str | Mapping[str, str]"]
+Declarations = Mapping[str, "str | Mapping[str, str]"]
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -63,10 +63,10 @@ _FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "hour_in": (("string",), "int"),
     "weekday_in": (("string",), "string"),
 }
-_OF_A_ZONE = ("hour_in", "weekday_in")
+_TIMEZONE_FUNCTIONS = ("hour_in", "weekday_in")
 
 
-class Mistake(ValueError):
+class ExpressionError(ValueError):
     """An error in an expression. ``at``: number of characters before it."""
 
     def __init__(self, at: int, message: str) -> None:
@@ -87,37 +87,39 @@ class CheckedExpression:
     unasked: tuple[tuple[str, int], ...] = ()
 
 
-def check(text: str, declared: Declared) -> CheckedExpression:
-    """Raises `Mistake` for an expression that cannot be parsed, has a type error, or is not boolean."""
+def check(text: str, declared: Declarations) -> CheckedExpression:
+    """Raises `ExpressionError` for an expression that cannot be parsed, has a type error, or is not boolean."""
     if len(text) > MAX_LENGTH:
-        raise Mistake(0, f"is longer than {MAX_LENGTH} characters; split it into several rules")
+        raise ExpressionError(0, f"is longer than {MAX_LENGTH} characters; split it into several rules")
     parser = _Parser(text, declared)
-    found = parser.ternary()
+    result_type = parser.ternary()
     if parser.kind != "end":
-        meant = {"and": "; write &&", "or": "; write ||", "is": "; write =="}.get(parser.word.lower(), "")
-        parser.stop(f"expected an operator such as && or ==, or the end; got {parser.word!r}{meant}")
-    if found != "bool":
-        raise Mistake(0, f"expected a condition that is true or false, such as {_EXAMPLE}; this is {_a(found)}")
-    unasked: dict[str, int] = {}
+        hint = {"and": "; write &&", "or": "; write ||", "is": "; write =="}.get(parser.word.lower(), "")
+        parser.stop(f"expected an operator such as && or ==, or the end; got {parser.word!r}{hint}")
+    if result_type != "bool":
+        raise ExpressionError(
+            0, f"expected a condition that is true or false, such as {_EXAMPLE}; this is {_describe(result_type)}"
+        )
+    unguarded: dict[str, int] = {}
     for name, at in parser.unasked:
-        unasked.setdefault(name, at)
-    return CheckedExpression(text, frozenset(parser.uses), tuple(parser.literals), tuple(unasked.items()))
+        unguarded.setdefault(name, at)
+    return CheckedExpression(text, frozenset(parser.uses), tuple(parser.literals), tuple(unguarded.items()))
 
 
 _EXAMPLE = "spend.asked > 100.0"
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _Presence:
     """Optional fields known to be present if an expression is true, and if it is false."""
 
     true: frozenset[str] = frozenset()
     false: frozenset[str] = frozenset()
 
-    def joined(self, sign: str, right: _Known) -> _Known:
+    def joined(self, sign: str, right: _Presence) -> _Presence:
         if sign == "&&":
-            return _Known(self.true | right.true, self.false & (self.true | right.false))
-        return _Known(self.true & (self.false | right.true), self.false | right.false)
+            return _Presence(self.true | right.true, self.false & (self.true | right.false))
+        return _Presence(self.true & (self.false | right.true), self.false | right.false)
 
 
 class _Parser:
@@ -125,7 +127,7 @@ class _Parser:
     present at this place; ``tells``: fields that the last parsed expression guarantees.
     """
 
-    def __init__(self, text: str, declared: Declared) -> None:
+    def __init__(self, text: str, declared: Declarations) -> None:
         self.text, self.declared = text, declared
         self.position = self.at = 0
         self.kind = self.word = ""
@@ -133,24 +135,24 @@ class _Parser:
         self.literals: list[tuple[str, str, int]] = []
         self.unasked: list[tuple[str, int]] = []
         self.known: frozenset[str] = frozenset()
-        self.tells = _Known()
+        self.guarantees = _Presence()
         self.depth = 0
         self.next()
 
     def stop(self, message: str, at: int | None = None) -> NoReturn:
-        raise Mistake(self.at if at is None else at, message)
+        raise ExpressionError(self.at if at is None else at, message)
 
     def next(self) -> None:
-        rest = self.text[self.position :]
-        self.at = self.position + len(rest) - len(rest.lstrip())
-        if not rest.strip():
+        remaining = self.text[self.position :]
+        self.at = self.position + len(remaining) - len(remaining.lstrip())
+        if not remaining.strip():
             self.kind, self.word = "end", "the end"
             return
         match = _TOKEN.match(self.text, self.position)
         if match is None:
             sign = self.text[self.at]
-            meant = "; write == to compare" if sign == "=" else f"; write {sign * 2}" if sign in "&|" else ""
-            self.stop(f"expected a value or an operator; got {sign!r}{meant}")
+            hint = "; write == to compare" if sign == "=" else f"; write {sign * 2}" if sign in "&|" else ""
+            self.stop(f"expected a value or an operator; got {sign!r}{hint}")
         self.kind, self.word = match.lastgroup or "", match[match.lastgroup or 0]
         self.position = match.end()
 
@@ -170,24 +172,24 @@ class _Parser:
         if self.depth > _MAX_DEPTH:
             self.stop("is nested too deep")
         start = self.at
-        found = self.binary(0)
+        result = self.binary(0)
         if self.accept("?"):
-            if found != "bool":
-                self.stop(f"expected a condition before ?; got {_a(found)}", start)
-            before, asked = self.known, self.tells
-            self.known = before | asked.true
-            one = self.ternary()
+            if result != "bool":
+                self.stop(f"expected a condition before ?; got {_describe(result)}", start)
+            known_before, condition = self.known, self.guarantees
+            self.known = known_before | condition.true
+            when_true = self.ternary()
             self.expect(":")
-            self.known = before | asked.false
-            other = self.ternary()
-            self.known, self.tells = before, _Known()
-            found = self.joined(one, other, start)
+            self.known = known_before | condition.false
+            when_false = self.ternary()
+            self.known, self.guarantees = known_before, _Presence()
+            result = self.joined(when_true, when_false, start)
         self.depth -= 1
-        return found
+        return result
 
     def joined(self, one: str, other: str, at: int) -> str:
         if one != other:
-            self.stop(f"both outcomes need the same type; got {_a(one)} and {_a(other)}", at)
+            self.stop(f"both outcomes need the same type; got {_describe(one)} and {_describe(other)}", at)
         return one
 
     def binary(self, level: int) -> str:
@@ -201,7 +203,7 @@ class _Parser:
             if sign in ("&&", "||"):
                 right = self.beside(sign, first)
             else:
-                right, self.tells = self.binary(level + 1), _Known()
+                right, self.guarantees = self.binary(level + 1), _Presence()
             left = self.operation(left, sign, right, start, at)
         return left
 
@@ -209,40 +211,44 @@ class _Parser:
         """The right side of && or ||. Fields that the left side checks are known on the right. CEL evaluates both sides
         in either order, so a check on the right guards the left side too.
         """
-        before, asked, doubtful = self.known, self.tells, len(self.unasked)
-        self.known = before | (asked.true if sign == "&&" else asked.false)
-        found = self.binary(_LEVELS.index((sign,)) + 1)
-        settled = self.tells.true if sign == "&&" else self.tells.false
-        self.unasked[first:doubtful] = [one for one in self.unasked[first:doubtful] if one[0] not in settled]
-        self.known, self.tells = before, asked.joined(sign, self.tells)
-        return found
+        known_before, left_facts, left_end = self.known, self.guarantees, len(self.unasked)
+        self.known = known_before | (left_facts.true if sign == "&&" else left_facts.false)
+        result = self.binary(_LEVELS.index((sign,)) + 1)
+        guarded = self.guarantees.true if sign == "&&" else self.guarantees.false
+        self.unasked[first:left_end] = [use for use in self.unasked[first:left_end] if use[0] not in guarded]
+        self.known, self.guarantees = known_before, left_facts.joined(sign, self.guarantees)
+        return result
 
     def operation(self, left: str, sign: str, right: str, start: int, at: int) -> str:
         if sign in ("&&", "||"):
             for side in (left, right):
                 if side != "bool":
-                    self.stop(f"{sign} joins conditions; one side is {_a(side)}", start if side == left else at)
+                    self.stop(f"{sign} joins conditions; one side is {_describe(side)}", start if side == left else at)
             return "bool"
-        fits = left == right or (left in _NUMBERS and right in _NUMBERS)
+        is_compatible = left == right or (left in _NUMBERS and right in _NUMBERS)
         if sign == "in":
             inner = right.removeprefix("list of ")
-            alike = left == inner or (left in _NUMBERS and inner in _NUMBERS)
-            if not right.startswith("list") or not alike:
-                self.stop(f"expected {_a(left)} in a list of the same type; got {_a(left)} in {_a(right)}", at)
+            is_same_type = left == inner or (left in _NUMBERS and inner in _NUMBERS)
+            if not right.startswith("list") or not is_same_type:
+                self.stop(
+                    f"expected {_describe(left)} in a list of the same type; got {_describe(left)} in "
+                    f"{_describe(right)}",
+                    at,
+                )
             return "bool"
         if sign in ("==", "!="):
-            if not fits:
-                self.stop(f"{_a(left)} never equals {_a(right)}", at)
+            if not is_compatible:
+                self.stop(f"{_describe(left)} never equals {_describe(right)}", at)
             return "bool"
         if sign in ("<", "<=", ">", ">="):
-            if not fits or left not in _ORDERED:
-                self.stop(f"{_a(left)} cannot be compared with {_a(right)}{_hint(left, right)}", at)
+            if not is_compatible or left not in _ORDERED:
+                self.stop(f"{_describe(left)} cannot be compared with {_describe(right)}{_hint(left, right)}", at)
             return "bool"
         if (left, sign, right) in _SUMS:
             return _SUMS[left, sign, right]
         if left != right or left not in _NUMBERS or (sign == "%" and left == "double"):
-            advice = "; write whole amounts with a decimal point, such as 2.0" if fits else ""
-            self.stop(f"{sign} does not work with {_a(left)} and {_a(right)}{advice}", at)
+            advice = "; write whole amounts with a decimal point, such as 2.0" if is_compatible else ""
+            self.stop(f"{sign} does not work with {_describe(left)} and {_describe(right)}{advice}", at)
         return left
 
     def unary(self) -> str:
@@ -251,46 +257,46 @@ class _Parser:
         if self.depth > _MAX_DEPTH:
             self.stop("is nested too deep")
         if self.accept("!"):
-            found = self.unary()
-            if found != "bool":
-                self.stop(f"! needs a condition; got {_a(found)}", at)
-            self.tells = _Known(self.tells.false, self.tells.true)
+            result = self.unary()
+            if result != "bool":
+                self.stop(f"! needs a condition; got {_describe(result)}", at)
+            self.guarantees = _Presence(self.guarantees.false, self.guarantees.true)
         elif self.accept("-"):
-            found = self.unary()
-            if found not in _NUMBERS:
-                self.stop(f"- needs a number; got {_a(found)}", at)
+            result = self.unary()
+            if result not in _NUMBERS:
+                self.stop(f"- needs a number; got {_describe(result)}", at)
         else:
-            found = self.primary()
+            result = self.primary()
         self.depth -= 1
-        return found
+        return result
 
     def primary(self) -> str:
         kind, word, at = self.kind, self.word, self.at
         self.next()
-        self.tells = _Known()
-        found: str
+        self.guarantees = _Presence()
+        result: str
         if kind == "number":
-            found = "int" if word.isdigit() else "double"
-            if found == "int" and int(word) >= 2**63:
+            result = "int" if word.isdigit() else "double"
+            if result == "int" and int(word) >= 2**63:
                 self.stop("is too large a number", at)
         elif kind == "string":
-            found = "string"
+            result = "string"
         elif kind == "name" and word in ("true", "false", "null"):
-            found = "null" if word == "null" else "bool"
+            result = "null" if word == "null" else "bool"
         elif kind == "name" and self.accept("("):
-            found = self.function(word, at)
+            result = self.function(word, at)
         elif kind == "name":
-            found = self.variable(word, at)
+            result = self.variable(word, at)
         elif word == "(":
-            found = self.ternary()
+            result = self.ternary()
             self.expect(")")
         elif word == "[":
-            found = self.items(at)
+            result = self.items(at)
         else:
             self.stop(f"expected a value, got {word if kind == 'end' else repr(word)}", at)
         while self.accept("."):
-            found, self.tells = self.method(found), _Known()
-        return found
+            result, self.guarantees = self.method(result), _Presence()
+        return result
 
     def items(self, at: int) -> str:
         kinds: list[str] = []
@@ -301,49 +307,49 @@ class _Parser:
         if not kinds:
             self.stop("is an empty list", at)
         if len(set(kinds)) > 1:
-            self.stop(f"a list holds values of one type; got {' and '.join(map(_a, sorted(set(kinds))))}", at)
+            self.stop(f"a list holds values of one type; got {' and '.join(map(_describe, sorted(set(kinds))))}", at)
         return f"list of {kinds[0]}"
 
     def variable(self, name: str, at: int) -> str:
-        known = self.declared.get(name)
-        if known is None:
-            listed = f"; known are {', '.join(self.declared)}"
-            self.stop(f"unknown variable {name!r}{did_you_mean(name, self.declared) or listed}", at)
-        if isinstance(known, str):
+        fields = self.declared.get(name)
+        if fields is None:
+            known_names = f"; known are {', '.join(self.declared)}"
+            self.stop(f"unknown variable {name!r}{did_you_mean(name, self.declared) or known_names}", at)
+        if isinstance(fields, str):
             self.uses.add(name)
-            return known
+            return fields
         if not self.accept("."):
-            self.stop(f"{name} is a group: expected one of its fields, such as {name}.{next(iter(known))}", at)
-        field, where = self.word, self.at
-        if self.kind != "name" or field not in known:
-            listed = f"; known are {', '.join(known)}"
-            self.stop(f"{name} has no field {field!r}{did_you_mean(field, known) or listed}", where)
+            self.stop(f"{name} is a group: expected one of its fields, such as {name}.{next(iter(fields))}", at)
+        field, field_at = self.word, self.at
+        if self.kind != "name" or field not in fields:
+            known_names = f"; known are {', '.join(fields)}"
+            self.stop(f"{name} has no field {field!r}{did_you_mean(field, fields) or known_names}", field_at)
         self.next()
         self.uses.add(f"{name}.{field}")
-        if known[field].endswith("?") and f"{name}.{field}" not in self.known:
+        if fields[field].endswith("?") and f"{name}.{field}" not in self.known:
             self.unasked.append((f"{name}.{field}", at))
-        return known[field].removesuffix("?")
+        return fields[field].removesuffix("?")
 
     def function(self, name: str, at: int) -> str:
         if name == "has":
             if self.kind != "name" or self.word not in self.declared:
                 self.stop("has() checks that a field is present: expected has(job.max_cost)")
-            group, start, doubtful = self.word, self.at, len(self.unasked)
+            group, start, uses_before = self.word, self.at, len(self.unasked)
             self.next()
             if self.variable(group, self.at) and not isinstance(self.declared[group], Mapping):
                 self.stop("has() checks that a field is present: expected has(job.max_cost)", at)
-            del self.unasked[doubtful:]  # has() guards this use
-            self.tells = _Known(frozenset({"".join(self.text[start : self.at].split())}))
+            del self.unasked[uses_before:]  # has() guards this use
+            self.guarantees = _Presence(frozenset({"".join(self.text[start : self.at].split())}))
             self.expect(")")
             return "bool"
         if name not in _FUNCTIONS:
             self.stop(f"unknown function {name!r}{did_you_mean(name, _FUNCTIONS)}", at)
-        takes, gives = _FUNCTIONS[name]
-        if name in _OF_A_ZONE and self.kind != "string":
+        accepted, result = _FUNCTIONS[name]
+        if name in _TIMEZONE_FUNCTIONS and self.kind != "string":
             self.stop(f"{name}() takes the name of a time zone in quotes")
-        self.argument(name, takes)
+        self.argument(name, accepted)
         self.expect(")")
-        return gives
+        return result
 
     def method(self, of: str) -> str:
         name, at = self.word, self.at
@@ -351,20 +357,20 @@ class _Parser:
             self.stop(f"expected a name after the dot, got {self.word!r}")
         self.next()
         if name not in _METHODS or not self.accept("("):
-            self.stop(f"{_a(of)} has no {name!r}{did_you_mean(name, _METHODS)}", at)
-        owners, takes, gives = _METHODS[name]
+            self.stop(f"{_describe(of)} has no {name!r}{did_you_mean(name, _METHODS)}", at)
+        owners, argument_types, result = _METHODS[name]
         if of.split(" ")[0] not in owners:
-            self.stop(f"{name}() needs {' or '.join(map(_a, owners))}; got {_a(of)}", at)
-        for expected in takes:
+            self.stop(f"{name}() needs {' or '.join(map(_describe, owners))}; got {_describe(of)}", at)
+        for expected in argument_types:
             self.argument(name, (expected,))
         self.expect(")")
-        return gives
+        return result
 
-    def argument(self, name: str, takes: tuple[str, ...]) -> None:
+    def argument(self, name: str, accepted: tuple[str, ...]) -> None:
         at, kind, literal = self.at, self.kind, self.word
-        found = self.ternary()
-        if found.split(" ")[0] not in takes:
-            self.stop(f"{name}() takes {' or '.join(map(_a, takes))}; got {_a(found)}", at)
+        actual = self.ternary()
+        if actual.split(" ")[0] not in accepted:
+            self.stop(f"{name}() takes {' or '.join(map(_describe, accepted))}; got {_describe(actual)}", at)
         if kind == "string" and self.text[at : self.at].strip().removesuffix(")").strip() == literal:
             self.literals.append((name, literal, at))
 
@@ -375,7 +381,7 @@ _WORDS = {
 }  # fmt: skip
 
 
-def _a(kind: str) -> str:
+def _describe(kind: str) -> str:
     """A type in words."""
     inner = _WORDS.get(kind.removeprefix("list of "), "")
     if kind.startswith("list of ") and inner:

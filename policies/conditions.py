@@ -13,14 +13,14 @@ from datetime import datetime, timedelta
 from functools import cache, cached_property
 from typing import Any
 
-from broker.core.policy.coverage import seen
+from broker.core.policy.coverage import read_facts
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Verdict
 from broker.core.ports import Rule
 from broker.core.values.money import Money
 from broker.core.values.units import zone
 from policies.bound_rule import allow
-from policies.fields import meant_zone
+from policies.fields import suggest_zone
 
 # Variables of conditions. Amounts are USD, times UTC, durations hours unless the name says otherwise. `spend.asked` is
 # the job's total: what it has spent, holds and requests now. Text that a job does not set is ""; numbers and times
@@ -50,8 +50,8 @@ ENVIRONMENT: Mapping[str, str | Mapping[str, str]] = {
 }  # fmt: skip
 
 
-# The aspect an approval must cover for each variable. Some variables need none: `JOB_S_OWN` are in the job file, which
-# does not change; every approval limits `LIMITED` to its amount and time; `PASSING` change while the request is
+# The aspect an approval must cover for each variable. Some variables need none: `JOB_FIELDS` are in the job file, which
+# does not change; every approval limits `LIMITED` to its amount and time; `TRANSIENT` change while the request is
 # pending.
 _ASPECTS: Mapping[str, Aspect] = {
     "job.sensitive": Aspect.SENSITIVE_DATA,
@@ -79,16 +79,16 @@ _ASPECTS: Mapping[str, Aspect] = {
     "placement.hours": Aspect.EXPECTED_HOURS,
     "placement.finish": Aspect.EXPECTED_HOURS,  # a pending request delays the finish
 }
-JOB_S_OWN = frozenset(
+JOB_FIELDS = frozenset(
     {
         "user", "job.name", "job.team", "job.project", "job.environment", "job.workload", "job.priority", "job.nodes",
         "job.max_cost", "job.max_hours", "job.deadline", "job.data_gb", "job.checkpoints", "job.retries",
     }
 )  # fmt: skip
-OF_JOB = JOB_S_OWN | {"job.sensitive", "job.data_location"}
+FIXED_VARIABLES = JOB_FIELDS | {"job.sensitive", "job.data_location"}
 """What does not change during a job: all that a budget's condition may use."""
 LIMITED = frozenset({"spend.asked", "spend.held", "spend.spent", "spend.hours"})
-PASSING = frozenset({"action", "time.now", "time.hour", "time.weekday"})
+TRANSIENT = frozenset({"action", "time.now", "time.hour", "time.weekday"})
 
 
 def variables() -> str:
@@ -115,13 +115,13 @@ class Condition:
     def looks_at(self, action: Action) -> tuple[Fact, ...]:
         """The facts that the condition reads."""
         aspects = (_ASPECTS.get(name) for name in sorted(self.uses))
-        return seen(action, *dict.fromkeys(aspect for aspect in aspects if aspect is not None))
+        return read_facts(action, *dict.fromkeys(aspect for aspect in aspects if aspect is not None))
 
     @property
     def changing(self) -> list[str]:
         """The variables and functions it uses whose values may change during a job."""
         functions = {name for name in ("hour_in", "weekday_in") if f"{name}(" in self.text}
-        return sorted((self.uses | functions) - OF_JOB)
+        return sorted((self.uses | functions) - FIXED_VARIABLES)
 
     @property
     def groups(self) -> frozenset[str]:
@@ -135,18 +135,18 @@ class Condition:
         if action.hold is None and action.kind is not ActionKind.CONTINUE and "spend.asked" in self.uses:
             return allow(rule, "no_amount_yet", "its condition depends on the amount, which is not known yet")
         try:
-            holds = self._program.execute(seen.context)
+            is_met = self._program.execute(seen.context)
         except Exception as error:  # noqa: BLE001 - whatever a library raises, the gate stays shut
             return self._as_if_met(rule.judge(action, facts), _reason(error))
-        if holds is True:
+        if is_met is True:
             return rule.judge(action, facts)
         return allow(rule, "condition_not_met", "its condition is not met")
 
-    def _as_if_met(self, said: Verdict, reason: str) -> Verdict:
-        if said.answer is Answer.ALLOW:
-            return said
-        message = f"{said.message}; its condition cannot be evaluated, so it counts as met: {reason}"
-        return replace(said, message=message, figures={**said.figures, "when": self.text})
+    def _as_if_met(self, verdict: Verdict, reason: str) -> Verdict:
+        if verdict.answer is Answer.ALLOW:
+            return verdict
+        message = f"{verdict.message}; its condition cannot be evaluated, so it counts as met: {reason}"
+        return replace(verdict, message=message, figures={**verdict.figures, "when": self.text})
 
     def holds(self, seen: Variables) -> bool:
         """Whether the condition is met; False if it cannot be evaluated. For budgets, which then grant nothing."""
@@ -157,26 +157,26 @@ class Condition:
 
     @cached_property
     def _program(self) -> Any:
-        return _compiled(self.text)
+        return _compile(self.text)
 
 
-def condition(text: str) -> Condition:
-    """Parse a condition. Raises `policies.cel_typecheck.Mistake` with the offset of the error."""
+def parse_condition(text: str) -> Condition:
+    """Parse a condition. Raises `policies.cel_typecheck.ExpressionError` with the offset of the error."""
     from policies import cel_typecheck  # imported only for files with conditions
 
     checked = cel_typecheck.check(text, ENVIRONMENT)
     for function, literal, at in checked.literals:
         _try_out(function, literal, at)
     try:
-        _compiled(text)
+        _compile(text)
     except ValueError as error:
-        raise cel_typecheck.Mistake(0, f"cannot be parsed: {str(error).splitlines()[0]}") from error
+        raise cel_typecheck.ExpressionError(0, f"cannot be parsed: {str(error).splitlines()[0]}") from error
     return Condition(text, checked.uses, checked.unasked)
 
 
 def _try_out(function: str, literal: str, at: int) -> None:
     """Call the function with its literal when the file is loaded, so that a bad literal does not fail at evaluation."""
-    from policies.cel_typecheck import Mistake
+    from policies.cel_typecheck import ExpressionError
 
     expected = {
         "matches": "a regular expression",
@@ -190,12 +190,12 @@ def _try_out(function: str, literal: str, at: int) -> None:
     call = f'"".matches({literal})' if function == "matches" else f"{function}({literal})"
     try:
         if function in ("hour_in", "weekday_in"):
-            zone(_compiled(literal).execute({}))
+            zone(_compile(literal).execute({}))
         else:
-            _compiled(call).execute({})
+            _compile(call).execute({})
     except Exception as error:  # whatever the library raises, the literal is the cause
-        meant = meant_zone(literal.strip("\"'")) if "time zone" in expected else ""
-        raise Mistake(at, f"expected {expected}; got {literal}{meant}") from error
+        hint = suggest_zone(literal.strip("\"'")) if "time zone" in expected else ""
+        raise ExpressionError(at, f"expected {expected}; got {literal}{hint}") from error
 
 
 class Variables:
@@ -209,13 +209,13 @@ class Variables:
         makers = {"job": _job, "offer": _offer, "placement": _placement, "spend": _spend, "time": _time}
         values: dict[str, Any] = {"action": self._action.kind.value, "user": self._action.user}
         for name in self._groups & makers.keys():
-            found = makers[name](self._action, self._facts)
-            values[name] = {key: value for key, value in found.items() if value is not None}
+            fields = makers[name](self._action, self._facts)
+            values[name] = {key: value for key, value in fields.items() if value is not None}
         return _context(values, self._facts.now)
 
 
 @cache
-def _compiled(text: str) -> Any:
+def _compile(text: str) -> Any:
     from cel import compile as compile_cel
 
     return compile_cel(text)
@@ -290,16 +290,16 @@ def _offer(action: Action, facts: Facts) -> dict[str, Any]:
 
 
 def _placement(action: Action, facts: Facts) -> dict[str, Any]:
-    placed = action.placement
-    if placed is None:
+    placement = action.placement
+    if placement is None:
         return {}
     return {
-        "nodes": placed.nodes,
-        "gpus": placed.gpus,
-        "rate": _usd(placed.rate),
-        "expected_cost": _usd(placed.expected_cost),
-        "hours": None if placed.duration is None else placed.duration / _HOUR,
-        "finish": placed.finish,
+        "nodes": placement.nodes,
+        "gpus": placement.gpus,
+        "rate": _usd(placement.rate),
+        "expected_cost": _usd(placement.expected_cost),
+        "hours": None if placement.duration is None else placement.duration / _HOUR,
+        "finish": placement.finish,
     }
 
 

@@ -12,8 +12,8 @@ from zoneinfo import available_timezones
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, WithJsonSchema, model_validator
 
 from broker.core.errors import UnknownName, did_you_mean
-from broker.core.ports import LEAST_HISTORY, LEAST_NOTICES
-from broker.core.validation import each
+from broker.core.ports import MIN_HISTORY, MIN_NOTICE_RETENTION
+from broker.core.validation import parse_each
 from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.core.values.provider_names import place_name, provider_name
@@ -34,7 +34,7 @@ def parse_name(value: object) -> str:
     if not isinstance(value, str) or not _PLAIN_NAME.fullmatch(value):
         raise ValueError(
             "expected a name of up to 64 letters, digits, dots, dashes and underscores that begins with a letter"
-            f" or digit; got {_shown(value)}"
+            f" or digit; got {_describe(value)}"
         )
     return value
 
@@ -47,16 +47,16 @@ def parse_hold_quantile(value: object) -> float:
     return percent
 
 
-def _kept_for_plans(time: timedelta) -> timedelta:
-    if time < LEAST_HISTORY:
-        raise ValueError(f"expected {LEAST_HISTORY.days}d or more, because plans and reports need a month of history")
+def _require_price_history(time: timedelta) -> timedelta:
+    if time < MIN_HISTORY:
+        raise ValueError(f"expected {MIN_HISTORY.days}d or more, because plans and reports need a month of history")
     return time
 
 
-def _kept_once_told(time: timedelta) -> timedelta:
-    if time < LEAST_NOTICES:
+def _require_notice_history(time: timedelta) -> timedelta:
+    if time < MIN_NOTICE_RETENTION:
         raise ValueError(
-            f"expected {LEAST_NOTICES.days}d or more, because an alert that still applies would be sent again"
+            f"expected {MIN_NOTICE_RETENTION.days}d or more, because an alert that still applies would be sent again"
         )
     return time
 
@@ -65,30 +65,32 @@ def parse_patterns(value: object) -> tuple[str, ...]:
     """One name or a list of names, shell-style patterns included. Not empty: an empty list would match nothing."""
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list | tuple):
-        raise ValueError(f"expected a name or a list of names, such as nlp or [nlp, 'vision-*']; got {_shown(value)}")
+        raise ValueError(
+            f"expected a name or a list of names, such as nlp or [nlp, 'vision-*']; got {_describe(value)}"
+        )
     if not items:
         raise ValueError("is an empty list; name at least one, or delete the key")
     if isinstance(value, str):
         return (_pattern(value),)
-    return tuple(each(enumerate(items), lambda _, item: _pattern(item)))
+    return tuple(parse_each(enumerate(items), lambda _, item: _pattern(item)))
 
 
 PATTERN_SIGNS = frozenset("*?[")
-_EXACTLY = "="
+_EXACT_PREFIX = "="
 
 
 def parse_accelerators(value: object) -> tuple[str, ...]:
     """Names of accelerators, aliases resolved, or patterns; see `names_accelerator`."""
-    return tuple(each(enumerate(parse_patterns(value)), lambda _, name: parse_accelerator(name)))
+    return tuple(parse_each(enumerate(parse_patterns(value)), lambda _, name: parse_accelerator(name)))
 
 
 def parse_accelerator(name: str) -> str:
     """One of `parse_accelerators`."""
     if PATTERN_SIGNS.intersection(name):
         return name
-    exactly = name.startswith(_EXACTLY)
+    is_exact = name.startswith(_EXACT_PREFIX)
     try:
-        return f"{_EXACTLY if exactly else ''}{canonical(name.removeprefix(_EXACTLY))}"
+        return f"{_EXACT_PREFIX if is_exact else ''}{canonical(name.removeprefix(_EXACT_PREFIX))}"
     except UnknownName as error:
         raise ValueError(error.message) from error
 
@@ -96,8 +98,8 @@ def parse_accelerator(name: str) -> str:
 def names_accelerator(pattern: str, accelerator: str) -> bool:
     """Whether a name of `parse_accelerators` names the accelerator. A plain name stands for its variants, too: ``H100``
     for H100-NVL, ``A100`` for A100-80GB and parts of it. ``=H100`` names that card alone."""
-    if pattern.startswith(_EXACTLY):
-        return accelerator == pattern.removeprefix(_EXACTLY)
+    if pattern.startswith(_EXACT_PREFIX):
+        return accelerator == pattern.removeprefix(_EXACT_PREFIX)
     if PATTERN_SIGNS.intersection(pattern):
         return fnmatchcase(accelerator.lower(), pattern.lower())
     return accelerator == pattern or accelerator.startswith(f"{pattern}-")
@@ -108,15 +110,15 @@ _REGULAR_EXPRESSION = re.compile(r"[\^$\\()|+]|\.[*+?]")
 
 def parse_places(value: object) -> tuple[str, ...]:
     """Patterns of regions (``eu-*``) or places (``aws/eu-*``), with aliases of providers resolved."""
-    return tuple(each(enumerate(parse_patterns(value)), lambda _, pattern: place_name(_no_expression(pattern))))
+    return tuple(parse_each(enumerate(parse_patterns(value)), lambda _, pattern: place_name(_reject_regex(pattern))))
 
 
 def parse_providers(value: object) -> tuple[str, ...]:
     """Names or patterns of providers, with aliases resolved."""
-    return tuple(each(enumerate(parse_patterns(value)), lambda _, pattern: provider_name(_no_expression(pattern))))
+    return tuple(parse_each(enumerate(parse_patterns(value)), lambda _, pattern: provider_name(_reject_regex(pattern))))
 
 
-def _no_expression(pattern: str) -> str:
+def _reject_regex(pattern: str) -> str:
     if _REGULAR_EXPRESSION.search(pattern):
         simple = re.sub(r"\.\*", "*", pattern.strip("^$")).replace("\\", "")
         raise ValueError(f"{pattern!r} is a regular expression; patterns here are as in a shell, such as {simple!r}")
@@ -143,7 +145,7 @@ def parse_jobs(value: object) -> int:
 
 def parse_gpu_hours(value: object) -> int:
     """A whole number of GPU-hours, also 0."""
-    return _whole(value, "GPU-hours", least=0)
+    return _whole(value, "GPU-hours", minimum=0)
 
 
 def parse_attempts(value: object) -> int:
@@ -151,10 +153,10 @@ def parse_attempts(value: object) -> int:
     return _whole(value, "attempts")
 
 
-def _whole(value: object, of_what: str, least: int = 1) -> int:
-    if type(value) is not int or not least <= value <= 1_000_000:
+def _whole(value: object, unit: str, minimum: int = 1) -> int:
+    if type(value) is not int or not minimum <= value <= 1_000_000:
         raise ValueError(
-            f"expected a whole number of {of_what} from {least} to 1000000, such as 16; got {_shown(value)}"
+            f"expected a whole number of {unit} from {minimum} to 1000000, such as 16; got {_describe(value)}"
         )
     return value
 
@@ -162,16 +164,16 @@ def _whole(value: object, of_what: str, least: int = 1) -> int:
 def parse_when(value: object) -> str:
     """The text of a condition; the loader checks it."""
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"expected a condition in CEL, such as 'spend.asked > 100.0'; got {_shown(value)}")
+        raise ValueError(f"expected a condition in CEL, such as 'spend.asked > 100.0'; got {_describe(value)}")
     return value
 
 
-def parse_percent(value: object, also: Sequence[str] = ()) -> float:
-    """A percentage as a number from 0 to 100. ``also``: other texts that the caller accepts, for the error."""
+def parse_percent(value: object, alternatives: Sequence[str] = ()) -> float:
+    """A percentage as a number from 0 to 100. ``alternatives``: other texts that the caller accepts, for the error."""
     text = str(value).strip()
     if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?\s*%", text):
-        forms = "".join(f", or `{form}`" for form in also)
-        raise ValueError(f"expected a percentage such as 5% or 50%{forms}; got {_shown(value)}")
+        forms = "".join(f", or `{form}`" for form in alternatives)
+        raise ValueError(f"expected a percentage such as 5% or 50%{forms}; got {_describe(value)}")
     percent = float(text.rstrip("% "))
     if not 0 < percent <= 100:
         raise ValueError(f"must be more than 0% and at most 100%; got {text}")
@@ -181,7 +183,7 @@ def parse_percent(value: object, also: Sequence[str] = ()) -> float:
 def parse_wall_time(value: object) -> time:
     """A time of day, such as ``08:00``; ``24:00`` becomes the last moment of the day."""
     if not isinstance(value, str) or not re.fullmatch(r"([01][0-9]|2[0-4]):[0-5][0-9]", value):
-        raise ValueError(f"expected a time of day such as 08:00 or 20:30; got {_shown(value)}")
+        raise ValueError(f"expected a time of day such as 08:00 or 20:30; got {_describe(value)}")
     if value.startswith("24"):
         if value != "24:00":
             raise ValueError(f"expected a time of day up to 24:00; got {value!r}")
@@ -196,7 +198,7 @@ def parse_day(value: object) -> date:
             raise ValueError
         return date.fromisoformat(value)
     except ValueError:
-        raise ValueError(f"expected a day such as 2026-12-24; got {_shown(value)}") from None
+        raise ValueError(f"expected a day such as 2026-12-24; got {_describe(value)}") from None
 
 
 def parse_local_time(value: object) -> datetime:
@@ -207,7 +209,7 @@ def parse_local_time(value: object) -> datetime:
         parsed = datetime.fromisoformat(value)
     except ValueError:
         raise ValueError(
-            f"expected a day, or a day and a time, such as 2026-12-24T18:00; got {_shown(value)}"
+            f"expected a day, or a day and a time, such as 2026-12-24T18:00; got {_describe(value)}"
         ) from None
     if not 2000 <= parsed.year <= 9000:
         raise ValueError(f"expected a year from 2000 to 9000; got {parsed.year}")
@@ -216,7 +218,7 @@ def parse_local_time(value: object) -> datetime:
 
 def _pattern(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"expected a name; got {_shown(value)}; write numbers in quotes")
+        raise ValueError(f"expected a name; got {_describe(value)}; write numbers in quotes")
     if len(value) > _LONGEST_PATTERN or not value.isprintable():
         raise ValueError(f"expected a name of at most {_LONGEST_PATTERN} printable characters")
     return value
@@ -225,25 +227,32 @@ def _pattern(value: object) -> str:
 def parse_timezone(value: object) -> str:
     """The IANA name of a time zone."""
     if not isinstance(value, str):
-        raise ValueError(f"expected a time zone, by its IANA name such as Europe/Berlin or UTC; got {_shown(value)}")
+        raise ValueError(f"expected a time zone, by its IANA name such as Europe/Berlin or UTC; got {_describe(value)}")
     try:
         zone(value)
     except ValueError as error:
-        raise ValueError(f"{error}{meant_zone(value)}") from error
+        raise ValueError(f"{error}{suggest_zone(value)}") from error
     return value
 
 
-def meant_zone(name: str) -> str:
+def suggest_zone(name: str) -> str:
     """A suggestion for a mistyped time zone: the zone of that city, or the nearest name. Abbreviations such as EST get
     none: they lack summer time and are ambiguous.
     """
-    known = ["UTC", *(one for one in sorted(available_timezones()) if "/" in one and not one.startswith("Etc/"))]
+    names = [
+        "UTC",
+        *(
+            zone_name
+            for zone_name in sorted(available_timezones())
+            if "/" in zone_name and not zone_name.startswith("Etc/")
+        ),
+    ]
     word = name.strip().replace(" ", "_").lower()
-    city = next((one for one in known if word and one.lower().endswith(f"/{word}")), None)
-    return f"; did you mean {city!r}?" if city else did_you_mean(name, known)
+    city = next((zone_name for zone_name in names if word and zone_name.lower().endswith(f"/{word}")), None)
+    return f"; did you mean {city!r}?" if city else did_you_mean(name, names)
 
 
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
     if value is None or isinstance(value, bool):
@@ -274,8 +283,8 @@ When = Annotated[
     str, PlainValidator(parse_when), WithJsonSchema({"type": "string", "examples": ["spend.asked > 100.0"]})
 ]
 Percent = Annotated[float, PlainValidator(parse_percent), WithJsonSchema({"type": "string", "examples": ["5%"]})]
-KeptHistory = Annotated[PositiveDuration, AfterValidator(_kept_for_plans)]
-KeptNotices = Annotated[PositiveDuration, AfterValidator(_kept_once_told)]
+PriceRetention = Annotated[PositiveDuration, AfterValidator(_require_price_history)]
+NoticeRetention = Annotated[PositiveDuration, AfterValidator(_require_notice_history)]
 HoldQuantile = Annotated[
     float, PlainValidator(parse_hold_quantile), WithJsonSchema({"type": "string", "examples": ["95%", "100%"]})
 ]

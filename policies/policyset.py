@@ -11,7 +11,7 @@ from typing import Any
 from broker.core.documents import Document
 from broker.core.errors import Problem
 from broker.core.job.jobs import Job
-from broker.core.policy.approvals import with_grants
+from broker.core.policy.approvals import apply_grants
 from broker.core.policy.policy import (
     Action,
     ActionKind,
@@ -28,12 +28,12 @@ from broker.ledger.budgets import in_scope, matches
 from policies.bound_rule import OUT_OF_SCOPE
 from policies.conditions import Condition, Variables
 from policies.fields import PATTERN_SIGNS
-from policies.references import at, named_approvers, named_in_scopes, named_places
+from policies.references import named_approvers, named_in_scopes, named_places, source_at
 from policies.rules.always import BudgetRequired, Membership, Roster
 from policies.rules.budget import Budget
 from policies.rules.machines import CapacityTypes
 from policies.rules.spot import Spot
-from policies.scope import ApprovalConfig, Exempting, Scope, among, asks_instead
+from policies.scope import ApprovalConfig, Exempting, Scope, as_approval_request, restrict_to
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,12 @@ class ActivePolicies:
         self, work: RentedHours, now: datetime, rented: Callable[[datetime], Iterable[RentedHours]]
     ) -> Mapping[str, SpotShare]:
         """By rule that demands a share of spot from such a job, the share so far."""
-        rules = [one for one in self.rules if isinstance(one, Spot) and one.config.min_share is not None]
+        rules = [item for item in self.rules if isinstance(item, Spot) and item.config.min_share is not None]
         return {
             rule.name: SpotShare.among(
-                one
-                for one in rented(rule.since(now))
-                if one.simulated is work.simulated and rule.scope.counts(one) and self.is_spot_eligible(one)
+                item
+                for item in rented(rule.since(now))
+                if item.simulated is work.simulated and rule.scope.counts(item) and self.is_spot_eligible(item)
             )
             for rule in rules
             if rule.scope.counts(work) and self.is_spot_eligible(work)
@@ -109,42 +109,42 @@ class ActivePolicies:
         if not self.order_exceptions:
             return self.defaults.capacity_order
         action = Action(ActionKind.LAUNCH, job, user="")  # exceptions do not depend on users
-        mine = (order for scope, order, _ in self.order_exceptions if scope.covers(action))
-        return next(mine, self.defaults.capacity_order)
+        orders = (order for scope, order, _ in self.order_exceptions if scope.covers(action))
+        return next(orders, self.defaults.capacity_order)
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         """Every rule's verdict: the built-in ones first, then in file order. All apply: the strictest decides. Granted
         approvals (`Facts.grants`) are not requested again. A running job cannot wait for an approval: a guardrail with
         ``action: ask`` stops it, unless an approver approved it.
         """
-        said = self._said(action, facts)
+        verdicts = self._said(action, facts)
         if self._exempting:
-            said = [self._with_exception(verdict, action) for verdict in said]
+            verdicts = [self._with_exception(verdict, action) for verdict in verdicts]
         if self.warning:
-            said = [self._as_warning(verdict) for verdict in said]
-        asked = [self._as_question(verdict) for verdict in said] if self.asking else said
-        if any(verdict.answer is Answer.ASK for verdict in asked):
-            asked = [
-                self._with_what_it_looked_at(rule, verdict, action, facts)
-                for rule, verdict in zip(self.every_rule, asked, strict=True)
+            verdicts = [self._as_warning(verdict) for verdict in verdicts]
+        with_approvals = [self._as_question(verdict) for verdict in verdicts] if self.asking else verdicts
+        if any(verdict.answer is Answer.ASK for verdict in with_approvals):
+            with_approvals = [
+                self._with_aspects(rule, verdict, action, facts)
+                for rule, verdict in zip(self.every_rule, with_approvals, strict=True)
             ]
-        if self._members and any(verdict.answer is Answer.ASK for verdict in asked):
-            asked = [self._to_members(verdict) for verdict in asked]
-        judged = with_grants(asked, action, facts.grants, facts.now)
+        if self._members and any(verdict.answer is Answer.ASK for verdict in with_approvals):
+            with_approvals = [self._to_members(verdict) for verdict in with_approvals]
+        results = apply_grants(with_approvals, action, facts.grants, facts.now)
         if not self.asking or action.kind is not ActionKind.CONTINUE:
-            return judged
+            return results
         return [
-            was if was.answer is Answer.DENY and now.answer is Answer.ASK else now
-            for was, now in zip(said, judged, strict=True)
+            original if original.answer is Answer.DENY and result.answer is Answer.ASK else result
+            for original, result in zip(verdicts, results, strict=True)
         ]
 
     def _as_warning(self, verdict: Verdict) -> Verdict:
         """Allow what a rule with ``action: warn`` would deny or ask for, and keep its message as a warning."""
         if verdict.answer is Answer.ALLOW or verdict.name not in self.warning:
             return verdict
-        would = "ask first" if verdict.answer is Answer.ASK else "deny"
+        effect = "ask first" if verdict.answer is Answer.ASK else "deny"
         return replace(
-            verdict, answer=Answer.ALLOW, warns=True, message=f"only warns, would {would}: {verdict.message}"
+            verdict, answer=Answer.ALLOW, warns=True, message=f"only warns, would {effect}: {verdict.message}"
         )
 
     def warns(self, rule: str) -> bool:
@@ -152,36 +152,36 @@ class ActivePolicies:
         return rule in self.warning
 
     def _as_question(self, verdict: Verdict) -> Verdict:
-        asking = self.asking.get(verdict.name) if verdict.answer is Answer.DENY else None
-        return asks_instead(verdict, asking) if asking else verdict
+        approval = self.asking.get(verdict.name) if verdict.answer is Answer.DENY else None
+        return as_approval_request(verdict, approval) if approval else verdict
 
-    def _with_what_it_looked_at(self, rule: Rule, verdict: Verdict, action: Action, facts: Facts) -> Verdict:
+    def _with_aspects(self, rule: Rule, verdict: Verdict, action: Action, facts: Facts) -> Verdict:
         """Add the aspects that an approval covers: those the rule and its condition read."""
         if verdict.answer is not Answer.ASK:
             return verdict
         condition = self.conditions.get(rule.name)
-        also = condition.looks_at(action) if condition else ()
-        looked_at = {(fact.aspect, fact.of): fact for fact in (*rule.looks_at(action, facts), *also)}
-        return replace(verdict, looked_at=tuple(looked_at.values()))
+        condition_facts = condition.looks_at(action) if condition else ()
+        facts_by_aspect = {(fact.aspect, fact.of): fact for fact in (*rule.looks_at(action, facts), *condition_facts)}
+        return replace(verdict, looked_at=tuple(facts_by_aspect.values()))
 
     def _with_exception(self, verdict: Verdict, action: Action) -> Verdict:
         """State that a verdict does not apply because the job is excepted, and where."""
         scope = self._exempting.get(verdict.name)
-        at = scope.exempts(action) if scope and verdict.code == OUT_OF_SCOPE else None
-        return replace(verdict, message=f"does not apply: excepted ({at})") if at else verdict
+        place = scope.exempts(action) if scope and verdict.code == OUT_OF_SCOPE else None
+        return replace(verdict, message=f"does not apply: excepted ({place})") if place else verdict
 
     def _to_members(self, verdict: Verdict) -> Verdict:
         """Once files list people, only they can approve, whatever a pattern matches."""
         if verdict.answer is not Answer.ASK:
             return verdict
-        return replace(verdict, approvers=among(verdict.approvers, self._members))
+        return replace(verdict, approvers=restrict_to(verdict.approvers, self._members))
 
     def _said(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         if not self.conditions:
             return [rule.judge(action, facts) for rule in self.every_rule]
-        seen = Variables(action, facts, self._groups)
+        values = Variables(action, facts, self._groups)
         return [
-            rule.judge(action, facts) if condition is None else condition.judge(rule, action, facts, seen)
+            rule.judge(action, facts) if condition is None else condition.judge(rule, action, facts, values)
             for rule, condition in self._with_conditions
         ]
 
@@ -198,35 +198,35 @@ class ActivePolicies:
 
     def members(self, team: str) -> tuple[str, ...]:
         """The members of a team that the files name, without patterns, in file order."""
-        named = (name for roster in self.rosters if roster.team == team for name in roster.members)
-        return tuple(dict.fromkeys(name for name in named if not PATTERN_SIGNS.intersection(name)))
+        names = (name for roster in self.rosters if roster.team == team for name in roster.members)
+        return tuple(dict.fromkeys(name for name in names if not PATTERN_SIGNS.intersection(name)))
 
     @property
     def uncertain_names(self) -> Sequence[tuple[str, str, Source]]:
         """Names in scopes and of approvers, without patterns, that no file lists."""
         members = self._members
         return [
-            (what, name, at(document, path))
+            (kind, name, source_at(document, path))
             for document in self.documents
-            for path, what, name in (
+            for path, kind, name in (
                 *named_in_scopes(document),
                 *((path, "approver", name) for path, name in named_approvers(document)),
             )
-            if what != "workload"
+            if kind != "workload"
             and not PATTERN_SIGNS.intersection(name)
-            and not (what in ("team", "approver") and self.rosters)  # checked at loading
-            and not (what == "user" and members and matches(members, name))
+            and not (kind in ("team", "approver") and self.rosters)  # checked at loading
+            and not (kind == "user" and members and matches(members, name))
         ]
 
     @property
     def places(self) -> Sequence[tuple[str, str, Source]]:
         """The patterns of providers and regions in the files; see `broker.core.ports.PolicySet.places`."""
-        return [(what, name, at(doc, path)) for doc in self.documents for path, what, name in named_places(doc)]
+        return [(kind, name, source_at(doc, path)) for doc in self.documents for path, kind, name in named_places(doc)]
 
     @property
     def warnings(self) -> Sequence[str]:
         """Possible mistakes in the files: conditions on optional fields, unclear working days."""
-        return [f"{Source(file, one.line, one.column)}: {one.message}" for file, one in sorted(self.doubts)]
+        return [f"{Source(file, doubt.line, doubt.column)}: {doubt.message}" for file, doubt in sorted(self.doubts)]
 
     def when(self, rule: str) -> str:
         """The condition of the named rule as written; empty without one."""
@@ -241,7 +241,7 @@ class ActivePolicies:
         """The approvers of the named rule, as names or patterns; empty if it requires no approval. Once files list
         teams, a pattern matches only their members.
         """
-        return among(self._approvers.get(rule, ()), self._members)
+        return restrict_to(self._approvers.get(rule, ()), self._members)
 
     @property
     def needs_usage(self) -> bool:
@@ -271,8 +271,10 @@ class ActivePolicies:
     @cached_property
     def _approvers(self) -> Mapping[str, tuple[str, ...]]:
         """By rule name, for guardrails with `action: ask` and rules that always require an approval."""
-        own = {rule.name: getattr(getattr(rule, "config", None), "approvers", ()) for rule in self.rules}
-        return {name: who for name, who in own.items() if who} | {n: a.approvers for n, a in self.asking.items()}
+        rule_approvers = {rule.name: getattr(getattr(rule, "config", None), "approvers", ()) for rule in self.rules}
+        return {name: approvers for name, approvers in rule_approvers.items() if approvers} | {
+            n: a.approvers for n, a in self.asking.items()
+        }
 
     @cached_property
     def _exempting(self) -> Mapping[str, Exempting]:

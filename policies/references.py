@@ -14,7 +14,7 @@ from policies.fields import PATTERN_SIGNS
 _SECTIONS = ("budgets", "guardrails")
 
 
-def at(document: Document, path: Path) -> Source:
+def source_at(document: Document, path: Path) -> Source:
     """File, line and column of the path."""
     place = document.problem(path, "")
     return Source(document.file, place.line, place.column)
@@ -23,8 +23,8 @@ def at(document: Document, path: Path) -> Source:
 def entries(document: Document) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Every budget and guardrail that is at least a mapping, and its place."""
     for section in _SECTIONS:
-        listed = document.data.get(section)
-        for index, entry in enumerate(listed if isinstance(listed, list) else []):
+        items = document.data.get(section)
+        for index, entry in enumerate(items if isinstance(items, list) else []):
             if isinstance(entry, dict):
                 yield (section, index), entry
 
@@ -32,36 +32,39 @@ def entries(document: Document) -> Iterator[tuple[Path, dict[str, Any]]]:
 def named_approvers(document: Document) -> Iterator[tuple[Path, str]]:
     """Every approver, as a name or pattern, and its place: in an entry, or in its rule."""
     for path, entry in entries(document):
-        for inside, said in ((path, entry), *(((*path, key), part) for key, part in entry.items())):
-            if isinstance(said, dict):
-                yield from _named((*inside, "approvers"), said.get("approvers"))
+        for inner_path, value in ((path, entry), *(((*path, key), part) for key, part in entry.items())):
+            if isinstance(value, dict):
+                yield from _names_in((*inner_path, "approvers"), value.get("approvers"))
 
 
 def named_in_scopes(document: Document) -> Iterator[tuple[Path, str, str]]:
     """Every name (no patterns) in a scope: its place, its field (``team``, ``user``, …), and the name."""
     capacity = document.data.get("capacity")
     exceptions = capacity.get("exceptions") if isinstance(capacity, dict) else None
-    others = enumerate(exceptions if isinstance(exceptions, list) else [])
-    scoped = [*((("capacity", "exceptions", n), e) for n, e in others if isinstance(e, dict)), *entries(document)]
+    order_exceptions = enumerate(exceptions if isinstance(exceptions, list) else [])
+    scoped = [
+        *((("capacity", "exceptions", n), e) for n, e in order_exceptions if isinstance(e, dict)),
+        *entries(document),
+    ]
     for path, entry in scoped:
-        for part, scope in (((*path, "scope"), entry.get("scope")), *excepted(path, entry)):
-            for what, said in scope.items() if isinstance(scope, dict) else ():
-                for where, name in _plain((*part, what), said):
-                    yield where, what, name
+        for part, scope in (((*path, "scope"), entry.get("scope")), *excepted_scopes(path, entry)):
+            for field_name, value in scope.items() if isinstance(scope, dict) else ():
+                for name_path, name in _plain_names((*part, field_name), value):
+                    yield name_path, field_name, name
 
 
-def excepted(path: Path, entry: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
+def excepted_scopes(path: Path, entry: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
     """Each scope that an entry excepts (one, or a list), and its place."""
-    said = entry.get("except")
-    if isinstance(said, list):
-        yield from (((*path, "except", index), one) for index, one in enumerate(said))
-    elif said is not None:
-        yield (*path, "except"), said
+    value = entry.get("except")
+    if isinstance(value, list):
+        yield from (((*path, "except", index), scope) for index, scope in enumerate(value))
+    elif value is not None:
+        yield (*path, "except"), value
 
 
 def named_teams(document: Document) -> Iterator[tuple[Path, str]]:
     """Every team name (no patterns) and its place: in a scope, or in a reserved quota."""
-    yield from ((path, name) for path, what, name in named_in_scopes(document) if what == "team")
+    yield from ((path, name) for path, field_name, name in named_in_scopes(document) if field_name == "team")
     for path, entry in entries(document):
         quota = entry.get("reserved_quota")
         shares = quota.get("gpus") if isinstance(quota, dict) else None
@@ -72,8 +75,10 @@ def named_teams(document: Document) -> Iterator[tuple[Path, str]]:
 def listed_members(documents: Iterable[Document]) -> tuple[str, ...]:
     """Every team member in these files, as names or patterns."""
     teams = (document.data.get("teams") for document in documents)
-    listed = (team for one in teams if isinstance(one, dict) for team in one.values() if isinstance(team, dict))
-    return tuple(name for team in listed for _, name in _named((), team.get("members")))
+    team_entries = (
+        team for mapping in teams if isinstance(mapping, dict) for team in mapping.values() if isinstance(team, dict)
+    )
+    return tuple(name for team in team_entries for _, name in _names_in((), team.get("members")))
 
 
 def named_places(document: Document) -> Iterator[tuple[Path, str, str]]:
@@ -82,31 +87,35 @@ def named_places(document: Document) -> Iterator[tuple[Path, str, str]]:
     for path, entry in entries(document):
         for kind, key in (("allowed_locations", "providers"), ("allowed_locations", "regions"),
                           ("data_residency", "data"), ("data_residency", "run_in")):  # fmt: skip
-            said = entry.get(kind)
-            names = said.get(key) if isinstance(said, dict) else None
+            value = entry.get(kind)
+            names = value.get(key) if isinstance(value, dict) else None
             lists = names.items() if isinstance(names, dict) else [("", names)]
-            for part, listed in lists:
-                for where, name in _named((*path, kind, key, *([part] if part else [])), listed):
-                    what = "provider" if key == "providers" else "region"
+            for part, patterns in lists:
+                for pattern_path, name in _names_in((*path, kind, key, *([part] if part else [])), patterns):
+                    place_kind = "provider" if key == "providers" else "region"
                     if kind == "data_residency" and name.lower() in TERRITORIES:
                         continue
-                    yield where, what, provider_name(name) if what == "provider" else place_name(name)
+                    yield (
+                        pattern_path,
+                        place_kind,
+                        provider_name(name) if place_kind == "provider" else place_name(name),
+                    )
 
 
 def named_providers(document: Document) -> Iterator[tuple[Path, str]]:
     """Every provider name (no patterns) and its place: alone, or before a region (``aws/eu-*``)."""
-    for where, what, name in named_places(document):
+    for pattern_path, kind, name in named_places(document):
         provider, slash, _ = name.partition("/")
-        if (slash or what == "provider") and provider and not PATTERN_SIGNS.intersection(provider):
-            yield where, provider
+        if (slash or kind == "provider") and provider and not PATTERN_SIGNS.intersection(provider):
+            yield pattern_path, provider
 
 
-def _plain(path: Path, said: object) -> Iterator[tuple[Path, str]]:
+def _plain_names(path: Path, value: object) -> Iterator[tuple[Path, str]]:
     """The names, without patterns, in one name or a list, and their places."""
-    return ((where, name) for where, name in _named(path, said) if not PATTERN_SIGNS.intersection(name))
+    return ((name_path, name) for name_path, name in _names_in(path, value) if not PATTERN_SIGNS.intersection(name))
 
 
-def _named(path: Path, said: object) -> Iterator[tuple[Path, str]]:
-    for index, name in enumerate(said if isinstance(said, list) else [said]):
+def _names_in(path: Path, value: object) -> Iterator[tuple[Path, str]]:
+    for index, name in enumerate(value if isinstance(value, list) else [value]):
         if isinstance(name, str):
-            yield (*path, index) if isinstance(said, list) else path, name
+            yield (*path, index) if isinstance(value, list) else path, name

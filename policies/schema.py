@@ -34,18 +34,18 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from broker.core.market.offers import CapacityType
-from broker.core.validation import each
+from broker.core.validation import parse_each
 from broker.core.values.units import PositiveDuration
 from policies.conditions import variables
 from policies.fields import (
     HoldOrRent,
     HoldQuantile,
-    KeptHistory,
-    KeptNotices,
     Limit,
     Name,
+    NoticeRetention,
     Patterns,
     PolicyPart,
+    PriceRetention,
     TimeZone,
     When,
 )
@@ -60,8 +60,8 @@ class _OneOrSeveral:
     """In the JSON Schema: a scope, or a list of scopes."""
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        several = handler(core) | {"minItems": 1}
-        return {"anyOf": [several["items"], several]}
+        list_schema = handler(core) | {"minItems": 1}
+        return {"anyOf": [list_schema["items"], list_schema]}
 
 
 def _scopes(value: object) -> object:
@@ -125,8 +125,8 @@ class Defaults(PolicyPart):
     keep_results: PositiveDuration | None = None
     keep_logs: PositiveDuration | None = None
     keep_snapshots: PositiveDuration | None = None
-    keep_prices: KeptHistory | None = None
-    keep_notices: KeptNotices | None = None
+    keep_prices: PriceRetention | None = None
+    keep_notices: NoticeRetention | None = None
     hold_quantile: HoldQuantile | None = None
     unknown_disk: Limit | None = None
     timezone: TimeZone | None = None
@@ -229,21 +229,21 @@ class GuardrailEntry(MayAsk):
 
     @model_validator(mode="after")
     def _one_rule(self) -> GuardrailEntry:
-        given = [kind for kind in GUARDRAILS if getattr(self, kind) is not None]
-        if len(given) != 1:
-            said = f"has {len(given)} rules ({', '.join(given)})" if given else "has no rule"
-            raise ValueError(f"{said}; expected exactly one of {', '.join(GUARDRAILS)}")
-        if self.action == "ask" and (why := getattr(rule_class(self.kind), "never_asks", "")):
-            each([("action", why)], _refuse)
-        if self.action == "warn" and (why := getattr(rule_class(self.kind), "never_warns", "")):
-            each([("action", why)], _refuse)
+        kinds = [kind for kind in GUARDRAILS if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            count_text = f"has {len(kinds)} rules ({', '.join(kinds)})" if kinds else "has no rule"
+            raise ValueError(f"{count_text}; expected exactly one of {', '.join(GUARDRAILS)}")
+        if self.action == "ask" and (reason := getattr(rule_class(self.kind), "never_asks", "")):
+            parse_each([("action", reason)], _refuse)
+        if self.action == "warn" and (reason := getattr(rule_class(self.kind), "never_warns", "")):
+            parse_each([("action", reason)], _refuse)
         if self.per and not getattr(rule_class(self.kind), "counts_per", False):
-            each([("per", f"{self.kind} is not a limit on concurrent use; delete the key")], _refuse)
+            parse_each([("per", f"{self.kind} is not a limit on concurrent use; delete the key")], _refuse)
         return self
 
 
-def _refuse(_: str, why: str) -> None:
-    raise ValueError(why)
+def _refuse(_: str, reason: str) -> None:
+    raise ValueError(reason)
 
 
 class PolicyFile(PolicyPart):

@@ -17,7 +17,7 @@ from pydantic import Field, StrictBool, field_validator, model_validator
 from broker.core.errors import did_you_mean
 from broker.core.job.jobs import Workload
 from broker.core.policy.policy import Action, Answer, LiveAttempt, RentedHours, Source, Verdict
-from broker.core.validation import each
+from broker.core.validation import parse_each
 from broker.core.values.units import PositiveDuration
 from broker.ledger.budgets import matches
 from policies.fields import PATTERN_SIGNS, Patterns, PolicyPart
@@ -46,9 +46,9 @@ class MayAsk(PolicyPart):
     @model_validator(mode="after")
     def _somebody_to_ask(self) -> MayAsk:
         if self.action == "ask" and not self.approvers:
-            each([("action", None)], _nobody_to_ask)
-        said = {"approvers": self.approvers, "expires": self.expires, "own_requests": self.own_requests}
-        only_for("ask", self.action, (key for key, value in said.items() if value))
+            parse_each([("action", None)], _nobody_to_ask)
+        settings = {"approvers": self.approvers, "expires": self.expires, "own_requests": self.own_requests}
+        check_action_keys("ask", self.action, (key for key, value in settings.items() if value))
         return self
 
     @property
@@ -56,11 +56,11 @@ class MayAsk(PolicyPart):
         """Approval settings, or None if the action is not ``ask``."""
         if self.action != "ask":
             return None
-        more = {"expires": self.expires} if self.expires else {}
-        return ApprovalConfig(approvers=self.approvers, own_requests=self.own_requests, **more)
+        options = {"expires": self.expires} if self.expires else {}
+        return ApprovalConfig(approvers=self.approvers, own_requests=self.own_requests, **options)
 
 
-def among(approvers: Iterable[str], people: Collection[str]) -> tuple[str, ...]:
+def restrict_to(approvers: Iterable[str], people: Collection[str]) -> tuple[str, ...]:
     """Approvers limited to ``people`` (names or patterns that teams list).
 
     A pattern wider than the lists becomes the listed names it matches. Without ``people`` the approvers are returned
@@ -68,39 +68,43 @@ def among(approvers: Iterable[str], people: Collection[str]) -> tuple[str, ...]:
     """
     if not people:
         return tuple(approvers)
-    found: list[str] = []
+    result: list[str] = []
     for approver in approvers:
-        listed = any(within(approver, one) for one in people)
-        found += [approver] if listed else [one for one in people if within(one, approver)]
-    return tuple(dict.fromkeys(found))
+        is_listed = any(is_subpattern(approver, person) for person in people)
+        result += [approver] if is_listed else [person for person in people if is_subpattern(person, approver)]
+    return tuple(dict.fromkeys(result))
 
 
-def within(inner: str, outer: str) -> bool:
+def is_subpattern(inner: str, outer: str) -> bool:
     """Whether ``outer`` matches every name that ``inner`` matches. Between two patterns, True only if that is certain,
     so that nobody becomes an approver by mistake.
     """
-    told = not PATTERN_SIGNS.intersection(inner) or not ("[" in inner or "?" in outer or "[" in outer)
-    return inner == outer or (told and fnmatchcase(inner, outer))
+    is_certain = not PATTERN_SIGNS.intersection(inner) or not ("[" in inner or "?" in outer or "[" in outer)
+    return inner == outer or (is_certain and fnmatchcase(inner, outer))
 
 
 def _nobody_to_ask(*_: object) -> None:
     raise ValueError("`ask` needs `approvers`, such as approvers: [ann, bob]")
 
 
-def only_for(meant: str, action: str, keys: Iterable[str]) -> None:
-    """Raises a finding for each of these keys unless the action is ``meant``."""
+def check_action_keys(required_action: str, action: str, keys: Iterable[str]) -> None:
+    """Raises a finding for each of these keys unless the action is ``required_action``."""
 
     def misplaced(key: str, _: object) -> None:
-        if action != meant:
-            raise ValueError(f"is for `action: {meant}` only; the action here is {action}")
+        if action != required_action:
+            raise ValueError(f"is for `action: {required_action}` only; the action here is {action}")
 
-    each([(key, None) for key in keys], misplaced)
+    parse_each([(key, None) for key in keys], misplaced)
 
 
-def asks_instead(verdict: Verdict, asking: ApprovalConfig) -> Verdict:
+def as_approval_request(verdict: Verdict, approval: ApprovalConfig) -> Verdict:
     """The verdict with `ASK` as its answer and the approvers to ask."""
     return replace(
-        verdict, answer=Answer.ASK, approvers=asking.approvers, expires=asking.expires, own_requests=asking.own_requests
+        verdict,
+        answer=Answer.ASK,
+        approvers=approval.approvers,
+        expires=approval.expires,
+        own_requests=approval.own_requests,
     )
 
 
@@ -124,8 +128,8 @@ class Scope(PolicyPart):
     def _known(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         for pattern in patterns:
             if not any(matches((pattern,), workload) for workload in Workload):
-                meant = did_you_mean(pattern, map(str, Workload))
-                raise ValueError(f"expected one of {', '.join(Workload)}; got {pattern!r}{meant}")
+                hint = did_you_mean(pattern, map(str, Workload))
+                raise ValueError(f"expected one of {', '.join(Workload)}; got {pattern!r}{hint}")
         return patterns
 
     def covers(self, action: Action) -> bool:
@@ -139,8 +143,8 @@ class Scope(PolicyPart):
 
     def __str__(self) -> str:
         """``team nlp, workload training or batch``; empty without restrictions."""
-        said = {name: getattr(self, name) for name in Scope.model_fields}
-        return ", ".join(f"{name} {' or '.join(patterns)}" for name, patterns in said.items() if patterns)
+        patterns_by_field = {name: getattr(self, name) for name in Scope.model_fields}
+        return ", ".join(f"{name} {' or '.join(patterns)}" for name, patterns in patterns_by_field.items() if patterns)
 
     @cached_property
     def _includes(self) -> Callable[[str, str | None, str | None, str, str | None], bool]:
@@ -169,7 +173,9 @@ class Exempting(Scope):
         """The place of the exception that applies to the action's job and user, who are in the scope."""
         if not self.whole.covers(action):
             return None
-        return next((at for one, at in zip(self.excepted, self.said_at, strict=True) if one.covers(action)), None)
+        return next(
+            (place for scope, place in zip(self.excepted, self.said_at, strict=True) if scope.covers(action)), None
+        )
 
     @cached_property
     def whole(self) -> Scope:
@@ -182,5 +188,5 @@ class Exempting(Scope):
     def _matches_all(
         self, user: str, team: str | None, project: str | None, workload: str, environment: str | None
     ) -> bool:
-        said = (user, team, project, workload, environment)
-        return super()._matches_all(*said) and not any(one._includes(*said) for one in self.excepted)
+        values = (user, team, project, workload, environment)
+        return super()._matches_all(*values) and not any(scope._includes(*values) for scope in self.excepted)

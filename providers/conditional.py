@@ -11,10 +11,10 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
-from broker.core.market import kept_answers
-from broker.core.market.kept_answers import KeptAnswer
+from broker.core.market import cached_answers
+from broker.core.market.cached_answers import CachedAnswer
 from broker.core.market.offers import Offer, SkippedRow
-from providers.rows import Found
+from providers.rows import OfferRows
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -28,17 +28,17 @@ class ConditionalRead:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._answers = kept_answers.here()
+        self._answers = cached_answers.current_answers()
         self._kept = self._answers.earlier.get(address)
 
     @property
     def headers(self) -> Mapping[str, str]:
         """The request's conditions; none if nothing is kept."""
-        kept = self._kept
-        if kept is None:
+        earlier = self._kept
+        if earlier is None:
             return {}
-        found = {"If-None-Match": kept.etag, "If-Modified-Since": kept.last_modified}
-        return {name: value for name, value in found.items() if value}
+        conditions = {"If-None-Match": earlier.etag, "If-Modified-Since": earlier.last_modified}
+        return {name: value for name, value in conditions.items() if value}
 
     def unchanged(self, status: int) -> bytes | None:
         """The kept document, if the server's status says that it is unchanged."""
@@ -48,7 +48,7 @@ class ConditionalRead:
         """Keep the rows of a complete answer with these headers; nothing if they name no version."""
         etag, modified = headers.get("ETag", ""), headers.get("Last-Modified", "")
         if etag or modified:
-            self._answers.read[self._address] = KeptAnswer(etag, modified, zlib.compress(content))
+            self._answers.read[self._address] = CachedAnswer(etag, modified, zlib.compress(content))
 
 
 @cache
@@ -58,12 +58,12 @@ def _adapter() -> TypeAdapter[list[Offer | SkippedRow]]:
     return TypeAdapter(list[Offer | SkippedRow])
 
 
-def rows_to_keep(rows: Sequence[Offer | SkippedRow]) -> bytes:
-    """The rows in the form that `kept_rows` reads."""
+def dump_rows(rows: Sequence[Offer | SkippedRow]) -> bytes:
+    """The rows in the form that `load_rows` reads."""
     return _adapter().dump_json(list(rows))
 
 
-def kept_rows(content: bytes, now: datetime) -> Found:
+def load_rows(content: bytes, now: datetime) -> OfferRows:
     """The rows of a document that its server calls unchanged at ``now`` (UTC), so that its prices hold as of then."""
     for row in _adapter().validate_json(content):
         yield replace(row, as_of=now) if isinstance(row, Offer) else row

@@ -21,8 +21,8 @@ from broker.core.errors import (
 T = TypeVar("T")
 
 # The error classes in order of urgency; errors that need a person come first.
-_MOST_NEEDED = (LoginMissing, AskAPerson, RetryLater, GiveUp, BrokerError)
-_TOLD = 5  # failures listed besides the chosen one
+_BY_URGENCY = (LoginMissing, AskAPerson, RetryLater, GiveUp, BrokerError)
+_MAX_LISTED = 5  # failures listed besides the chosen one
 # Classes that can speak for several failures of their own kind.
 _PLAIN = (Throttled, Unreachable, Refused, Malformed, InvalidInput)
 
@@ -48,10 +48,10 @@ class Failures:
             self._errors.append(error)
             return otherwise
 
-    def kept_or_none(self, ask: Callable[[], T]) -> T | None:
-        """The result of ``ask``, or None at a failure, which is recorded."""
+    def result_or_none(self, query: Callable[[], T]) -> T | None:
+        """The result of ``query``, or None at a failure, which is recorded."""
         try:
-            return ask()
+            return query()
         except BrokerError as error:
             self._errors.append(error)
             return None
@@ -72,9 +72,9 @@ class Failures:
             return
         if len(distinct) == 1:
             raise distinct[0]
-        chosen = next(error for kind in _MOST_NEEDED for error in distinct if isinstance(error, kind))
-        alike = all(type(error) is type(chosen) for error in distinct)
-        kind = next(kind for kind in (*(_PLAIN if alike else ()), *_MOST_NEEDED) if isinstance(chosen, kind))
-        others = [str(error) for error in distinct if error is not chosen]
-        more = [f"and {len(others) - _TOLD} more failures"] if len(others) > _TOLD else []
-        raise kind("\n".join([str(chosen), *others[:_TOLD], *more]), hint=chosen.hint) from chosen
+        worst = next(error for kind in _BY_URGENCY for error in distinct if isinstance(error, kind))
+        is_uniform = all(type(error) is type(worst) for error in distinct)
+        kind = next(kind for kind in (*(_PLAIN if is_uniform else ()), *_BY_URGENCY) if isinstance(worst, kind))
+        others = [str(error) for error in distinct if error is not worst]
+        more = [f"and {len(others) - _MAX_LISTED} more failures"] if len(others) > _MAX_LISTED else []
+        raise kind("\n".join([str(worst), *others[:_MAX_LISTED], *more]), hint=worst.hint) from worst

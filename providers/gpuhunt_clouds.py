@@ -34,10 +34,10 @@ from broker.core.values.clock import Clock
 from providers.http import (
     NO_NETWORK,
     HttpSettings,
+    redacted_url,
     retry_after,
     retrying,
     setting,
-    shown,
     without_address,
     without_logins,
 )
@@ -60,15 +60,17 @@ class GpuhuntCloud:
 
     def login(self, environment: Mapping[str, str]) -> dict[str, str]:
         """The arguments that the environment has."""
-        both = {**self.needs, **self.takes}
-        return {name: environment[variable].strip() for name, variable in both.items() if environment.get(variable)}
+        arguments = {**self.needs, **self.takes}
+        return {
+            name: environment[variable].strip() for name, variable in arguments.items() if environment.get(variable)
+        }
 
     @property
     def variables(self) -> tuple[str, ...]:
         """The environment variables of its logins."""
         return (*self.needs.values(), *self.takes.values())
 
-    def may_be_asked(self, environment: Mapping[str, str]) -> bool:
+    def can_query(self, environment: Mapping[str, str]) -> bool:
         """Whether all required logins are present."""
         return set(self.needs) <= set(self.login(environment))
 
@@ -127,7 +129,7 @@ class CloudReport:
     error: BrokerError | None = None
 
 
-def ask(
+def query_cloud(
     cloud: GpuhuntCloud, settings: HttpSettings, base_url: str | None, clock: Clock, login: Mapping[str, str]
 ) -> CloudReport:
     """Query all offers of one cloud; never raises for its failures. Retried as every other call over HTTP.
@@ -141,30 +143,30 @@ def ask(
     where = f"{NAME}/{cloud.name}"
     try:
         module = import_module(f"gpuhunt.providers.{cloud.name}")
-        make = getattr(module, cloud.maker)
+        provider_class = getattr(module, cloud.maker)
     except Exception as error:  # noqa: BLE001  # importing somebody's module may raise anything (a missing file, an SDK)
         return CloudReport(cloud, [], [], GiveUp(f"gpuhunt cannot read this cloud: {error}", where=where))
     wire = _Requests(cloud.name, settings, base_url)
     setattr(module, "requests", wire)  # noqa: B010  # a module's name, which no type knows of
-    with _heard(module) as heard:
+    with _record_log(module) as log:
 
         def once() -> list[Any]:
-            heard.broken = wire.failed = None
+            log.broken = wire.failed = None
             try:
-                found = list(make(**login).get())
-                if heard.broken and not wire.failed:
-                    raise heard.broken  # an answer that the module could not read and ignored
+                found = list(provider_class(**login).get())
+                if log.broken and not wire.failed:
+                    raise log.broken  # an answer that the module could not read and ignored
                 return found
             except Exception as error:  # noqa: BLE001  # gpuhunt may raise any exception
-                raise _ours(error, cloud, clock.now(), login) from None  # its traceback may show the login
+                raise _broker_error(error, cloud, clock.now(), login) from None  # its traceback may show the login
 
         try:
             items = retrying(settings, clock)(once)
         except BrokerError as error:
-            return CloudReport(cloud, [], heard.lines, error)
+            return CloudReport(cloud, [], log.lines, error)
     # A failed call that the module ignored: rows are missing, and the poll must not count as complete.
-    part = None if wire.failed is None else _ours(wire.failed, cloud, clock.now(), login)
-    return CloudReport(cloud, items, heard.lines, part)
+    failure = None if wire.failed is None else _broker_error(wire.failed, cloud, clock.now(), login)
+    return CloudReport(cloud, items, log.lines, failure)
 
 
 class _Requests:
@@ -180,18 +182,18 @@ class _Requests:
 
         return getattr(requests, name)
 
-    def get(self, url: str, **more: Any) -> Any:
-        return self.request("GET", url, **more)
+    def get(self, url: str, **options: Any) -> Any:
+        return self.request("GET", url, **options)
 
-    def request(self, method: str, url: str, **more: Any) -> Any:
+    def request(self, method: str, url: str, **options: Any) -> Any:
         import requests
 
-        more |= {"allow_redirects": False}
-        more.pop("timeout", None)  # data in gpuhunt's own code
+        options |= {"allow_redirects": False}
+        options.pop("timeout", None)  # data in gpuhunt's own code
         if self._settings.ca_bundle is not None:
-            more["verify"] = str(self._settings.ca_bundle)
+            options["verify"] = str(self._settings.ca_bundle)
         try:
-            answer = requests.request(method, self._address(url), timeout=self._settings.timeout_seconds, **more)
+            answer = requests.request(method, self._address(url), timeout=self._settings.timeout_seconds, **options)
             if answer.is_redirect:
                 raise requests.TooManyRedirects("sends elsewhere; redirects are not followed", response=answer)
             answer.raise_for_status()
@@ -219,7 +221,7 @@ def _is_utf8(body: bytes) -> bool:
     return True
 
 
-def _ours(error: Exception, cloud: GpuhuntCloud, now: datetime, login: Mapping[str, str]) -> BrokerError:
+def _broker_error(error: Exception, cloud: GpuhuntCloud, now: datetime, login: Mapping[str, str]) -> BrokerError:
     """The broker's error for an exception, without the login that its text may contain."""
     import requests
 
@@ -232,16 +234,16 @@ def _ours(error: Exception, cloud: GpuhuntCloud, now: datetime, login: Mapping[s
         return Refused(text, where=where, hint=change)
     answer = getattr(error, "response", None)
     if isinstance(error, requests.HTTPError) and answer is not None:
-        said = f"HTTP {answer.status_code} {answer.reason}: {shown(answer.url)}"
-        after = retry_after(answer.headers.get("Retry-After"), now)
-        if answer.status_code == 429 or (answer.status_code == 503 and after is not None):
-            return Throttled(f"{said}: rate limit exceeded", after=after, where=where, hint="poll less often")
+        status = f"HTTP {answer.status_code} {answer.reason}: {redacted_url(answer.url)}"
+        retry_seconds = retry_after(answer.headers.get("Retry-After"), now)
+        if answer.status_code == 429 or (answer.status_code == 503 and retry_seconds is not None):
+            return Throttled(f"{status}: rate limit exceeded", after=retry_seconds, where=where, hint="poll less often")
         if answer.status_code >= 500 or answer.status_code == 408:
-            return Unreachable(said, where=where, hint="the provider reports a server error; the next poll retries")
+            return Unreachable(status, where=where, hint="the provider reports a server error; the next poll retries")
         if answer.status_code in (401, 403) and login:
             hint = f"renew {', '.join(cloud.variables)}"
-            return LoginMissing(f"{said}: the login is wrong or has expired", where=where, hint=hint)
-        return Refused(said, where=where)
+            return LoginMissing(f"{status}: the login is wrong or has expired", where=where, hint=hint)
+        return Refused(status, where=where)
     if isinstance(error, requests.JSONDecodeError):
         return Malformed("expected JSON, got something else", where=where)
     if without_address(error):
@@ -268,14 +270,14 @@ class _ModuleLog(logging.Handler):
 
 
 @contextmanager
-def _heard(module: ModuleType) -> Iterator[_ModuleLog]:
+def _record_log(module: ModuleType) -> Iterator[_ModuleLog]:
     """Records the module's log meanwhile, which would otherwise go to the terminal."""
-    logger, heard = logging.getLogger(module.__name__), _ModuleLog()
-    before = logger.propagate
-    logger.addHandler(heard)
+    logger, handler = logging.getLogger(module.__name__), _ModuleLog()
+    propagates = logger.propagate
+    logger.addHandler(handler)
     logger.propagate = False
     try:
-        yield heard
+        yield handler
     finally:
-        logger.propagate = before
-        logger.removeHandler(heard)
+        logger.propagate = propagates
+        logger.removeHandler(handler)

@@ -27,15 +27,15 @@ from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRo
 from broker.core.values.clock import Clock
 from providers.catalogue.layout import card, whole_or_part
 from providers.failures import Failures
-from providers.gpuhunt_clouds import CLOUDS, NAME, CloudReport, GpuhuntCloud, ask
+from providers.gpuhunt_clouds import CLOUDS, NAME, CloudReport, GpuhuntCloud, query_cloud
 from providers.http import HttpSettings, Url, endpoint
-from providers.rows import Found, Unfit, distinct, figure, name, number, price, short, whole
+from providers.rows import OfferRows, RowRejected, distinct, figure, name, number, price, short, whole
 
 _MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=6), CapacityType.SPOT: timedelta(minutes=30)}
 _BY_DEFAULT = tuple(name for name in CLOUDS if name != "vultr")
 _GUESSED = {("crusoe", "B200")}
 # The date of gpuhunt 0.1.34 (of the files in its wheel): the latest known date of the prices in its code.
-_WRITTEN = datetime(2026, 10, 20, tzinfo=UTC)
+_PRICES_DATED = datetime(2026, 10, 20, tzinfo=UTC)
 
 
 class GpuhuntSettings(HttpSettings):
@@ -72,12 +72,12 @@ class Gpuhunt:
         left. Failures of clouds are raised at the end (`RetryLater`, `LoginMissing`, `GiveUp`); `MissingExtra` at
         once."""
         clouds = [CLOUDS[name] for name in self._settings.clouds or _BY_DEFAULT]
-        asked = [cloud for cloud in clouds if cloud.may_be_asked(self._environment)]
-        if not asked:
-            needed = "; ".join(f"{cloud.name}: {', '.join(cloud.needs.values())}" for cloud in clouds)
-            raise NoLogin("none of the selected clouds has a login", where=NAME, hint=f"set {needed}")
+        queryable = [cloud for cloud in clouds if cloud.can_query(self._environment)]
+        if not queryable:
+            variables = "; ".join(f"{cloud.name}: {', '.join(cloud.needs.values())}" for cloud in clouds)
+            raise NoLogin("none of the selected clouds has a login", where=NAME, hint=f"set {variables}")
         failures = Failures()
-        yield from distinct(self._everywhere(asked, failures))
+        yield from distinct(self._everywhere(queryable, failures))
         failures.raise_any()
 
     def describe_setup(self) -> Mapping[str, Any]:
@@ -98,44 +98,44 @@ class Gpuhunt:
             },
         }
 
-    def _everywhere(self, clouds: list[GpuhuntCloud], failures: Failures) -> Found:
+    def _everywhere(self, clouds: list[GpuhuntCloud], failures: Failures) -> OfferRows:
         """Queries the clouds concurrently, and yields their rows in the order of the clouds."""
         base = self._settings.base_url
 
-        def told(cloud: GpuhuntCloud) -> CloudReport:
-            return ask(cloud, self._settings, base, self._clock, cloud.login(self._environment))
+        def query(cloud: GpuhuntCloud) -> CloudReport:
+            return query_cloud(cloud, self._settings, base, self._clock, cloud.login(self._environment))
 
         with ThreadPoolExecutor(len(clouds), NAME) as threads:
-            for said in threads.map(told, clouds):
-                yield from self._read(said)
-                if said.error is not None:
-                    failures.add(said.error)
+            for report in threads.map(query, clouds):
+                yield from self._read(report)
+                if report.error is not None:
+                    failures.add(report.error)
 
-    def _read(self, said: CloudReport) -> Found:
-        for line in said.passed_over:
-            if not any(variable in line for variable in said.cloud.variables):  # needs a login: not lost
-                yield SkippedRow("passed_over_by_gpuhunt", f"{said.cloud.name}: {short(line)}")
-        for item in said.items:
+    def _read(self, report: CloudReport) -> OfferRows:
+        for line in report.passed_over:
+            if not any(variable in line for variable in report.cloud.variables):  # needs a login: not lost
+                yield SkippedRow("passed_over_by_gpuhunt", f"{report.cloud.name}: {short(line)}")
+        for item in report.items:
             try:
-                if offer := self._offer(said.cloud, item):
+                if offer := self._offer(report.cloud, item):
                     yield offer
-            except Unfit as error:
-                yield SkippedRow(error.reason, f"{said.cloud.name}: {error.detail}")
+            except RowRejected as error:
+                yield SkippedRow(error.reason, f"{report.cloud.name}: {error.detail}")
 
     def _offer(self, cloud: GpuhuntCloud, item: Any) -> Offer | None:
-        """The item as an offer, None for a machine without accelerators. Raises `Unfit`."""
+        """The item as an offer, None for a machine without accelerators. Raises `RowRejected`."""
         machine = name(item.instance_name, "instance_name")
         region = name(item.location, f"{machine}: location")
         if len(region) == 1:  # gpuhunt reads a text in place of a list of regions letter by letter
-            raise Unfit("malformed_row", f"{machine}: a region called {short(region)}")
+            raise RowRejected("malformed_row", f"{machine}: a region called {short(region)}")
         if _exact(item.gpu_count, f"{machine}: gpu_count") == 0:
             if item.gpu_name or "gpu" in machine.lower():
-                raise Unfit("malformed_row", f"{machine}: its GPUs are missing")
+                raise RowRejected("malformed_row", f"{machine}: its GPUs are missing")
             return None
         count = whole(_exact(item.gpu_count, "gpu_count"), f"{machine}: gpu_count")
-        found = _card(item, machine)
-        if (cloud.name, found) in _GUESSED:
-            raise Unfit("guessed_price", f"{machine}: gpuhunt's own guess")
+        accelerator_name = _card(item, machine)
+        if (cloud.name, accelerator_name) in _GUESSED:
+            raise RowRejected("guessed_price", f"{machine}: gpuhunt's own guess")
         now = self._clock.now()
         kind = CapacityType.SPOT if item.spot is True else CapacityType.ON_DEMAND
         return Offer(
@@ -143,12 +143,12 @@ class Gpuhunt:
             region=region,
             zone=None,
             instance_type=machine,
-            accelerator=found,
+            accelerator=accelerator_name,
             count=count,
             capacity_type=kind,
             price=price(_exact(item.price, f"{machine}: price"), f"{machine} in {region}"),
-            as_of=min(_WRITTEN, now) if cloud.written_down else now,
-            source=_written_in() if cloud.written_down else NAME,
+            as_of=min(_PRICES_DATED, now) if cloud.written_down else now,
+            source=_price_source() if cloud.written_down else NAME,
             cpus=_figure(item.cpu),
             memory_gib=_figure(item.memory),
             reference=cloud.written_down,
@@ -156,7 +156,7 @@ class Gpuhunt:
         )
 
 
-def _written_in() -> str:
+def _price_source() -> str:
     """The source of prices that stand in gpuhunt's code."""
     from importlib.metadata import PackageNotFoundError, version
 
@@ -171,11 +171,11 @@ def _card(item: Any, machine: str) -> str:
     return whole_or_part(card(str(item.gpu_name), memory_gib=memory, machine=machine), memory)
 
 
-def _exact(value: object, what: str) -> Decimal:
-    """A float as the decimal number that it was written as. Raises `Unfit`."""
+def _exact(value: object, label: str) -> Decimal:
+    """A float as the decimal number that it was written as. Raises `RowRejected`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Unfit("malformed_row", f"{what} is not a number: {short(value)}")
-    return number(Decimal(repr(value)), what)
+        raise RowRejected("malformed_row", f"{label} is not a number: {short(value)}")
+    return number(Decimal(repr(value)), label)
 
 
 def _figure(value: object) -> float | None:

@@ -48,19 +48,19 @@ _WHOLE_ANSWER = 6  # multiple of the timeout after which a slow answer counts as
 # Headers that say how long to wait; Azure's price list has its own.
 _WAITS = ("Retry-After", "x-ms-ratelimit-retailprices-retry-after")
 _TOO_MANY = 429  # HTTP's status "Too Many Requests"
-_SHOWN_OF_A_REFUSAL = 200  # characters
+_MAX_REFUSAL_CHARACTERS = 200  # characters
 _LOGIN_IN_URL = re.compile(r"://[^/\s\"']*@")
 _QUERY_IN_URL = re.compile(r"(/[^\s\"'?]*)\?[^\s\"')]+")
 
 
-def _is_http(url: str) -> str:
+def _require_http(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("expected a URL such as https://prices.example.com")
     return url.rstrip("/")
 
 
-Url = Annotated[str, AfterValidator(_is_http)]
+Url = Annotated[str, AfterValidator(_require_http)]
 
 
 class HttpSettings(ProviderSettings):
@@ -79,21 +79,21 @@ def setting(provider: str, key: str) -> str:
 
 def endpoint(provider: str, key: str, url: str) -> Mapping[str, str]:
     """An endpoint for `describe_setup`: its URL without a login, and its setting."""
-    return {"url": shown(url), "setting": setting(provider, key), "tls": setting(provider, "ca_bundle")}
+    return {"url": redacted_url(url), "setting": setting(provider, key), "tls": setting(provider, "ca_bundle")}
 
 
-def shown(url: str) -> str:
+def redacted_url(url: str) -> str:
     """The URL without user, password and query."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-def without_logins(said: object) -> str:
+def without_logins(message: object) -> str:
     """An SDK's error message without user, password and query of its URLs."""
-    return _QUERY_IN_URL.sub(r"\1", _LOGIN_IN_URL.sub("://", str(said)))
+    return _QUERY_IN_URL.sub(r"\1", _LOGIN_IN_URL.sub("://", str(message)))
 
 
-def usable(secret: SecretStr | str | None) -> str | None:
+def usable_key(secret: SecretStr | str | None) -> str | None:
     """The key, or None if it is missing or has characters that cannot be sent (line ends, spaces)."""
     text = secret.get_secret_value() if isinstance(secret, SecretStr) else secret or ""
     text = text.strip()
@@ -161,13 +161,13 @@ class Api:
     def document(self, path: str, *, params: Mapping[str, str] | None = None) -> Any:
         """The JSON of a public document. The server does not send it again if it is unchanged since an earlier poll.
         Raises what `get` raises."""
-        address = f"{shown(_join(self._base, path))}{'?' * bool(params)}{urlencode(params or {})}"
+        address = f"{redacted_url(_join(self._base, path))}{'?' * bool(params)}{urlencode(params or {})}"
         reads = ConditionalRead(address)
         return self._call("GET", path, params=params, headers=reads.headers, reads=reads)
 
     def text(self, path: str) -> bytes:
         """The text of a public document that is not JSON; otherwise as `document`."""
-        reads = ConditionalRead(shown(_join(self._base, path)))
+        reads = ConditionalRead(redacted_url(_join(self._base, path)))
         return bytes(
             self._call("GET", path, headers={**reads.headers, "Accept": "*/*"}, reads=reads, parse=lambda body, _: body)
         )
@@ -224,14 +224,14 @@ class Api:
         assert self._client is not None, "use Api in a with statement"
         self._keep_distance()
         url = _join(self._base, path)
-        where = f"{self._provider}: {shown(url)}"
+        where = f"{self._provider}: {redacted_url(url)}"
         change = f"is {self._url_setting} right, and the network up?"
         try:
             with self._client.stream(method, url, **request) as answer:
                 body = self._read(answer, where)
                 self._status = answer.status_code
-                kept = reads.unchanged(answer.status_code) if reads else None
-                if kept is None and not answer.is_success:
+                cached = reads.unchanged(answer.status_code) if reads else None
+                if cached is None and not answer.is_success:
                     raise self._refusal(answer, body, where)
         except httpx.TimeoutException as error:
             seconds = self._settings.timeout_seconds
@@ -245,23 +245,23 @@ class Api:
         except httpx.DecodingError as error:
             raise Malformed(f"the response cannot be decompressed: {error}", where=where) from error
         except httpx.HTTPError as error:
-            said = str(error) or type(error).__name__
-            if "CERTIFICATE_VERIFY_FAILED" in said:
+            reason = str(error) or type(error).__name__
+            if "CERTIFICATE_VERIFY_FAILED" in reason:
                 change = f"a proxy or a private endpoint? Set {setting(self._provider, 'ca_bundle')} to its CA"
-                raise Unreachable(f"its certificate is not trusted: {said}", where=where, hint=change) from error
+                raise Unreachable(f"its certificate is not trusted: {reason}", where=where, hint=change) from error
             if without_address(error):
                 raise HostUnknown(f"no address for {urlsplit(url).hostname}", where=where, hint=NO_NETWORK) from error
-            raise Unreachable(f"cannot be reached: {said}", where=where, hint=change) from error
-        found = (parse or _json)(body if kept is None else kept, where)
-        if reads and kept is None and answer.status_code == 200:
+            raise Unreachable(f"cannot be reached: {reason}", where=where, hint=change) from error
+        document = (parse or _json)(body if cached is None else cached, where)
+        if reads and cached is None and answer.status_code == 200:
             reads.keep(answer.headers, body)
-        return found
+        return document
 
     def _keep_distance(self) -> None:
         if self._gap and self._last is not None:
-            left = self._gap - (self._clock.now() - self._last).total_seconds()
-            if left > 0:
-                self._clock.sleep(left)
+            remaining = self._gap - (self._clock.now() - self._last).total_seconds()
+            if remaining > 0:
+                self._clock.sleep(remaining)
         self._last = self._clock.now()
 
     def _read(self, answer: httpx.Response, where: str) -> bytes:
@@ -278,23 +278,27 @@ class Api:
 
     def _refusal(self, answer: httpx.Response, body: bytes, where: str) -> BrokerError:
         status = answer.status_code
-        said = f"HTTP {status} {answer.reason_phrase}".strip()
+        status_line = f"HTTP {status} {answer.reason_phrase}".strip()
         now = self._clock.now()
         waits = [wait for name in _WAITS if (wait := retry_after(answer.headers.get(name), now)) is not None]
-        after = max(waits, default=None)
-        if status == _TOO_MANY or (status == 503 and after is not None):
-            return Throttled(f"{said}: rate limit exceeded", after=after, where=where, hint="poll less often")
+        retry_seconds = max(waits, default=None)
+        if status == _TOO_MANY or (status == 503 and retry_seconds is not None):
+            return Throttled(
+                f"{status_line}: rate limit exceeded", after=retry_seconds, where=where, hint="poll less often"
+            )
         if status >= 500 or status == 408:
-            return Unreachable(said, where=where, hint="the provider reports a server error; the next poll retries")
+            return Unreachable(
+                status_line, where=where, hint="the provider reports a server error; the next poll retries"
+            )
         if status in (401, 403) and self._login_hint:
-            return LoginMissing(f"{said}: the login is wrong or has expired", where=where, hint=self._login_hint)
+            return LoginMissing(f"{status_line}: the login is wrong or has expired", where=where, hint=self._login_hint)
         text = body[:2000].decode("utf-8", "replace")
         for secret in self._secrets:  # some services echo the secret in the refusal
             text = text.replace(secret, "***")
         shown_text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-        detail = f": {shown_text[:_SHOWN_OF_A_REFUSAL]}" if shown_text else ""
+        detail = f": {shown_text[:_MAX_REFUSAL_CHARACTERS]}" if shown_text else ""
         hint = f"is {self._url_setting} right? Redirects are not followed" if status < 400 else ""
-        return Refused(said + detail, where=where, hint=hint)
+        return Refused(status_line + detail, where=where, hint=hint)
 
 
 def retrying(settings: HttpSettings, clock: Clock) -> tenacity.Retrying:
@@ -305,7 +309,7 @@ def retrying(settings: HttpSettings, clock: Clock) -> tenacity.Retrying:
 
     return Retrying(
         retry=retry_if_exception(worth_retrying),
-        stop=lambda state: state.attempt_number >= settings.attempts or _wish(state) > _LONGEST_WAIT,
+        stop=lambda state: state.attempt_number >= settings.attempts or _requested_wait(state) > _LONGEST_WAIT,
         wait=_pause,
         sleep=clock.sleep,
         reraise=True,
@@ -328,9 +332,9 @@ def without_address(error: BaseException | None) -> bool:
 
 def _join(base: str, path: str) -> str:
     """``path`` under ``base``, which may already end with the start of the path (``…/v1`` and ``/v1/prices``)."""
-    parts, there = path.split("/")[1:], urlsplit(base).path
+    parts, base_path = path.split("/")[1:], urlsplit(base).path
     for number in range(len(parts), 0, -1):
-        if there.endswith("/" + "/".join(parts[:number])):
+        if base_path.endswith("/" + "/".join(parts[:number])):
             return "/".join([base, *parts[number:]])
     return base + path
 
@@ -340,10 +344,10 @@ def _pause(state: tenacity.RetryCallState) -> float:
     from tenacity import wait_exponential, wait_random
 
     backoff = wait_exponential(multiplier=0.5, max=30) + wait_random(0, 0.5)
-    return max(float(backoff(state)), _wish(state))
+    return max(float(backoff(state)), _requested_wait(state))
 
 
-def _wish(state: tenacity.RetryCallState) -> float:
+def _requested_wait(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     return float(getattr(error, "after", None) or 0.0)
 
@@ -355,10 +359,10 @@ def retry_after(value: str | None, now: datetime) -> float | None:
     if value.strip().isdecimal():
         return float(value[:9])
     try:
-        at = parsedate_to_datetime(value)
+        moment = parsedate_to_datetime(value)
     except ValueError:
         return None
-    return max(0.0, ((at if at.tzinfo else at.replace(tzinfo=UTC)) - now).total_seconds())
+    return max(0.0, ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds())
 
 
 def trust(url: str, bundle: Path | None, variable: str) -> ssl.SSLContext | bool:
@@ -381,8 +385,8 @@ def _json(body: bytes, where: str) -> Any:
     try:
         return json.loads(body, parse_float=_exact, parse_constant=Decimal)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        what = "nothing" if not body.strip() else f"something else ({error})"
-        raise Malformed(f"expected JSON, got {what}", where=where) from error
+        actual = "nothing" if not body.strip() else f"something else ({error})"
+        raise Malformed(f"expected JSON, got {actual}", where=where) from error
 
 
 def _exact(text: str) -> Decimal:

@@ -21,7 +21,19 @@ from broker.core.market.offers import Availability, CapacityType, Interconnect, 
 from broker.core.values.clock import Clock
 from providers.http import Url
 from providers.keyed import KeyedApi, KeyedSettings
-from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, whole
+from providers.rows import (
+    OfferRows,
+    Row,
+    RowRejected,
+    accelerator,
+    distinct,
+    figure,
+    name,
+    price,
+    read_rows,
+    short,
+    whole,
+)
 
 _SPOT = "-spot"
 _MEMORY = re.compile(r"-(\d{2,3})G\b")
@@ -57,33 +69,36 @@ class Hyperstack:
         if not isinstance(book, list) or not isinstance(groups, list):
             raise Malformed("no price book, or no flavors in the answer", where=self.name)
         prices, now = dict[str, object](), self._clock.now()
-        yield from each(book, lambda row: _priced(row, prices, now))
-        yield from distinct(each(groups, lambda group: self._group(group, prices)))
+        yield from read_rows(book, lambda row: _record_price(row, prices, now))
+        yield from distinct(read_rows(groups, lambda group: self._group(group, prices)))
 
     def describe_setup(self) -> Mapping[str, Any]:
         return self._api.setup("flavors and price book", adds="Hyperstack's prices and stock")
 
-    def _group(self, group: Row, prices: Mapping[str, object]) -> Found:
+    def _group(self, group: Row, prices: Mapping[str, object]) -> OfferRows:
         """The flavors of one GPU in one region."""
         flavors = group.get("flavors")
         if not isinstance(flavors, list):
-            raise Unfit("malformed_row", f"{short(group.get('gpu'))}: flavors is {short(flavors)}")
-        yield from each(flavors, lambda flavor: self._flavor(flavor, group, prices))
+            raise RowRejected("malformed_row", f"{short(group.get('gpu'))}: flavors is {short(flavors)}")
+        yield from read_rows(flavors, lambda flavor: self._flavor(flavor, group, prices))
 
-    def _flavor(self, row: Row, group: Row, prices: Mapping[str, object]) -> Found:
+    def _flavor(self, row: Row, group: Row, prices: Mapping[str, object]) -> OfferRows:
         flavor = name(row.get("name"), "name")
-        said = row.get("gpu", group.get("gpu"))
-        if said == "" and row.get("gpu_count") == 0 and group.get("gpu") in ("", None):
+        gpu_name = row.get("gpu", group.get("gpu"))
+        if gpu_name == "" and row.get("gpu_count") == 0 and group.get("gpu") in ("", None):
             return  # a CPU flavor
-        if not isinstance(said, str) or not said:
-            raise Unfit("unknown_accelerator", f"{flavor}: {short(said)}")
-        card, count = said.removesuffix(_SPOT), whole(row.get("gpu_count"), f"{flavor}: gpu_count")
-        region, what = name(row.get("region_name", group.get("region_name")), f"{flavor}: region"), f"{flavor}, {said}"
-        there = row.get("stock_available")
-        if not isinstance(there, bool):
-            raise Unfit("malformed_row", f"{what}: stock_available is {short(there)}")
-        kind = CapacityType.SPOT if said.endswith(_SPOT) else CapacityType.ON_DEMAND
-        linked = "SXM" in card or "NVLink" in card
+        if not isinstance(gpu_name, str) or not gpu_name:
+            raise RowRejected("unknown_accelerator", f"{flavor}: {short(gpu_name)}")
+        card, count = gpu_name.removesuffix(_SPOT), whole(row.get("gpu_count"), f"{flavor}: gpu_count")
+        region, label = (
+            name(row.get("region_name", group.get("region_name")), f"{flavor}: region"),
+            f"{flavor}, {gpu_name}",
+        )
+        in_stock = row.get("stock_available")
+        if not isinstance(in_stock, bool):
+            raise RowRejected("malformed_row", f"{label}: stock_available is {short(in_stock)}")
+        kind = CapacityType.SPOT if gpu_name.endswith(_SPOT) else CapacityType.ON_DEMAND
+        has_nvlink = "SXM" in card or "NVLink" in card
         yield Offer(
             provider=self.name,
             region=region,
@@ -92,40 +107,42 @@ class Hyperstack:
             accelerator=_accelerator(card),
             count=count,
             capacity_type=kind,
-            price=price(prices.get(said), what, times=count),
+            price=price(prices.get(gpu_name), label, times=count),
             as_of=self._clock.now(),
             source=self._source,
             cpus=figure(row.get("cpu")),
             memory_gib=figure(row.get("ram")),
-            interconnect=(Interconnect.NVLINK if linked else Interconnect.PCIE) if count > 1 else None,
-            availability=Availability.AVAILABLE if there else Availability.UNAVAILABLE,
-            unavailable_because="" if there else "out of stock there",
+            interconnect=(Interconnect.NVLINK if has_nvlink else Interconnect.PCIE) if count > 1 else None,
+            availability=Availability.AVAILABLE if in_stock else Availability.UNAVAILABLE,
+            unavailable_because="" if in_stock else "out of stock there",
             max_age=_MAX_AGE[kind],
         )
 
 
-def _priced(row: Row, prices: dict[str, object], now: datetime) -> Found:
+def _record_price(row: Row, prices: dict[str, object], now: datetime) -> OfferRows:
     """Records the price of one resource. Yields nothing: a damaged row shows in the flavors without a price."""
-    called = row.get("name")
-    if not isinstance(called, str) or not called:
-        raise Unfit("malformed_row", f"a price of {short(called)}")
-    starts, ends = (_moment(row.get(key), f"{called}: {key}") for key in ("start_time", "end_time"))
+    resource = row.get("name")
+    if not isinstance(resource, str) or not resource:
+        raise RowRejected("malformed_row", f"a price of {short(resource)}")
+    starts, ends = (_parse_time(row.get(key), f"{resource}: {key}") for key in ("start_time", "end_time"))
     if (starts is None or starts <= now) and (ends is None or now < ends):
         value = row.get("value")
-        if called in prices and prices[called] != value:
-            raise Unfit("conflicting_duplicate", f"{called}: {short(prices[called])}, and again {short(value)}")
-        prices[called] = value
+        if resource in prices and prices[resource] != value:
+            raise RowRejected(
+                "conflicting_duplicate", f"{resource}: {short(prices[resource])}, and again {short(value)}"
+            )
+        prices[resource] = value
     yield from ()
 
 
-def _moment(value: object, what: str) -> datetime | None:
+def _parse_time(value: object, label: str) -> datetime | None:
     if value is None:
         return None
     try:
-        found = datetime.fromisoformat(value if isinstance(value, str) else "")
+        parsed = datetime.fromisoformat(value if isinstance(value, str) else "")
     except ValueError:
-        raise Unfit("malformed_row", f"{what} is {short(value)}") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+        raise RowRejected("malformed_row", f"{label} is {short(value)}") from None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
 def _accelerator(card: str) -> str:

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from broker.core.errors import NoLogin
 from broker.core.values.clock import Clock
-from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
+from providers.http import Api, HttpSettings, Url, endpoint, setting, usable_key
 
 
 class KeyedSettings(HttpSettings):
@@ -21,28 +21,30 @@ class KeyedSettings(HttpSettings):
 
 
 class KeyedApi:
-    """``whose``: the provider's name in messages. ``variable``: the environment variable that may hold the key.
+    """``title``: the provider's name in messages. ``variable``: the environment variable that may hold the key.
     ``needs``: the kind of key."""
 
     def __init__(
         self,
         provider: str,
-        whose: str,
+        title: str,
         variable: str,
         settings: KeyedSettings,
         clock: Clock,
         environment: Mapping[str, str] | None = None,
         needs: str = "an API key",
     ) -> None:
-        self._provider, self._whose, self._settings, self._clock = provider, whose, settings, clock
-        self.key = usable(settings.api_key) or usable((environ if environment is None else environment).get(variable))
+        self._provider, self._title, self._settings, self._clock = provider, title, settings, clock
+        self.key = usable_key(settings.api_key) or usable_key(
+            (environ if environment is None else environment).get(variable)
+        )
         self._how = f"set {variable} or {setting(provider, 'api_key')} to {needs}"
 
     def open(self, *, per_second: float | None = None) -> Api:
         """An `Api` for calls with `key`. Raises `NoLogin` without one."""
         if self.key is None:
-            said = f"{self._whose}'s prices need an API key, and none is set"
-            raise NoLogin(said, where=self._provider, hint=self._how)
+            message = f"{self._title}'s prices need an API key, and none is set"
+            raise NoLogin(message, where=self._provider, hint=self._how)
         url = self._settings.base_url
         return Api(self._provider, url, self._settings, self._clock, login_hint=self._how, per_second=per_second)
 

@@ -58,7 +58,7 @@ _RIGHTS = "it needs the rights to list nodes, and pods of all namespaces"
 KubectlRun = Callable[[Sequence[str]], str]
 
 
-def _listed(value: object) -> object:
+def _split_commas(value: object) -> object:
     """Names separated by commas, as a variable has them."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
@@ -71,7 +71,7 @@ class KubernetesProviderSettings(ProviderSettings):
     ``amortised_per_gpu_hour``: the purchase over its life, for showback only.
     """
 
-    contexts: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    contexts: Annotated[tuple[str, ...], BeforeValidator(_split_commas)] = ()
     price_per_gpu_hour: Money = Money.ZERO
     price_per_cpu_node_hour: Money = Money.ZERO
     amortised_per_gpu_hour: Money | None = None
@@ -103,15 +103,17 @@ class KubernetesNode:
     free: NodeCapacity
 
 
-def is_here() -> bool:
+def is_available() -> bool:
     """Whether kubectl is installed and there is a kubeconfig. Sends no request."""
     places = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    return shutil.which("kubectl") is not None and any(Path(one).is_file() for one in places.split(os.pathsep) if one)
+    return shutil.which("kubectl") is not None and any(
+        Path(place).is_file() for place in places.split(os.pathsep) if place
+    )
 
 
 def _command(arguments: Sequence[str]) -> str:
     try:
-        done = subprocess.run(  # noqa: S603 (a fixed command; no shell reads its arguments)
+        result = subprocess.run(  # noqa: S603 (a fixed command; no shell reads its arguments)
             list(arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT, check=False
         )
     except subprocess.TimeoutExpired as error:
@@ -120,14 +122,14 @@ def _command(arguments: Sequence[str]) -> str:
         raise NoLogin(
             f"kubectl cannot be run: {error.strerror or error}", where="kubernetes", hint="install kubectl"
         ) from error
-    if done.returncode:
-        words = " ".join(done.stderr.split())[:300]
+    if result.returncode:
+        words = " ".join(result.stderr.split())[:300]
         if "does not exist" in words and "context" in words:
             raise NoLogin(words, where="kubernetes", hint="`kubectl config get-contexts` lists what there is")
         if re.search(r"\b(Forbidden|forbidden|Unauthorized|must be logged in)\b", words):
             raise LoginMissing(words, where="kubernetes", hint=_RIGHTS)
         raise RetryLater(f"kubectl: {words}", where="kubernetes", hint="does `kubectl get nodes` work here?")
-    return done.stdout
+    return result.stdout
 
 
 class KubernetesProvider:
@@ -153,43 +155,43 @@ class KubernetesProvider:
         for context in self._settings.contexts:
             nodes, skipped = parse_nodes(self._list(context, "nodes"), pods := self._list(context, "pods"))
             yield from skipped
-            yield from self._of_cluster(context, nodes, our_pods(pods))
+            yield from self._cluster_offers(context, nodes, our_pods(pods))
 
-    def _list(self, context: str, what: str) -> list[Any]:
-        words = ["kubectl", f"--context={context}", f"--request-timeout={_ANSWER_WITHIN}", "get", what]
-        printed = self._run([*words, *(["--all-namespaces"] if what == "pods" else []), "--output=json"])
+    def _list(self, context: str, kind: str) -> list[Any]:
+        command = ["kubectl", f"--context={context}", f"--request-timeout={_ANSWER_WITHIN}", "get", kind]
+        output = self._run([*command, *(["--all-namespaces"] if kind == "pods" else []), "--output=json"])
         try:
-            items = json.loads(printed)["items"]
+            items = json.loads(output)["items"]
         except (ValueError, KeyError, TypeError) as error:
-            raise GiveUp(f"kubectl printed no list of {what}", where=f"kubernetes context {context}") from error
+            raise GiveUp(f"kubectl printed no list of {kind}", where=f"kubernetes context {context}") from error
         return list(items)
 
-    def _of_cluster(
+    def _cluster_offers(
         self, context: str, nodes: Sequence[KubernetesNode], ours: Mapping[tuple[str, int], int]
     ) -> Iterator[Offer | SkippedRow]:
         settings = self._settings
-        having = [node for node in nodes if node.usable.gpus]
-        for kind in sorted({node.kind for node in having}):
+        gpu_nodes = [node for node in nodes if node.usable.gpus]
+        for kind in sorted({node.kind for node in gpu_nodes}):
             try:
                 accelerator = canonical(_MAKER.sub("", kind))
             except UnknownName:
                 yield SkippedRow("unknown_accelerator", f"{context}: {kind!r} is not in the GPU table")
                 continue
-            alike = [node for node in having if node.kind == kind]
-            most = max(node.usable.gpus for node in alike)
-            names = {node.name for node in alike}
-            for count in sorted({2**power for power in range(most.bit_length())} | {most}):
-                big = [node for node in alike if node.usable.gpus >= count]
-                share = min((_share(node.usable, count) for node in big), key=lambda one: one.cpus)
-                free = sum(_fits(node.free, share) for node in big)
+            same_kind = [node for node in gpu_nodes if node.kind == kind]
+            max_gpus = max(node.usable.gpus for node in same_kind)
+            names = {node.name for node in same_kind}
+            for count in sorted({2**power for power in range(max_gpus.bit_length())} | {max_gpus}):
+                candidates = [node for node in same_kind if node.usable.gpus >= count]
+                share = min((_share(node.usable, count) for node in candidates), key=lambda size: size.cpus)
+                free = sum(_fits(node.free, share) for node in candidates)
                 used = sum(number for (node, gpus), number in ours.items() if node in names and gpus == count)
                 price = settings.price_per_gpu_hour * count
                 amortised = settings.amortised_per_gpu_hour and settings.amortised_per_gpu_hour * count
                 yield self._offer(context, f"{kind}:{count}", accelerator, share, free, used, price, amortised)
-        if plain := [node for node in nodes if not node.usable.gpus]:
-            names = {node.name for node in plain}
-            smallest = min((_share(node.usable, 0) for node in plain), key=lambda one: one.cpus)
-            free = sum(_fits(node.free, smallest) for node in plain)
+        if cpu_nodes := [node for node in nodes if not node.usable.gpus]:
+            names = {node.name for node in cpu_nodes}
+            smallest = min((_share(node.usable, 0) for node in cpu_nodes), key=lambda size: size.cpus)
+            free = sum(_fits(node.free, smallest) for node in cpu_nodes)
             used = sum(number for (node, gpus), number in ours.items() if node in names and not gpus)
             yield self._offer(context, "cpu", None, smallest, free, used, settings.price_per_cpu_node_hour, None)
 
@@ -231,10 +233,10 @@ def _share(usable: NodeCapacity, count: int) -> NodeCapacity:
     """The size of a machine with ``count`` GPUs on such a node (memory in GiB), rounded down so that whole nodes
     fit."""
     part = Decimal(count) / usable.gpus if usable.gpus else Decimal(1)
-    return NodeCapacity(_down(usable.cpus * part), _down(usable.memory * part / _GIB), count)
+    return NodeCapacity(_floor_tenth(usable.cpus * part), _floor_tenth(usable.memory * part / _GIB), count)
 
 
-def _down(figure: Decimal) -> Decimal:
+def _floor_tenth(figure: Decimal) -> Decimal:
     return figure.quantize(Decimal("0.1"), rounding="ROUND_FLOOR")
 
 
@@ -249,51 +251,51 @@ def _fits(free: NodeCapacity, share: NodeCapacity) -> int:
 def parse_nodes(nodes: Sequence[Any], pods: Sequence[Any]) -> tuple[list[KubernetesNode], list[SkippedRow]]:
     """The nodes that accept pods, from ``kubectl get nodes`` and ``get pods``; other nodes and invalid ones as skipped
     rows."""
-    daemons, others = _requested(pods)
+    daemons, others = _requests_by_node(pods)
     label = _kind_label(nodes)
-    found: list[KubernetesNode] = []
+    parsed: list[KubernetesNode] = []
     skipped: list[SkippedRow] = []
     for node in nodes:
         try:
             name = str(node["metadata"]["name"])
             allocatable = node["status"]["allocatable"]
-            has = NodeCapacity(
+            capacity = NodeCapacity(
                 quantity(allocatable["cpu"]), quantity(allocatable["memory"]), int(quantity(allocatable.get(_GPU, 0)))
             )
             labels = node["metadata"].get("labels") or {}
-            why = _takes_no_pods(node)
+            reason = _pod_refusal(node)
         except (KeyError, TypeError, ValueError, AttributeError):
             skipped.append(SkippedRow("malformed_node", "a node without a name, or a count of CPUs or memory"))
             continue
-        if why:
-            skipped.append(SkippedRow("node_takes_no_jobs", f"{name}: {why}"))
+        if reason:
+            skipped.append(SkippedRow("node_takes_no_jobs", f"{name}: {reason}"))
         elif shared := _shares_cards(allocatable, labels):
             skipped.append(SkippedRow("shared_gpu", f"{name}: {shared}; gpubroker places jobs on whole cards"))
-        elif has.gpus and not labels.get(label):
+        elif capacity.gpus and not labels.get(label):
             skipped.append(SkippedRow("gpu_without_type", f"{name}: no label {label or _KIND_LABELS[0]} names its GPU"))
         else:
-            usable = has - daemons.get(name, NodeCapacity())
+            usable = capacity - daemons.get(name, NodeCapacity())
             free = usable - others.get(name, NodeCapacity())
-            found.append(KubernetesNode(name, str(labels[label]) if has.gpus else "", usable, free))
-    return found, skipped
+            parsed.append(KubernetesNode(name, str(labels[label]) if capacity.gpus else "", usable, free))
+    return parsed, skipped
 
 
 def our_pods(pods: Sequence[Any]) -> Counter[tuple[str, int]]:
     """How many pods of the broker's jobs are on each node, by their number of GPUs."""
-    found: Counter[tuple[str, int]] = Counter()
+    counts: Counter[tuple[str, int]] = Counter()
     for pod in pods:
-        if _runs(pod) and TAG in (pod["metadata"].get("labels") or {}):
-            found[pod["spec"]["nodeName"], _of_pod(pod).gpus] += 1
-    return found
+        if _is_running(pod) and TAG in (pod["metadata"].get("labels") or {}):
+            counts[pod["spec"]["nodeName"], _pod_request(pod).gpus] += 1
+    return counts
 
 
 def quantity(text: object) -> Decimal:
     """A figure as Kubernetes writes it, such as ``3920m`` or ``15Gi``. Raises `ValueError`."""
-    found = _QUANTITY.fullmatch(str(text))
-    if found is None:
+    match = _QUANTITY.fullmatch(str(text))
+    if match is None:
         raise ValueError(f"no quantity: {text!r}")
     try:
-        return Decimal(found["number"]) * _SUFFIXES.get(found["suffix"] or "", Decimal(1))
+        return Decimal(match["number"]) * _SUFFIXES.get(match["suffix"] or "", Decimal(1))
     except InvalidOperation as error:
         raise ValueError(f"no quantity: {text!r}") from error
 
@@ -318,55 +320,57 @@ def _shares_cards(allocatable: Mapping[str, Any], labels: Mapping[str, Any]) -> 
     return ""
 
 
-def _takes_no_pods(node: Any) -> str:
+def _pod_refusal(node: Any) -> str:
     """The reason why the node accepts no pods of jobs; empty if it does. Pods with GPUs tolerate the taint of GPU
     nodes."""
     if node.get("spec", {}).get("unschedulable"):
         return "cordoned"
-    ready = [one.get("status") for one in node["status"].get("conditions", []) if one.get("type") == "Ready"]
-    if ready != ["True"]:
+    readiness = [item.get("status") for item in node["status"].get("conditions", []) if item.get("type") == "Ready"]
+    if readiness != ["True"]:
         return "not ready"
     taints = node.get("spec", {}).get("taints") or []
-    bars = sorted(one["key"] for one in taints if one.get("effect") != "PreferNoSchedule" and one["key"] != _GPU)
+    bars = sorted(item["key"] for item in taints if item.get("effect") != "PreferNoSchedule" and item["key"] != _GPU)
     return f"tainted with {', '.join(bars)}" if bars else ""
 
 
-def _requested(pods: Sequence[Any]) -> tuple[dict[str, NodeCapacity], dict[str, NodeCapacity]]:
+def _requests_by_node(pods: Sequence[Any]) -> tuple[dict[str, NodeCapacity], dict[str, NodeCapacity]]:
     """The requests of pods by node: those of daemons, which jobs cannot use, and the others."""
     daemons: dict[str, NodeCapacity] = {}
     others: dict[str, NodeCapacity] = {}
-    for pod in filter(_runs, pods):
-        owners = {str(one.get("kind")) for one in pod["metadata"].get("ownerReferences") or []}
-        into = daemons if owners & {"DaemonSet", "Node"} else others
+    for pod in filter(_is_running, pods):
+        owners = {str(owner.get("kind")) for owner in pod["metadata"].get("ownerReferences") or []}
+        requests = daemons if owners & {"DaemonSet", "Node"} else others
         node = pod["spec"]["nodeName"]
-        into[node] = into.get(node, NodeCapacity()) + _of_pod(pod)
+        requests[node] = requests.get(node, NodeCapacity()) + _pod_request(pod)
     return daemons, others
 
 
-def _runs(pod: Any) -> bool:
+def _is_running(pod: Any) -> bool:
     """Whether the pod runs on a node and uses its capacity."""
-    done = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-    return not done and bool(pod.get("spec", {}).get("nodeName"))
+    is_finished = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return not is_finished and bool(pod.get("spec", {}).get("nodeName"))
 
 
-def _of_pod(pod: Any) -> NodeCapacity:
+def _pod_request(pod: Any) -> NodeCapacity:
     """The pod's request: its containers together, or the largest of those that run before them."""
     spec = pod["spec"]
-    running = sum((_of_container(one) for one in spec.get("containers") or []), NodeCapacity())
-    first = [_of_container(one) for one in spec.get("initContainers") or []]
+    running = sum((_container_request(item) for item in spec.get("containers") or []), NodeCapacity())
+    init_requests = [_container_request(item) for item in spec.get("initContainers") or []]
     return NodeCapacity(
-        max([running.cpus, *(one.cpus for one in first)]),
-        max([running.memory, *(one.memory for one in first)]),
-        max([running.gpus, *(one.gpus for one in first)]),
+        max([running.cpus, *(item.cpus for item in init_requests)]),
+        max([running.memory, *(item.memory for item in init_requests)]),
+        max([running.gpus, *(item.gpus for item in init_requests)]),
     )
 
 
-def _of_container(container: Any) -> NodeCapacity:
+def _container_request(container: Any) -> NodeCapacity:
     resources = container.get("resources") or {}
-    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    requested = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     try:
         return NodeCapacity(
-            quantity(asked.get("cpu", 0)), quantity(asked.get("memory", 0)), int(quantity(asked.get(_GPU, 0)))
+            quantity(requested.get("cpu", 0)),
+            quantity(requested.get("memory", 0)),
+            int(quantity(requested.get(_GPU, 0))),
         )
     except ValueError:
         return NodeCapacity()

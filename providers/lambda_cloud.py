@@ -17,12 +17,25 @@ from broker.core.market.offers import Availability, Billing, CapacityType, Inter
 from broker.core.values.clock import Clock
 from providers.http import Url
 from providers.keyed import KeyedApi, KeyedSettings
-from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, number, price, short, whole
+from providers.rows import (
+    OfferRows,
+    Row,
+    RowRejected,
+    accelerator,
+    distinct,
+    figure,
+    name,
+    number,
+    price,
+    read_rows,
+    short,
+    whole,
+)
 
 _CENTS = 100
 _MEMORY = re.compile(r"\s*\((\d{1,4}) GB\s*([^)]*)\)")
 _IN_NAME = re.compile(r"gpu_\d+x_(.+)")
-_NOWHERE = "global"
+_GLOBAL_REGION = "global"
 
 
 class LambdaCloudSettings(KeyedSettings):
@@ -52,41 +65,43 @@ class LambdaCloud:
         rows = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(rows, dict):
             raise Malformed("no data in the answer", where=self.name)
-        yield from distinct(each(rows.values(), self._read))
+        yield from distinct(read_rows(rows.values(), self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
         return self._api.setup("instance types", adds="Lambda's prices and the regions that have capacity")
 
-    def _read(self, row: Row) -> Found:
+    def _read(self, row: Row) -> OfferRows:
         kind = row.get("instance_type")
         if not isinstance(kind, dict):
-            raise Unfit("malformed_row", f"no instance_type: {short(kind)}")
+            raise RowRejected("malformed_row", f"no instance_type: {short(kind)}")
         regions = row.get("regions_with_capacity_available")
         if not isinstance(regions, list):
-            raise Unfit("malformed_row", f"{short(kind.get('name'))}: regions are {short(regions)}")
+            raise RowRejected("malformed_row", f"{short(kind.get('name'))}: regions are {short(regions)}")
         if not regions:
-            yield self._offer(kind, _NOWHERE, "no region has any")
+            yield self._offer(kind, _GLOBAL_REGION, "no region has any")
         for region in regions:
             try:
                 if not isinstance(region, dict):
-                    raise Unfit("malformed_row", f"{short(kind.get('name'))}: expected a region, found {short(region)}")
+                    raise RowRejected(
+                        "malformed_row", f"{short(kind.get('name'))}: expected a region, found {short(region)}"
+                    )
                 yield self._offer(kind, name(region.get("name"), "region"))
-            except Unfit as error:
+            except RowRejected as error:
                 yield error.skipped
 
-    def _offer(self, kind: Row, region: str, why_not: str = "") -> Offer:
+    def _offer(self, kind: Row, region: str, unavailable_reason: str = "") -> Offer:
         instance_type = name(kind.get("name"), "name")
         raw = kind.get("specs")
         specs = raw if isinstance(raw, dict) else {}
         gpus = number(specs.get("gpus"), f"{instance_type}: gpus")
         count = whole(specs.get("gpus"), "gpus") if gpus else 0
-        described = kind.get("gpu_description")
+        gpu_description = kind.get("gpu_description")
         return Offer(
             provider="lambda",
             region=region,
             zone=None,
             instance_type=instance_type,
-            accelerator=_card(described, instance_type) if count else None,
+            accelerator=_card(gpu_description, instance_type) if count else None,
             count=count,
             capacity_type=CapacityType.ON_DEMAND,
             price=price(kind.get("price_cents_per_hour"), instance_type, per=_CENTS),
@@ -94,26 +109,26 @@ class LambdaCloud:
             source=self._source,
             cpus=figure(specs.get("vcpus")),
             memory_gib=figure(specs.get("memory_gib")),
-            interconnect=_link(f"{described} {instance_type}".lower()) if count > 1 else None,
-            availability=Availability.UNAVAILABLE if why_not else Availability.AVAILABLE,
-            unavailable_because=why_not,
+            interconnect=_link(f"{gpu_description} {instance_type}".lower()) if count > 1 else None,
+            availability=Availability.UNAVAILABLE if unavailable_reason else Availability.AVAILABLE,
+            unavailable_because=unavailable_reason,
             engine="skypilot",
             billing=Billing(minimum=timedelta(minutes=1), granularity=timedelta(minutes=1)),
             max_age=timedelta(hours=2),
         )
 
 
-def _card(described: object, instance_type: str) -> str:
+def _card(gpu_description: object, instance_type: str) -> str:
     """The accelerator, from ``H100 (80 GB SXM5)``, else from ``gpu_8x_h100_sxm5``."""
-    text = described if isinstance(described, str) else ""
+    text = gpu_description if isinstance(gpu_description, str) else ""
     memory = _MEMORY.search(text)
     bare = f"{text[: memory.start()]} {memory[2]}".strip() if memory else text
-    named = _IN_NAME.fullmatch(instance_type)
+    name_match = _IN_NAME.fullmatch(instance_type)
     return accelerator(
         text,
         bare,
         text[: memory.start()] if memory else "",
-        named[1] if named else "",
+        name_match[1] if name_match else "",
         memory_gib=float(memory[1]) if memory else None,
     )
 

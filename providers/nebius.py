@@ -25,9 +25,21 @@ from broker.core.market.offers import Availability, CapacityType, Interconnect, 
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers.failures import Failures
-from providers.http import HttpSettings, Url, endpoint, setting, usable
+from providers.http import HttpSettings, Url, endpoint, setting, usable_key
 from providers.nebius_calls import DOMAIN, NAME, NebiusCalls
-from providers.rows import Found, Unfit, accelerator, decimal_text, distinct, figure, name, price, short, usd, whole
+from providers.rows import (
+    OfferRows,
+    RowRejected,
+    accelerator,
+    decimal_text,
+    distinct,
+    figure,
+    name,
+    price,
+    short,
+    usd,
+    whole,
+)
 
 _VARIABLE = "NEBIUS_IAM_TOKEN"
 _GPU = "gpu-"
@@ -76,9 +88,9 @@ class Nebius:
     ) -> None:
         self._clock = clock
         self._settings = settings or NebiusSettings()
-        self._token = usable(self._settings.iam_token) or usable(environment.get(_VARIABLE))
-        ours = f"{setting(NAME, 'credentials_file')} to a service account's file"
-        self._how = f"set {_VARIABLE} to a token (`nebius iam get-access-token`), or {ours}"
+        self._token = usable_key(self._settings.iam_token) or usable_key(environment.get(_VARIABLE))
+        file_hint = f"{setting(NAME, 'credentials_file')} to a service account's file"
+        self._how = f"set {_VARIABLE} to a token (`nebius iam get-access-token`), or {file_hint}"
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All offers, whatever the query. A failure in one region does not stop the others. Raises `LoginMissing`,
@@ -93,27 +105,27 @@ class Nebius:
         failures.raise_any()
 
     def describe_setup(self) -> Mapping[str, Any]:
-        found = self._token is not None or self._settings.credentials_file is not None
+        has_login = self._token is not None or self._settings.credentials_file is not None
         return {
             "endpoints": {"api": endpoint(NAME, "base_url", self._settings.base_url)},
-            "logins": {"iam_token": {"found": found, "how": self._how, "adds": "Nebius's prices and capacity"}},
+            "logins": {"iam_token": {"found": has_login, "how": self._how, "adds": "Nebius's prices and capacity"}},
         }
 
-    def _everywhere(self, calls: NebiusCalls, failures: Failures) -> Found:
-        known = set[str]()
-        for tenant in [one.metadata.id for one in calls.tenants()]:
+    def _everywhere(self, calls: NebiusCalls, failures: Failures) -> OfferRows:
+        seen_regions = set[str]()
+        for tenant in [row.metadata.id for row in calls.tenants()]:
             stock = yield from _stock(calls, tenant, failures)
             for project in failures.kept(calls.projects(tenant)):
                 region = project.spec.region
                 if not region:
                     yield SkippedRow("no_region", f"project {short(project.metadata.id)}")
-                elif region not in known:  # prices are a region's, not a project's
-                    known.add(region)
+                elif region not in seen_regions:  # prices are a region's, not a project's
+                    seen_regions.add(region)
                     yield from failures.kept(self._in_region(calls, region, project.metadata.id, stock))
 
     def _in_region(
         self, calls: NebiusCalls, region: str, project: str, stock: Mapping[tuple[str, str, str], Any]
-    ) -> Found:
+    ) -> OfferRows:
         for platform in calls.platforms(project):
             for preset in _presets(platform, region, project, stock):
                 if isinstance(preset, SkippedRow):
@@ -123,14 +135,14 @@ class Nebius:
                 kinds += [CapacityType.SPOT] if platform.status.allowed_for_preemptibles else []
                 for kind in kinds:
                     try:
-                        hourly = _estimated(calls, preset, kind)
-                    except Unfit as error:
+                        hourly = _estimated_price(calls, preset, kind)
+                    except RowRejected as error:
                         yield error.skipped
                     else:
                         yield self._offer(preset, kind, hourly)
 
     def _offer(self, preset: _Preset, kind: CapacityType, hourly: Money) -> Offer:
-        availability, why, slots = _availability(preset.stock, kind)
+        availability, reason, slots = _availability(preset.stock, kind)
         link = Interconnect.NVLINK if "sxm" in preset.platform else Interconnect.PCIE
         return Offer(
             provider=NAME,
@@ -147,7 +159,7 @@ class Nebius:
             memory_gib=preset.memory_gib,
             interconnect=link if preset.count > 1 else None,
             availability=availability,
-            unavailable_because=why,
+            unavailable_because=reason,
             slots=slots,
             max_age=_MAX_AGE[kind],
         )
@@ -155,35 +167,35 @@ class Nebius:
 
 def _stock(calls: NebiusCalls, tenant: str, failures: Failures) -> Any:
     """The tenant's available machines, by region, platform and preset; and a generator of unknown ones."""
-    found: dict[tuple[str, str, str], Any] = {}
+    stock: dict[tuple[str, str, str], Any] = {}
     try:
         for row in calls.advice(tenant):
             machine = row.spec.compute_instance
             if machine is not None:
-                found[row.spec.region, machine.platform, machine.preset.name] = row.status
+                stock[row.spec.region, machine.platform, machine.preset.name] = row.status
     except Refused as error:  # a login without that right still has prices
         yield SkippedRow("not_told", f"what is available: {error.message}")
     except BrokerError as error:
         failures.add(error)
-    return found
+    return stock
 
 
 def _presets(
     platform: Any, region: str, project: str, stock: Mapping[tuple[str, str, str], Any]
 ) -> Iterator[_Preset | SkippedRow]:
-    called, rows = platform.metadata.name, list(platform.spec.presets)
-    if not called.startswith(_GPU) and rows and not any(row.resources.gpu_count for row in rows):
+    raw_name, rows = platform.metadata.name, list(platform.spec.presets)
+    if not raw_name.startswith(_GPU) and rows and not any(row.resources.gpu_count for row in rows):
         return  # machines without GPUs
     try:
-        kind, memory = name(called, f"{region}: platform"), platform.spec.gpu_memory_gigabytes
+        kind, memory = name(raw_name, f"{region}: platform"), platform.spec.gpu_memory_gigabytes
         if not rows:
-            raise Unfit("malformed_row", f"{region}: {kind}: no presets")
+            raise RowRejected("malformed_row", f"{region}: {kind}: no presets")
         card = _card(kind, memory)
-    except Unfit as error:
+    except RowRejected as error:
         yield error.skipped
         return
     for row in rows:
-        has = row.resources
+        resources = row.resources
         try:
             preset = name(row.name, f"{region}: {kind}: preset")
             yield _Preset(
@@ -192,47 +204,47 @@ def _presets(
                 platform=kind,
                 name=preset,
                 accelerator=card,
-                count=whole(has.gpu_count, f"{region}: {kind} {preset}: GPUs"),
-                cpus=figure(has.vcpu_count),
-                memory_gib=figure(has.memory_gibibytes),
-                stock=stock.get((region, called, row.name)),
+                count=whole(resources.gpu_count, f"{region}: {kind} {preset}: GPUs"),
+                cpus=figure(resources.vcpu_count),
+                memory_gib=figure(resources.memory_gibibytes),
+                stock=stock.get((region, raw_name, row.name)),
             )
-        except Unfit as error:
+        except RowRejected as error:
             yield error.skipped
 
 
 def _card(platform: str, memory: int) -> str:
     """From ``gpu-h100-sxm`` or ``gpu-l40s-a``, and the memory of one card."""
     if not 0 < memory < 10_000:
-        raise Unfit("malformed_row", f"{platform}: {memory} GB a card")
+        raise RowRejected("malformed_row", f"{platform}: {memory} GB a card")
     plain = _FORM.sub("", platform.removeprefix(_GPU))
     if plain == _PRO_6000[0] and memory >= _PRO_6000[1]:
         plain = "RTX PRO 6000"
     return accelerator(plain, plain.removesuffix("-sxm"), memory_gib=float(memory))
 
 
-def _estimated(calls: NebiusCalls, preset: _Preset, kind: CapacityType) -> Money:
+def _estimated_price(calls: NebiusCalls, preset: _Preset, kind: CapacityType) -> Money:
     """USD per hour, by Nebius's calculator."""
-    what = f"{preset}, {kind}"
-    ask = partial(calls.estimate, preset.project, preset.platform, preset.name)
+    label = f"{preset}, {kind}"
+    estimate = partial(calls.estimate, preset.project, preset.platform, preset.name)
     try:
-        answer = ask(spot=kind is CapacityType.SPOT)
+        answer = estimate(spot=kind is CapacityType.SPOT)
     except Refused as error:
-        raise Unfit("no_estimate", f"{what}: {error.message}") from error
+        raise RowRejected("no_estimate", f"{label}: {error.message}") from error
     usd(answer.currency)
     costs = [cost for cost in answer.total_costs if cost.aggregation_unit.unit.lower() == "hour"]
     general = costs[0].general if len(costs) == 1 else None
     if general is None:
-        raise Unfit("no_price", f"{what}: {len(costs)} costs of an hour")
-    return price(decimal_text(general.total.cost or None), what)
+        raise RowRejected("no_price", f"{label}: {len(costs)} costs of an hour")
+    return price(decimal_text(general.total.cost or None), label)
 
 
 def _availability(status: Any, kind: CapacityType) -> tuple[Availability, str, int | None]:
-    told = None if status is None else status.preemptible if kind is CapacityType.SPOT else status.on_demand
-    if told is None or told.data_state.name != _FRESH:
+    advice = None if status is None else status.preemptible if kind is CapacityType.SPOT else status.on_demand
+    if advice is None or advice.data_state.name != _FRESH:
         return Availability.UNKNOWN, "", None
-    if told.available:
-        return Availability.AVAILABLE, "", int(told.available)
-    if not told.limit:
+    if advice.available:
+        return Availability.AVAILABLE, "", int(advice.available)
+    if not advice.limit:
         return Availability.NO_QUOTA, "the tenant has no quota for it", None
     return Availability.UNAVAILABLE, "none is available now", None

@@ -26,9 +26,9 @@ from providers.http import NO_NETWORK, HttpSettings, Url, setting
 
 NAME = "nebius"
 DOMAIN = "https://api.nebius.cloud"
-_A_PAGE, _PAGES = 100, 100
+_ROWS_PER_PAGE, _MAX_PAGES = 100, 100
 _INSTANCE = "type.googleapis.com/nebius.compute.v1.CreateInstanceRequest"
-_PASSING = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "INTERNAL")
+_TRANSIENT = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "INTERNAL")
 
 
 class NebiusCalls:
@@ -57,13 +57,17 @@ class NebiusCalls:
             from nebius.sdk import SDK
         except ModuleNotFoundError as error:
             raise MissingExtra(NAME, "Nebius's prices") from error
-        there = urlsplit(self._base)
-        address = f"{there.hostname}:{there.port or (80 if there.scheme == 'http' else 443)}"
-        where = {"domain": address} if self._base == DOMAIN else {"resolver": Constant(address)}
-        options = [(INSECURE, True)] if there.scheme == "http" else []
+        url = urlsplit(self._base)
+        address = f"{url.hostname}:{url.port or (80 if url.scheme == 'http' else 443)}"
+        domain_options = {"domain": address} if self._base == DOMAIN else {"resolver": Constant(address)}
+        options = [(INSECURE, True)] if url.scheme == "http" else []
         try:
             self._sdk = SDK(
-                **self._login, **where, options=options, tls_credentials=self._trust(), user_agent_prefix="gpubroker/1"
+                **self._login,
+                **domain_options,
+                options=options,
+                tls_credentials=self._trust(),
+                user_agent_prefix="gpubroker/1",
             )
         except (OSError, ValueError, TypeError, LookupError) as error:
             raise InvalidInput(f"the login cannot be used: {error}", where=NAME, hint=self._how) from error
@@ -117,8 +121,8 @@ class NebiusCalls:
         machine = InstanceSpec(
             resources=ResourcesSpec(platform=platform, preset=preset), preemptible=PreemptibleSpec() if spot else None
         )
-        asked = CreateInstanceRequest(metadata=ResourceMetadata(parent_id=project), spec=machine)
-        packed = Packed(type_url=_INSTANCE, value=asked.SerializeToString())
+        create_request = CreateInstanceRequest(metadata=ResourceMetadata(parent_id=project), spec=machine)
+        packed = Packed(type_url=_INSTANCE, value=create_request.SerializeToString())
         hour = FilterAggregationUnit.FilterAggregationUnitValue.FILTER_AGGREGATION_UNIT_HOUR
         request = EstimateBatchRequest(
             resource_specs=[ResourceSpec(spec=packed)],
@@ -127,15 +131,15 @@ class NebiusCalls:
         )
         return self._ask(CalculatorServiceClient(self._sdk).estimate_batch, request)
 
-    def _pages(self, client: Any, request: Any, **about: str) -> Iterator[Any]:
+    def _pages(self, client: Any, request: Any, **parameters: str) -> Iterator[Any]:
         token, method = "", client(self._sdk).list
-        for _ in range(_PAGES):
-            answer = self._ask(method, request(page_size=_A_PAGE, page_token=token, **about))
+        for _ in range(_MAX_PAGES):
+            answer = self._ask(method, request(page_size=_ROWS_PER_PAGE, page_token=token, **parameters))
             yield from answer.items
             token = answer.next_page_token
             if not token:
                 return
-        raise Malformed(f"{client.__name__}: more than {_PAGES} pages", where=NAME)
+        raise Malformed(f"{client.__name__}: more than {_MAX_PAGES} pages", where=NAME)
 
     def _ask(self, method: Any, request: Any) -> Any:
         from nebius.aio.service_error import RequestError
@@ -144,21 +148,21 @@ class NebiusCalls:
         try:
             answer = method(request, **self._times).wait()
         except RequestError as error:
-            code, said = error.status.code, error.status.message or ""
-            raise self._failure(getattr(code, "name", str(code)), " ".join(said.split())[:200]) from error
+            code, message = error.status.code, error.status.message or ""
+            raise self._failure(getattr(code, "name", str(code)), " ".join(message.split())[:200]) from error
         except SDKError as error:
             raise Unreachable(f"cannot be reached: {str(error)[:200]}", where=self._where, hint=self._change) from error
         if answer is None:  # gRPC's code for a message that its parser refuses
             raise Malformed("the response is not the expected message", where=self._where)
         return answer
 
-    def _failure(self, code: str, said: str) -> BrokerError:
-        text = f"{code}: {said}" if said else code
+    def _failure(self, code: str, message: str) -> BrokerError:
+        text = f"{code}: {message}" if message else code
         if code == "UNAUTHENTICATED":
             return LoginMissing(f"{text}: the login is wrong or has expired", where=self._where, hint=self._how)
         if code == "RESOURCE_EXHAUSTED":
             return Throttled(f"{text}: rate limit exceeded", where=self._where, hint="poll less often")
-        if code in _PASSING:
+        if code in _TRANSIENT:
             return Unreachable(text, where=self._where, hint=self._change)
         return Refused(text, where=self._where)
 

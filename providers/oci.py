@@ -24,9 +24,22 @@ from broker.core.errors import Malformed
 from broker.core.market.offers import Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
 from providers.http import Api, HttpSettings, Url, endpoint
-from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, number, price, short, whole
+from providers.rows import (
+    OfferRows,
+    Row,
+    RowRejected,
+    accelerator,
+    distinct,
+    figure,
+    name,
+    number,
+    price,
+    read_rows,
+    short,
+    whole,
+)
 
-_NOWHERE = "global"
+_GLOBAL_REGION = "global"
 _SOURCE = "oci-estimator"
 _HALF = f"{_SOURCE}:preemptible-is-half"
 _MAX_AGE = timedelta(days=7)
@@ -59,38 +72,38 @@ class Oci:
         """All offers, whatever the query. Raises `RetryLater`, `Refused` and `Malformed`."""
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
             shapes = _items(api.document("/shapes.json"), "shapes.json")
-            costs = _per_hour(_items(api.document("/products.json"), "products.json"))
-        yield from distinct(each(shapes, lambda row: self._read(row, costs)))
+            costs = _hourly_prices(_items(api.document("/products.json"), "products.json"))
+        yield from distinct(read_rows(shapes, lambda row: self._read(row, costs)))
 
     def describe_setup(self) -> Mapping[str, Any]:
         return {"endpoints": {"cost estimator": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
 
-    def _read(self, row: Row, costs: Mapping[str, set[Decimal]]) -> Found:
+    def _read(self, row: Row, costs: Mapping[str, set[Decimal]]) -> OfferRows:
         if (kind := _value(row, "subType")) != "gpu":
             if not _has_gpus(row):
                 name(row.get("name"), "name")  # a row without a name may have accelerators
                 return
-            raise Unfit("malformed_row", f"{short(row.get('name'))}: has GPUs, but is of the kind {short(kind)}")
-        called = _REMARK.sub("", row["name"]) if isinstance(row.get("name"), str) else row.get("name")
-        machine = name(called, "name")
+            raise RowRejected("malformed_row", f"{short(row.get('name'))}: has GPUs, but is of the kind {short(kind)}")
+        raw_name = _REMARK.sub("", row["name"]) if isinstance(row.get("name"), str) else row.get("name")
+        machine = name(raw_name, "name")
         if row.get("status") != "ACTIVE" or row.get("hidden") is True:
-            raise Unfit("not_on_sale", f"{machine}: status {short(row.get('status'))}")
+            raise RowRejected("not_on_sale", f"{machine}: status {short(row.get('status'))}")
         count = whole(row.get("gpuQty"), f"{machine}: gpuQty")
         card = _card(machine, row, count)
-        total = _sum(row, machine, count, costs)
+        total = _machine_price(row, machine, count, costs)
         yield self._offer(row, machine, card, count, CapacityType.ON_DEMAND, total)
         preemptible = row.get("allowPreemptible")
         if preemptible is True:
             yield self._offer(row, machine, card, count, CapacityType.SPOT, total)
         elif preemptible is not None and preemptible is not False:
-            raise Unfit("malformed_row", f"{machine}: allowPreemptible is {short(preemptible)}")
+            raise RowRejected("malformed_row", f"{machine}: allowPreemptible is {short(preemptible)}")
 
     def _offer(self, row: Row, machine: str, card: str, count: int, kind: CapacityType, total: Decimal) -> Offer:
         spot = kind is CapacityType.SPOT
         bare_metal = machine.startswith("BM.")
         return Offer(
             provider=self.name,
-            region=_NOWHERE,
+            region=_GLOBAL_REGION,
             zone=None,
             instance_type=machine,
             accelerator=card,
@@ -110,22 +123,22 @@ class Oci:
 
 def _has_gpus(row: Row) -> bool:
     """Whether a shape of another kind than ``gpu`` has GPUs by its name or its figures."""
-    called, count = row.get("name"), figure(row.get("gpuQty"))
-    return (isinstance(called, str) and ".GPU" in called) or count is not None
+    raw_name, count = row.get("name"), figure(row.get("gpuQty"))
+    return (isinstance(raw_name, str) and ".GPU" in raw_name) or count is not None
 
 
-def _items(answer: object, what: str) -> list[Any]:
+def _items(answer: object, document: str) -> list[Any]:
     items = answer.get("items") if isinstance(answer, dict) else None
     if not isinstance(items, list):
         raise Malformed(
-            f"no items in {what}", where="oci", hint="Oracle may have changed it; is there a newer gpubroker?"
+            f"no items in {document}", where="oci", hint="Oracle may have changed it; is there a newer gpubroker?"
         )
     return items
 
 
-def _per_hour(products: Iterable[object]) -> dict[str, set[Decimal]]:
+def _hourly_prices(products: Iterable[object]) -> dict[str, set[Decimal]]:
     """The pay-as-you-go prices of each product, USD per hour: by part number, every different price listed."""
-    found: dict[str, set[Decimal]] = {}
+    prices: dict[str, set[Decimal]] = {}
     for product in products:
         if not isinstance(product, dict) or not isinstance(product.get("partNumber"), str):
             continue
@@ -134,34 +147,34 @@ def _per_hour(products: Iterable[object]) -> dict[str, set[Decimal]]:
         for local in _rows(product, "currencyCodeLocalizations"):
             if local.get("currencyCode") != "USD":
                 continue
-            for told in _rows(local, "prices"):
-                if told.get("model") == "PAY_AS_YOU_GO":
+            for listed_price in _rows(local, "prices"):
+                if listed_price.get("model") == "PAY_AS_YOU_GO":
                     try:
-                        value = number(told.get("value"), "value")
-                    except Unfit:
+                        value = number(listed_price.get("value"), "value")
+                    except RowRejected:
                         value = Decimal("NaN")  # a known product whose price must not be used
-                    found.setdefault(product["partNumber"], set()).add(value)
-    return found
+                    prices.setdefault(product["partNumber"], set()).add(value)
+    return prices
 
 
-def _sum(row: Row, machine: str, count: int, costs: Mapping[str, set[Decimal]]) -> Decimal:
-    """USD per hour of the machine. Raises `Unfit` if one of its parts is missing or has no unique price."""
+def _machine_price(row: Row, machine: str, count: int, costs: Mapping[str, set[Decimal]]) -> Decimal:
+    """USD per hour of the machine. Raises `RowRejected` if one of its parts is missing or has no unique price."""
     parts = _rows(row, "products")
     if [_value(part, "type") for part in parts].count("ocpu") != 1:
-        raise Unfit("part_without_price", f"{machine}: no one product for its GPUs")
+        raise RowRejected("part_without_price", f"{machine}: no one product for its GPUs")
     total = Decimal(0)
     for part in parts:
-        kind, number_of_it = _value(part, "type"), part.get("partNumber")
-        told = costs.get(number_of_it, set()) if isinstance(number_of_it, str) else set()
+        kind, part_number = _value(part, "type"), part.get("partNumber")
+        prices = costs.get(part_number, set()) if isinstance(part_number, str) else set()
         if kind not in ("ocpu", "memory"):
-            raise Unfit("part_without_price", f"{machine}: a part of the kind {short(kind)}")
-        if len(told) != 1:
-            raise Unfit("part_without_price", f"{machine}: {len(told)} prices per hour of {short(number_of_it)}")
-        (per_hour,) = told
+            raise RowRejected("part_without_price", f"{machine}: a part of the kind {short(kind)}")
+        if len(prices) != 1:
+            raise RowRejected("part_without_price", f"{machine}: {len(prices)} prices per hour of {short(part_number)}")
+        (per_hour,) = prices
         if not per_hour.is_finite() or per_hour <= 0:
-            raise Unfit("invalid_price", f"{machine}: {short(number_of_it)} costs {short(per_hour)}")
-        price(per_hour, f"{machine}: {short(number_of_it)}")  # only plausible figures are added
-        total += per_hour * (count if kind == "ocpu" else whole(part.get("qty"), f"{machine}: memory", most=100_000))
+            raise RowRejected("invalid_price", f"{machine}: {short(part_number)} costs {short(per_hour)}")
+        price(per_hour, f"{machine}: {short(part_number)}")  # only plausible figures are added
+        total += per_hour * (count if kind == "ocpu" else whole(part.get("qty"), f"{machine}: memory", maximum=100_000))
     return total
 
 
@@ -169,11 +182,11 @@ def _card(machine: str, row: Row, count: int) -> str:
     """The accelerator by the shape's name; the memory decides between cards of one name."""
     parts = _SHAPE.fullmatch(machine)
     if parts is None:
-        raise Unfit("unknown_accelerator", f"{machine}: no shape of GPUs by its name")
-    called = parts[3] or parts[2]
-    called = called if called in _CARDS else _GENERATION.sub("", called)
+        raise RowRejected("unknown_accelerator", f"{machine}: no shape of GPUs by its name")
+    card_name = parts[3] or parts[2]
+    card_name = card_name if card_name in _CARDS else _GENERATION.sub("", card_name)
     memory = figure(row.get("gpuMemoryQty"))
-    return accelerator(_CARDS.get(called, called), memory_gib=memory / count if memory else None)
+    return accelerator(_CARDS.get(card_name, card_name), memory_gib=memory / count if memory else None)
 
 
 def _cpus(row: Row, card: str) -> float | None:

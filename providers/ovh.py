@@ -23,11 +23,24 @@ from broker.core.errors import Malformed
 from broker.core.market.offers import CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
 from providers.http import Api, HttpSettings, Url, endpoint
-from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, usd, whole
+from providers.rows import (
+    OfferRows,
+    Row,
+    RowRejected,
+    accelerator,
+    distinct,
+    figure,
+    name,
+    price,
+    read_rows,
+    short,
+    usd,
+    whole,
+)
 
 _UNITS = 10**8  # part of a dollar
 _HOURLY = ".consumption"
-_EVERYWHERE = "worldwide"
+_WORLDWIDE = "worldwide"
 
 
 class OvhSettings(HttpSettings):
@@ -58,19 +71,19 @@ class Ovh:
             raise Malformed("no addons in the catalog", where=self.name)
         locale = answer.get("locale")
         currency = locale.get("currencyCode") if isinstance(locale, dict) else None
-        yield from distinct(each(addons, lambda row: self._read(row, currency)))
+        yield from distinct(read_rows(addons, lambda row: self._read(row, currency)))
 
     def describe_setup(self) -> Mapping[str, Any]:
         return {"endpoints": {"catalogue": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
 
-    def _read(self, row: Row, currency: object) -> Found:
+    def _read(self, row: Row, currency: object) -> OfferRows:
         plan = name(row.get("planCode"), "planCode")
-        has = _technical(row, plan)
-        if has is None:
+        technical = _technical(row, plan)
+        if technical is None:
             return
-        gpu = has["gpu"]
+        gpu = technical["gpu"]
         if not isinstance(gpu, dict):
-            raise Unfit("malformed_row", f"{plan}: gpu is {short(gpu)}")
+            raise RowRejected("malformed_row", f"{plan}: gpu is {short(gpu)}")
         usd(currency)
         model, memory = gpu.get("model"), _size(gpu.get("memory"), "size")
         card = accelerator(f"{model} PCIe" if model == "H100" else model, memory_gib=memory)
@@ -89,64 +102,65 @@ class Ovh:
                     price=hourly,
                     as_of=self._clock.now(),
                     source=self._source,
-                    cpus=_size(has.get("cpu"), "cores"),
-                    memory_gib=_size(has.get("memory"), "size"),
+                    cpus=_size(technical.get("cpu"), "cores"),
+                    memory_gib=_size(technical.get("memory"), "size"),
                     interconnect=Interconnect.PCIE if count > 1 else None,
                     max_age=timedelta(days=1),
                 )
-            except Unfit as error:
+            except RowRejected as error:
                 yield error.skipped
 
 
 def _technical(row: Row, plan: str) -> Row | None:
-    """The size of an hourly Linux machine with GPUs; None for everything else. Raises `Unfit` if it is unknown."""
+    """The size of an hourly Linux machine with GPUs; None for everything else. Raises `RowRejected` if it is
+    unknown."""
     if row.get("product") not in ("publiccloud-instance", None) or not plan.endswith(_HOURLY):
         return None
-    told = row.get("blobs")
-    blobs: Row = told if isinstance(told, dict) else {}
+    raw_blobs = row.get("blobs")
+    blobs: Row = raw_blobs if isinstance(raw_blobs, dict) else {}
     technical, commercial = blobs.get("technical"), blobs.get("commercial")
     brick = commercial.get("brick") if isinstance(commercial, dict) else None
     if not isinstance(technical, dict):
-        raise Unfit("malformed_row", f"{plan}: its size is missing")
+        raise RowRejected("malformed_row", f"{plan}: its size is missing")
     if not technical.get("gpu"):
         if brick == "gpu":
-            raise Unfit("unknown_accelerator", f"{plan}: {short(technical.get('gpu'))}")
+            raise RowRejected("unknown_accelerator", f"{plan}: {short(technical.get('gpu'))}")
         return None
     system = technical.get("os")
     family = system.get("family") if isinstance(system, dict) else None
     if family == "windows" or plan.startswith("win-"):
-        raise Unfit("other_product", f"{plan}: with a Windows license")
+        raise RowRejected("other_product", f"{plan}: with a Windows license")
     tags = blobs.get("tags")
     if not isinstance(tags, list) or "active" not in tags:
-        raise Unfit("not_sold", f"{plan}: its tags are {short(tags)}")
+        raise RowRejected("not_sold", f"{plan}: its tags are {short(tags)}")
     return technical
 
 
 def _hourly(row: Row, plan: str) -> object:
     """The price of an hour, in 1/10⁸."""
     pricings = row.get("pricings")
-    found = {
-        one.get("price")
-        for one in (pricings if isinstance(pricings, list) else ())
-        if isinstance(one, dict) and one.get("intervalUnit") == "hour" and one.get("interval") == 1
-        if not isinstance(one.get("price"), dict | list)
+    prices = {
+        pricing.get("price")
+        for pricing in (pricings if isinstance(pricings, list) else ())
+        if isinstance(pricing, dict) and pricing.get("intervalUnit") == "hour" and pricing.get("interval") == 1
+        if not isinstance(pricing.get("price"), dict | list)
     }
-    if len(found) != 1:
-        raise Unfit("no_price", f"{plan}: {len(found)} prices of an hour")
-    return found.pop()
+    if len(prices) != 1:
+        raise RowRejected("no_price", f"{plan}: {len(prices)} prices of an hour")
+    return prices.pop()
 
 
 def _regions(row: Row, plan: str) -> list[object]:
-    told = row.get("configurations")
-    if not told:
-        return [_EVERYWHERE]
-    if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
-        raise Unfit("malformed_row", f"{plan}: configurations is {short(told)}")
-    values = [one.get("values") for one in told if one.get("name") == "region"]
+    configurations = row.get("configurations")
+    if not configurations:
+        return [_WORLDWIDE]
+    if not isinstance(configurations, list) or not all(isinstance(item, dict) for item in configurations):
+        raise RowRejected("malformed_row", f"{plan}: configurations is {short(configurations)}")
+    values = [item.get("values") for item in configurations if item.get("name") == "region"]
     if not values:
-        return [_EVERYWHERE]
+        return [_WORLDWIDE]
     if not all(isinstance(regions, list) and regions for regions in values):
-        raise Unfit("no_region", f"{plan}: its regions are {short(values)}")
+        raise RowRejected("no_region", f"{plan}: its regions are {short(values)}")
     return [region for regions in values for region in regions]
 
 

@@ -69,18 +69,18 @@ class Owned:
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All offers, whatever the query: it takes milliseconds and costs nothing."""
         gpus: Counter[str] = Counter()
-        linked = False
+        all_linked = False
         try:
             binding = self._nvml()
         except ImportError as error:
             yield SkippedRow("nvml_unavailable", f"the NVML binding cannot be imported: {error}")
         else:
-            found, skipped = local_gpus(binding)
+            cards, skipped = local_gpus(binding)
             yield from skipped
-            gpus.update(gpu.accelerator for gpu in found)
-            linked = bool(found) and all(gpu.linked for gpu in found)
+            gpus.update(gpu.accelerator for gpu in cards)
+            all_linked = bool(cards) and all(gpu.linked for gpu in cards)
         for accelerator, count in gpus.items():
-            link = None if count == 1 else Interconnect.NVLINK if linked else Interconnect.PCIE
+            link = None if count == 1 else Interconnect.NVLINK if all_linked else Interconnect.PCIE
             yield self._offer(accelerator, count, link)
         yield self._offer(None, 0, None)
 

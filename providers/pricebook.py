@@ -99,7 +99,7 @@ class Pricebook:
             try:
                 page = PricePage.model_validate(raw)
             except ValidationError as error:
-                yield SkippedRow("malformed_page", f"page {number}: {_first(error)}")
+                yield SkippedRow("malformed_page", f"page {number}: {_first_problem(error)}")
                 continue
             if page.date > today:
                 yield SkippedRow("dated_in_the_future", f"page {number}: {page.source}, {page.date}")
@@ -110,7 +110,7 @@ class Pricebook:
     def _tables(self) -> list[Any]:
         where = str(self._file or "pricebook.toml")
         try:
-            pages = _parsed((self._file or files("providers").joinpath("pricebook.toml")).read_text("utf-8"))
+            pages = _parse((self._file or files("providers").joinpath("pricebook.toml")).read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidInput(f"cannot read the price book: {error}", where=where) from error
         except tomllib.TOMLDecodeError as error:
@@ -121,7 +121,7 @@ class Pricebook:
 
 
 @lru_cache(maxsize=1)
-def _parsed(text: str) -> Mapping[str, Any]:
+def _parse(text: str) -> Mapping[str, Any]:
     """A price book that is polled again is parsed again only when its text has changed."""
     return tomllib.loads(text)
 
@@ -131,7 +131,7 @@ def _offers(page: PricePage, line: Mapping[str, Any]) -> Iterator[Offer | Skippe
         machine = PricebookMachine.model_validate(line)
         accelerator = canonical(machine.gpu) if machine.gpu else None
     except ValidationError as error:
-        yield SkippedRow("malformed_row", f"{page.source}: {line.get('type', '?')}: {_first(error)}")
+        yield SkippedRow("malformed_row", f"{page.source}: {line.get('type', '?')}: {_first_problem(error)}")
         return
     except UnknownName as error:
         yield SkippedRow("unknown_accelerator", f"{page.source}: {machine.type}: {error}")
@@ -180,6 +180,6 @@ def _offer(
     )
 
 
-def _first(error: ValidationError) -> str:
-    found = error.errors(include_url=False, include_context=False)[0]
-    return f"{'.'.join(str(part) for part in found['loc'])}: {found['msg']}"
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False, include_context=False)[0]
+    return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"

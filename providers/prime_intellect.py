@@ -19,9 +19,22 @@ from broker.core.market.offers import Availability, CapacityType, Interconnect, 
 from broker.core.values.clock import Clock
 from providers.http import Api, Url
 from providers.keyed import KeyedApi, KeyedSettings
-from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, usd, whole
+from providers.rows import (
+    OfferRows,
+    Row,
+    RowRejected,
+    accelerator,
+    distinct,
+    figure,
+    name,
+    price,
+    read_rows,
+    short,
+    usd,
+    whole,
+)
 
-_A_PAGE, _PAGES = 100, 100
+_ROWS_PER_PAGE, _MAX_PAGES = 100, 100
 _MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=2), CapacityType.SPOT: timedelta(minutes=30)}
 _STOCK = {
     "available": (Availability.AVAILABLE, None),
@@ -59,58 +72,58 @@ class PrimeIntellect:
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All offers, whatever the query. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
         with self._api.open() as api:
-            yield from distinct(each(self._pages(api), self._read))
+            yield from distinct(read_rows(self._pages(api), self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
         return self._api.setup("availability", adds="prices and stock of many clouds, as Prime Intellect sells them")
 
     def _pages(self, api: Api) -> Iterator[object]:
-        seen = total = 0
-        for page in range(1, _PAGES + 1):
-            params = {"page": str(page), "page_size": str(_A_PAGE)}
+        received = total = 0
+        for page in range(1, _MAX_PAGES + 1):
+            params = {"page": str(page), "page_size": str(_ROWS_PER_PAGE)}
             answer = api.get("/api/v1/availability/gpus", params=params, token=self._api.key)
             rows = answer.get("items") if isinstance(answer, dict) else None
             if not isinstance(rows, list):
                 raise Malformed("no items in the answer", where=self.name)
             total = answer.get("totalCount")
             yield from rows
-            seen += len(rows)
+            received += len(rows)
             if isinstance(total, bool) or not isinstance(total, int) or total < 0:
                 yield SkippedRow("malformed_row", f"totalCount is {short(total)}")
                 return
-            if seen >= total or not rows:
+            if received >= total or not rows:
                 break
-        if seen < total:
-            yield SkippedRow("incomplete_answer", f"{seen} of {short(total)} announced rows")
+        if received < total:
+            yield SkippedRow("incomplete_answer", f"{received} of {short(total)} announced rows")
 
-    def _read(self, row: Row) -> Found:
-        called = name(row.get("cloudId"), "cloudId")
-        cloud, place = name(row.get("provider"), f"{called}: provider"), row.get("dataCenter") or row.get("country")
-        what = f"{cloud}: {called}"
+    def _read(self, row: Row) -> OfferRows:
+        cloud_id = name(row.get("cloudId"), "cloudId")
+        cloud, place = name(row.get("provider"), f"{cloud_id}: provider"), row.get("dataCenter") or row.get("country")
+        label = f"{cloud}: {cloud_id}"
         costs = row.get("prices")
         if not isinstance(costs, dict):
-            raise Unfit("malformed_row", f"{what}: prices is {short(costs)}")
+            raise RowRejected("malformed_row", f"{label}: prices is {short(costs)}")
         usd(costs.get("currency"))
         if row.get("prepaidTime"):
-            raise Unfit("prepaid", f"{what}: paid ahead for {short(row['prepaidTime'])} hours")
+            raise RowRejected("prepaid", f"{label}: paid ahead for {short(row['prepaidTime'])} hours")
         spot, stock = row.get("isSpot"), row.get("stockStatus")
         if spot is not None and not isinstance(spot, bool):
-            raise Unfit("malformed_row", f"{what}: isSpot is {short(spot)}")
+            raise RowRejected("malformed_row", f"{label}: isSpot is {short(spot)}")
         availability, score = _STOCK.get(stock.lower() if isinstance(stock, str) else "", (None, None))
         if availability is None:
-            raise Unfit("malformed_row", f"{what}: stockStatus is {short(stock)}")
-        count = whole(row.get("gpuCount"), f"{what}: gpuCount")
+            raise RowRejected("malformed_row", f"{label}: stockStatus is {short(stock)}")
+        count = whole(row.get("gpuCount"), f"{label}: gpuCount")
         kind = CapacityType.SPOT if spot else CapacityType.ON_DEMAND
         community = costs.get("communityPrice")
         yield Offer(
             provider=self.name,
-            region=f"{cloud}.{name(place, f'{what}: dataCenter')}",
+            region=f"{cloud}.{name(place, f'{label}: dataCenter')}",
             zone=None,
-            instance_type=called,
+            instance_type=cloud_id,
             accelerator=_card(row),
             count=count,
             capacity_type=kind,
-            price=price(costs.get("onDemand") if community is None else community, what),
+            price=price(costs.get("onDemand") if community is None else community, label),
             as_of=self._clock.now(),
             source=self._source,
             cpus=_included(row.get("vcpu")),
@@ -125,11 +138,11 @@ class PrimeIntellect:
 
 def _card(row: Row) -> str:
     """From ``H100_80GB`` with the socket ``SXM5``: the PCIe card has another name than the SXM one."""
-    said, socket = row.get("gpuType"), row.get("socket")
-    plain = said.partition("_")[0] if isinstance(said, str) else ""
+    gpu_type, socket = row.get("gpuType"), row.get("socket")
+    plain = gpu_type.partition("_")[0] if isinstance(gpu_type, str) else ""
     pcie = f"{plain} PCIe" if isinstance(socket, str) and socket.lower() == "pcie" else None
-    spaced = said.replace("_", " ") if isinstance(said, str) else None
-    return accelerator(pcie, said, spaced, plain, memory_gib=figure(row.get("gpuMemory")))
+    spaced = gpu_type.replace("_", " ") if isinstance(gpu_type, str) else None
+    return accelerator(pcie, gpu_type, spaced, plain, memory_gib=figure(row.get("gpuMemory")))
 
 
 def _included(part: object) -> float | None:

@@ -57,20 +57,20 @@ def build(name: str, *, clock: Clock, settings: Mapping[str, Any] | None = None)
     try:
         parsed = provider.Settings.model_validate(dict(settings or {}))
     except ValidationError as error:
-        known = provider.Settings.model_fields
-        problems = [_problem(found, known) for found in error.errors(include_url=False, include_context=False)]
+        fields = provider.Settings.model_fields
+        problems = [_problem(detail, fields) for detail in error.errors(include_url=False, include_context=False)]
         raise InvalidInput(
             f"provider {name!r} cannot be set up: {'; '.join(str(problem) for problem in problems)}",
             where=f"[providers.{name}]",
-            hint=f"settings of this provider: {', '.join(known) or 'none'}",
+            hint=f"settings of this provider: {', '.join(fields) or 'none'}",
             problems=problems,
         ) from error
-    made: Provider = provider(clock=clock, settings=parsed)
-    return made
+    built: Provider = provider(clock=clock, settings=parsed)
+    return built
 
 
-def _problem(found: Mapping[str, Any], known: Mapping[str, Any]) -> Problem:
-    key = ".".join(str(part) for part in found["loc"])
-    if found["type"] == "extra_forbidden":
-        return Problem(0, 0, key, f"no such setting{did_you_mean(key, known)}")
-    return Problem(0, 0, key, found["msg"].removeprefix("Value error, "))
+def _problem(detail: Mapping[str, Any], fields: Mapping[str, Any]) -> Problem:
+    key = ".".join(str(part) for part in detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        return Problem(0, 0, key, f"no such setting{did_you_mean(key, fields)}")
+    return Problem(0, 0, key, detail["msg"].removeprefix("Value error, "))

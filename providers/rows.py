@@ -1,6 +1,7 @@
 """Reads rows of external sources: exact prices, plausible figures, canonical accelerator names, no duplicates.
 
-A reader raises `Unfit` for an unusable row; `each` turns it into a `SkippedRow`, so that others are unaffected.
+A reader raises `RowRejected` for an unusable row; `read_rows` turns it into a `SkippedRow`, so that others are
+unaffected.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from broker.core.values.accelerators import canonical, lookup, part_of
 from broker.core.values.money import Money
 
 Row = Mapping[str, Any]
-Found = Iterator[Offer | SkippedRow]
+OfferRows = Iterator[Offer | SkippedRow]
 
 # Lowest and highest plausible price of a machine, USD per hour. A K80 at the bottom of a spot market costs more than
 # the former, a rack of 72 of the newest cards far less than the latter. Prices outside are errors of the provider.
-CHEAPEST = Money.usd("0.001")
-DEAREST = Money.usd(10_000)
+MIN_PRICE = Money.usd("0.001")
+MAX_PRICE = Money.usd(10_000)
 HOURS_A_YEAR = 8760
 
 _DECIMAL = re.compile(r"\d{1,12}(?:\.\d{1,18})?", re.ASCII)
-_NO_PART_OF_A_NAME = re.compile(r"[/@\s\x00-\x1f\x7f]+")
+_NOT_IN_NAMES = re.compile(r"[/@\s\x00-\x1f\x7f]+")
 _MAX_NAME = 80
 _SAME_PART = 0.05  # the tolerance of a part's memory, as a share of its size
 _MAX_ACCELERATORS = 1024
 
 
-class Unfit(Exception):
+class RowRejected(Exception):
     """A row, or one of its prices, that cannot become an offer: a reason for counting, and a detail."""
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -44,9 +45,9 @@ class Unfit(Exception):
         return SkippedRow(self.reason, self.detail)
 
 
-def each(rows: Iterable[object], read: Callable[[Row], Found]) -> Found:
-    """The results of ``read`` for each row. A row that is not a JSON object, or for which ``read`` raises `Unfit`, is
-    skipped; its earlier results stay. A `SkippedRow` among the rows is passed on."""
+def read_rows(rows: Iterable[object], read: Callable[[Row], OfferRows]) -> OfferRows:
+    """The results of ``read`` for each row. A row that is not a JSON object, or for which ``read`` raises
+    `RowRejected`, is skipped; its earlier results stay. A `SkippedRow` among the rows is passed on."""
     for row in rows:
         if isinstance(row, SkippedRow):
             yield row
@@ -56,90 +57,90 @@ def each(rows: Iterable[object], read: Callable[[Row], Found]) -> Found:
             continue
         try:
             yield from read(row)
-        except Unfit as error:
+        except RowRejected as error:
             yield error.skipped
 
 
-def distinct(found: Found, key: Callable[[Offer], Hashable] = lambda offer: offer.id) -> Found:
+def distinct(rows: OfferRows, key: Callable[[Offer], Hashable] = lambda offer: offer.id) -> OfferRows:
     """Each offer once. An identical repetition is dropped silently; a second, different price of the same offer is a
     skipped row. ``key``: identifies an offer."""
     seen: dict[Hashable, Money | None] = {}
-    for row in found:
+    for row in rows:
         if isinstance(row, Offer):
-            known = key(row)
-            if known in seen:
-                if seen[known] != row.price:
-                    yield SkippedRow("conflicting_duplicate", f"{row.id}: {seen[known]}, and again {row.price}")
+            identity = key(row)
+            if identity in seen:
+                if seen[identity] != row.price:
+                    yield SkippedRow("conflicting_duplicate", f"{row.id}: {seen[identity]}, and again {row.price}")
                 continue
-            seen[known] = row.price
+            seen[identity] = row.price
         yield row
 
 
-def number(value: object, what: str) -> Decimal:
-    """A finite number of JSON, exact. Raises `Unfit`."""
+def number(value: object, label: str) -> Decimal:
+    """A finite number of JSON, exact. Raises `RowRejected`."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        raise Unfit("malformed_row", f"{what} is not a number: {short(value)}")
+        raise RowRejected("malformed_row", f"{label} is not a number: {short(value)}")
     if isinstance(value, Decimal) and not value.is_finite():
-        raise Unfit("malformed_row", f"{what} is not a finite number")
+        raise RowRejected("malformed_row", f"{label} is not a finite number")
     return Decimal(value)
 
 
 def decimal_text(value: object) -> Decimal | None:
-    """A price that its provider writes as text (``"3.95"``), exact; None if missing. Raises `Unfit`."""
+    """A price that its provider writes as text (``"3.95"``), exact; None if missing. Raises `RowRejected`."""
     if value is None:
         return None
     if not isinstance(value, str) or not _DECIMAL.fullmatch(value):
-        raise Unfit("invalid_price", f"not a decimal number as text: {short(value)}")
+        raise RowRejected("invalid_price", f"not a decimal number as text: {short(value)}")
     return Decimal(value)
 
 
-def price(value: object, what: str, *, per: int = 1, times: int = 1) -> Money:
+def price(value: object, label: str, *, per: int = 1, times: int = 1) -> Money:
     """USD per hour of one machine, exact to the micro-dollar: ``value × times / per``.
 
-    ``what``: the priced thing, for the detail. Raises `Unfit`: ``no_price`` for None, ``invalid_price`` for a value
-    that is not a positive number, ``absurd_price`` for an implausible one.
+    ``label``: the priced thing, for the detail. Raises `RowRejected`: ``no_price`` for None, ``invalid_price`` for a
+    value that is not a positive number, ``absurd_price`` for an implausible one.
     """
     if value is None:
-        raise Unfit("no_price", f"{what}: no price")
+        raise RowRejected("no_price", f"{label}: no price")
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        raise Unfit("invalid_price", f"{what}: {short(value)} is not a number")
+        raise RowRejected("invalid_price", f"{label}: {short(value)} is not a number")
     amount = Decimal(value)
     if not amount.is_finite() or amount <= 0:
-        raise Unfit("invalid_price", f"{what}: a price of {short(value)}")
+        raise RowRejected("invalid_price", f"{label}: a price of {short(value)}")
     # Compared before multiplication: with a huge exponent the arithmetic would not be exact.
-    if not CHEAPEST.dollars * per <= amount * times <= DEAREST.dollars * per:
-        raise Unfit("absurd_price", f"{what}: a price of {short(value)}{f' / {per}' if per > 1 else ''}")
+    if not MIN_PRICE.dollars * per <= amount * times <= MAX_PRICE.dollars * per:
+        raise RowRejected("absurd_price", f"{label}: a price of {short(value)}{f' / {per}' if per > 1 else ''}")
     return Money.usd(amount * times / per)
 
 
-def whole(value: object, what: str, most: int = _MAX_ACCELERATORS) -> int:
-    """A whole number from 1 to ``most``. Raises `Unfit`."""
-    found = number(value, what)
-    if not 1 <= found <= most or found != found.to_integral_value():
-        raise Unfit("malformed_row", f"{what}: {short(value)} is not a whole number from 1 to {most}")
-    return int(found)
+def whole(value: object, label: str, maximum: int = _MAX_ACCELERATORS) -> int:
+    """A whole number from 1 to ``maximum``. Raises `RowRejected`."""
+    amount = number(value, label)
+    if not 1 <= amount <= maximum or amount != amount.to_integral_value():
+        raise RowRejected("malformed_row", f"{label}: {short(value)} is not a whole number from 1 to {maximum}")
+    return int(amount)
 
 
 def figure(value: object) -> float | None:
     """CPUs, GiB or another optional figure; None if missing or invalid."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return None
-    found = Decimal(value)
-    return float(found) if found.is_finite() and Decimal("0.01") <= found <= 10_000_000 else None
+    amount = Decimal(value)
+    return float(amount) if amount.is_finite() and Decimal("0.01") <= amount <= 10_000_000 else None
 
 
-def name(value: object, what: str) -> str:
-    """A name as part of an offer's id: spaces, ``/`` and ``@`` become ``-``. Raises `Unfit`."""
-    text = _NO_PART_OF_A_NAME.sub("-", value.strip()).strip("-") if isinstance(value, str) else ""
+def name(value: object, label: str) -> str:
+    """A name as part of an offer's id: spaces, ``/`` and ``@`` become ``-``. Raises `RowRejected`."""
+    text = _NOT_IN_NAMES.sub("-", value.strip()).strip("-") if isinstance(value, str) else ""
     if not text or len(text) > _MAX_NAME or not text.isprintable():
-        raise Unfit("malformed_row", f"{what} is not a name: {short(value)}")
+        raise RowRejected("malformed_row", f"{label} is not a name: {short(value)}")
     return text
 
 
 def accelerator(*names: object, memory_gib: float | None = None) -> str:
     """The canonical name of the first known one of ``names``. ``memory_gib``: per card, if the row gives it.
 
-    Raises `Unfit` (``unknown_accelerator``) with the provider's name.
+    Raises `RowRejected` (``unknown_accelerator``) with the provider's name.
     """
     for candidate in names:
         if isinstance(candidate, str) and candidate.strip():
@@ -147,22 +148,22 @@ def accelerator(*names: object, memory_gib: float | None = None) -> str:
                 return canonical(candidate, memory_gib)
             except UnknownName:
                 continue
-    raise Unfit("unknown_accelerator", " or ".join(short(candidate) for candidate in names))
+    raise RowRejected("unknown_accelerator", " or ".join(short(candidate) for candidate in names))
 
 
 def part_of_card(card: str, memory_gib: float) -> str:
-    """The part of ``card`` with that much of its memory, as one of equal parts. Raises `Unfit`
+    """The part of ``card`` with that much of its memory, as one of equal parts. Raises `RowRejected`
     (``part_of_an_accelerator``) where the memory is not a whole part of the card's."""
     parts = lookup(card).memory_gb / memory_gib
     if not 2 <= round(parts) <= 64 or abs(parts - round(parts)) > _SAME_PART * parts:
-        raise Unfit("part_of_an_accelerator", f"{memory_gib:g} GB of one {card}")
+        raise RowRejected("part_of_an_accelerator", f"{memory_gib:g} GB of one {card}")
     return part_of(card, round(parts))
 
 
 def usd(currency: object) -> None:
-    """Raises `Unfit` (``foreign_currency``) for anything but US dollars."""
+    """Raises `RowRejected` (``foreign_currency``) for anything but US dollars."""
     if not isinstance(currency, str) or currency.upper() != "USD":
-        raise Unfit("foreign_currency", f"priced in {short(currency)}, not in USD")
+        raise RowRejected("foreign_currency", f"priced in {short(currency)}, not in USD")
 
 
 def short(value: object) -> str:

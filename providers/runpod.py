@@ -21,11 +21,23 @@ from broker.core.market.offers import Availability, CapacityType, Interconnect, 
 from broker.core.values.clock import Clock
 from providers.failures import Failures
 from providers.http import Api, HttpSettings, Url, endpoint
-from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, whole
+from providers.rows import (
+    OfferRows,
+    Row,
+    RowRejected,
+    accelerator,
+    distinct,
+    figure,
+    name,
+    price,
+    read_rows,
+    short,
+    whole,
+)
 
 # The requested fields. A row needs the first three; RunPod may remove others from its undocumented schema: they are
 # then not requested.
-_ALWAYS = ("id", "displayName", "memoryInGb")
+_REQUIRED_FIELDS = ("id", "displayName", "memoryInGb")
 _OF_GPU_TYPE = (
     "maxGpuCount", "maxGpuCountSecureCloud", "maxGpuCountCommunityCloud", "secureCloud", "communityCloud",
     "securePrice", "communityPrice", "secureSpotPrice", "communitySpotPrice",
@@ -37,7 +49,7 @@ _OF_LOWEST_PRICE = (
 _OF_PLACE = ("uninterruptablePrice", "minimumBidPrice", "availableGpuCounts", "stockStatus", "minVcpu", "minMemory")
 _PLACE = re.compile(r"[A-Z0-9-]{2,20}")
 # The query of RunPod's own examples, used if leaving out fields is not enough.
-_SMALLEST = """
+_MINIMAL_QUERY = """
 query GpuTypes {
   gpuTypes {
     id displayName memoryInGb secureCloud communityCloud securePrice communityPrice
@@ -45,7 +57,7 @@ query GpuTypes {
   }
 }
 """
-_ONLY_THE_OLDEST = ["all but the oldest fields"]
+_ALL_OPTIONAL = ["all but the oldest fields"]
 _REFUSED_FIELD = re.compile(r"Cannot query field \W*(\w+)")
 _REFUSED_QUERY = re.compile(r"HTTP 4(00|22)\b|the query failed")
 _COUNTS = (1, 2, 4, 8)
@@ -89,46 +101,46 @@ class Runpod:
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All offers, whatever the query: one call. A field that RunPod no longer knows is left out and counted. Failed
         queries of data centers are an error at the end. Raises `RetryLater`, `Refused` and `Malformed`."""
-        failures, placed = Failures(), dict[str, list[object]]()
+        failures, rows_by_place = Failures(), dict[str, list[object]]()
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
-            rows, left_out = _ask(api)
+            rows, omitted_fields = _query_gpus(api)
             if self._settings.data_centers:
-                placed = failures.result(partial(_ask_by_place, api), placed)
-        yield from (SkippedRow("not_told", f"left out, because RunPod refuses it: {field}") for field in left_out)
-        yield from distinct(each(rows, lambda row: self._read(row, left_out)))
-        for place, priced in placed.items():
-            yield from distinct(each(priced, partial(self._read_place, place=place)))
+                rows_by_place = failures.result(partial(_query_places, api), rows_by_place)
+        yield from (SkippedRow("not_told", f"left out, because RunPod refuses it: {field}") for field in omitted_fields)
+        yield from distinct(read_rows(rows, lambda row: self._read(row, omitted_fields)))
+        for place, place_rows in rows_by_place.items():
+            yield from distinct(read_rows(place_rows, partial(self._read_place, place=place)))
         failures.raise_any()
 
     def describe_setup(self) -> Mapping[str, Any]:
         return {"endpoints": {"graphql": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
 
-    def _read(self, row: Row, left_out: Collection[str]) -> Found:
+    def _read(self, row: Row, omitted_fields: Collection[str]) -> OfferRows:
         gpu = accelerator(row.get("id"), row.get("displayName"), memory_gib=figure(row.get("memoryInGb")))
         label = _type_name(row)
-        lacking = _lacking(row, left_out)
-        if lacking:
-            yield SkippedRow("incomplete_row", f"{label}: without {', '.join(lacking)}")
-        priced = False
-        for cloud in _clouds(row, lacking):
-            for found in self._of_cloud(row, cloud, gpu, label):
-                priced = True
-                yield found
-        if not priced:
-            raise Unfit("no_price", f"{label}: no price in either cloud")
+        missing = _missing_fields(row, omitted_fields)
+        if missing:
+            yield SkippedRow("incomplete_row", f"{label}: without {', '.join(missing)}")
+        has_price = False
+        for cloud in _clouds(row, missing):
+            for offer in self._cloud_offers(row, cloud, gpu, label):
+                has_price = True
+                yield offer
+        if not has_price:
+            raise RowRejected("no_price", f"{label}: no price in either cloud")
 
-    def _read_place(self, row: Row, place: str) -> Found:
+    def _read_place(self, row: Row, place: str) -> OfferRows:
         """A GPU in a data center. Without stock it has no price. No engine launches in a chosen data center."""
         lowest = row.get("lowest", ...)
         if lowest is None:
             return
         label = f"{place}: {_type_name(row)}"
         if not isinstance(lowest, dict):
-            raise Unfit("malformed_row", f"{label}: {'no data' if lowest is ... else short(lowest)}")
+            raise RowRejected("malformed_row", f"{label}: {'no data' if lowest is ... else short(lowest)}")
         gpu = accelerator(row.get("id"), row.get("displayName"), memory_gib=figure(row.get("memoryInGb")))
-        lacking = [key for key in _OF_PLACE if key not in lowest]
-        if lacking:
-            yield SkippedRow("incomplete_row", f"{label}: without {', '.join(lacking)}")
+        missing = [key for key in _OF_PLACE if key not in lowest]
+        if missing:
+            yield SkippedRow("incomplete_row", f"{label}: without {', '.join(missing)}")
         on_demand, spot, counts = (lowest.get(key) for key in _OF_PLACE[:3])
         cloud = _Cloud("secure", on_demand, spot, lowest, most=_COUNTS[-1])
         if counts is not None and not (isinstance(counts, list) and all(type(number) is int for number in counts)):
@@ -138,13 +150,13 @@ class Runpod:
         for capacity_type, per_gpu in ((CapacityType.ON_DEMAND, on_demand), (CapacityType.SPOT, spot)):
             for count in numbers if per_gpu is not None else ():
                 try:
-                    found = self._offer(cloud, gpu, _type_name(row), count, capacity_type, None, per_gpu)
-                except Unfit as error:
+                    offer = self._offer(cloud, gpu, _type_name(row), count, capacity_type, None, per_gpu)
+                except RowRejected as error:
                     yield error.skipped
                     break  # the price is the same for every count
-                yield replace(found, zone=place, engine=None, source=f"{self._source}-places")
+                yield replace(offer, zone=place, engine=None, source=f"{self._source}-places")
 
-    def _of_cloud(self, row: Row, cloud: _Cloud, gpu: str, label: str) -> Found:
+    def _cloud_offers(self, row: Row, cloud: _Cloud, gpu: str, label: str) -> OfferRows:
         prices: list[tuple[CapacityType, int | None, object]] = [
             (CapacityType.ON_DEMAND, None, cloud.on_demand),
             (CapacityType.SPOT, None, cloud.spot),
@@ -159,7 +171,7 @@ class Runpod:
             for count in (number for number in _COUNTS if number <= cloud.most):
                 try:
                     yield self._offer(cloud, gpu, label, count, capacity_type, months, per_gpu)
-                except Unfit as error:
+                except RowRejected as error:
                     yield error.skipped
                     break  # the price is the same for every count
 
@@ -173,8 +185,8 @@ class Runpod:
         months: int | None,
         per_gpu: object,
     ) -> Offer:
-        what = f"{label} {cloud.region} {capacity_type}{f' {months} months' if months else ''}"
-        availability, why, score = _stock(cloud.lowest, count)
+        description = f"{label} {cloud.region} {capacity_type}{f' {months} months' if months else ''}"
+        availability, reason, score = _stock(cloud.lowest, count)
         return Offer(
             provider=self.name,
             region=cloud.region,
@@ -183,79 +195,84 @@ class Runpod:
             accelerator=gpu,
             count=count,
             capacity_type=capacity_type,
-            price=price(per_gpu, what, times=count),
+            price=price(per_gpu, description, times=count),
             as_of=self._clock.now(),
             source=self._source,
             term_months=months,
-            cpus=_times(figure(cloud.lowest.get("minVcpu")), count),
-            memory_gib=_times(figure(cloud.lowest.get("minMemory")), count),
+            cpus=_scaled(figure(cloud.lowest.get("minVcpu")), count),
+            memory_gib=_scaled(figure(cloud.lowest.get("minMemory")), count),
             interconnect=_link(label, count),
             availability=availability,
-            unavailable_because=why,
+            unavailable_because=reason,
             score=score,
             engine=None if months or cloud.region == "community" else "skypilot",
             max_age=_MAX_AGE.get(capacity_type, timedelta(days=1)),
         )
 
 
-def _ask(api: Api) -> tuple[list[object], list[str]]:
+def _query_gpus(api: Api) -> tuple[list[object], list[str]]:
     """The rows, and the fields that had to be left out for them: one unknown field fails a whole query of GraphQL's.
 
     Fields that RunPod names as unknown are left out one after the other; if it names none of them, the smallest query
     is the last try. Raises the first refusal if that fails, too.
     """
-    left_out: list[str] = []
+    omitted_fields: list[str] = []
     while True:
         try:
-            return _gpu_types(api.post("/graphql", {"query": _query(left_out)})), left_out
+            return _gpu_types(api.post("/graphql", {"query": _query(omitted_fields)})), omitted_fields
         except (Refused, Malformed) as error:
             if not _REFUSED_QUERY.search(error.message):
                 raise
-            named = {*_REFUSED_FIELD.findall(error.message)} & {*_OF_GPU_TYPE, *_OF_LOWEST_PRICE} - {*left_out}
-            if named:
-                left_out += sorted(named)
+            unknown_fields = {*_REFUSED_FIELD.findall(error.message)} & {*_OF_GPU_TYPE, *_OF_LOWEST_PRICE} - {
+                *omitted_fields
+            }
+            if unknown_fields:
+                omitted_fields += sorted(unknown_fields)
                 continue
             try:
-                return _gpu_types(api.post("/graphql", {"query": _SMALLEST})), _ONLY_THE_OLDEST
+                return _gpu_types(api.post("/graphql", {"query": _MINIMAL_QUERY})), _ALL_OPTIONAL
             except (Refused, Malformed):
                 raise error from None
 
 
-def _ask_by_place(api: Api) -> dict[str, list[object]]:
+def _query_places(api: Api) -> dict[str, list[object]]:
     """By data center, the rows of all GPUs with their ``lowest`` price there; invalid data centers are under an empty
     name. Raises what `Api.post` raises."""
     answer = api.post("/graphql", {"query": "query DataCenters { dataCenters { id listed } }"})
-    places, odd = list[str](), list[object]()
+    places, malformed = list[str](), list[object]()
     for row in _rows(answer, "dataCenters"):
         id = row.get("id") if isinstance(row, dict) else None
         if not isinstance(row, dict) or not isinstance(id, str) or not _PLACE.fullmatch(id):
-            odd.append(SkippedRow("malformed_row", f"expected a data center, found {short(row)}"))
+            malformed.append(SkippedRow("malformed_row", f"expected a data center, found {short(row)}"))
         elif row.get("listed") is not False:
             places.append(id)
     if not places:
-        return {"": odd}
+        return {"": malformed}
     fields = " ".join(_OF_PLACE)
     lowest = "\n".join(
         f'at{number}: lowestPrice(input: {{gpuCount: 1, secureCloud: true, dataCenterId: "{place}"}}) {{ {fields} }}'
         for number, place in enumerate(places)
     )
     gpus = _rows(
-        api.post("/graphql", {"query": f"query Places {{ gpuTypes {{ {' '.join(_ALWAYS)}\n{lowest} }} }}"}), "gpuTypes"
+        api.post("/graphql", {"query": f"query Places {{ gpuTypes {{ {' '.join(_REQUIRED_FIELDS)}\n{lowest} }} }}"}),
+        "gpuTypes",
     )
-    return {"": odd} | {place: [_at(row, f"at{number}") for row in gpus] for number, place in enumerate(places)}
+    return {"": malformed} | {
+        place: [_with_place(row, f"at{number}") for row in gpus] for number, place in enumerate(places)
+    }
 
 
-def _at(row: object, alias: str) -> object:
+def _with_place(row: object, alias: str) -> object:
     """The row with its price at one place as ``lowest``; without that field if RunPod reports none."""
     if not isinstance(row, dict):
         return row
-    about = {key: row.get(key) for key in _ALWAYS}
-    return {**about, "lowest": row[alias]} if alias in row else about
+    fields = {key: row.get(key) for key in _REQUIRED_FIELDS}
+    return {**fields, "lowest": row[alias]} if alias in row else fields
 
 
-def _query(left_out: Collection[str]) -> str:
-    fields = " ".join(field for field in (*_ALWAYS, *_OF_GPU_TYPE) if field not in left_out)
-    lowest = " ".join(field for field in _OF_LOWEST_PRICE if field not in left_out)
+def _query(omitted_fields: Collection[str]) -> str:
+    fields = " ".join(field for field in (*_REQUIRED_FIELDS, *_OF_GPU_TYPE) if field not in omitted_fields)
+    lowest = " ".join(field for field in _OF_LOWEST_PRICE if field not in omitted_fields)
     clouds = "\n".join(
         f"{cloud}: lowestPrice(input: {{gpuCount: 1, secureCloud: {is_secure}}}) {{ {lowest} }}"
         for cloud, is_secure in (("secure", "true"), ("community", "false"))
@@ -275,46 +292,46 @@ def _rows(answer: object, key: str) -> list[object]:
     if isinstance(rows, list):
         return rows
     errors = answer.get("errors") if isinstance(answer, dict) else None
-    first = errors[0] if isinstance(errors, list) and errors else None
-    said = first.get("message") if isinstance(first, dict) else None
-    detail = f"the query failed: {short(said)}" if said else f"no data.{key} in the answer"
+    first_error = errors[0] if isinstance(errors, list) and errors else None
+    message = first_error.get("message") if isinstance(first_error, dict) else None
+    detail = f"the query failed: {short(message)}" if message else f"no data.{key} in the answer"
     raise Malformed(detail, where="runpod", hint="RunPod may have changed its API; is there a newer gpubroker?")
 
 
-def _clouds(row: Row, lacking: Collection[str]) -> Iterator[_Cloud]:
+def _clouds(row: Row, missing: Collection[str]) -> Iterator[_Cloud]:
     """The clouds in which this GPU is rented out or at least priced. Without the requested LowestPrice, the list price
     of spot does not replace its bid."""
     bids = _bids(row)
     for region, max_key in (("secure", "maxGpuCountSecureCloud"), ("community", "maxGpuCountCommunityCloud")):
         on_demand, spot = row.get(f"{region}Price"), row.get(f"{region}SpotPrice")
-        spot = None if {region, f"{region}.minimumBidPrice"} & {*lacking} else spot
+        spot = None if {region, f"{region}.minimumBidPrice"} & {*missing} else spot
         terms = [row.get(key) for key in _TERMS] if region == "secure" else []
-        priced = any(value is not None for value in (on_demand, spot, bids.get(region), *terms))
-        if row.get(f"{region}Cloud") is False or not priced:
+        has_price = any(value is not None for value in (on_demand, spot, bids.get(region), *terms))
+        if row.get(f"{region}Cloud") is False or not has_price:
             continue
-        most = row.get(max_key) if row.get(max_key) is not None else row.get("maxGpuCount")
+        max_gpus = row.get(max_key) if row.get(max_key) is not None else row.get("maxGpuCount")
         lowest = row.get(region, row.get("lowestPrice"))
         yield _Cloud(
             region=region,
             on_demand=on_demand,
             spot=bids.get(region, spot),
             lowest=lowest if isinstance(lowest, dict) else {},
-            most=1 if most is None or (type(most) is int and most == 0) else whole(most, "maxGpuCount"),
+            most=1 if max_gpus is None or (type(max_gpus) is int and max_gpus == 0) else whole(max_gpus, "maxGpuCount"),
         )
 
 
-def _lacking(row: Row, left_out: Collection[str]) -> list[str]:
+def _missing_fields(row: Row, omitted_fields: Collection[str]) -> list[str]:
     """The requested fields that are missing: GraphQL returns every field, at least as null."""
-    if left_out == _ONLY_THE_OLDEST:
+    if omitted_fields == _ALL_OPTIONAL:
         return []
-    lacking = [key for key in _OF_GPU_TYPE if key not in row and key not in left_out]
+    missing = [key for key in _OF_GPU_TYPE if key not in row and key not in omitted_fields]
     for cloud in ("secure", "community"):
         lowest = row.get(cloud, ...)
         if isinstance(lowest, dict):
-            lacking += [f"{cloud}.{key}" for key in _OF_LOWEST_PRICE if key not in lowest and key not in left_out]
-        elif lowest is not None and len({*_OF_LOWEST_PRICE} - {*left_out}):
-            lacking.append(cloud)
-    return lacking
+            missing += [f"{cloud}.{key}" for key in _OF_LOWEST_PRICE if key not in lowest and key not in omitted_fields]
+        elif lowest is not None and len({*_OF_LOWEST_PRICE} - {*omitted_fields}):
+            missing.append(cloud)
+    return missing
 
 
 def _bids(row: Row) -> dict[str, object]:
@@ -367,5 +384,5 @@ def _link(label: str, count: int) -> Interconnect | None:
     return Interconnect.NVLINK if "SXM" in label or label.startswith(("B200", "B300")) else Interconnect.PCIE
 
 
-def _times(per_gpu: float | None, count: int) -> float | None:
+def _scaled(per_gpu: float | None, count: int) -> float | None:
     return None if per_gpu is None else per_gpu * count

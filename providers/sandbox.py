@@ -31,9 +31,9 @@ class SandboxProvider:
 
     def __init__(self, *, clock: Clock, settings: SandboxSettings | None = None) -> None:
         """Raises `InvalidInput` for a scenario that cannot be read. ``world.faults`` injects faults."""
-        chosen = settings or SandboxSettings()
+        resolved = settings or SandboxSettings()
         self._clock = clock
-        self.world = World.load(chosen.scenario, chosen.seed, chosen.starts_at)
+        self.world = World.load(resolved.scenario, resolved.seed, resolved.starts_at)
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """The whole market; it is small, and the query only a hint."""

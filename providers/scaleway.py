@@ -29,17 +29,17 @@ from broker.core.values.money import Money
 from providers.failures import Failures
 from providers.http import Api, HttpSettings, Url, endpoint
 from providers.rows import (
-    Found,
+    OfferRows,
     Row,
-    Unfit,
+    RowRejected,
     accelerator,
     decimal_text,
     distinct,
-    each,
     figure,
     name,
     number,
     price,
+    read_rows,
     short,
     usd,
     whole,
@@ -55,10 +55,10 @@ CURRENCY = "EUR"
 ECB = "https://www.ecb.europa.eu"
 _PATH = "/stats/eurofxref/eurofxref-daily.xml"
 _CUBE = "{http://www.ecb.int/vocabulary/2002-08-01/eurofxref}Cube"
-_OLDEST = timedelta(days=7)
-_AHEAD = timedelta(days=1)  # clocks and time zones
+_MAX_RATE_AGE = timedelta(days=7)
+_MAX_AHEAD = timedelta(days=1)  # clocks and time zones
 # Dollars for a euro. From 1999 to 2026 it was between 0.82 and 1.60.
-_LOWEST, _HIGHEST = Decimal("0.6"), Decimal("2")
+_MIN_RATE, _MAX_RATE = Decimal("0.6"), Decimal("2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class ReferenceRate:
         return f"1 {CURRENCY} = {self.usd} USD, the European Central Bank's reference rate of {self.day}"
 
 
-def ask_rate(api: Api, now: datetime) -> ReferenceRate:
+def fetch_rate(api: Api, now: datetime) -> ReferenceRate:
     """The newest rate. Raises what `Api.text` raises, and `Malformed` for a rate that is missing, old or absurd."""
     return read_rate(api.text(_PATH), now)
 
@@ -80,13 +80,13 @@ def ask_rate(api: Api, now: datetime) -> ReferenceRate:
 def read_rate(content: bytes, now: datetime) -> ReferenceRate:
     """The rate in the bank's document. Raises `Malformed`."""
     try:
-        return _rate(content, now)
-    except (Unfit, ValueError, Xml.ParseError) as error:
-        detail = error.detail if isinstance(error, Unfit) else str(error)
+        return _parse_rate(content, now)
+    except (RowRejected, ValueError, Xml.ParseError) as error:
+        detail = error.detail if isinstance(error, RowRejected) else str(error)
         raise Malformed(f"no rate to convert {CURRENCY} by: {detail}", where=_PATH) from error
 
 
-def _rate(content: bytes, now: datetime) -> ReferenceRate:
+def _parse_rate(content: bytes, now: datetime) -> ReferenceRate:
     if b"\0" in content:  # in UTF-16, the definitions below would be overlooked
         raise ValueError("a document that is not in UTF-8")
     if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
@@ -95,26 +95,26 @@ def _rate(content: bytes, now: datetime) -> ReferenceRate:
     if len(days) != 1:
         raise ValueError(f"{len(days)} days in the document")
     day = date.fromisoformat(days[0].get("time", ""))
-    said = [cube.get("rate") for cube in days[0].iter(_CUBE) if cube.get("currency") == "USD"]
-    usd = decimal_text(said[0]) if len(said) == 1 else None
+    rates = [cube.get("rate") for cube in days[0].iter(_CUBE) if cube.get("currency") == "USD"]
+    usd = decimal_text(rates[0]) if len(rates) == 1 else None
     if usd is None:
-        raise ValueError(f"{len(said)} rates of the dollar")
-    if not _LOWEST <= usd <= _HIGHEST:
+        raise ValueError(f"{len(rates)} rates of the dollar")
+    if not _MIN_RATE <= usd <= _MAX_RATE:
         raise ValueError(f"{short(usd)} dollars for a euro is implausible")
-    if not now - _OLDEST <= datetime(day.year, day.month, day.day, tzinfo=now.tzinfo) <= now + _AHEAD:
+    if not now - _MAX_RATE_AGE <= datetime(day.year, day.month, day.day, tzinfo=now.tzinfo) <= now + _MAX_AHEAD:
         raise ValueError(f"the rate is of {day}")
     return ReferenceRate(usd, day)
 
 
 _CATALOGUE = "/product-catalog/v2alpha1/public-catalog/products"
 _STOCK_LIST = "/instance/v1/zones/{zone}/products/servers/availability"
-_A_PAGE, _PAGES = 100, 100
+_ROWS_PER_PAGE, _MAX_PAGES = 100, 100
 _NANO = 10**9
 _GIB = 2**30
 _ZONE = re.compile(r"([a-z]{2}-[a-z]{3})-\d")
 # A machine's name contains its cards, too: H100-SXM-8-80G.
-_NAMED = re.compile(r"([A-Z]+\d+[A-Z]*(?:-[A-Z]+)?)-(\d{1,2})-(\d{2,3})G")
-_OLDER = re.compile(r"RENDER|GPU-")  # machines with GPUs under other names
+_GPU_NAME = re.compile(r"([A-Z]+\d+[A-Z]*(?:-[A-Z]+)?)-(\d{1,2})-(\d{2,3})G")
+_OLDER_GPU_NAME = re.compile(r"RENDER|GPU-")  # machines with GPUs under other names
 _IS_MACHINE = "/compute/"
 _HOURS = {"hour": 1, "minute": 60, "second": 3600}  # the number of units in an hour
 _SOLD = {"public_beta", "preview", "general_availability", "end_of_new_features", "end_of_growth"}
@@ -148,10 +148,10 @@ class Scaleway:
         self._rate, failures = None, Failures()
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
             rows = list(self._catalogue(api))
-            self._rate = failures.kept_or_none(self._ask_rate)
+            self._rate = failures.result_or_none(self._fetch_rate)
             zones = sorted(_zones(rows)) if self._rate else ()
             stock = {zone: failures.result(partial(self._stock, api, zone), dict[str, object]()) for zone in zones}
-        yield from distinct(each(rows, lambda row: self._read(row, stock)))
+        yield from distinct(read_rows(rows, lambda row: self._read(row, stock)))
         failures.raise_any()
 
     def conversions(self) -> Sequence[str]:
@@ -166,65 +166,67 @@ class Scaleway:
             "logins": {},
         }
 
-    def _ask_rate(self) -> ReferenceRate:
+    def _fetch_rate(self) -> ReferenceRate:
         settings = self._settings
         with Api(self.name, settings.rates_url, settings, self._clock, url_key="rates_url") as api:
-            return ask_rate(api, self._clock.now())
+            return fetch_rate(api, self._clock.now())
 
     def _catalogue(self, api: Api) -> Iterator[object]:
-        seen = total = 0
-        for page in range(1, _PAGES + 1):
-            asked = {"product_types": "instance", "page": str(page), "page_size": str(_A_PAGE)}
-            answer = api.document(_CATALOGUE, params=asked)
+        received = total = 0
+        for page in range(1, _MAX_PAGES + 1):
+            params = {"product_types": "instance", "page": str(page), "page_size": str(_ROWS_PER_PAGE)}
+            answer = api.document(_CATALOGUE, params=params)
             rows = answer.get("products") if isinstance(answer, dict) else None
             if not isinstance(rows, list):
                 raise Malformed("no products in the answer", where=self.name)
             yield from rows
-            seen, total = seen + len(rows), answer.get("total_count")
+            received, total = received + len(rows), answer.get("total_count")
             if isinstance(total, bool) or not isinstance(total, int) or total < 0:
                 yield SkippedRow("malformed_row", f"total_count is {short(total)}")
                 return
-            if seen >= total or not rows:
+            if received >= total or not rows:
                 break
-        if seen < total:
-            yield SkippedRow("incomplete_answer", f"{seen} of {short(total)} announced products")
+        if received < total:
+            yield SkippedRow("incomplete_answer", f"{received} of {short(total)} announced products")
 
     def _stock(self, api: Api, zone: str) -> dict[str, object]:
         """The zone's stock of each machine."""
-        found: dict[str, object] = {}
-        for page in range(1, _PAGES + 1):
-            asked = {"page": str(page), "per_page": str(_A_PAGE)}
-            answer = api.get(_STOCK_LIST.format(zone=zone), params=asked)
+        stock: dict[str, object] = {}
+        for page in range(1, _MAX_PAGES + 1):
+            params = {"page": str(page), "per_page": str(_ROWS_PER_PAGE)}
+            answer = api.get(_STOCK_LIST.format(zone=zone), params=params)
             servers = answer.get("servers") if isinstance(answer, dict) else None
             if not isinstance(servers, dict):
                 raise Malformed(f"no stock in the answer about {zone}", where=self.name)
-            found |= {kind: row.get("availability") for kind, row in servers.items() if isinstance(row, dict)}
-            if len(servers) < _A_PAGE:
+            stock |= {kind: row.get("availability") for kind, row in servers.items() if isinstance(row, dict)}
+            if len(servers) < _ROWS_PER_PAGE:
                 break
-        return found
+        return stock
 
-    def _read(self, row: Row, stock: Mapping[str, Mapping[str, object]]) -> Found:
-        sku, has = row.get("sku"), row.get("properties")
-        instance = has.get("instance") if isinstance(has, dict) else None
+    def _read(self, row: Row, stock: Mapping[str, Mapping[str, object]]) -> OfferRows:
+        sku, properties = row.get("sku"), row.get("properties")
+        instance = properties.get("instance") if isinstance(properties, dict) else None
         if not isinstance(instance, dict):
             if isinstance(sku, str) and not sku.startswith(_IS_MACHINE):
                 return  # another product
-            raise Unfit("malformed_row", f"{short(sku)}: its hardware is missing")
+            raise RowRejected("malformed_row", f"{short(sku)}: its hardware is missing")
         kind = name(instance.get("offer_id"), f"{short(sku)}: offer_id")
-        hardware = has.get("hardware") if isinstance(has, dict) else None
+        hardware = properties.get("hardware") if isinstance(properties, dict) else None
         if not isinstance(hardware, dict):
-            raise Unfit("malformed_row", f"{kind}: its hardware is {short(hardware)}")
+            raise RowRejected("malformed_row", f"{kind}: its hardware is {short(hardware)}")
         gpu = hardware.get("gpu")
-        if not gpu and not _NAMED.fullmatch(kind) and not _OLDER.match(kind):
+        if not gpu and not _GPU_NAME.fullmatch(kind) and not _OLDER_GPU_NAME.match(kind):
             return  # a machine without GPUs
         if not isinstance(gpu, dict):
-            raise Unfit("malformed_row", f"{kind}: gpu is {short(gpu)}")
+            raise RowRejected("malformed_row", f"{kind}: gpu is {short(gpu)}")
         region, zone = _place(row.get("locality"), kind)
         _check_sold(row.get("status"), kind)
         card, count = _card(gpu, kind), whole(gpu.get("count"), f"{kind}: number of GPUs")
-        there = stock.get(zone or "", {}).get(kind)
-        availability, score = _STOCK.get(there if isinstance(there, str) else "", (Availability.UNKNOWN, None))
-        if there == "shortage":
+        stock_level = stock.get(zone or "", {}).get(kind)
+        availability, score = _STOCK.get(
+            stock_level if isinstance(stock_level, str) else "", (Availability.UNKNOWN, None)
+        )
+        if stock_level == "shortage":
             availability = Availability.UNAVAILABLE
         yield Offer(
             provider=self.name,
@@ -246,81 +248,81 @@ class Scaleway:
             max_age=_MAX_AGE,
         )
 
-    def _price(self, row: Row, what: str) -> Money:
+    def _price(self, row: Row, label: str) -> Money:
         """USD an hour. Euros are converted; any other currency is refused."""
-        told, per = row.get("price"), row.get("unit_of_measure")
-        money = told.get("retail_price") if isinstance(told, dict) else None
+        listed_price, measure = row.get("price"), row.get("unit_of_measure")
+        money = listed_price.get("retail_price") if isinstance(listed_price, dict) else None
         if not isinstance(money, dict):
-            raise Unfit("no_price", f"{what}: its price is {short(money)}")
-        unit = per.get("unit") if isinstance(per, dict) else None
-        times = _HOURS.get(unit) if isinstance(unit, str) else None
-        if times is None or not isinstance(per, dict):
-            raise Unfit("unknown_unit", f"{what}: per {short(per)}")
-        amount = _whole_units(money.get("units"), what) + _nanos(money.get("nanos"), what)
-        size = whole(per.get("size"), f"{what}: size of a unit", most=10**6)
+            raise RowRejected("no_price", f"{label}: its price is {short(money)}")
+        unit = measure.get("unit") if isinstance(measure, dict) else None
+        units_per_hour = _HOURS.get(unit) if isinstance(unit, str) else None
+        if units_per_hour is None or not isinstance(measure, dict):
+            raise RowRejected("unknown_unit", f"{label}: per {short(measure)}")
+        amount = _whole_units(money.get("units"), label) + _nanos(money.get("nanos"), label)
+        size = whole(measure.get("size"), f"{label}: size of a unit", maximum=10**6)
         if money.get("currency_code") != CURRENCY:
             usd(money.get("currency_code"))
-            return price(amount, what, times=times, per=size)
+            return price(amount, label, times=units_per_hour, per=size)
         if self._rate is None:
-            raise Unfit("no_exchange_rate", f"{what}: {amount:f} {CURRENCY}")
-        price(amount, what, times=times, per=size)  # must be plausible before the conversion, too
-        return price(amount * self._rate.usd, what, times=times, per=size)
+            raise RowRejected("no_exchange_rate", f"{label}: {amount:f} {CURRENCY}")
+        price(amount, label, times=units_per_hour, per=size)  # must be plausible before the conversion, too
+        return price(amount * self._rate.usd, label, times=units_per_hour, per=size)
 
 
-def _whole_units(value: object, what: str) -> Decimal:
-    found = Decimal(0) if value is None else number(value, f"{what}: units")
-    if found < 0 or found != found.to_integral_value():
-        raise Unfit("invalid_price", f"{what}: {short(value)} units")
-    return found
+def _whole_units(value: object, label: str) -> Decimal:
+    amount = Decimal(0) if value is None else number(value, f"{label}: units")
+    if amount < 0 or amount != amount.to_integral_value():
+        raise RowRejected("invalid_price", f"{label}: {short(value)} units")
+    return amount
 
 
-def _nanos(value: object, what: str) -> Decimal:
-    found = Decimal(0) if value is None else number(value, f"{what}: nanos")
-    if not 0 <= found < _NANO or found != found.to_integral_value():
-        raise Unfit("invalid_price", f"{what}: {short(value)} nanos")
-    return found / _NANO
+def _nanos(value: object, label: str) -> Decimal:
+    amount = Decimal(0) if value is None else number(value, f"{label}: nanos")
+    if not 0 <= amount < _NANO or amount != amount.to_integral_value():
+        raise RowRejected("invalid_price", f"{label}: {short(value)} nanos")
+    return amount / _NANO
 
 
 def _zones(rows: Sequence[object]) -> set[str]:
     """The zones that have a machine with GPUs."""
-    found = set()
+    zones = set()
     for row in rows:
-        has, place = (row.get("properties"), row.get("locality")) if isinstance(row, dict) else (None, None)
-        hardware = has.get("hardware") if isinstance(has, dict) else None
+        properties, place = (row.get("properties"), row.get("locality")) if isinstance(row, dict) else (None, None)
+        hardware = properties.get("hardware") if isinstance(properties, dict) else None
         zone = place.get("zone") if isinstance(place, dict) else None
         if isinstance(hardware, dict) and hardware.get("gpu") and isinstance(zone, str) and _ZONE.fullmatch(zone):
-            found.add(zone)
-    return found
+            zones.add(zone)
+    return zones
 
 
 def _place(locality: object, kind: str) -> tuple[str, str | None]:
     """Region and zone."""
-    told: Row = locality if isinstance(locality, dict) else {}
-    zone, region = told.get("zone"), told.get("region")
+    place: Row = locality if isinstance(locality, dict) else {}
+    zone, region = place.get("zone"), place.get("region")
     if zone and (not isinstance(zone, str) or not _ZONE.fullmatch(zone)):
-        raise Unfit("no_region", f"{kind}: its zone is {short(zone)}")
+        raise RowRejected("no_region", f"{kind}: its zone is {short(zone)}")
     if zone:
         return zone.rpartition("-")[0], zone
     if not region:
-        raise Unfit("no_region", f"{kind}: it is in {short(locality)}")
+        raise RowRejected("no_region", f"{kind}: it is in {short(locality)}")
     return name(region, f"{kind}: region"), None
 
 
 def _check_sold(status: object, kind: str) -> None:
     if not isinstance(status, str) or status not in {*_SOLD, *_NOT_SOLD}:
-        raise Unfit("malformed_row", f"{kind}: its status is {short(status)}")
+        raise RowRejected("malformed_row", f"{kind}: its status is {short(status)}")
     if status in _NOT_SOLD:
-        raise Unfit("not_sold", f"{kind}: {status}")
+        raise RowRejected("not_sold", f"{kind}: {status}")
 
 
 def _card(gpu: Row, kind: str) -> str:
     """The accelerator, by the card's type. Of the H100, Scaleway has both forms; only the SXM one is named as such."""
-    said, named = gpu.get("type"), _NAMED.fullmatch(kind)
-    plain = said.removeprefix("NVIDIA").strip() if isinstance(said, str) else said
+    gpu_type, name_match = gpu.get("type"), _GPU_NAME.fullmatch(kind)
+    plain = gpu_type.removeprefix("NVIDIA").strip() if isinstance(gpu_type, str) else gpu_type
     pcie = f"{plain} PCIe" if isinstance(plain, str) and "SXM" not in f"{plain} {kind}" else None
-    card = accelerator(pcie, plain, memory_gib=float(named[3]) if named else None)
-    if named and gpu.get("count") != int(named[2]):
-        raise Unfit("conflicting_row", f"{kind}: {short(gpu.get('count'))} GPUs")
+    card = accelerator(pcie, plain, memory_gib=float(name_match[3]) if name_match else None)
+    if name_match and gpu.get("count") != int(name_match[2]):
+        raise RowRejected("conflicting_row", f"{kind}: {short(gpu.get('count'))} GPUs")
     return card
 
 

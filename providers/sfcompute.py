@@ -22,14 +22,14 @@ from broker.core.market.offers import Availability, CapacityType, Interconnect, 
 from broker.core.purchases.quotes import PurchaseProduct, SellsProduct
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
-from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
-from providers.rows import Unfit, name, number, price, short, whole
+from providers.http import Api, HttpSettings, Url, endpoint, setting, usable_key
+from providers.rows import RowRejected, name, number, price, short, whole
 
 NAME = "sfcompute"
 _VARIABLE = "SFC_API_KEY"
 _CENTS = 100
-_DEAREST = 10**12  # cents; a higher price is an error
-_LOOK = timedelta(hours=24)  # the period of an offer's quote
+_MAX_CENTS = 10**12  # cents; a higher price is an error
+_QUOTE_PERIOD = timedelta(hours=24)  # the period of an offer's quote
 _MAX_AGE = timedelta(minutes=30)
 # SF Compute's instance types: eight H100 (SXM) with InfiniBand, and without; eight H200.
 TYPES = {"h100i": ("H100", 8), "h100v": ("H100", 8), "h200ki": ("H200", 8)}
@@ -55,7 +55,7 @@ class Sfcompute:
     ) -> None:
         self._clock = clock
         self._settings = settings or SfcomputeSettings()
-        self._key = usable(self._settings.api_key) or usable(environment.get(_VARIABLE))
+        self._key = usable_key(self._settings.api_key) or usable_key(environment.get(_VARIABLE))
         self._how = f"set {_VARIABLE} or {setting(NAME, 'api_key')} to a token (`sf tokens create`)"
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
@@ -64,22 +64,22 @@ class Sfcompute:
             for kind in self._settings.instance_types:
                 try:
                     yield self._offer(api, kind)
-                except Unfit as error:
+                except RowRejected as error:
                     yield error.skipped
 
     def _offer(self, api: Api, kind: str) -> Offer:
         if kind not in TYPES:
-            raise Unfit("unknown_machine", f"{kind}: known are {', '.join(TYPES)}")
+            raise RowRejected("unknown_machine", f"{kind}: known are {', '.join(TYPES)}")
         (accelerator, count), now = TYPES[kind], self._clock.now()
-        row = _quote_row(api, self.token, kind, 1, _LOOK, None)
+        row = _quote_row(api, self.token, kind, 1, _QUOTE_PERIOD, None)
         if row is None:
-            raise Unfit("sold_out", f"{kind}: no node is for sale for the next day")
-        found = MarketQuote(row)
-        if found.machines != 1:
-            raise Unfit("malformed_row", f"{kind}: a quote for {found.machines} nodes, not for one")
-        seconds = Decimal((found.ends - found.starts) // timedelta(seconds=1))
+            raise RowRejected("sold_out", f"{kind}: no node is for sale for the next day")
+        quote = MarketQuote(row)
+        if quote.machines != 1:
+            raise RowRejected("malformed_row", f"{kind}: a quote for {quote.machines} nodes, not for one")
+        seconds = Decimal((quote.ends - quote.starts) // timedelta(seconds=1))
         if seconds <= 0:
-            raise Unfit("malformed_row", f"{kind}: a quote for less than a second")
+            raise RowRejected("malformed_row", f"{kind}: a quote for less than a second")
         return Offer(
             provider=NAME,
             region="sf",
@@ -88,7 +88,7 @@ class Sfcompute:
             accelerator=accelerator,
             count=count,
             capacity_type=CapacityType.ON_DEMAND,
-            price=price(found.usd * 3600, kind, per=int(seconds)),
+            price=price(quote.usd * 3600, kind, per=int(seconds)),
             as_of=now,
             source="sfcompute-quote",
             interconnect=Interconnect.NVLINK,
@@ -147,41 +147,41 @@ class MarketQuote:
     """The market's ask or bid: ``price`` for all nodes and the whole time (USD). Times are UTC."""
 
     def __init__(self, row: object) -> None:
-        """Raises `Unfit` for an invalid row."""
+        """Raises `RowRejected` for an invalid row."""
         if not isinstance(row, Mapping):
-            raise Unfit("malformed_row", f"expected a quote, found {short(row)}")
+            raise RowRejected("malformed_row", f"expected a quote, found {short(row)}")
         cents = number(row.get("price"), "quote")
-        if not 1 <= cents <= _DEAREST:
-            raise Unfit("invalid_price", f"a quote of {short(cents)} cents")
+        if not 1 <= cents <= _MAX_CENTS:
+            raise RowRejected("invalid_price", f"a quote of {short(cents)} cents")
         self.usd = cents / _CENTS
         self.price = Money.usd(self.usd)
         self.machines = whole(row.get("quantity"), "quantity")
         self.starts, self.ends = moment(row.get("start_at")), moment(row.get("end_at"))
         if self.ends <= self.starts:
-            raise Unfit("malformed_row", "a quote that ends before it begins")
+            raise RowRejected("malformed_row", "a quote that ends before it begins")
 
 
 class SfcomputeContract:
     """Nodes of the account for a time, as its orders were filled. Times are UTC."""
 
     def __init__(self, row: object) -> None:
-        """Raises `Unfit` for a row that is none."""
+        """Raises `RowRejected` for a row that is none."""
         if not isinstance(row, Mapping):
-            raise Unfit("malformed_row", f"expected a contract, found {short(row)}")
+            raise RowRejected("malformed_row", f"expected a contract, found {short(row)}")
         self.id = name(row.get("id"), "contract")
         self.instance_type = name(row.get("instance_type"), f"{self.id}: instance_type")
         shape = row.get("shape")
         intervals = shape.get("intervals") if isinstance(shape, Mapping) else None
         quantities = shape.get("quantities") if isinstance(shape, Mapping) else None
         if not isinstance(intervals, list) or not isinstance(quantities, list) or len(intervals) < 2 or not quantities:
-            raise Unfit("malformed_row", f"{self.id}: no shape")
+            raise RowRejected("malformed_row", f"{self.id}: no shape")
         self.starts, self.ends = moment(intervals[0]), moment(intervals[-1])
-        self.machines = max(int(number(one, f"{self.id}: quantity")) for one in quantities)
+        self.machines = max(int(number(quantity, f"{self.id}: quantity")) for quantity in quantities)
         if self.ends <= self.starts or self.machines < 1:
-            raise Unfit("malformed_row", f"{self.id}: {self.machines} nodes until {self.ends}")
+            raise RowRejected("malformed_row", f"{self.id}: {self.machines} nodes until {self.ends}")
 
 
-def quote_of(
+def market_quote(
     api: Api,
     token: str,
     kind: str,
@@ -191,10 +191,10 @@ def quote_of(
 ) -> MarketQuote | None:
     """The market's price; None without a seller. ``starts``: the earliest and latest start (UTC), a day
     apart at most; None: now. ``kind``: the instance type. Raises as `Api.get`."""
-    found = _quote_row(api, token, kind, machines, length, starts)
+    row = _quote_row(api, token, kind, machines, length, starts)
     try:
-        return None if found is None else MarketQuote(found)
-    except Unfit as error:
+        return None if row is None else MarketQuote(row)
+    except RowRejected as error:
         raise Malformed(f"the quote cannot be read: {error}", where=NAME) from error
 
 
@@ -207,14 +207,14 @@ def _quote_row(
     starts: tuple[datetime, datetime] | None,
 ) -> object:
     first, last = ("NOW", "NOW") if starts is None else (stamp(starts[0]), stamp(starts[1]))
-    asked = {
+    params = {
         "side": "buy",
         "instance_type": kind,
         "quantity": str(machines),
         "duration": str(length // timedelta(seconds=1)),
     }
     times = {"min_start_date": first, "max_start_date": last}
-    answer = api.get("/v0/quote", params={**asked, **times}, token=token)
+    answer = api.get("/v0/quote", params={**params, **times}, token=token)
     if not isinstance(answer, Mapping) or "quote" not in answer:
         raise Malformed("no quote in the answer", where=NAME)
     return answer["quote"]
@@ -227,27 +227,27 @@ def contracts(api: Api, token: str) -> Iterator[SfcomputeContract]:
     rows = answer.get("data") if isinstance(answer, Mapping) else None
     if not isinstance(rows, list):
         raise Malformed("no contracts in the answer", where=NAME)
-    unread: list[Unfit] = []
+    rejected: list[RowRejected] = []
     for row in rows:
         try:
             yield SfcomputeContract(row)
-        except Unfit as error:
-            unread.append(error)
-    if unread:
-        raise Malformed(f"{len(unread)} of {len(rows)} contracts cannot be read: {unread[0].detail}", where=NAME)
+        except RowRejected as error:
+            rejected.append(error)
+    if rejected:
+        raise Malformed(f"{len(rejected)} of {len(rows)} contracts cannot be read: {rejected[0].detail}", where=NAME)
 
 
 def moment(text: object) -> datetime:
-    """A time of the API (UTC). Raises `Unfit`."""
+    """A time of the API (UTC). Raises `RowRejected`."""
     try:
-        found = datetime.fromisoformat(str(text))
+        parsed = datetime.fromisoformat(str(text))
     except ValueError as error:
-        raise Unfit("malformed_row", f"not a time: {text!r}") from error
-    if found.tzinfo is None:
-        raise Unfit("malformed_row", f"a time without zone: {text!r}")
-    return found
+        raise RowRejected("malformed_row", f"not a time: {text!r}") from error
+    if parsed.tzinfo is None:
+        raise RowRejected("malformed_row", f"a time without zone: {text!r}")
+    return parsed
 
 
-def stamp(at: datetime) -> str:
+def stamp(instant: datetime) -> str:
     """A time in the form of the API."""
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return instant.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -24,16 +24,16 @@ from broker.core.purchases.quotes import (
     UndoTerms,
 )
 from broker.core.values.clock import Clock
-from providers.rows import Unfit
-from providers.sfcompute import NAME, TYPES, moment, quote_of, stamp
+from providers.rows import RowRejected
+from providers.sfcompute import NAME, TYPES, market_quote, moment, stamp
 
 if TYPE_CHECKING:
     from providers.sfcompute import Sfcompute
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _LONGEST = timedelta(days=365)
-_EARLIER = timedelta(minutes=2)  # its clock may be behind this one
-_TO_APPROVE = timedelta(minutes=30)
+_CLOCK_SKEW = timedelta(minutes=2)  # its clock may be behind this one
+_APPROVAL_TIME = timedelta(minutes=30)
 _PAGE = 100
 _STATES = {
     "pending": OrderState.PENDING,
@@ -65,17 +65,17 @@ class SfcomputeBlocks:
         if request.region not in (None, "sf"):
             return
         now = self._clock.now().replace(microsecond=0)
-        kinds = [kind for kind in TYPES if _is_meant(kind, request)]
+        kinds = [kind for kind in TYPES if _matches_request(kind, request)]
         with self._provider.api() as api:
             for kind in kinds:
                 starts = self._window(request, now)
-                found = quote_of(api, self._provider.token, kind, request.machines, request.length, starts)
-                if found is not None and found.machines == request.machines:
-                    yield _quote(request, kind, found, now)
+                quote = market_quote(api, self._provider.token, kind, request.machines, request.length, starts)
+                if quote is not None and quote.machines == request.machines:
+                    yield _quote(request, kind, quote, now)
 
     def _window(self, request: QuoteRequest, now: datetime) -> tuple[datetime, datetime]:
         # By default late enough for people to approve it before it begins.
-        earliest = max(request.earliest or _next_hour(now + _TO_APPROVE), _next_hour(now))
+        earliest = max(request.earliest or _next_hour(now + _APPROVAL_TIME), _next_hour(now))
         return earliest, max(min(request.latest or earliest + _DAY, earliest + _DAY), earliest)
 
     def try_order(self, quote: CapacityQuote, key: str) -> None:
@@ -93,9 +93,9 @@ class SfcomputeBlocks:
             "price": int(cents),
             "flags": {"ioc": True},
         }
-        return self._placed(body, key)
+        return self._post_order(body, key)
 
-    def _placed(self, body: Mapping[str, Any], key: str) -> Order:
+    def _post_order(self, body: Mapping[str, Any], key: str) -> Order:
         with self._provider.api() as api:
             answer = api.post_once("/v0/orders", body, token=self._provider.token, key=key)
         if not isinstance(answer, Mapping) or not answer.get("id"):
@@ -103,24 +103,24 @@ class SfcomputeBlocks:
         return Order(id=str(answer["id"]), state=OrderState.PENDING, word=str(answer.get("status") or "pending"))
 
     def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
-        wanted = ("buy", quote.instance_type, quote.machines, quote.starts, quote.ends)
-        return [_order(row) for row in self._orders(quote.quoted_at) if _told(row) == wanted]
+        expected = ("buy", quote.instance_type, quote.machines, quote.starts, quote.ends)
+        return [_order(row) for row in self._orders(quote.quoted_at) if _order_key(row) == expected]
 
     def _orders(self, since: datetime) -> Iterator[Mapping[str, Any]]:
         """The account's orders since that time, newest first."""
         with self._provider.api() as api:
             for page in range(100):
                 params = {"sort_by": "created_at", "sort_direction": "DESC", "limit": str(_PAGE)}
-                more = {"offset": str(page * _PAGE)} if page else {}
-                answer = api.get("/v0/orders", params={**params, **more}, token=self._provider.token)
+                offset = {"offset": str(page * _PAGE)} if page else {}
+                answer = api.get("/v0/orders", params={**params, **offset}, token=self._provider.token)
                 rows = answer.get("data") if isinstance(answer, Mapping) else None
                 if not isinstance(rows, list):
                     raise Malformed("no orders in the answer", where=NAME)
                 for row in rows:
-                    created = _moment(row, "created_at") if isinstance(row, Mapping) else None
+                    created = _time_or_none(row, "created_at") if isinstance(row, Mapping) else None
                     if created is None:
                         continue
-                    if created < since - _EARLIER:
+                    if created < since - _CLOCK_SKEW:
                         return
                     yield row
                 if not answer.get("has_more"):
@@ -140,40 +140,40 @@ class SfcomputeBlocks:
             api.delete_once(f"/v0/orders/{order.id}", token=self._provider.token)
 
 
-def _quote(request: QuoteRequest, kind: str, found: Any, now: datetime) -> CapacityQuote:
+def _quote(request: QuoteRequest, kind: str, quote: Any, now: datetime) -> CapacityQuote:
     accelerator, count = TYPES[kind]
     return CapacityQuote(
         product=PurchaseProduct.CAPACITY_BLOCK,
         provider=NAME,
-        offering=f"{kind}/{stamp(found.starts)}/{stamp(found.ends)}",
+        offering=f"{kind}/{stamp(quote.starts)}/{stamp(quote.ends)}",
         region="sf",
         instance_type=kind,
         accelerator=accelerator,
         count=count,
         machines=request.machines,
-        starts=found.starts,
-        ends=found.ends,
-        total=found.price,
+        starts=quote.starts,
+        ends=quote.ends,
+        total=quote.price,
         undo=Undo.NONE,
         quoted_at=now,
     )
 
 
-def _is_meant(kind: str, request: QuoteRequest) -> bool:
+def _matches_request(kind: str, request: QuoteRequest) -> bool:
     if request.instance_type is not None:
         return kind == request.instance_type
     return TYPES[kind] == (request.accelerator, request.count)
 
 
-def _told(row: Mapping[str, Any]) -> tuple[object, ...]:
-    times = (_moment(row, "start_at"), _moment(row, "end_at"))
+def _order_key(row: Mapping[str, Any]) -> tuple[object, ...]:
+    times = (_time_or_none(row, "start_at"), _time_or_none(row, "end_at"))
     return (row.get("side"), row.get("instance_type"), row.get("quantity"), *times)
 
 
-def _moment(row: Mapping[str, Any], field: str) -> datetime | None:
+def _time_or_none(row: Mapping[str, Any], field: str) -> datetime | None:
     try:
         return moment(row.get(field))
-    except Unfit:
+    except RowRejected:
         return None
 
 

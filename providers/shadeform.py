@@ -18,7 +18,19 @@ from broker.core.market.offers import Availability, CapacityType, Interconnect, 
 from broker.core.values.clock import Clock
 from providers.http import Url
 from providers.keyed import KeyedApi, KeyedSettings
-from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, whole
+from providers.rows import (
+    OfferRows,
+    Row,
+    RowRejected,
+    accelerator,
+    distinct,
+    figure,
+    name,
+    price,
+    read_rows,
+    short,
+    whole,
+)
 
 _CENTS = 100
 
@@ -50,72 +62,74 @@ class Shadeform:
         rows = answer.get("instance_types") if isinstance(answer, dict) else None
         if not isinstance(rows, list):
             raise Malformed("no instance_types in the answer", where=self.name)
-        yield from distinct(each(rows, self._read))
+        yield from distinct(read_rows(rows, self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
         return self._api.setup(
             "instance types", adds="prices and availability of some twenty smaller clouds, as Shadeform sells them"
         )
 
-    def _read(self, row: Row) -> Found:
+    def _read(self, row: Row) -> OfferRows:
         cloud = name(row.get("cloud"), "cloud")
         instance_type = name(row.get("cloud_instance_type"), f"{cloud}: cloud_instance_type")
-        what = f"{cloud}: {instance_type}"
+        label = f"{cloud}: {instance_type}"
         regions = row.get("availability")
         if not isinstance(regions, list) or not regions:
-            raise Unfit("malformed_row", f"{what}: availability is {short(regions)}")
+            raise RowRejected("malformed_row", f"{label}: availability is {short(regions)}")
         for region in regions:
             try:
                 if not isinstance(region, dict):
-                    raise Unfit("malformed_row", f"{what}: expected a region, found {short(region)}")
-                rented = region.get("rental_type", "on_demand")
-                if rented != "on_demand":
-                    raise Unfit("price_not_told", f"{what}: {short(rented)} in {short(region.get('region'))}")
+                    raise RowRejected("malformed_row", f"{label}: expected a region, found {short(region)}")
+                rental_type = region.get("rental_type", "on_demand")
+                if rental_type != "on_demand":
+                    raise RowRejected(
+                        "price_not_told", f"{label}: {short(rental_type)} in {short(region.get('region'))}"
+                    )
                 yield self._offer(row, cloud, instance_type, region)
-            except Unfit as error:
+            except RowRejected as error:
                 yield error.skipped
 
     def _offer(self, row: Row, cloud: str, instance_type: str, region: Row) -> Offer:
-        what = f"{cloud}: {instance_type}"
+        label = f"{cloud}: {instance_type}"
         raw = row.get("configuration")
         if not isinstance(raw, dict):
-            raise Unfit("malformed_row", f"{what}: configuration is {short(raw)}")
-        there = region.get("available")
-        if not isinstance(there, bool):
-            raise Unfit("malformed_row", f"{what}: available is {short(there)}")
-        count = whole(raw.get("num_gpus"), f"{what}: num_gpus")
+            raise RowRejected("malformed_row", f"{label}: configuration is {short(raw)}")
+        is_available = region.get("available")
+        if not isinstance(is_available, bool):
+            raise RowRejected("malformed_row", f"{label}: available is {short(is_available)}")
+        count = whole(raw.get("num_gpus"), f"{label}: num_gpus")
         return Offer(
             provider=self.name,
-            region=f"{cloud}.{name(region.get('region'), f'{what}: region')}",
+            region=f"{cloud}.{name(region.get('region'), f'{label}: region')}",
             zone=None,
             instance_type=instance_type,
             accelerator=_card(raw),
             count=count,
             capacity_type=CapacityType.ON_DEMAND,
-            price=price(row.get("hourly_price"), what, per=_CENTS),
+            price=price(row.get("hourly_price"), label, per=_CENTS),
             as_of=self._clock.now(),
             source=self._source,
             cpus=figure(raw.get("vcpus")),
             memory_gib=figure(raw.get("memory_in_gb")),
             interconnect=_link(raw) if count > 1 else None,
-            availability=Availability.AVAILABLE if there else Availability.UNAVAILABLE,
-            unavailable_because="" if there else "Shadeform has none there",
+            availability=Availability.AVAILABLE if is_available else Availability.UNAVAILABLE,
+            unavailable_because="" if is_available else "Shadeform has none there",
             max_age=timedelta(hours=2),
         )
 
 
 def _card(machine: Row) -> str:
     """The accelerator, from ``H100`` or ``A100_80G`` and the memory of one card."""
-    said = machine.get("gpu_type")
-    text = said if isinstance(said, str) else ""
+    gpu_type = machine.get("gpu_type")
+    text = gpu_type if isinstance(gpu_type, str) else ""
     return accelerator(
-        said, text.replace("_", " "), text.partition("_")[0], memory_gib=figure(machine.get("vram_per_gpu_in_gb"))
+        gpu_type, text.replace("_", " "), text.partition("_")[0], memory_gib=figure(machine.get("vram_per_gpu_in_gb"))
     )
 
 
 def _link(machine: Row) -> Interconnect | None:
-    said = machine.get("interconnect")
-    text = said.lower() if isinstance(said, str) else ""
+    interconnect = machine.get("interconnect")
+    text = interconnect.lower() if isinstance(interconnect, str) else ""
     if machine.get("nvlink") is True or "sxm" in text or "nvlink" in text:
         return Interconnect.NVLINK
     return Interconnect.PCIE if "pcie" in text else None

@@ -36,9 +36,9 @@ def products(cloud: str, counter: object) -> Mapping[PurchaseProduct, SellsProdu
     return {kind: cast("SellsProduct", load(places, kind.value, "product")(counter)) for kind in PRODUCTS[cloud]}
 
 
-def cannot_be_undone(where: str, what: str, why: str) -> Refused:
+def undo_refusal(where: str, product: str, reason: str) -> Refused:
     """The refusal of the provider ``where`` to undo an order."""
-    return Refused(f"{what} cannot be undone: {why}", where=where, hint="use it: jobs of all teams can run on it")
+    return Refused(f"{product} cannot be undone: {reason}", where=where, hint="use it: jobs of all teams can run on it")
 
 
 class CloudProduct(Generic[CounterT]):
@@ -58,7 +58,7 @@ class FinalProduct(CloudProduct[CounterT]):
     never: ClassVar[tuple[str, str, str]]
 
     def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
-        raise cannot_be_undone(*self.never)
+        raise undo_refusal(*self.never)
 
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
-        raise cannot_be_undone(*self.never)
+        raise undo_refusal(*self.never)

@@ -30,13 +30,13 @@ _SHARDS = re.compile(r"shard(?::(?P<type>[A-Za-z0-9._-]+))?:[0-9]+\(IDX:(?P<card
 _BARE_GRES = re.compile(r"gpu:(?P<count>[0-9]+)(?:\(|,|$)")
 _TAKES_JOBS = frozenset({"IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED"})
 _TIMEOUT = 30.0
-_NONE = "to use a Slurm cluster, run gpubroker where Slurm's commands work (a login node), or set SLURM_CONF"
+_NO_CLUSTER_HINT = "to use a Slurm cluster, run gpubroker where Slurm's commands work (a login node), or set SLURM_CONF"
 _CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 Run = Callable[[Sequence[str]], str]
 
 
-def _listed(value: object) -> object:
+def _split_commas(value: object) -> object:
     """Names separated by commas, as a variable has them."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
@@ -52,7 +52,7 @@ class SlurmProviderSettings(ProviderSettings):
     price_per_gpu_hour: Money = Money.ZERO
     price_per_cpu_node_hour: Money = Money.ZERO
     amortised_per_gpu_hour: Money | None = None
-    partitions: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    partitions: Annotated[tuple[str, ...], BeforeValidator(_split_commas)] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class SlurmNode:
     used: Counter[str]
 
 
-def is_here() -> bool:
+def is_available() -> bool:
     """Whether Slurm's commands are installed and know a cluster. Sends no request."""
     configured = "SLURM_CONF" in os.environ or any(Path(path).exists() for path in _CONFIGURATIONS)
     return configured and shutil.which("scontrol") is not None
@@ -77,7 +77,7 @@ def is_here() -> bool:
 
 def _command(arguments: Sequence[str]) -> str:
     try:
-        done = subprocess.run(  # noqa: S603 (a fixed command; no shell reads its arguments)
+        result = subprocess.run(  # noqa: S603 (a fixed command; no shell reads its arguments)
             list(arguments),
             env={**os.environ, "TZ": "UTC"},
             stdin=subprocess.DEVNULL,
@@ -89,13 +89,15 @@ def _command(arguments: Sequence[str]) -> str:
     except subprocess.TimeoutExpired as error:
         raise RetryLater(f"{arguments[0]} did not answer within {_TIMEOUT:.0f} s", where="slurm") from error
     except OSError as error:
-        raise NoLogin(f"{arguments[0]} cannot be run: {error.strerror or error}", where="slurm", hint=_NONE) from error
-    if done.returncode:
-        words = " ".join(done.stderr.split())[:300]
+        raise NoLogin(
+            f"{arguments[0]} cannot be run: {error.strerror or error}", where="slurm", hint=_NO_CLUSTER_HINT
+        ) from error
+    if result.returncode:
+        words = " ".join(result.stderr.split())[:300]
         if "establish a configuration source" in words:
-            raise NoLogin(f"{arguments[0]} finds no cluster: {words}", where="slurm", hint=_NONE)
+            raise NoLogin(f"{arguments[0]} finds no cluster: {words}", where="slurm", hint=_NO_CLUSTER_HINT)
         raise RetryLater(f"{arguments[0]}: {words}", where="slurm", hint="is slurmctld up, and does munge run here?")
-    return done.stdout
+    return result.stdout
 
 
 class SlurmProvider:
@@ -118,32 +120,36 @@ class SlurmProvider:
         nodes, skipped = parse_nodes(self._run(["scontrol", "--oneliner", "--details", "show", "nodes"]))
         yield from skipped
         user = f"--user={os.getuid()}"
-        ours = _ours(self._run(["squeue", "--noheader", "--states=running", user, "--format", "%k|%D"]))
+        own_nodes = _own_nodes(self._run(["squeue", "--noheader", "--states=running", user, "--format", "%k|%D"]))
         partitions = sorted({name for node in nodes for name in node.partitions})
-        wanted = self._settings.partitions
+        selected = self._settings.partitions
         for partition in partitions:
-            if wanted and partition not in wanted:
+            if selected and partition not in selected:
                 continue
             members = [node for node in nodes if partition in node.partitions]
-            for offer in self._of_partition(cluster, partition, members):
+            for offer in self._partition_offers(cluster, partition, members):
                 if isinstance(offer, Offer):
-                    yield _with_slots(offer, ours[offer.pool])
+                    yield _with_slots(offer, own_nodes[offer.pool])
                 else:
                     yield offer
 
-    def _of_partition(self, cluster: str, partition: str, nodes: Sequence[SlurmNode]) -> Iterator[Offer | SkippedRow]:
+    def _partition_offers(
+        self, cluster: str, partition: str, nodes: Sequence[SlurmNode]
+    ) -> Iterator[Offer | SkippedRow]:
         for kind in sorted({kind for node in nodes for kind in node.gpus}):
-            having = [node for node in nodes if node.gpus[kind]]
+            gpu_nodes = [node for node in nodes if node.gpus[kind]]
             try:
                 accelerator = canonical(kind)
             except UnknownName:
                 yield SkippedRow("unknown_accelerator", f"{partition}: GRES type {kind!r} is not in the GPU table")
                 continue
-            most = max(node.gpus[kind] for node in having)
-            for count in sorted({2**power for power in range(most.bit_length())} | {most}):
-                big = [node for node in having if node.gpus[kind] >= count]
-                free = sum(min(max(node.gpus[kind] - node.used[kind], 0) // count, node.free_cpus) for node in big)
-                share = min(big, key=lambda node: node.cpus)
+            max_gpus = max(node.gpus[kind] for node in gpu_nodes)
+            for count in sorted({2**power for power in range(max_gpus.bit_length())} | {max_gpus}):
+                candidates = [node for node in gpu_nodes if node.gpus[kind] >= count]
+                free = sum(
+                    min(max(node.gpus[kind] - node.used[kind], 0) // count, node.free_cpus) for node in candidates
+                )
+                share = min(candidates, key=lambda node: node.cpus)
                 yield self._offer(
                     f"{cluster}:{partition}",
                     f"{kind}:{count}",
@@ -199,9 +205,9 @@ def parse_nodes(printed: str) -> tuple[list[SlurmNode], list[SkippedRow]]:
     nodes: list[SlurmNode] = []
     skipped: list[SkippedRow] = []
     for line in filter(None, (line.strip() for line in printed.splitlines())):
-        said = dict(re.findall(r"(\w+)=(\S*)", line))
-        name = said.get("NodeName", "?")
-        state = said.get("State", "")
+        fields = dict(re.findall(r"(\w+)=(\S*)", line))
+        name = fields.get("NodeName", "?")
+        state = fields.get("State", "")
         flags = state.rstrip("*$~#!%@^-").split("+")
         if flags[0] not in _TAKES_JOBS or set(flags) & {"DRAIN", "DOWN", "FAIL", "MAINTENANCE", "NOT_RESPONDING"}:
             skipped.append(SkippedRow("node_takes_no_jobs", f"{name}: {state or 'no state'}"))
@@ -210,26 +216,26 @@ def parse_nodes(printed: str) -> tuple[list[SlurmNode], list[SkippedRow]]:
             skipped.append(SkippedRow("node_takes_no_jobs", f"{name}: {state} does not answer"))
             continue
         try:
-            cpus, memory = int(said.get("CPUEfctv") or said["CPUTot"]), int(said["RealMemory"])
-            free_cpus, free_memory = cpus - int(said["CPUAlloc"]), memory - int(said.get("AllocMem", 0))
+            cpus, memory = int(fields.get("CPUEfctv") or fields["CPUTot"]), int(fields["RealMemory"])
+            free_cpus, free_memory = cpus - int(fields["CPUAlloc"]), memory - int(fields.get("AllocMem", 0))
         except (KeyError, ValueError):
             skipped.append(SkippedRow("malformed_node", f"{name}: no count of CPUs or memory"))
             continue
-        gres = said.get("Gres", "")
+        gres = fields.get("Gres", "")
         if _BARE_GRES.search(gres):
             skipped.append(SkippedRow("gpu_without_type", f"{name}: {gres} names no type of GPU; set one in gres.conf"))
-        partitions = tuple(filter(None, said.get("Partitions", "").split(",")))
+        partitions = tuple(filter(None, fields.get("Partitions", "").split(",")))
         gpus = _gpus(gres)
-        used = _gpus(said.get("GresUsed", "")) + _sharded(said.get("GresUsed", ""), gpus)
+        used = _gpus(fields.get("GresUsed", "")) + _sharded(fields.get("GresUsed", ""), gpus)
         nodes.append(SlurmNode(name, partitions, cpus, max(free_cpus, 0), memory, max(free_memory, 0), gpus, used))
     return nodes, skipped
 
 
 def _gpus(text: str) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for one in _GRES.finditer(text):
-        found[one["type"]] += int(one["count"])
-    return found
+    counts: Counter[str] = Counter()
+    for match in _GRES.finditer(text):
+        counts[match["type"]] += int(match["count"])
+    return counts
 
 
 def _sharded(used: str, gpus: Counter[str]) -> Counter[str]:
@@ -243,18 +249,18 @@ def _sharded(used: str, gpus: Counter[str]) -> Counter[str]:
     return cards
 
 
-def _ours(printed: str) -> Counter[str]:
+def _own_nodes(printed: str) -> Counter[str]:
     """The nodes that the broker's own jobs occupy, by pool: the engine writes the pool into each job's comment."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for line in printed.splitlines():
         pool, _, nodes = line.strip().rpartition("|")
         if pool.startswith("slurm/") and nodes.isdecimal():
-            found[pool] += int(nodes)
-    return found
+            counts[pool] += int(nodes)
+    return counts
 
 
 def _cluster(printed: str) -> str:
-    found = re.search(r"^ClusterName\s*=\s*(\S+)", printed, re.MULTILINE)
-    if found is None:
+    match = re.search(r"^ClusterName\s*=\s*(\S+)", printed, re.MULTILINE)
+    if match is None:
         raise GiveUp("scontrol show config names no ClusterName", where="slurm")
-    return found[1]
+    return match[1]

@@ -19,12 +19,25 @@ from pydantic import Field, SecretStr
 from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
-from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
-from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, number, price, short, whole
+from providers.http import Api, HttpSettings, Url, endpoint, setting, usable_key
+from providers.rows import (
+    OfferRows,
+    Row,
+    RowRejected,
+    accelerator,
+    distinct,
+    figure,
+    name,
+    number,
+    price,
+    read_rows,
+    short,
+    whole,
+)
 
 _KINDS = ("on-demand", "bid", "reserved")
 _PAGE = 1000  # requested rows; without a login the service sends fewer
-_MOST_PAGES = 500
+_MAX_PAGES = 500
 _SHORTEST_TERM = 1  # month; a row does not state the term of its discount, and this is the shortest term for sale
 _MAX_AGE = {
     CapacityType.ON_DEMAND: timedelta(hours=1),
@@ -58,12 +71,12 @@ class Vast:
     ) -> None:
         self._clock = clock
         self._settings = settings or VastSettings()
-        self._key = usable(self._settings.api_key) or usable(environment.get(_VARIABLE))
+        self._key = usable_key(self._settings.api_key) or usable_key(environment.get(_VARIABLE))
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All offers, whatever the query. Raises `RetryLater`, `LoginMissing`, `Refused` and `Malformed`; earlier rows
         stay valid. A repeated page is the last one, and is counted as a `SkippedRow`."""
-        yield from distinct(each(self._rows(), self._read))
+        yield from distinct(read_rows(self._rows(), self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
         how = f"optional: set {_VARIABLE} or {setting(self.name, 'api_key')}"
@@ -91,8 +104,8 @@ class Vast:
     def _pages(self, api: Api, kind: str) -> Iterator[object]:
         """The rows of one kind to the end, page after page by rising id."""
         last = 0
-        for _ in range(_MOST_PAGES):
-            rows = _offers_in(api.post("/api/v0/bundles/", self._search(kind, last), token=self._key))
+        for _ in range(_MAX_PAGES):
+            rows = _listings(api.post("/api/v0/bundles/", self._search(kind, last), token=self._key))
             ids = [row["id"] for row in rows if isinstance(row, dict) and type(row.get("id")) is int]
             if last and ids and max(ids) <= last:
                 yield SkippedRow("page_repeated", f"the page of {kind} offers after id {last} was repeated; {_PARTIAL}")
@@ -103,10 +116,10 @@ class Vast:
             if not ids:
                 raise Malformed(f"no id in a page of {kind} offers", where=self.name, hint=_PARTIAL)
             last = max(ids)
-        raise Malformed(f"more than {_MOST_PAGES} pages of {kind} offers", where=self.name, hint=_PARTIAL)
+        raise Malformed(f"more than {_MAX_PAGES} pages of {kind} offers", where=self.name, hint=_PARTIAL)
 
     def _search(self, kind: str, after: int) -> dict[str, Any]:
-        wanted: dict[str, Any] = {
+        query: dict[str, Any] = {
             "type": kind,
             "rentable": {"eq": True},
             "id": {"gt": after},
@@ -114,20 +127,20 @@ class Vast:
             "limit": _PAGE,
             "allocated_storage": self._settings.storage_gb,
         }
-        return wanted | ({"verified": {"eq": True}} if self._settings.verified_only else {})
+        return query | ({"verified": {"eq": True}} if self._settings.verified_only else {})
 
-    def _read(self, row: Row) -> Found:
-        listing = whole(row.get("id"), "id", most=10**12)
+    def _read(self, row: Row) -> OfferRows:
+        listing = whole(row.get("id"), "id", maximum=10**12)
         count = whole(row.get("num_gpus"), "num_gpus")
         memory_mib = figure(row.get("gpu_ram"))
         gpu = accelerator(row.get("gpu_name"), memory_gib=memory_mib / _MIB_PER_GIB if memory_mib else None)
         if memory_mib is None:
-            raise Unfit("incomplete_row", f"offer {listing}: no gpu_ram, so it may be a smaller {gpu}")
+            raise RowRejected("incomplete_row", f"offer {listing}: no gpu_ram, so it may be a smaller {gpu}")
         if row.get("is_bid", False) is True:
             yield self._offer(row, listing, gpu, count, CapacityType.SPOT, row.get("min_bid"))
             return
         if row.get("is_bid", False) is not False:
-            raise Unfit("malformed_row", f"offer {listing}: is_bid is {short(row['is_bid'])}")
+            raise RowRejected("malformed_row", f"offer {listing}: is_bid is {short(row['is_bid'])}")
         yield self._offer(row, listing, gpu, count, CapacityType.ON_DEMAND, row.get("dph_total"))
         prepaid = row.get("discounted_dph_total")
         if prepaid is None:
@@ -138,7 +151,7 @@ class Vast:
     def _offer(
         self, row: Row, listing: int, gpu: str, count: int, capacity_type: CapacityType, per_hour: object
     ) -> Offer:
-        why = self._unavailable(row)
+        reason = self._unavailable(row)
         reserved = capacity_type is CapacityType.RESERVED
         return Offer(
             provider=self.name,
@@ -155,10 +168,10 @@ class Vast:
             cpus=figure(row.get("cpu_cores_effective")),
             memory_gib=_memory_gib(row),
             interconnect=None if count == 1 else _link(row),
-            availability=Availability.UNAVAILABLE if why else Availability.AVAILABLE,
-            unavailable_because=why,
+            availability=Availability.UNAVAILABLE if reason else Availability.AVAILABLE,
+            unavailable_because=reason,
             score=_reliability(row),
-            slots=None if why else 1,
+            slots=None if reason else 1,
             engine=None,  # no engine rents this listing: SkyPilot takes the cheapest of its own search
             max_age=_MAX_AGE[capacity_type],
         )
@@ -174,14 +187,14 @@ class Vast:
 _PARTIAL = "only a part of the market was read; the offers before it are kept"
 
 
-def _offers_in(answer: object) -> list[object]:
-    found = answer.get("offers") if isinstance(answer, dict) else None
-    if isinstance(found, list):
-        return found
-    if isinstance(found, dict):  # a single offer, as in the reference's example
-        return [found]
-    said = (answer.get("msg") or answer.get("error")) if isinstance(answer, dict) else None
-    raise Malformed(f"no offers in the answer{f': {short(said)}' if said else ''}", where="vast")
+def _listings(answer: object) -> list[object]:
+    offers = answer.get("offers") if isinstance(answer, dict) else None
+    if isinstance(offers, list):
+        return offers
+    if isinstance(offers, dict):  # a single offer, as in the reference's example
+        return [offers]
+    message = (answer.get("msg") or answer.get("error")) if isinstance(answer, dict) else None
+    raise Malformed(f"no offers in the answer{f': {short(message)}' if message else ''}", where="vast")
 
 
 def _country(geolocation: object) -> str:
@@ -202,10 +215,10 @@ def _type_name(row: Row, count: int) -> str:
 
 def _memory_gib(row: Row) -> float | None:
     """The host's memory × the listing's share of the cores; more is not guaranteed."""
-    whole_mib, cores, own = (figure(row.get(key)) for key in ("cpu_ram", "cpu_cores", "cpu_cores_effective"))
+    whole_mib, cores, effective = (figure(row.get(key)) for key in ("cpu_ram", "cpu_cores", "cpu_cores_effective"))
     if whole_mib is None:
         return None
-    share = min(1.0, own / cores) if own and cores else 1.0
+    share = min(1.0, effective / cores) if effective and cores else 1.0
     return round(whole_mib / _MIB_PER_GIB * share, 1) or None
 
 
@@ -214,5 +227,5 @@ def _link(row: Row) -> Interconnect:
 
 
 def _reliability(row: Row) -> float | None:
-    found = figure(row.get("reliability2", row.get("reliability")))
-    return found if found is not None and found <= 1 else None
+    score = figure(row.get("reliability2", row.get("reliability")))
+    return score if score is not None and score <= 1 else None

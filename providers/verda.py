@@ -21,26 +21,26 @@ from pydantic import SecretStr
 from broker.core.errors import GiveUp, LoginMissing, Malformed, NoLogin, Refused
 from broker.core.market.offers import Availability, Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
-from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
+from providers.http import Api, HttpSettings, Url, endpoint, setting, usable_key
 from providers.rows import (
-    Found,
+    OfferRows,
     Row,
-    Unfit,
+    RowRejected,
     accelerator,
     decimal_text,
     distinct,
-    each,
     figure,
     name,
     number,
     price,
+    read_rows,
     short,
     usd,
     whole,
 )
 
 _ID, _SECRET = "VERDA_CLIENT_ID", "VERDA_CLIENT_SECRET"
-_NOWHERE = "global"
+_GLOBAL_REGION = "global"
 _MONTHS = {"month": 1, "months": 1, "year": 12, "years": 12}
 _MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=2), CapacityType.SPOT: timedelta(minutes=30)}
 # Each ten minutes are paid in advance (docs.verda.com, pricing and billing).
@@ -84,10 +84,10 @@ class Verda:
     ) -> None:
         self._clock = clock
         self._settings = settings or VerdaSettings()
-        self._id = usable(self._settings.client_id) or usable(environment.get(_ID))
-        self._secret = usable(self._settings.client_secret) or usable(environment.get(_SECRET))
-        ours = " and ".join(setting(self.name, key) for key in ("client_id", "client_secret"))
-        self._how = f"set {_ID} and {_SECRET} (or {ours}) to credentials of Verda's API"
+        self._id = usable_key(self._settings.client_id) or usable_key(environment.get(_ID))
+        self._secret = usable_key(self._settings.client_secret) or usable_key(environment.get(_SECRET))
+        setting_names = " and ".join(setting(self.name, key) for key in ("client_id", "client_secret"))
+        self._how = f"set {_ID} and {_SECRET} (or {setting_names}) to credentials of Verda's API"
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All offers, whatever the query. Missing data on stock or long-term periods is counted; the prices are
@@ -100,17 +100,17 @@ class Verda:
             rows = api.get("/v1/instance-types", params={"currency": "usd"}, token=token)
             if not isinstance(rows, list):
                 raise Malformed("a list of instance types was expected", where=self.name)
-            stock, terms, unsaid = self._around(api, token)
-        yield from unsaid
-        yield from distinct(each(rows, lambda row: self._read(row, stock, terms)))
+            stock, terms, skipped = self._stock_and_terms(api, token)
+        yield from skipped
+        yield from distinct(read_rows(rows, lambda row: self._read(row, stock, terms)))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        found = {"client_id": self._id is not None, "client_secret": self._secret is not None}
+        present = {"client_id": self._id is not None, "client_secret": self._secret is not None}
         return {
             "endpoints": {"instance types": endpoint(self.name, "base_url", self._settings.base_url)},
             "logins": {
-                key: {"found": there, "how": self._how, "adds": "Verda's prices, stock and long-term periods"}
-                for key, there in found.items()
+                key: {"found": is_set, "how": self._how, "adds": "Verda's prices, stock and long-term periods"}
+                for key, is_set in present.items()
             },
         }
 
@@ -121,37 +121,37 @@ class Verda:
         except Refused as error:  # 400 for a client that does not exist
             raise LoginMissing(error.message, where=error.where, hint=self._how) from error
         token = answer.get("access_token") if isinstance(answer, dict) else None
-        if not isinstance(token, str) or usable(token) is None:
+        if not isinstance(token, str) or usable_key(token) is None:
             raise Malformed("no access_token in the answer", where=self.name)
         return token.strip()
 
-    def _around(self, api: Api, token: str) -> tuple[_Stock, list[_LongTerm], list[SkippedRow]]:
+    def _stock_and_terms(self, api: Api, token: str) -> tuple[_Stock, list[_LongTerm], list[SkippedRow]]:
         """Stock and long-term periods, and skipped rows for failed queries of them."""
-        unsaid: list[SkippedRow] = []
+        skipped: list[SkippedRow] = []
 
-        def ask(path: str, **params: str) -> list[Any] | None:
+        def query(path: str, **params: str) -> list[Any] | None:
             try:
                 answer = api.get(path, params=params, token=token)
                 if not isinstance(answer, list):
                     raise Malformed(f"a list was expected, got {short(answer)}")
             except GiveUp as error:
-                unsaid.append(SkippedRow("not_told", f"{path}: {error.message}"))
+                skipped.append(SkippedRow("not_told", f"{path}: {error.message}"))
                 return None
             return answer
 
         stock = _Stock(
-            _by_type(ask("/v1/instance-availability", is_spot="false")),
-            _by_type(ask("/v1/instance-availability", is_spot="true")),
+            _by_type(query("/v1/instance-availability", is_spot="false")),
+            _by_type(query("/v1/instance-availability", is_spot="true")),
         )
         terms = []
-        for row in ask("/v1/long-term/periods/instances") or []:
+        for row in query("/v1/long-term/periods/instances") or []:
             try:
                 terms += _terms(row)
-            except Unfit as error:
-                unsaid.append(error.skipped)
-        return stock, terms, unsaid
+            except RowRejected as error:
+                skipped.append(error.skipped)
+        return stock, terms, skipped
 
-    def _read(self, row: Row, stock: _Stock, terms: Sequence[_LongTerm]) -> Found:
+    def _read(self, row: Row, stock: _Stock, terms: Sequence[_LongTerm]) -> OfferRows:
         instance_type = name(row.get("instance_type"), "instance_type")
         usd(row.get("currency", "usd"))
         per_hour, spot = row.get("price_per_hour"), row.get("spot_price")
@@ -174,24 +174,24 @@ class Verda:
         amount: object,
         *,
         terms: _LongTerm | None = None,
-    ) -> Found:
+    ) -> OfferRows:
         """The offer in each location that has the type; an invalid price is skipped once."""
         regions = [] if stock is None else stock.get(instance_type, [])
         try:
-            for region in regions or [_NOWHERE]:
-                why_not = "" if regions or stock is None else "no location has any"
-                said = Availability.UNAVAILABLE if why_not else Availability.AVAILABLE
+            for region in regions or [_GLOBAL_REGION]:
+                reason = "" if regions or stock is None else "no location has any"
+                listed_availability = Availability.UNAVAILABLE if reason else Availability.AVAILABLE
                 yield self._offer(
                     row,
                     instance_type,
                     region,
                     capacity_type,
                     amount,
-                    Availability.UNKNOWN if stock is None else said,
-                    why_not,
+                    Availability.UNKNOWN if stock is None else listed_availability,
+                    reason,
                     terms,
                 )
-        except Unfit as error:
+        except RowRejected as error:
             yield error.skipped
 
     def _offer(
@@ -202,15 +202,15 @@ class Verda:
         capacity_type: CapacityType,
         amount: object,
         availability: Availability,
-        why_not: str,
+        reason: str,
         terms: _LongTerm | None,
     ) -> Offer:
         card, count = _cards(row, instance_type)
         exact = decimal_text(amount) if isinstance(amount, str) else amount
-        what = f"{instance_type} {capacity_type}"
-        full = price(exact, what)
+        label = f"{instance_type} {capacity_type}"
+        full = price(exact, label)
         if terms is not None and isinstance(exact, int | Decimal):
-            full = price(exact * (100 - terms.discount), f"{what} {terms.months} months", per=100)
+            full = price(exact * (100 - terms.discount), f"{label} {terms.months} months", per=100)
         return Offer(
             provider=self.name,
             region=region,
@@ -223,11 +223,11 @@ class Verda:
             as_of=self._clock.now(),
             source=self._source,
             term_months=terms.months if terms else None,
-            cpus=_inner(row, "cpu", "number_of_cores"),
-            memory_gib=_inner(row, "memory", "size_in_gigabytes"),
+            cpus=_nested_figure(row, "cpu", "number_of_cores"),
+            memory_gib=_nested_figure(row, "memory", "size_in_gigabytes"),
             interconnect=_link(row) if count > 1 else None,
             availability=availability,
-            unavailable_because=why_not,
+            unavailable_because=reason,
             billing=_BILLING,
             max_age=_MAX_AGE.get(capacity_type, timedelta(days=3)),
         )
@@ -237,45 +237,45 @@ def _by_type(rows: list[Any] | None) -> dict[str, list[str]] | None:
     """Instance type → locations, without unreadable rows."""
     if rows is None:
         return None
-    found: dict[str, list[str]] = {}
+    locations: dict[str, list[str]] = {}
     for row in rows:
         types = row.get("availabilities") if isinstance(row, dict) else None
         if isinstance(types, list):
             try:
                 region = name(row.get("location_code"), "location_code")
-            except Unfit:
+            except RowRejected:
                 continue
             for instance_type in dict.fromkeys(kind for kind in types if isinstance(kind, str)):
-                if region not in found.setdefault(instance_type, []):
-                    found[instance_type].append(region)
-    return found
+                if region not in locations.setdefault(instance_type, []):
+                    locations[instance_type].append(region)
+    return locations
 
 
 def _terms(row: object) -> list[_LongTerm]:
-    """The period as a list of one; empty if it is not for sale or not counted in months. Raises `Unfit`."""
+    """The period as a list of one; empty if it is not for sale or not counted in months. Raises `RowRejected`."""
     if not isinstance(row, dict):
-        raise Unfit("malformed_row", f"expected a long-term period, found {short(row)}")
+        raise RowRejected("malformed_row", f"expected a long-term period, found {short(row)}")
     unit = row.get("unit_name")
     if row.get("is_enabled") is not True or not isinstance(unit, str) or unit not in _MONTHS:
         return []
     discount = number(row.get("discount_percentage"), "discount_percentage")
     if not 0 <= discount < 100:
-        raise Unfit("malformed_row", f"a discount of {short(discount)} %")
-    return [_LongTerm(whole(row.get("unit_value"), "unit_value", most=120) * _MONTHS[unit], discount)]
+        raise RowRejected("malformed_row", f"a discount of {short(discount)} %")
+    return [_LongTerm(whole(row.get("unit_value"), "unit_value", maximum=120) * _MONTHS[unit], discount)]
 
 
 def _cards(row: Row, instance_type: str) -> tuple[str | None, int]:
-    """The accelerator and how many; the row gives the memory of all cards together. Raises `Unfit`."""
+    """The accelerator and how many; the row gives the memory of all cards together. Raises `RowRejected`."""
     gpu = row.get("gpu")
     gpus = gpu.get("number_of_gpus") if isinstance(gpu, dict) else None
     if number(gpus, f"{instance_type}: number_of_gpus") == 0:
         return None, 0
     count = whole(gpus, "number_of_gpus")
-    memory = _inner(row, "gpu_memory", "size_in_gigabytes")
+    memory = _nested_figure(row, "gpu_memory", "size_in_gigabytes")
     return accelerator(row.get("name"), row.get("model"), memory_gib=memory / count if memory else None), count
 
 
-def _inner(row: Row, key: str, part: str) -> float | None:
+def _nested_figure(row: Row, key: str, part: str) -> float | None:
     inner = row.get(key)
     return figure(inner.get(part)) if isinstance(inner, dict) else None
 

@@ -23,22 +23,22 @@ from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers.http import Api, HttpSettings, Url, endpoint
 from providers.rows import (
-    Found,
+    OfferRows,
     Row,
-    Unfit,
+    RowRejected,
     accelerator,
     distinct,
-    each,
     figure,
     name,
     part_of_card,
     price,
+    read_rows,
     short,
     whole,
 )
 
 _LISTS = {"/plans": "plans", "/plans-metal": "plans_metal"}
-_A_PAGE, _PAGES = 500, 20
+_ROWS_PER_PAGE, _MAX_PAGES = 500, 20
 _PER_SECOND = 30
 _WHOLE_CARD = 0.87  # share of a card's memory; a plan with less has a part of a card
 _KINDS = {
@@ -73,46 +73,46 @@ class Vultr:
         """All offers, whatever the query. Raises `RetryLater`, `Refused` and `Malformed`."""
         with Api(self.name, self._settings.base_url, self._settings, self._clock, per_second=_PER_SECOND) as api:
             for path, key in _LISTS.items():
-                yield from distinct(each(_pages(api, path, key, self.name), self._read))
+                yield from distinct(read_rows(_pages(api, path, key, self.name), self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
         return {"endpoints": {"plans": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
 
-    def _read(self, row: Row) -> Found:
+    def _read(self, row: Row) -> OfferRows:
         plan = name(row.get("id"), "id")
-        said = row.get("gpu_type")
-        if not said and "gpu" not in plan and not plan.startswith("vcg-") and row.get("type") not in ("vcg", "vdm"):
+        gpu_type = row.get("gpu_type")
+        if not gpu_type and "gpu" not in plan and not plan.startswith("vcg-") and row.get("type") not in ("vcg", "vdm"):
             return
         cards = _cards(row, plan)
         regions = row.get("locations")
         if not isinstance(regions, list):
-            raise Unfit("malformed_row", f"{plan}: locations is {short(regions)}")
+            raise RowRejected("malformed_row", f"{plan}: locations is {short(regions)}")
         if not regions:
-            raise Unfit("no_region", plan)
-        there = row.get("location_cost") or {}
-        if not isinstance(there, dict):
-            raise Unfit("malformed_row", f"{plan}: location_cost is {short(there)}")
-        sold = False
+            raise RowRejected("no_region", plan)
+        location_costs = row.get("location_cost") or {}
+        if not isinstance(location_costs, dict):
+            raise RowRejected("malformed_row", f"{plan}: location_cost is {short(location_costs)}")
+        is_sold = False
         for kind, (flag, key, max_age) in _KINDS.items():
-            if not _is_sold(row, plan, flag, otherwise=kind is CapacityType.ON_DEMAND):
+            if not _is_sold(row, plan, flag, default=kind is CapacityType.ON_DEMAND):
                 continue
-            sold = True
+            is_sold = True
             for region in regions:
                 try:
-                    costs = there.get(region) if isinstance(region, str) else None
-                    priced = row if costs is None else costs if isinstance(costs, dict) else {}
-                    hourly = price(priced.get(key), f"{plan} in {short(region)}, {kind}")
+                    costs = location_costs.get(region) if isinstance(region, str) else None
+                    price_row = row if costs is None else costs if isinstance(costs, dict) else {}
+                    hourly = price(price_row.get(key), f"{plan} in {short(region)}, {kind}")
                     place = name(region, f"{plan}: location")
                     yield self._offer(row, plan, cards, place, (kind, hourly, max_age))
-                except Unfit as error:
+                except RowRejected as error:
                     yield error.skipped
-        if not sold:
-            raise Unfit("not_sold", f"{plan}: neither on demand nor preemptible")
+        if not is_sold:
+            raise RowRejected("not_sold", f"{plan}: neither on demand nor preemptible")
 
     def _offer(
-        self, row: Row, plan: str, cards: tuple[str, int], region: str, sold: tuple[CapacityType, Money, timedelta]
+        self, row: Row, plan: str, cards: tuple[str, int], region: str, terms: tuple[CapacityType, Money, timedelta]
     ) -> Offer:
-        (card, count), (kind, hourly, max_age) = cards, sold
+        (card, count), (kind, hourly, max_age) = cards, terms
         memory = figure(row.get("ram"))
         return Offer(
             provider=self.name,
@@ -134,9 +134,9 @@ class Vultr:
 def _pages(api: Api, path: str, key: str, where: str) -> Iterator[object]:
     """The rows of all pages of a list."""
     cursor = ""
-    for _ in range(_PAGES):
-        asked = {"per_page": str(_A_PAGE), **({"cursor": cursor} if cursor else {})}
-        answer = api.document(path, params=asked)
+    for _ in range(_MAX_PAGES):
+        params = {"per_page": str(_ROWS_PER_PAGE), **({"cursor": cursor} if cursor else {})}
+        answer = api.document(path, params=params)
         rows = answer.get(key) if isinstance(answer, dict) else None
         if not isinstance(rows, list):
             raise Malformed(f"no {key} in the answer", where=where)
@@ -148,32 +148,34 @@ def _pages(api: Api, path: str, key: str, where: str) -> Iterator[object]:
             return
         if not isinstance(cursor, str):
             raise Malformed(f"the next page of {key} is called {short(cursor)}", where=where)
-    yield SkippedRow("too_many_pages", f"{key}: more than {_PAGES} pages of {_A_PAGE}")
+    yield SkippedRow("too_many_pages", f"{key}: more than {_MAX_PAGES} pages of {_ROWS_PER_PAGE}")
 
 
-def _is_sold(row: Row, plan: str, flag: str, *, otherwise: bool) -> bool:
-    said = row.get(flag, otherwise)
-    if not isinstance(said, bool):
-        raise Unfit("malformed_row", f"{plan}: {flag} is {short(said)}")
-    return said
+def _is_sold(row: Row, plan: str, flag: str, *, default: bool) -> bool:
+    value = row.get(flag, default)
+    if not isinstance(value, bool):
+        raise RowRejected("malformed_row", f"{plan}: {flag} is {short(value)}")
+    return value
 
 
 def _cards(row: Row, plan: str) -> tuple[str, int]:
     """The accelerator and how many, or one part of one."""
-    said, memory = row.get("gpu_type"), figure(row.get("gpu_vram_gb"))
-    if not said and (metal := _METAL.search(plan)):
+    gpu_type, memory = row.get("gpu_type"), figure(row.get("gpu_vram_gb"))
+    if not gpu_type and (metal := _METAL.search(plan)):
         return accelerator(_CARDS_OF_METAL.get(metal[2], metal[2])), int(metal[1] or 1)
-    text = said.partition("_")[2] if isinstance(said, str) else ""
+    text = gpu_type.partition("_")[2] if isinstance(gpu_type, str) else ""
     card = accelerator(_CARDS.get(text, text), text.replace("_", " "), text.partition("_")[0])
     if memory is None and plan.startswith(_METAL_PLAN):  # a whole machine; a cloud plan may have a part of a card
         return card, whole(row.get("gpu_count"), f"{plan}: gpu_count")
     if memory is None:
-        raise Unfit("malformed_row", f"{plan}: gpu_vram_gb is {short(row.get('gpu_vram_gb'))}")
-    each = lookup(card).memory_gb
-    if memory < _WHOLE_CARD * each:
+        raise RowRejected("malformed_row", f"{plan}: gpu_vram_gb is {short(row.get('gpu_vram_gb'))}")
+    card_gb = lookup(card).memory_gb
+    if memory < _WHOLE_CARD * card_gb:
         return part_of_card(card, memory), 1
-    count = whole(round(memory / each), f"{plan}: cards")
+    count = whole(round(memory / card_gb), f"{plan}: cards")
     counted = row.get("gpu_count", count)
-    if abs(memory / count - each) > (1 - _WHOLE_CARD) * each or counted != count:
-        raise Unfit("malformed_row", f"{plan}: {memory:g} GB and {short(counted)} of {card}, which has {each:g}")
+    if abs(memory / count - card_gb) > (1 - _WHOLE_CARD) * card_gb or counted != count:
+        raise RowRejected(
+            "malformed_row", f"{plan}: {memory:g} GB and {short(counted)} of {card}, which has {card_gb:g}"
+        )
     return card, count

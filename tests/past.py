@@ -36,7 +36,7 @@ from broker.reconciler.settlement.batch import post_due
 from broker.reconciler.settlement.settlement import release
 from broker.store import Store
 from broker.store.engine.times import to_micros
-from broker.store.schema.jobs import STILL_THERE
+from broker.store.schema.jobs import STILL_RUNNING
 from tests.controllers import AskedAlways
 from tests.reconciler.rehearsal import StageEngine, StageMachine, StageMailbox, TrustingGate
 
@@ -209,7 +209,7 @@ def polled(store: Store, now: datetime, *, polls: int = 3000) -> None:
         connection.exec_driver_sql(
             "INSERT INTO charge (provider, key, starts, ends, line, account, micros, estimated, source, read_at)"
             " SELECT provider, job_id || '-' || attempt, since, until, '', '', micros, false, 'api', until"
-            f" FROM machine_time WHERE until < {STILL_THERE}"
+            f" FROM machine_time WHERE until < {STILL_RUNNING}"
         )
 
 

@@ -16,7 +16,7 @@ from broker.settings import check_names, read_settings
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """The user's file and that of the working directory; neither exists yet."""
     found = tmp_path / "config.toml", tmp_path / "gpubroker.toml"
-    monkeypatch.setattr(settings, "files", lambda: found)
+    monkeypatch.setattr(settings, "settings_files", lambda: found)
     return found
 
 

@@ -17,7 +17,7 @@ from broker.agent.store import ObjectFolder, StoreTrouble, make_private, split_f
 from broker.agent.supervise import FOLDER_OUT_OF_REACH, Attempt, JobFolders
 
 
-def _arguments(given: list[str] | None) -> argparse.Namespace:
+def _parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="gpubroker-agent", description=__doc__)
     parser.add_argument("--folder", required=True, help="the attempt's run folder: <store>/<job>/attempts/<number>")
     parser.add_argument("--rank", type=int, default=0, help="which node of the gang this is (default 0)")
@@ -25,19 +25,19 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--scratch", type=Path, help="a private folder on this machine (default: a temporary one)")
     parser.add_argument("--workdir", help="the job's working folder on this machine, if not as in spec.json")
     parser.add_argument("--hold", type=int, action="append", default=[], help="file descriptor to hold while alive")
-    return parser.parse_args(given)
+    return parser.parse_args(argv)
 
 
-def main(given: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: the command's; 143 interrupted or stopped; 79 another machine runs the attempt; 80 a
     newer attempt exists; 75 the run folder is unreachable; 2 wrong usage. ``enter …``: see `broker.agent.entering`.
     """
-    words = sys.argv[1:] if given is None else given
+    words = sys.argv[1:] if argv is None else argv
     if words[:1] == ["enter"]:
         from broker.agent.entering import main as enter  # a program inside a running job; needs no object store
 
         return enter(words[1:])
-    arguments = _arguments(given)
+    arguments = _parse_arguments(argv)
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
     try:
         job, attempt = split_folder(arguments.folder)

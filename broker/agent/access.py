@@ -26,10 +26,10 @@ log = logging.getLogger("gpubroker-agent")
 ACCESS_VARIABLE = "GPUBROKER_RUNS_ACCESS"
 """The variable with which a launch gives the first credentials, as JSON."""
 FILE = "access.json"
-_OF_GCS = ("token", "expires_at")
-_OF_S3 = ("access_key_id", "secret_access_key", *_OF_GCS)
-_OF_AZURE = ("sas_token", "expires_at")
-_OTHERS = "others"  # signatures for folders next to the job's, as JSON, by the prefix of their names
+_GCS_KEYS = ("token", "expires_at")
+_S3_KEYS = ("access_key_id", "secret_access_key", *_GCS_KEYS)
+_AZURE_KEYS = ("sas_token", "expires_at")
+_READ_KEY = "others"  # signatures for folders next to the job's, as JSON, by the prefix of their names
 _BLOCK = 32
 
 
@@ -38,9 +38,9 @@ def seal(credentials: Mapping[str, str], key: str) -> dict[str, Any]:
     content = json.dumps(dict(credentials)).encode()
     nonce = secrets.token_bytes(_BLOCK)
     cipher, check = _keys(key, nonce)
-    box = _mixed(content, cipher)
-    told = hmac.new(check, box, hashlib.sha256).hexdigest()
-    return {"version": VERSION, "nonce": nonce.hex(), "box": base64.b64encode(box).decode(), "check": told}
+    box = _xor_with_keystream(content, cipher)
+    digest = hmac.new(check, box, hashlib.sha256).hexdigest()
+    return {"version": VERSION, "nonce": nonce.hex(), "box": base64.b64encode(box).decode(), "check": digest}
 
 
 def unseal(document: Mapping[str, Any], key: str) -> dict[str, str]:
@@ -48,42 +48,42 @@ def unseal(document: Mapping[str, Any], key: str) -> dict[str, str]:
     try:
         nonce, box = bytes.fromhex(document["nonce"]), base64.b64decode(document["box"], validate=True)
         cipher, check = _keys(key, nonce)
-        told = hmac.new(check, box, hashlib.sha256).hexdigest()
-        if not hmac.compare_digest(told.encode(), str(document["check"]).encode("utf-8", "replace")):
+        digest = hmac.new(check, box, hashlib.sha256).hexdigest()
+        if not hmac.compare_digest(digest.encode(), str(document["check"]).encode("utf-8", "replace")):
             raise BadDocument(f"{FILE} is not by the broker for this attempt")
-        return _credentials(json.loads(_mixed(box, cipher)))
+        return _credentials(json.loads(_xor_with_keystream(box, cipher)))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadDocument(f"{FILE} cannot be read: {error}") from None
 
 
 def _keys(key: str, nonce: bytes) -> tuple[bytes, bytes]:
     """Two keys for this document alone: one for encryption, one for authentication."""
-    made = (hmac.new(key.encode(), label + nonce, hashlib.sha256).digest() for label in (b"encrypt", b"check"))
-    return next(made), next(made)
+    keys = (hmac.new(key.encode(), label + nonce, hashlib.sha256).digest() for label in (b"encrypt", b"check"))
+    return next(keys), next(keys)
 
 
-def _mixed(content: bytes, key: bytes) -> bytes:
+def _xor_with_keystream(content: bytes, key: bytes) -> bytes:
     blocks = range(-(-len(content) // _BLOCK))
     stream = b"".join(hmac.new(key, block.to_bytes(8, "big"), hashlib.sha256).digest() for block in blocks)
-    return bytes(one ^ other for one, other in zip(content, stream))
+    return bytes(byte ^ mask for byte, mask in zip(content, stream))
 
 
 def _credentials(values: Mapping[str, Any]) -> dict[str, str]:
-    fields = next((one for one in (_OF_S3, _OF_AZURE) if one[0] in values), _OF_GCS)
-    found = {name: values[name] for name in (*fields, *(one for one in (_OTHERS,) if one in values))}
-    if not all(isinstance(value, str) for value in found.values()):
+    fields = next((key for key in (_S3_KEYS, _AZURE_KEYS) if key[0] in values), _GCS_KEYS)
+    credentials = {name: values[name] for name in (*fields, *(key for key in (_READ_KEY,) if key in values))}
+    if not all(isinstance(value, str) for value in credentials.values()):
         raise BadDocument(f"{FILE}: credentials are text")
-    from_text(found["expires_at"])
-    return found
+    from_text(credentials["expires_at"])
+    return credentials
 
 
 class NodeAccess:
     """The credentials that are valid now, as a credential provider of obstore. Thread-safe."""
 
-    def __init__(self, given: str) -> None:
-        """``given``: the value of `ACCESS_VARIABLE`. Raises BadDocument."""
+    def __init__(self, text: str) -> None:
+        """``text``: the value of `ACCESS_VARIABLE`. Raises BadDocument."""
         try:
-            self._now = _credentials(json.loads(given))
+            self._now = _credentials(json.loads(text))
         except (KeyError, TypeError, ValueError) as error:
             raise BadDocument(f"{ACCESS_VARIABLE}: {error!r}") from None
         self._lock = threading.Lock()
@@ -100,15 +100,17 @@ class NodeAccess:
     def _given(self, name: str | None) -> dict[str, Any]:
         with self._lock:
             now = dict(self._now)
-        others = json.loads(now.pop(_OTHERS, "{}"))
-        if name is not None and others:
-            now["sas_token"] = next((one for begin, one in others.items() if f"{name}/".startswith(begin)), "")
+        read_signatures = json.loads(now.pop(_READ_KEY, "{}"))
+        if name is not None and read_signatures:
+            now["sas_token"] = next(
+                (token for prefix, token in read_signatures.items() if f"{name}/".startswith(prefix)), ""
+            )
         expires = from_text(now.pop("expires_at"))
         # A short validity, so that obstore soon takes renewed credentials instead of waiting until the last minute.
         soon = datetime.now(timezone.utc) + timedelta(minutes=5)
         return {**now, "expires_at": min(expires, soon)}
 
-    def wants_more(self) -> bool:
+    def needs_renewal(self) -> bool:
         """Whether to look for renewed credentials: less than half of their time is left."""
         with self._lock:
             expires, began = from_text(self._now["expires_at"]), self._began
@@ -116,8 +118,8 @@ class NodeAccess:
 
     def renew(self, document: Mapping[str, Any], key: str) -> None:
         """Take the credentials of the document if they last longer. Raises BadDocument."""
-        found = unseal(document, key)
+        renewed = unseal(document, key)
         with self._lock:
-            if from_text(found["expires_at"]) > from_text(self._now["expires_at"]):
-                self._now, self._began = found, datetime.now(timezone.utc)
-                log.info("the run folder's credentials last until %s", found["expires_at"])
+            if from_text(renewed["expires_at"]) > from_text(self._now["expires_at"]):
+                self._now, self._began = renewed, datetime.now(timezone.utc)
+                log.info("the run folder's credentials last until %s", renewed["expires_at"])

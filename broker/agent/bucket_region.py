@@ -14,10 +14,10 @@ from urllib.parse import quote, urlsplit
 REGION_VARIABLE = "GPUBROKER_RUNS_REGION"
 """The variable with the region of the run folders' bucket, set by the broker so that its nodes need not ask."""
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")  # the address of a store that is not AWS's own
-_NAMED = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _TIMEOUT = 5.0  # seconds
 _AWS = "https://s3.amazonaws.com"
-_known: dict[tuple[str, str], str] = {}
+_regions: dict[tuple[str, str], str] = {}
 
 
 def bucket_region(url: str, environment: Mapping[str, str] = os.environ) -> str | None:
@@ -34,18 +34,18 @@ def bucket_region(url: str, environment: Mapping[str, str] = os.environ) -> str 
     if environment.get(REGION_VARIABLE):
         return environment[REGION_VARIABLE]
     endpoint = next((environment[name] for name in _ENDPOINTS if environment.get(name)), None)
-    if endpoint is not None and any(environment.get(name) for name in _NAMED):
+    if endpoint is not None and any(environment.get(name) for name in _REGION_VARIABLES):
         return None
-    where = endpoint or _AWS, parts.netloc
-    if where not in _known:
-        found = _asked(*where)
-        if found is None:  # the network may be available the next time
+    key = endpoint or _AWS, parts.netloc
+    if key not in _regions:
+        region = _query_region(*key)
+        if region is None:  # the network may be available the next time
             return None
-        _known[where] = found
-    return _known[where]
+        _regions[key] = region
+    return _regions[key]
 
 
-def _asked(endpoint: str, bucket: str) -> str | None:
+def _query_region(endpoint: str, bucket: str) -> str | None:
     # Imported late: it takes 4 MB of memory, which machines without S3 do not need.
     import http.client
     import urllib.error
@@ -57,9 +57,9 @@ def _asked(endpoint: str, bucket: str) -> str | None:
     request = urllib.request.Request(address, method="HEAD")  # noqa: S310 (the scheme is checked)
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 (as above)
-            told = answer.headers.get("x-amz-bucket-region")
+            region = answer.headers.get("x-amz-bucket-region")
     except urllib.error.HTTPError as error:  # the answers "forbidden" and "moved" contain it as well
-        told = error.headers.get("x-amz-bucket-region")
+        region = error.headers.get("x-amz-bucket-region")
     except (OSError, ValueError, http.client.HTTPException):
         return None
-    return told if told and re.fullmatch(r"[a-z0-9-]{1,40}", told) else None
+    return region if region and re.fullmatch(r"[a-z0-9-]{1,40}", region) else None

@@ -28,18 +28,18 @@ from typing import Any, Callable
 from broker.agent import download
 from broker.agent.clock import from_text, to_text
 from broker.agent.download import Torn, WantedFile
-from broker.agent.entries import FILE, check_entry, settle
+from broker.agent.entries import FILE, apply_metadata, check_entry
 from broker.agent.formats import VERSION, BadDocument
-from broker.agent.names import safe
+from broker.agent.names import safe_name
 from broker.agent.store import ObjectFolder, to_bytes
 
 FOLDER = "checkpoints"
 _LARGEST_MANIFEST = 256 << 20  # bytes: about a million files
-LEAST_KEPT = 2  # the newest may turn out to be unusable
-_OF_ONE_NODE = re.compile(r"rng_state(_\d+)?\.pth|(bf16_|fp16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt")
+MIN_KEPT = 2  # the newest may turn out to be unusable
+_NODE_LOCAL = re.compile(r"rng_state(_\d+)?\.pth|(bf16_|fp16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt")
 _ID = re.compile(r"(\d{4,})-(\d{12})-(.+)")
-_OF_RANK = re.compile(r"(rank|node|worker)[-_.=]?\d+")  # all ranks of a gang save under the same id
-_HIGHEST = 10**12 - 1  # the largest step that fits into an id; a longer number is a hash or a time, not a step
+_RANK_SUFFIX = re.compile(r"(rank|node|worker)[-_.=]?\d+")  # all ranks of a gang save under the same id
+_MAX_STEP = 10**12 - 1  # the largest step that fits into an id; a longer number is a hash or a time, not a step
 
 
 class TornForOneNode(Exception):
@@ -49,24 +49,24 @@ class TornForOneNode(Exception):
 
 
 def checkpoint_id(attempt: int, step: int, name: str, count: int = 0) -> str:
-    """``step`` and ``count`` are the `next_place` of the entry."""
-    shared = _OF_RANK.sub(r"\1", name)
-    return f"{attempt:04d}-{step:012d}-{count:06d}-{safe(shared)}"
+    """``step`` and ``count`` are the `next_position` of the entry."""
+    shared = _RANK_SUFFIX.sub(r"\1", name)
+    return f"{attempt:04d}-{step:012d}-{count:06d}-{safe_name(shared)}"
 
 
-def next_place(last: tuple[int, int], step: int | None) -> tuple[int, int]:
+def next_position(last: tuple[int, int], step: int | None) -> tuple[int, int]:
     """The place (step, count) of an entry after ``last``: its own step if that is a new maximum, else the next count of
     the same step.
     """
-    if step is not None and last[0] < step <= _HIGHEST:
+    if step is not None and last[0] < step <= _MAX_STEP:
         return step, 0
     return last[0], last[1] + 1
 
 
 def attempt_of(checkpoint: str) -> int | None:
     """The number of the attempt that saved the checkpoint; None if the name is not an id."""
-    found = _ID.fullmatch(checkpoint)
-    return int(found[1]) if found else None
+    match = _ID.fullmatch(checkpoint)
+    return int(match[1]) if match else None
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ class SavedFile:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SavedFile:
-        path, where = str(values["path"]), str(values["object"])
-        for text in (path, where):
+        path, object_path = str(values["path"]), str(values["object"])
+        for text in (path, object_path):
             if text.startswith("/") or ".." in Path(text).parts:
                 raise BadDocument(f"a path that leaves its folder: {text}")
         size, rank = int(values["size"]), int(values.get("rank", 0))
-        return cls(path, where, size, str(values["sha256"]), rank, *check_entry(values, path))
+        return cls(path, object_path, size, str(values["sha256"]), rank, *check_entry(values, path))
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Manifest:
             raise BadDocument(f"its manifest cannot be read: {error!r}") from error
 
 
-def listed(store: ObjectFolder) -> list[str]:
+def list_ids(store: ObjectFolder) -> list[str]:
     """The ids of all checkpoints, oldest first, including those without a manifest. Raises StoreTrouble."""
     return [name for name in store.folders(FOLDER) if attempt_of(name) is not None]
 
@@ -158,12 +158,12 @@ def read_manifest(store: ObjectFolder, checkpoint: str) -> Manifest:
 
 def check_sizes(store: ObjectFolder, manifest: Manifest) -> None:
     """The fast check: every file exists with its full size. Raises Torn, StoreTrouble."""
-    places = {manifest.id, *(file.object.partition("/")[0] for file in manifest.contents)}
-    there = {path: size for place in places for path, size in store.sizes(f"{FOLDER}/{place}").items()}
-    if _torn_mark(manifest.id) in there:
+    folders = {manifest.id, *(file.object.partition("/")[0] for file in manifest.contents)}
+    sizes = {path: size for place in folders for path, size in store.sizes(f"{FOLDER}/{place}").items()}
+    if _torn_path(manifest.id) in sizes:
         raise Torn("a node found a file of it changed")
     for file in manifest.contents:
-        size = there.get(f"{FOLDER}/{file.object}")
+        size = sizes.get(f"{FOLDER}/{file.object}")
         if size is None:
             raise Torn(f"{file.path} is missing")
         if size != file.size:
@@ -174,7 +174,7 @@ def verify(store: ObjectFolder, checkpoint: str) -> Manifest:
     """Read all files and compare sizes and SHA-256. Raises Torn with the reason, and StoreTrouble."""
     manifest = read_manifest(store, checkpoint)
     check_sizes(store, manifest)
-    download.fetch(store, [_wanted(file) for file in manifest.contents], lambda: False)
+    download.fetch(store, [_to_download(file) for file in manifest.contents], lambda: False)
     return manifest
 
 
@@ -204,7 +204,7 @@ def restore(
     return RestoreOutcome(None, tuple(passed_over))
 
 
-def restore_of_other(
+def restore_from_other_job(
     store: ObjectFolder,
     checkpoint: str | None,
     into: Path,
@@ -216,16 +216,16 @@ def restore_of_other(
     if there is none, because the job must not start from the beginning then."""
     if checkpoint is not None:
         return RestoreOutcome(_fetch(store, checkpoint, into, rank, nodes, give_up), ())
-    found = restore(store, into, rank, give_up, nodes)
-    if found.manifest is None:
-        raise Torn("; ".join(why for _, why in found.passed_over) or "it has none")
-    return found
+    outcome = restore(store, into, rank, give_up, nodes)
+    if outcome.manifest is None:
+        raise Torn("; ".join(reason for _, reason in outcome.passed_over) or "it has none")
+    return outcome
 
 
 def _newest(store: ObjectFolder, torn: Sequence[str]) -> str | None:
     """The newest checkpoint that is not in ``torn``. Lists the store each time: while a large checkpoint was read,
     another agent may have saved and pruned."""
-    return next((checkpoint for checkpoint in reversed(listed(store)) if checkpoint not in torn), None)
+    return next((checkpoint for checkpoint in reversed(list_ids(store)) if checkpoint not in torn), None)
 
 
 def _fetch(
@@ -238,22 +238,22 @@ def _fetch(
     staging.mkdir(parents=True)
     try:
         own = files_for(manifest, rank, nodes)
-        wanted = [_wanted(file, staging / file.path) for file in own if file.kind == FILE]
-        download.check_room(staging, wanted)
+        downloads = [_to_download(file, staging / file.path) for file in own if file.kind == FILE]
+        download.check_room(staging, downloads)
         try:
-            download.fetch(store, wanted, give_up)
+            download.fetch(store, downloads, give_up)
         except Torn as reason:
             if len(own) == len(manifest.files):
                 raise
             # The other nodes may have restored it by now, as they did not read this file.
-            store.write(_torn_mark(checkpoint), to_bytes({"version": VERSION, "rank": rank, "because": str(reason)}))
+            store.write(_torn_path(checkpoint), to_bytes({"version": VERSION, "rank": rank, "because": str(reason)}))
             raise TornForOneNode(f"{checkpoint}: {reason}") from None
-        settle(staging, own)
+        apply_metadata(staging, own)
         for entry in staging.iterdir():
-            place = into / entry.name
-            if place.is_dir() and not place.is_symlink():
-                shutil.rmtree(place)
-            entry.replace(place)
+            target = into / entry.name
+            if target.is_dir() and not target.is_symlink():
+                shutil.rmtree(target)
+            entry.replace(target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return manifest
@@ -265,30 +265,30 @@ def files_for(manifest: Manifest, rank: int, nodes: int) -> list[SavedFile]:
     If several nodes saved the same path, its own file. Of files that a framework reads only on the node that wrote
     them, its own, as long as the number of nodes is the same; otherwise all.
     """
-    alike = nodes == manifest.nodes
-    chosen: dict[str, SavedFile] = {}
+    same_nodes = nodes == manifest.nodes
+    by_path: dict[str, SavedFile] = {}
     for file in manifest.files:
-        if file.rank != rank and alike and of_one_node(file):
+        if file.rank != rank and same_nodes and is_node_local(file):
             continue
-        if file.path not in chosen or file.rank == rank:
-            chosen[file.path] = file
-    return list(chosen.values())
+        if file.path not in by_path or file.rank == rank:
+            by_path[file.path] = file
+    return list(by_path.values())
 
 
-def of_one_node(file: SavedFile) -> bool:
+def is_node_local(file: SavedFile) -> bool:
     """Whether only the node that saved the file reads it: the random-number states of the Hugging Face Trainer,
     DeepSpeed's optimizer shards, and files in a folder ``rank-<k>`` of node k. Shards of torch.distributed.checkpoint
     are read by all nodes, as each contains tensors that the others have not saved.
     """
     *folders, name = file.path.split("/")
-    return f"rank-{file.rank}" in folders or _OF_ONE_NODE.fullmatch(name) is not None
+    return f"rank-{file.rank}" in folders or _NODE_LOCAL.fullmatch(name) is not None
 
 
-def _wanted(file: SavedFile, into: Path | None = None) -> WantedFile:
+def _to_download(file: SavedFile, into: Path | None = None) -> WantedFile:
     return WantedFile(f"{FOLDER}/{file.object}", file.path, file.size, file.sha256, into)
 
 
-def _torn_mark(checkpoint: str) -> str:
+def _torn_path(checkpoint: str) -> str:
     """The path of the mark that a node writes if it finds a changed file that the other nodes do not read."""
     return f"{FOLDER}/{checkpoint}/torn.json"
 
@@ -299,48 +299,48 @@ def prune(store: ObjectFolder, keep: int, attempt: int) -> list[str]:
     and one that was replaced by another with the same files of its step does not count twice. Raises StoreTrouble; the
     next call deletes the rest.
     """
-    ids, kept = listed(store), list[Manifest]()
-    main = set[object]()
+    ids, manifests = list_ids(store), list[Manifest]()
+    seen_contents = set[object]()
     for checkpoint in reversed(ids):
         with contextlib.suppress(Torn):
             manifest = read_manifest(store, checkpoint)
             check_sizes(store, manifest)
             files = (file.object for file in manifest.files if file.path.partition("/")[0] == manifest.name)
-            own = frozenset(files) or manifest.id
-            if own not in main:
-                main.add(own)
-                kept.append(manifest)
-                if len(kept) == max(LEAST_KEPT, keep):
+            content = frozenset(files) or manifest.id
+            if content not in seen_contents:
+                seen_contents.add(content)
+                manifests.append(manifest)
+                if len(manifests) == max(MIN_KEPT, keep):
                     break
     else:
         return []
-    stays = {manifest.id for manifest in kept}
-    doomed = []
-    for checkpoint in (one for one in ids if one < kept[0].id and one not in stays):
+    kept_ids = {manifest.id for manifest in manifests}
+    to_delete = []
+    for checkpoint in (candidate for candidate in ids if candidate < manifests[0].id and candidate not in kept_ids):
         # Parts of this attempt may still be uploading, but not those of a checkpoint with complete ones after it.
         unfinished = attempt_of(checkpoint) != attempt and not store.exists(manifest_path(checkpoint))
-        if checkpoint < kept[-1].id or unfinished:
-            doomed.append(checkpoint)
-    return delete(store, doomed)
+        if checkpoint < manifests[-1].id or unfinished:
+            to_delete.append(checkpoint)
+    return delete(store, to_delete)
 
 
-def delete(store: ObjectFolder, doomed: Sequence[str]) -> list[str]:
+def delete(store: ObjectFolder, checkpoints: Sequence[str]) -> list[str]:
     """Delete these checkpoints, each manifest first, except files that other checkpoints share; returns the ids
     of those that are gone completely. Raises StoreTrouble; may be repeated."""
-    needed = set[str]()
-    for checkpoint in set(listed(store)) - set(doomed):
+    shared_paths = set[str]()
+    for checkpoint in set(list_ids(store)) - set(checkpoints):
         for name in store.files(f"{FOLDER}/{checkpoint}"):  # also parts of one that is not complete yet
             if name.endswith(".json"):
                 with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
                     document = store.read_json(f"{FOLDER}/{checkpoint}/{name}") or {}
-                    needed.update(f"{FOLDER}/{file['object']}" for file in document.get("files", ()))
-    gone = []
-    for checkpoint in doomed:
+                    shared_paths.update(f"{FOLDER}/{file['object']}" for file in document.get("files", ()))
+    deleted = []
+    for checkpoint in checkpoints:
         store.delete(manifest_path(checkpoint))
         paths = set(store.sizes(f"{FOLDER}/{checkpoint}"))
-        for path in paths - needed:
+        for path in paths - shared_paths:
             store.delete(path)
-        if not paths & needed:
+        if not paths & shared_paths:
             store.drop_folder(f"{FOLDER}/{checkpoint}")
-            gone.append(checkpoint)
-    return gone
+            deleted.append(checkpoint)
+    return deleted

@@ -24,7 +24,7 @@ from typing import Any, Callable
 
 from broker.agent.clock import NodeClock, from_text, to_text
 from broker.agent.environment import Scratch
-from broker.agent.formats import VERSION, BadDocument, attempt_path, reading
+from broker.agent.formats import VERSION, BadDocument, attempt_path, parsing
 from broker.agent.processes import end_orphans, kernel_start
 from broker.agent.store import ObjectFolder, StoreTrouble, to_bytes
 
@@ -53,7 +53,7 @@ class Claim:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Claim:
-        with reading("claim"):
+        with parsing("claim"):
             texts = {name: str(values[name]) for name in ("host", "address", "started", "nonce", "gang")}
             user = str(values.get("user") or "")
             return cls(int(values["rank"]), pid=int(values["pid"]), at=from_text(values["at"]), user=user, **texts)
@@ -110,20 +110,20 @@ def read(store: ObjectFolder, attempt: int, rank: int) -> Claim | None:
 
 
 def gather(
-    store: ObjectFolder, attempt: int, nodes: int, deadline: float, every: float, stop: Callable[[], bool]
+    store: ObjectFolder, attempt: int, nodes: int, deadline: float, interval: float, stop: Callable[[], bool]
 ) -> dict[int, Claim]:
     """Claims of all ranks, waiting for missing ones until ``deadline`` (monotonic) or ``stop``. May be incomplete."""
-    found: dict[int, Claim] = {}
+    claims: dict[int, Claim] = {}
     while True:
         for rank in range(nodes):
-            if rank not in found:
+            if rank not in claims:
                 with contextlib.suppress(StoreTrouble):
-                    there = read(store, attempt, rank)
-                    if there is not None:
-                        found[rank] = there
-        if len(found) == nodes or time.monotonic() >= deadline or stop():
-            return found
-        time.sleep(min(every, 1.0))
+                    claim = read(store, attempt, rank)
+                    if claim is not None:
+                        claims[rank] = claim
+        if len(claims) == nodes or time.monotonic() >= deadline or stop():
+            return claims
+        time.sleep(min(interval, 1.0))
 
 
 def own_address() -> str:
@@ -153,7 +153,7 @@ def write_record(scratch: Scratch, identity: Mapping[str, object], ended: tuple[
         draft.replace(scratch.record)
 
 
-def predecessor_is_dead(holder: Claim, scratch: Scratch, beat: float) -> bool:
+def is_predecessor_dead(holder: Claim, scratch: Scratch, beat: float) -> bool:
     """Whether an agent of this machine and scratch folder claimed the attempt and died. Ends what its command left.
 
     False if unknown, if that agent ended normally, and if a process cannot be ended.
@@ -168,8 +168,8 @@ def predecessor_is_dead(holder: Claim, scratch: Scratch, beat: float) -> bool:
         return False
     if not isinstance(record, dict) or record.get("ended") is not None:
         return False
-    same = (record.get("pid"), record.get("born")) == (holder.pid, holder.started)
-    if not same or holder.host != socket.gethostname() or kernel_start(holder.pid) == holder.started:
+    is_same_process = (record.get("pid"), record.get("born")) == (holder.pid, holder.started)
+    if not is_same_process or holder.host != socket.gethostname() or kernel_start(holder.pid) == holder.started:
         return False
     time.sleep(3 * beat)  # nothing tells of the beat of another process
     if scratch.alive.exists() and scratch.alive.stat().st_mtime_ns != touched:

@@ -35,7 +35,7 @@ class Exited:
 
 
 @dataclass(frozen=True)
-class LeftEnded:
+class OrphanExited:
     """A process ended that the command had left running: a program of a shell that died before it.
 
     On Linux only. ``status``: as in `Exited`.
@@ -83,7 +83,7 @@ class CommandFiles:
 class Command:
     """A running command; the constructor starts it.
 
-    ``tell`` receives `Started` or `CannotStart`, `Exited`, `LeftEnded`, `GroupEmpty`, and finally `GuardGone`.
+    ``tell`` receives `Started` or `CannotStart`, `Exited`, `OrphanExited`, `GroupEmpty`, and finally `GuardGone`.
     """
 
     def __init__(
@@ -140,16 +140,16 @@ class Command:
     def _listen(self) -> None:
         assert self._guard.stdout is not None
         for line in self._guard.stdout:
-            word, _, rest = line.decode(errors="replace").strip().partition(" ")
+            word, _, value = line.decode(errors="replace").strip().partition(" ")
             if word == "started":
-                self.pid = int(rest)
+                self.pid = int(value)
                 self._tell(Started(self.pid))
             elif word == "failed":
-                self._tell(CannotStart(rest))
+                self._tell(CannotStart(value))
             elif word == "exited":
-                self._tell(Exited(int(rest)))
+                self._tell(Exited(int(value)))
             elif word == "left":
-                self._tell(LeftEnded(int(rest)))
+                self._tell(OrphanExited(int(value)))
             elif word == "empty":
                 self._tell(GroupEmpty())
         if self.pid is not None and self._guard.wait() != 0:

@@ -19,8 +19,8 @@ from typing import BinaryIO, Callable
 from broker.agent.store import ObjectFolder
 
 _LARGE = 8 << 20  # bytes
-_AT_ONCE = 16  # files, or ranges of one
-_SPARE = 64 << 20  # bytes of a disk that stay free
+_PARALLEL = 16  # files, or ranges of one
+_RESERVED_SPACE = 64 << 20  # bytes of a disk that stay free
 
 
 class Torn(Exception):
@@ -48,9 +48,9 @@ class WantedFile:
 def check_room(folder: Path, files: Sequence[WantedFile]) -> None:
     """Raises OSError (no space left) if the folder's disk cannot hold these files."""
     needed, free = sum(file.size for file in files if file.into is not None), shutil.disk_usage(folder).free
-    if needed + _SPARE > free:
-        said = f"{needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB are free: ask for a larger `disk_size`"
-        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {said}", str(folder))
+    if needed + _RESERVED_SPACE > free:
+        advice = f"{needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB are free: ask for a larger `disk_size`"
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {advice}", str(folder))
 
 
 def write(pieces: Iterable[bytes], output: BinaryIO, give_up: Callable[[], bool]) -> tuple[int, str]:
@@ -74,17 +74,17 @@ def fetch(store: ObjectFolder, files: Sequence[WantedFile], give_up: Callable[[]
     """
     for file in files:
         if file.size >= _LARGE:
-            fetch_one(store, file, give_up, _AT_ONCE)
-    _together(iter([file for file in files if file.size < _LARGE]), store, give_up)
+            fetch_one(store, file, give_up, _PARALLEL)
+    _fetch_small_files(iter([file for file in files if file.size < _LARGE]), store, give_up)
 
 
-def _together(files: Iterator[WantedFile], store: ObjectFolder, give_up: Callable[[], bool]) -> None:
-    turn = threading.Lock()
+def _fetch_small_files(files: Iterator[WantedFile], store: ObjectFolder, give_up: Callable[[], bool]) -> None:
+    lock = threading.Lock()
     failures: list[BaseException] = []
 
     def work() -> None:
         while not failures:
-            with turn:
+            with lock:
                 file = next(files, None)
             if file is None:
                 return
@@ -93,7 +93,7 @@ def _together(files: Iterator[WantedFile], store: ObjectFolder, give_up: Callabl
             except BaseException as error:  # noqa: BLE001 (raised again below, in the caller's thread)
                 failures.append(error)
 
-    threads = [threading.Thread(target=work, name="download", daemon=True) for _ in range(_AT_ONCE)]
+    threads = [threading.Thread(target=work, name="download", daemon=True) for _ in range(_PARALLEL)]
     for thread in threads:
         thread.start()
     for thread in threads:

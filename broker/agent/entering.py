@@ -29,7 +29,7 @@ NOT_RUNNING, UNAVAILABLE, NOT_FOUND = 75, 69, 127
 """Exit statuses of this module: the job's command does not run here; no sshd; the program cannot be started."""
 
 _GUARD = "guard.json"
-_LOOK_EVERY = 0.5
+_POLL_SECONDS = 0.5
 _PATIENCE = 5.0  # seconds from SIGTERM to SIGKILL once the job's command is gone
 
 
@@ -57,11 +57,11 @@ class GuardedCommand:
 
     def runs(self) -> bool:
         """Whether the command's guard still runs."""
-        return _alive(self.guard) and kernel_start(self.guard) == self.born
+        return _is_alive(self.guard) and kernel_start(self.guard) == self.born
 
 
-def let_in(scratch: Path, guard: int, folder: Path) -> None:
-    """Record the guard of the command that runs now, and its folder, for `beside`."""
+def record_guard(scratch: Path, guard: int, folder: Path) -> None:
+    """Record the guard of the command that runs now, and its folder, for `find_running_command`."""
     record = {"pid": guard, "born": kernel_start(guard), "folder": str(folder)}
     draft = scratch / f"{_GUARD}.new"
     with contextlib.suppress(OSError):  # a full disk does not stop the job
@@ -69,27 +69,27 @@ def let_in(scratch: Path, guard: int, folder: Path) -> None:
         draft.replace(scratch / _GUARD)
 
 
-def beside(scratch: Path) -> GuardedCommand:
+def find_running_command(scratch: Path) -> GuardedCommand:
     """The command that the agent with this scratch folder runs now. Raises `CannotEnter`."""
     try:
-        told = json.loads((scratch / _GUARD).read_text())
-        guard, born, folder = int(told["pid"]), told["born"], str(told["folder"])
+        record = json.loads((scratch / _GUARD).read_text())
+        guard, born, folder = int(record["pid"]), record["born"], str(record["folder"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _not_running() from error
-    if not _alive(guard) or kernel_start(guard) != born:
+    if not _is_alive(guard) or kernel_start(guard) != born:
         raise _not_running()
     try:
-        found = processes.variables(guard)
+        environment = processes.variables(guard)
     except OSError as error:
         raise CannotEnter(
             UNAVAILABLE, f"the processes of the job cannot be read: {error.strerror or error}; expected the job's own"
             " user, and Linux's /proc",
         ) from error  # fmt: skip
-    found[processes.ENTERED] = processes.mark(guard)
+    environment[processes.ENTERED] = processes.guard_mark(guard)
     for name in ("TERM", "COLORTERM", "LANG"):
         if name in os.environ:
-            found[name] = os.environ[name]
-    return GuardedCommand(scratch, guard, born, found.get("GPUBROKER_SESSION_DIR", folder), found)
+            environment[name] = os.environ[name]
+    return GuardedCommand(scratch, guard, born, environment.get("GPUBROKER_SESSION_DIR", folder), environment)
 
 
 def scratch_of(folder: str, rank: int) -> Path:
@@ -100,17 +100,17 @@ def scratch_of(folder: str, rank: int) -> Path:
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             words = [os.fsdecode(word) for word in (process / "cmdline").read_bytes().split(b"\0")]
-            given = {name: words[words.index(name) + 1] for name in ("--folder", "--rank", "--scratch")}
-            if given["--folder"] == folder and int(given["--rank"]) == rank and "enter" not in words:
-                return Path(given["--scratch"])
+            options = {name: words[words.index(name) + 1] for name in ("--folder", "--rank", "--scratch")}
+            if options["--folder"] == folder and int(options["--rank"]) == rank and "enter" not in words:
+                return Path(options["--scratch"])
     raise _not_running()
 
 
 def shell(variables: Mapping[str, str]) -> str:
     """The shell that the job's variables name, if it exists here; else that of this user."""
-    named = variables.get("SHELL", "")
-    if Path(named).is_absolute() and os.access(named, os.X_OK):
-        return named
+    preferred = variables.get("SHELL", "")
+    if Path(preferred).is_absolute() and os.access(preferred, os.X_OK):
+        return preferred
     with contextlib.suppress(KeyError):  # a container may run under a uid without a name
         return pwd.getpwuid(os.geteuid()).pw_shell or "/bin/sh"
     return "/bin/sh"
@@ -120,7 +120,7 @@ def run(at: GuardedCommand, command: Sequence[str]) -> int:
     """Run the program with this process's standard streams; returns its exit status, 128 + n for signal n."""
     visit = Visit(at.scratch, over_ssh=False)
     try:
-        with _interrupts_left_to_the_program():
+        with _ignore_interrupts():
             try:
                 process = subprocess.Popen(list(command), env=dict(at.variables), cwd=at.folder)  # noqa: S603 (its task)
             except OSError as error:
@@ -138,22 +138,22 @@ def status_of(process: subprocess.Popen[bytes], at: GuardedCommand) -> int:
     """The exit status of a process that ends with the attempt."""
     while True:
         try:
-            status = process.wait(_LOOK_EVERY)
+            status = process.wait(_POLL_SECONDS)
         except subprocess.TimeoutExpired:
             if not at.runs():
-                end(process)
+                end_process(process)
         else:
             return status if status >= 0 else 128 - status
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end_process(process: subprocess.Popen[bytes]) -> None:
     """End the process and its descendants, first by SIGTERM."""
-    there = [one.pid for one in processes.descendants([process.pid], processes.processes())]
-    _signal(there or [process.pid], signal.SIGTERM)
+    pids = [child.pid for child in processes.descendants([process.pid], processes.processes())]
+    _signal(pids or [process.pid], signal.SIGTERM)
     deadline = time.monotonic() + _PATIENCE
-    while time.monotonic() < deadline and (process.poll() is None or any(map(_alive, there))):
+    while time.monotonic() < deadline and (process.poll() is None or any(map(_is_alive, pids))):
         time.sleep(0.05)
-    _signal([pid for pid in there if _alive(pid)], signal.SIGKILL)
+    _signal([pid for pid in pids if _is_alive(pid)], signal.SIGKILL)
 
 
 def _signal(pids: Sequence[int], number: signal.Signals) -> None:
@@ -162,7 +162,7 @@ def _signal(pids: Sequence[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def _alive(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -172,14 +172,14 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _over_ssh(at: GuardedCommand) -> int:
+def _exec_ssh_program(at: GuardedCommand) -> int:
     """Replaces this process by the program that the SSH client requested: a command for the shell, or the shell."""
-    asked = os.environ.get("SSH_ORIGINAL_COMMAND")
-    told = {name: value for name, value in os.environ.items() if name.startswith("SSH_")}
+    command = os.environ.get("SSH_ORIGINAL_COMMAND")
+    ssh_variables = {name: value for name, value in os.environ.items() if name.startswith("SSH_")}
     program = shell(at.variables)
-    own = {**at.variables, **told, "SHELL": program}
+    environment = {**at.variables, **ssh_variables, "SHELL": program}
     os.chdir(at.folder)
-    os.execvpe(program, [program, "-c", asked] if asked else [program], own)  # noqa: S606 (the user's own shell)
+    os.execvpe(program, [program, "-c", command] if command else [program], environment)  # noqa: S606 (the user's own shell)
 
 
 def _not_running() -> CannotEnter:
@@ -190,18 +190,18 @@ def _not_running() -> CannotEnter:
 
 
 @contextlib.contextmanager
-def _interrupts_left_to_the_program() -> Iterator[None]:
+def _ignore_interrupts() -> Iterator[None]:
     """Ctrl-C reaches every process of the terminal; the program decides how to react, and this process waits for it."""
-    before = signal.signal(signal.SIGINT, lambda *_: None)  # a handler, not SIG_IGN, which the program would inherit
+    previous = signal.signal(signal.SIGINT, lambda *_: None)  # a handler, not SIG_IGN, which the program would inherit
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
 
 
-def main(given: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """``enter``; returns the exit status of the program, or one of this module's."""
-    own, command = _split(given)
+    options, command = _split(argv)
     parser = argparse.ArgumentParser(prog="gpubroker-agent enter", description=__doc__)
     parser.add_argument("--scratch", type=Path, help="the agent's folder")
     parser.add_argument("--folder", help="or the attempt's run folder, by which the agent is found")
@@ -209,14 +209,14 @@ def main(given: Sequence[str]) -> int:
     parser.add_argument("--sshd", metavar="PUBLIC_KEY", help="serve one SSH connection for the owner of this key")
     parser.add_argument("--lines", action="store_true", help="with --sshd: encode the output as lines of base64")
     parser.add_argument("--over-ssh", action="store_true", help="run what the SSH client asked for")
-    arguments = parser.parse_args(own)
+    arguments = parser.parse_args(options)
     try:
         scratch = arguments.scratch or scratch_of(arguments.folder or "", arguments.rank)
-        at = beside(scratch)
+        at = find_running_command(scratch)
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, os.sched_getaffinity(at.guard))
         if arguments.over_ssh:
-            return _over_ssh(at)
+            return _exec_ssh_program(at)
         if arguments.sshd:
             from broker.agent.ssh_server import serve  # imported only when needed
 
@@ -227,8 +227,8 @@ def main(given: Sequence[str]) -> int:
         return error.status
 
 
-def _split(given: Sequence[str]) -> tuple[list[str], list[str]]:
+def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """The options, and the command after ``--``."""
-    words = list(given)
-    at = words.index("--") if "--" in words else len(words)
-    return words[:at], words[at + 1 :]
+    words = list(argv)
+    separator = words.index("--") if "--" in words else len(words)
+    return words[:separator], words[separator + 1 :]

@@ -87,11 +87,11 @@ def entries_at(place: Path, root: Path, tell: Tell) -> Iterator[DiskEntry]:
             else:
                 yield DiskEntry(path, LINK, 0o777, 0, *state, target)
         elif stat.S_ISDIR(info.st_mode):
-            inside = sorted(place.iterdir())
-            if path != "." and (not inside or mode not in _PLAIN_FOLDERS):
+            children = sorted(place.iterdir())
+            if path != "." and (not children or mode not in _PLAIN_FOLDERS):
                 yield DiskEntry(path, FOLDER, mode, 0, 0, info.st_ino)
-            for one in inside:
-                yield from entries_at(one, root, tell)
+            for child in children:
+                yield from entries_at(child, root, tell)
         elif not stat.S_ISREG(info.st_mode):
             tell(path, f"a {kind_of(info.st_mode)}, which cannot be kept", False)
         elif not os.access(place, os.R_OK):
@@ -106,26 +106,26 @@ def entries_at(place: Path, root: Path, tell: Tell) -> Iterator[DiskEntry]:
 
 def with_targets(entries: Iterable[DiskEntry], root: Path, tell: Tell) -> Iterator[DiskEntry]:
     """The entries; a link to anything outside them is replaced by its target, because the link alone is useless."""
-    found = list(entries)
-    there = {".", *(entry.path for entry in found)}
-    there.update(parent.as_posix() for entry in found for parent in PurePosixPath(entry.path).parents)
-    for entry in found:
+    all_entries = list(entries)
+    known_paths = {".", *(entry.path for entry in all_entries)}
+    known_paths.update(parent.as_posix() for entry in all_entries for parent in PurePosixPath(entry.path).parents)
+    for entry in all_entries:
         place = root / entry.path
         if entry.kind != LINK or not place.exists():
             yield entry
             continue
         real, inside = place.resolve(), root.resolve()
-        if real.is_relative_to(inside) and real.relative_to(inside).as_posix() in there:
+        if real.is_relative_to(inside) and real.relative_to(inside).as_posix() in known_paths:
             yield entry
             continue
         if not real.is_relative_to(inside):
             tell(entry.path, f"a link that points outside the folder, to {real}", True)
             continue
-        for one in entries_at(real, real.parent, tell):
-            if one.kind == LINK:
-                tell(f"{entry.path}: {one.path}", "a link below a link", True)
+        for inner in entries_at(real, real.parent, tell):
+            if inner.kind == LINK:
+                tell(f"{entry.path}: {inner.path}", "a link below a link", True)
             else:
-                yield replace(one, path=entry.path + one.path[len(real.name) :])
+                yield replace(inner, path=entry.path + inner.path[len(real.name) :])
 
 
 def check_entry(values: Mapping[str, Any], path: str) -> tuple[str, int, str]:
@@ -139,31 +139,31 @@ def check_entry(values: Mapping[str, Any], path: str) -> tuple[str, int, str]:
     return kind, mode, str(target)
 
 
-def settle(root: Path, entries: Iterable[StoredEntry]) -> None:
+def apply_metadata(root: Path, entries: Iterable[StoredEntry]) -> None:
     """Once the files are written: create empty folders and links, and set the modes. Links come last, so that nothing
     is written through one of them. Raises OSError."""
-    found = sorted(entries, key=lambda entry: entry.path)
-    for entry in found:
-        if goes_through_a_link(root, entry.path) or (entry.kind == FOLDER and (root / entry.path).is_symlink()):
+    ordered = sorted(entries, key=lambda entry: entry.path)
+    for entry in ordered:
+        if leaves_through_link(root, entry.path) or (entry.kind == FOLDER and (root / entry.path).is_symlink()):
             reason = "a link, here or among its folders, leads elsewhere"
             raise OSError(errno.ELOOP, reason, str(root / entry.path))
         if entry.kind == FOLDER:
             (root / entry.path).mkdir(mode=0o700, parents=True, exist_ok=True)
         elif entry.kind == FILE:
             (root / entry.path).chmod(entry.mode | stat.S_IRUSR)
-    for entry in found:
+    for entry in ordered:
         if entry.kind == LINK:
             place = root / entry.path
             place.parent.mkdir(parents=True, exist_ok=True)  # as those of files
             if place.is_symlink() or place.is_file():
                 place.unlink()
             place.symlink_to(entry.target)
-    for entry in reversed(found):
+    for entry in reversed(ordered):
         if entry.kind == FOLDER:
             (root / entry.path).chmod(entry.mode | stat.S_IRWXU)  # else its owner could not remove it
 
 
-def goes_through_a_link(root: Path, path: str) -> bool:
+def leaves_through_link(root: Path, path: str) -> bool:
     """Whether a link below the root is among the folders of ``path`` and leads out of the root."""
     inside = root.resolve()
     return not (root / path).parent.resolve().is_relative_to(inside)

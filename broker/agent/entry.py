@@ -44,10 +44,10 @@ def read_lease(store: ObjectFolder, attempt: int, key: str | None = None) -> Lea
     without a lease the attempt must not begin.
     """
     try:
-        found = store.read_dated(attempt_path(attempt, "lease.json"))
-        if found is None:
+        stored = store.read_dated(attempt_path(attempt, "lease.json"))
+        if stored is None:
             raise StoreTrouble("there is no lease.json in the run folder")
-        document, stored_at = found
+        document, stored_at = stored
         signatures.check("lease.json", document, key)
         return replace(Lease.from_json(document), stored_at=stored_at)
     except ValueError as error:
@@ -76,7 +76,7 @@ def newer_exists(store: ObjectFolder, attempt: int) -> bool:
     return any(name.isdecimal() and int(name) > attempt for name in store.folders(ATTEMPTS))
 
 
-def patiently(call: Callable[[], _Result], patience: float, stopped: Callable[[float], bool]) -> _Result:
+def retry_while_unreachable(call: Callable[[], _Result], patience: float, stopped: Callable[[float], bool]) -> _Result:
     """Repeat the call while the store fails.
 
     ``stopped`` waits for the given seconds and returns whether to stop. Raises StoreTrouble after ``patience`` seconds,

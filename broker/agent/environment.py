@@ -10,7 +10,7 @@ from pathlib import Path
 
 from broker.agent.formats import Spec
 
-SEES_VARIABLE = "GPUBROKER_JOB_SEES"
+VISIBLE_VARIABLE = "GPUBROKER_JOB_SEES"
 """The variable with the names of the variables that a job may see, separated by commas.
 
 Engines set it if their agents inherit others, too.
@@ -83,8 +83,8 @@ class Scratch:
 def job_environment(
     spec: Spec, rank: int, addresses: Sequence[str], scratch: Scratch, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """The inherited variables that ``SEES_VARIABLE`` names (all if it is unset, except gpubroker's own settings, which
-    may contain database addresses and keys), the job's, the agent's, and those that SkyPilot tasks expect."""
+    """The inherited variables that ``VISIBLE_VARIABLE`` names (all if it is unset, except gpubroker's own settings,
+    which may contain database addresses and keys), the job's, the agent's, and those that SkyPilot tasks expect."""
     own = {
         "GPUBROKER_JOB_ID": spec.job_id,
         "GPUBROKER_ATTEMPT": str(spec.attempt),
@@ -95,8 +95,8 @@ def job_environment(
         "GPUBROKER_INPUT_DIR": str(scratch.inputs),
         "GPUBROKER_PROGRESS_FILE": str(scratch.progress),
     }
-    sees = inherited[SEES_VARIABLE].split(",") if SEES_VARIABLE in inherited else list(inherited)
-    given = {name: inherited[name] for name in sees if name in inherited and not name.startswith("GPUBROKER_")}
+    names = inherited[VISIBLE_VARIABLE].split(",") if VISIBLE_VARIABLE in inherited else list(inherited)
+    visible = {name: inherited[name] for name in names if name in inherited and not name.startswith("GPUBROKER_")}
     sky = {
         "SKYPILOT_NODE_RANK": str(rank),
         "SKYPILOT_NUM_NODES": str(spec.nodes),
@@ -107,7 +107,7 @@ def job_environment(
         "SKYPILOT_NUM_JOBS": "1",
     }
     # If SkyPilot launched the agent, the values set by SkyPilot are correct.
-    sky.update({name: value for name, value in given.items() if name in sky})
+    sky.update({name: value for name, value in visible.items() if name in sky})
     if spec.session is not None:
         own |= {
             "HOME": str(scratch.home),
@@ -117,5 +117,5 @@ def job_environment(
         }
         if spec.session.jupyter:
             own["GPUBROKER_JUPYTER"] = "1"
-    path = [*filter(None, [spec.envs.get("PYTHONPATH", given.get("PYTHONPATH"))]), str(scratch.library)]
-    return {**given, **spec.envs, **sky, **own, "PYTHONPATH": os.pathsep.join(path)}
+    path = [*filter(None, [spec.envs.get("PYTHONPATH", visible.get("PYTHONPATH"))]), str(scratch.library)]
+    return {**visible, **spec.envs, **sky, **own, "PYTHONPATH": os.pathsep.join(path)}

@@ -37,7 +37,7 @@ class BadDocument(ValueError):
 
 
 @contextmanager
-def reading(document: str) -> Iterator[None]:
+def parsing(document: str) -> Iterator[None]:
     """Raises BadDocument if a field is missing or invalid."""
     try:
         yield
@@ -45,7 +45,7 @@ def reading(document: str) -> Iterator[None]:
         raise BadDocument(f"{document}: {error!r}") from error
 
 
-def _beside(name: object) -> str:
+def _folder_name(name: object) -> str:
     """The name of a folder next to the run folder, checked. Raises BadDocument."""
     if "/" in str(name) or str(name).startswith("."):
         raise BadDocument(f"spec.json: {str(name)!r} is not the name of a folder next to the run folders")
@@ -57,7 +57,7 @@ def attempt_path(attempt: int, name: str) -> str:
     return f"{ATTEMPTS}/{attempt}/{name}"
 
 
-def ranked(name: str, rank: int) -> str:
+def rank_document(name: str, rank: int) -> str:
     """The name of a rank's document: ``exit.json`` of rank 0, ``exit-3.json`` of rank 3."""
     if rank == 0:
         return name
@@ -66,12 +66,12 @@ def ranked(name: str, rank: int) -> str:
 
 
 def rank_of(name: str, document: str) -> int | None:
-    """The inverse of `ranked`: 0 for ``exit.json``, 3 for ``exit-3.json``, None for other names."""
+    """The inverse of `rank_document`: 0 for ``exit.json``, 3 for ``exit-3.json``, None for other names."""
     if name == document:
         return 0
     stem, _, suffix = document.partition(".")
-    found = re.fullmatch(rf"{re.escape(stem)}-([0-9]+)\.{re.escape(suffix)}", name)
-    return int(found[1]) if found else None
+    match = re.fullmatch(rf"{re.escape(stem)}-([0-9]+)\.{re.escape(suffix)}", name)
+    return int(match[1]) if match else None
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,10 @@ class Intervals:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Intervals:
-        known = {name: float(values[name]) for name in cls.__dataclass_fields__ if name in values}
-        if any(not value > 0 for value in known.values()):
+        intervals = {name: float(values[name]) for name in cls.__dataclass_fields__ if name in values}
+        if any(not value > 0 for value in intervals.values()):
             raise BadDocument("spec.json: intervals are more than 0 seconds")
-        return cls(**known)
+        return cls(**intervals)
 
 
 @dataclass(frozen=True)
@@ -128,14 +128,15 @@ class Sources:
     trees: tuple[PlacedTree, ...]
 
     def to_json(self) -> dict[str, Any]:
-        return {"pool": self.pool, "trees": [dict(one.__dict__) for one in self.trees]}
+        return {"pool": self.pool, "trees": [dict(tree.__dict__) for tree in self.trees]}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any] | None) -> Sources | None:
         if values is None:
             return None
         return cls(
-            _beside(values["pool"]), tuple(PlacedTree(str(one["tree"]), str(one["to"])) for one in values["trees"])
+            _folder_name(values["pool"]),
+            tuple(PlacedTree(str(tree["tree"]), str(tree["to"])) for tree in values["trees"]),
         )
 
 
@@ -157,10 +158,10 @@ class WantedInput:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> WantedInput:
-        job, to = _beside(values["job"]), str(values["to"])
+        job, to = _folder_name(values["job"]), str(values["to"])
         if not to or to.startswith("/") or ".." in to.split("/"):
             raise BadDocument(f"spec.json: {to!r} is not a valid folder for inputs")
-        return cls(job, to, tuple(str(one) for one in values["paths"]), bool(values.get("may_lack")))
+        return cls(job, to, tuple(str(path) for path in values["paths"]), bool(values.get("may_lack")))
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,7 @@ class Spec:
             "sources": self.sources and self.sources.to_json(),
             "outputs": list(self.outputs),
             "resume_from": self.resume_from and {"job": self.resume_from[0], "checkpoint": self.resume_from[1]},
-            "inputs": [one.to_json() for one in self.inputs],
+            "inputs": [wanted.to_json() for wanted in self.inputs],
             "session": self.session and dict(self.session.__dict__),
             "gpus": self.gpus,
             "checkpoint": {"keep": self.keep, "every": self.every, "grace": self.grace},
@@ -247,7 +248,7 @@ class Spec:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Spec:
-        with reading("spec.json"):
+        with parsing("spec.json"):
             checkpoint = values.get("checkpoint") or {}
             return cls(
                 job_id=str(values["job_id"]),
@@ -260,9 +261,9 @@ class Spec:
                 secrets=tuple(str(name) for name in values.get("secrets") or ()),
                 workdir=values.get("workdir"),
                 sources=Sources.from_json(values.get("sources")),
-                outputs=tuple(str(one) for one in values.get("outputs") or ()),
+                outputs=tuple(str(item) for item in values.get("outputs") or ()),
                 resume_from=_resume_from(values.get("resume_from")),
-                inputs=tuple(WantedInput.from_json(one) for one in values.get("inputs") or ()),
+                inputs=tuple(WantedInput.from_json(item) for item in values.get("inputs") or ()),
                 session=SessionSpec.from_json(values.get("session")),
                 gpus=int(values.get("gpus", 0)),
                 keep=max(1, int(checkpoint.get("keep", 3))),
@@ -276,7 +277,7 @@ class Spec:
 def _resume_from(values: Mapping[str, Any] | None) -> tuple[str, str | None] | None:
     if values is None:
         return None
-    job, checkpoint = _beside(values["job"]), values.get("checkpoint")
+    job, checkpoint = _folder_name(values["job"]), values.get("checkpoint")
     return job, None if checkpoint is None else str(checkpoint)
 
 
@@ -325,7 +326,7 @@ class Lease:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Lease:
         """Raises BadDocument, also for a lease that does not state explicitly that nothing is billed."""
-        with reading("lease.json"):
+        with parsing("lease.json"):
             values["paid_until"]
             times = {
                 name: None if values.get(name) is None else from_text(values[name])
@@ -333,11 +334,11 @@ class Lease:
             }
             limit = values.get("max_unattended")
             idle = tuple(
-                LeaseIdleLimit(float(one["below"]), float(one["seconds"]), str(one["told"]))
-                for one in values.get("idle") or ()
+                LeaseIdleLimit(float(row["below"]), float(row["seconds"]), str(row["told"]))
+                for row in values.get("idle") or ()
             )
-            alone = None if limit is None else float(limit)
-            return cls(stop=values.get("stop"), max_unattended=alone, idle=idle, **times)
+            unattended = None if limit is None else float(limit)
+            return cls(stop=values.get("stop"), max_unattended=unattended, idle=idle, **times)
 
     def over(self, now: datetime, silent: float = 0.0) -> tuple[str, str] | None:
         """Cause and message once the attempt must stop; None while it may continue.
@@ -373,7 +374,7 @@ class Exit:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Exit:
-        with reading("exit"):
+        with parsing("exit"):
             return cls(
                 cause=str(values["cause"]),
                 at=from_text(values["at"]),

@@ -60,10 +60,10 @@ def sample() -> list[Sample]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return of_this_job(parse(answer.stdout), os.environ) if answer.returncode == 0 else []
+    return assigned_samples(parse(answer.stdout), os.environ) if answer.returncode == 0 else []
 
 
-def of_this_job(samples: Sequence[Sample], environment: Mapping[str, str]) -> list[Sample]:
+def assigned_samples(samples: Sequence[Sample], environment: Mapping[str, str]) -> list[Sample]:
     """The samples of the accelerators assigned to this job, by number or by (the start of) their UUID; all of them if
     it has the whole machine. Empty, which is unknown use, if one of them has no sample of its own: a MIG partition has
     none.

@@ -35,7 +35,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
-_told = threading.Event()
+_stop_event = threading.Event()
 _listening = False
 _saved_at = time.monotonic()
 _document: dict[str, object] = {}
@@ -50,16 +50,16 @@ def should_stop() -> bool:
     """
     global _listening
     if not _listening:
-        before = signal.getsignal(signal.SIGTERM)
+        previous = signal.getsignal(signal.SIGTERM)
 
         def listen(number: int, frame: FrameType | None) -> None:
-            _told.set()
-            if callable(before):
-                before(number, frame)
+            _stop_event.set()
+            if callable(previous):
+                previous(number, frame)
 
         signal.signal(signal.SIGTERM, listen)
         _listening = True
-    return _told.is_set()
+    return _stop_event.is_set()
 
 
 def should_checkpoint(every: float | None = None) -> bool:
@@ -110,12 +110,12 @@ def publish(source: str | os.PathLike[str], name: str | None = None, step: int |
     """
     path = Path(source)
 
-    def take(one: str, other: str) -> str:
+    def take(original: str, copy: str) -> str:
         try:
-            os.link(one, other)
+            os.link(original, copy)
         except OSError:
-            shutil.copy2(one, other)
-        return other
+            shutil.copy2(original, copy)
+        return copy
 
     with save(name or path.name, step) as draft:
         if path.is_dir():
@@ -158,18 +158,18 @@ def step_of(name: str) -> int | None:
         return None
     stem = re.sub(r"\.[a-z][a-z0-9]*$|\d{5}-of-\d{5}", "", name.lower())
     best: tuple[int, int, int] | None = None
-    for found in _NUMBER.finditer(stem):
-        word, gap, number = found.groups()
+    for match in _NUMBER.finditer(stem):
+        word, gap, number = match.groups()
         unit = _UNITS.get(word.rstrip("s"), 0)
-        decimals = gap == "." and not word and stem[: found.start()][-1:].isdigit()
+        decimals = gap == "." and not word and stem[: match.start()][-1:].isdigit()
         if unit or not (word in _NO_STEP or (word and not gap) or decimals or len(number) > _LONGEST_BARE):
-            best = max(best or (0, 0, 0), (unit, found.start(), int(number)))
+            best = max(best or (0, 0, 0), (unit, match.start(), int(number)))
     return best[2] if best else None
 
 
 def progress(step: int, total: int | None = None) -> None:
     """Report the program's progress. Takes little time; call it after each step."""
-    _tell({"step": step, "total": total})
+    _write_progress({"step": step, "total": total})
 
 
 def report(step: int | None = None, **metrics: float) -> None:
@@ -178,11 +178,11 @@ def report(step: int | None = None, **metrics: float) -> None:
     step.
     """
     _metrics.update({name: float(value) for name, value in metrics.items()})
-    _tell({"metrics": dict(_metrics)} if step is None else {"step": step, "metrics": dict(_metrics)})
+    _write_progress({"metrics": dict(_metrics)} if step is None else {"step": step, "metrics": dict(_metrics)})
 
 
-def _tell(news: Mapping[str, object]) -> None:
-    _document.update(news)
+def _write_progress(values: Mapping[str, object]) -> None:
+    _document.update(values)
     place = os.environ.get("GPUBROKER_PROGRESS_FILE")
     if place:
         _replace(Path(place), _document)
@@ -191,11 +191,11 @@ def _tell(news: Mapping[str, object]) -> None:
 def _note(name: str, inode: int, step: int | None) -> None:
     notes = folder() / ".gpubroker-saved.json"
     try:
-        known = json.loads(notes.read_text())
+        recorded = json.loads(notes.read_text())
     except (OSError, ValueError):
-        known = {}
-    there = {key: value for key, value in known.items() if (folder() / key).exists()}
-    _replace(notes, {**there, name: {"inode": inode, "step": step}})
+        recorded = {}
+    existing = {key: value for key, value in recorded.items() if (folder() / key).exists()}
+    _replace(notes, {**existing, name: {"inode": inode, "step": step}})
 
 
 def _replace(path: Path, document: Mapping[str, object]) -> None:

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 _SAVED = re.compile(r"home-(\d+)\.tar")
-_LEFT_OUT = frozenset({".cache"})
+_EXCLUDED = frozenset({".cache"})
 _NO_JUPYTER = 127
 _QUICK = 10.0
 
@@ -28,10 +28,10 @@ def _say(text: str) -> None:
     print(text, flush=True)  # noqa: T201 (the job's output)
 
 
-def saved(checkpoints: Path) -> tuple[int, Path] | None:
+def newest_saved(checkpoints: Path) -> tuple[int, Path] | None:
     """The number and the file of the newest saved home folder; None if there is none."""
-    found = ((int(match[1]), file) for file in checkpoints.iterdir() if (match := _SAVED.fullmatch(file.name)))
-    return max(found, default=None)
+    homes = ((int(match[1]), file) for file in checkpoints.iterdir() if (match := _SAVED.fullmatch(file.name)))
+    return max(homes, default=None)
 
 
 def restore(checkpoints: Path, home: Path) -> int:
@@ -39,7 +39,7 @@ def restore(checkpoints: Path, home: Path) -> int:
 
     Raises OSError, TarError.
     """
-    newest = saved(checkpoints)
+    newest = newest_saved(checkpoints)
     if newest is None:
         return 0
     number, file = newest
@@ -49,21 +49,21 @@ def restore(checkpoints: Path, home: Path) -> int:
     return number
 
 
-def look_of(home: Path) -> list[tuple[str, int, int, int]]:
+def folder_state(home: Path) -> list[tuple[str, int, int, int]]:
     """The state of the folder, to detect changes: path, size, time and mode of every file in it."""
-    found = []
+    states = []
     for folder, folders, files in os.walk(home):
         if Path(folder) == home:
-            folders[:] = [name for name in folders if name not in _LEFT_OUT]
+            folders[:] = [name for name in folders if name not in _EXCLUDED]
         for name in (*folders, *files):
             path = Path(folder) / name
             try:
-                about = path.lstat()
+                info = path.lstat()
             except OSError:
                 continue
-            size = about.st_size if name in files else 0
-            found.append((str(path), size, about.st_mtime_ns if name in files else 0, about.st_mode))
-    return sorted(found)
+            size = info.st_size if name in files else 0
+            states.append((str(path), size, info.st_mtime_ns if name in files else 0, info.st_mode))
+    return sorted(states)
 
 
 def save(home: Path, checkpoints: Path, number: int) -> None:
@@ -72,7 +72,7 @@ def save(home: Path, checkpoints: Path, number: int) -> None:
     with tarfile.open(draft, "w") as packed:
         for path in sorted(home.rglob("*")):
             inside = path.relative_to(home)
-            if inside.parts[0] in _LEFT_OUT or path.is_socket() or path.is_fifo():
+            if inside.parts[0] in _EXCLUDED or path.is_socket() or path.is_fifo():
                 continue
             try:
                 packed.add(path, str(inside), recursive=False)
@@ -112,24 +112,24 @@ def _start_jupyter(home: Path) -> subprocess.Popen[bytes] | None:
 
 def main() -> int:
     home, checkpoints = Path(os.environ["HOME"]), Path(os.environ["GPUBROKER_CHECKPOINT_DIR"])
-    every = float(os.environ.get("GPUBROKER_SAVE_EVERY", "900"))
-    told = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    save_interval = float(os.environ.get("GPUBROKER_SAVE_EVERY", "900"))
+    stop_event = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop_event.set())
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     number = restore(checkpoints, home)
     _say(f"the home folder was restored from the last save (number {number})" if number else "the home folder is empty")
-    before = look_of(home) if number else []
+    last_state = folder_state(home) if number else []
     jupyter = None
     if os.environ.get("GPUBROKER_JUPYTER"):
         jupyter = _start_jupyter(home)
         if jupyter is None:
             return _NO_JUPYTER
     _say("the session is open")
-    status, due = 0, time.monotonic() + every
-    while not told.wait(min(every, _QUICK)):
+    status, due = 0, time.monotonic() + save_interval
+    while not stop_event.wait(min(save_interval, _QUICK)):
         if time.monotonic() >= due:
-            number, before = _saved_if_changed(home, checkpoints, number, before)
-            due = time.monotonic() + every
+            number, last_state = _save_if_changed(home, checkpoints, number, last_state)
+            due = time.monotonic() + save_interval
         if jupyter is not None and jupyter.poll() is not None:
             _say(f"jupyter has ended with status {jupyter.returncode}; its log is {os.environ['JUPYTER_RUNTIME_DIR']}")
             status = jupyter.returncode or 1
@@ -140,24 +140,24 @@ def main() -> int:
             jupyter.wait(_QUICK)
         except subprocess.TimeoutExpired:
             jupyter.kill()
-    _saved_if_changed(home, checkpoints, number, before)
+    _save_if_changed(home, checkpoints, number, last_state)
     return status
 
 
-def _saved_if_changed(
-    home: Path, checkpoints: Path, number: int, before: list[tuple[str, int, int, int]]
+def _save_if_changed(
+    home: Path, checkpoints: Path, number: int, last_state: list[tuple[str, int, int, int]]
 ) -> tuple[int, list[tuple[str, int, int, int]]]:
     """Save the folder if it has changed; returns the number of the newest saved folder, and its state."""
-    now = look_of(home)
-    if now == before:
-        return number, before
+    state = folder_state(home)
+    if state == last_state:
+        return number, last_state
     try:
         save(home, checkpoints, number + 1)
     except OSError as error:
         _say(f"the home folder could not be saved: {error}")
-        return number, before
+        return number, last_state
     _say(f"the home folder is saved (number {number + 1})")
-    return number + 1, now
+    return number + 1, state
 
 
 if __name__ == "__main__":

@@ -33,13 +33,13 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _ENTERED, _VISITORS_GRACE = "GPUBROKER_ENTERED", 2.0
 
 
-def _born() -> str | None:
+def _start_time() -> str | None:
     with contextlib.suppress(OSError):
         return Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     return None
 
 
-_BORN = _born()
+_BORN = _start_time()
 
 
 def _prctl(option: int, value: int) -> None:
@@ -55,30 +55,30 @@ def _report(line: str) -> None:
 def _children() -> set[int]:
     """The guard's direct children. Orphans become its children, so repeated calls find everything the command
     started."""
-    found = set()
+    children = set()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             stat = (process / "stat").read_bytes()
             if int(stat.rpartition(b")")[2].split()[1]) == os.getpid():
-                found.add(int(process.name))
-    return found
+                children.add(int(process.name))
+    return children
 
 
 def _visitors() -> list[int]:
     """Processes of this user that people started inside the job, including detached ones."""
-    wanted, found = f"{_ENTERED}={os.getpid()}-{_BORN}".encode(), []
+    marker, pids = f"{_ENTERED}={os.getpid()}-{_BORN}".encode(), []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if wanted in (process / "environ").read_bytes().split(b"\0"):
-                found.append(int(process.name))
-    return found
+            if marker in (process / "environ").read_bytes().split(b"\0"):
+                pids.append(int(process.name))
+    return pids
 
 
 def _end_visitors() -> None:
     """End these processes, first by SIGTERM, then by SIGKILL."""
     number, deadline = signal.SIGTERM, time.monotonic() + _VISITORS_GRACE
-    while found := _visitors():
-        for pid in found:
+    while pids := _visitors():
+        for pid in pids:
             with contextlib.suppress(OSError):
                 os.kill(pid, number)
         if time.monotonic() >= deadline:

@@ -24,24 +24,24 @@ class Idleness:
         self._looks: tuple[tuple[float, float], ...] = ()
         self._first = self._last = 0.0
 
-    def saw(self, percent: float, at: float) -> None:
+    def add_sample(self, percent: float, at: float) -> None:
         """Record the utilization of the busiest accelerator at a time later than all earlier samples."""
-        looks = self._looks
-        self._first, self._last = (self._first if looks else at), at
-        if looks:
-            looks = (*looks[:-1], (looks[-1][0], at))
-        self._looks = (*(look for look in looks if look[0] > percent), (percent, at))
+        maxima = self._looks
+        self._first, self._last = (self._first if maxima else at), at
+        if maxima:
+            maxima = (*maxima[:-1], (maxima[-1][0], at))
+        self._looks = (*(maximum for maximum in maxima if maximum[0] > percent), (percent, at))
 
     def most(self, limit: LeaseIdleLimit) -> float | None:
         """The maximum utilization, if it was below the limit during the limit's whole time; else None.
 
         Gaps in the samples do not count as idle.
         """
-        looks = self._looks
-        since = max((until for percent, until in looks if percent >= limit.below), default=self._first)
-        if not looks or looks[-1][0] >= limit.below or self._last - since < limit.seconds:
+        maxima = self._looks
+        since = max((until for percent, until in maxima if percent >= limit.below), default=self._first)
+        if not maxima or maxima[-1][0] >= limit.below or self._last - since < limit.seconds:
             return None
-        return max(percent for percent, _ in looks if percent < limit.below)
+        return max(percent for percent, _ in maxima if percent < limit.below)
 
 
 def busiest(gpus: Iterable[Mapping[str, Any]]) -> float | None:
@@ -50,25 +50,25 @@ def busiest(gpus: Iterable[Mapping[str, Any]]) -> float | None:
     return None if None in percents else max(map(float, percents), default=None)
 
 
-def in_samples(text: bytes) -> Idleness:
+def idleness_of_samples(text: bytes) -> Idleness:
     """The utilization from a node's samples (``metrics.jsonl``); malformed ones are skipped."""
-    found = Idleness()
+    idleness = Idleness()
     for line in text.splitlines():
         try:
             sample = json.loads(line)
             percent = busiest(sample["gpus"])
             if percent is not None:
-                found.saw(percent, (from_text(sample["at"]) - _EPOCH).total_seconds())
+                idleness.add_sample(percent, (from_text(sample["at"]) - _EPOCH).total_seconds())
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
-    return found
+    return idleness
 
 
-def too_idle(nodes: Sequence[Idleness], limits: Sequence[LeaseIdleLimit]) -> str | None:
+def idle_message(nodes: Sequence[Idleness], limits: Sequence[LeaseIdleLimit]) -> str | None:
     """The message for the first limit that all nodes have reached, or None."""
     for limit in limits:
-        mosts = [node.most(limit) for node in nodes]
-        known = [most for most in mosts if most is not None]
-        if known and len(known) == len(mosts):
-            return f"accelerator utilization was at most {max(known):g}% {limit.told}"
+        maxima = [node.most(limit) for node in nodes]
+        idle_maxima = [maximum for maximum in maxima if maximum is not None]
+        if idle_maxima and len(idle_maxima) == len(maxima):
+            return f"accelerator utilization was at most {max(idle_maxima):g}% {limit.told}"
     return None

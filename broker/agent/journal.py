@@ -15,16 +15,16 @@ from typing import Any
 from broker.agent.clock import NodeClock, to_text, wall_now
 from broker.agent.formats import VERSION
 from broker.agent.masking import NO_MASK, Mask
-from broker.agent.names import shown
+from broker.agent.names import escape_unprintable
 from broker.agent.store import ObjectFolder
 
 # From this number of entries on, checkpoint entries are thinned to at most one a minute, so that the document stays
 # small.
-_PLENTY = 500
-_TROUBLE_AGAIN_AFTER = timedelta(minutes=10)
+_THIN_FROM = 500
+_REPEAT_TROUBLE_AFTER = timedelta(minutes=10)
 _LARGEST_ENTRY = 15 * 1024  # bytes; the broker reads at most 16 KiB
 _EXACT = ("kind", "at", "checkpoint")
-_LONGEST_TEXT, _MOST_VALUES = 1000, 20
+_LONGEST_TEXT, _MAX_VALUES = 1000, 20
 
 
 class AttemptJournal:
@@ -37,7 +37,7 @@ class AttemptJournal:
         self._entries: list[dict[str, Any]] = []
         self._written = 0
         self._last_save: datetime | None = None
-        self._unsaid: dict[str, Any] | None = None
+        self._deferred: dict[str, Any] | None = None
         self._trouble: str | None = None
         self._trouble_at = wall_now()
 
@@ -56,17 +56,17 @@ class AttemptJournal:
         }
         with self._lock:
             self._trouble = None
-            pause = timedelta(minutes=len(self._entries) / _PLENTY)
-            if len(self._entries) >= _PLENTY and self._last_save and wall_now() - self._last_save < pause:
-                self._unsaid = entry
+            pause = timedelta(minutes=len(self._entries) / _THIN_FROM)
+            if len(self._entries) >= _THIN_FROM and self._last_save and wall_now() - self._last_save < pause:
+                self._deferred = entry
                 return
-            self._last_save, self._unsaid = wall_now(), None
+            self._last_save, self._deferred = wall_now(), None
             self._append(entry)
 
     def checkpoint_trouble(self, because: str) -> None:
         """Record a problem with checkpoints, once per kind of problem and every ten minutes while it lasts."""
         with self._lock:
-            if because == self._trouble and wall_now() - self._trouble_at < _TROUBLE_AGAIN_AFTER:
+            if because == self._trouble and wall_now() - self._trouble_at < _REPEAT_TROUBLE_AFTER:
                 return
             self._trouble, self._trouble_at = because, wall_now()
             self._append({"kind": "checkpoint_trouble", "at": to_text(self._clock.now()), "because": because})
@@ -74,9 +74,9 @@ class AttemptJournal:
     def close(self) -> None:
         """End the journal; always records the last checkpoint."""
         with self._lock:
-            if self._unsaid:
-                self._append(self._unsaid)
-                self._unsaid = None
+            if self._deferred:
+                self._append(self._deferred)
+                self._deferred = None
 
     def flush(self) -> None:
         """Write the journal if it has changed. Raises StoreTrouble; then the next call writes it."""
@@ -91,19 +91,19 @@ class AttemptJournal:
     def _append(self, entry: dict[str, Any]) -> None:
         """Add the entry in a form that the broker accepts: it stops reading at an entry that is too large or not
         valid Unicode."""
-        longest = _LONGEST_TEXT
-        while len(json.dumps(found := self._printable(entry, longest))) > _LARGEST_ENTRY:
-            longest //= 2
-        self._entries.append(found)
+        limit = _LONGEST_TEXT
+        while len(json.dumps(printable := self._printable(entry, limit))) > _LARGEST_ENTRY:
+            limit //= 2
+        self._entries.append(printable)
 
-    def _printable(self, value: Any, longest: int) -> Any:
+    def _printable(self, value: Any, limit: int) -> Any:
         if isinstance(value, str):
-            return shown(self._mask.text(value))[:longest]
+            return escape_unprintable(self._mask.text(value))[:limit]
         if isinstance(value, list):
-            return [self._printable(one, longest) for one in value[:_MOST_VALUES]]
+            return [self._printable(item, limit) for item in value[:_MAX_VALUES]]
         if isinstance(value, dict):
             return {
-                self._mask.text(name): one if name in _EXACT else self._printable(one, longest)
-                for name, one in value.items()
+                self._mask.text(name): item if name in _EXACT else self._printable(item, limit)
+                for name, item in value.items()
             }
         return value

@@ -58,7 +58,7 @@ class TopEntry:
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedCheckpoint:
     """A checkpoint that is not saved yet. ``name``: of its largest entry. ``earlier``: see `TopEntry`."""
 
     name: str
@@ -72,41 +72,48 @@ class Finished:
 
 
 def checkpoints(
-    seen: Sequence[TopEntry],
+    top_entries: Sequence[TopEntry],
     read: Callable[[str], str],
     trusted: Callable[[str], bool],
     *,
     ended: bool,
     clean: bool,
-) -> list[Finished]:
+) -> list[FinishedCheckpoint]:
     """The checkpoints to save, oldest first. ``read``: returns the text of a small file; ``trusted``: whether an
     entry that a tracker calls the latest can be trusted. ``ended``: the command has ended; ``clean``: by itself,
     with success, so that nothing is half written."""
-    others = [entry for entry in seen if _step(entry) is None]
-    named = {entry.name: _names(entry, seen, read) for entry in others}
-    latest = set().union(*(named[name] for name in named if _LATEST.search(name.lower())))
-    seen = [replace(one, settled=True) if one.name in latest and trusted(one.name) else one for one in seen]
-    waits = [entry for entry in seen if entry.name in latest and not (entry.settled or entry.restless)]
-    if not clean and (waits or any(map(_is_torn_tracker, others))):
+    without_step = [entry for entry in top_entries if _step(entry) is None]
+    references = {entry.name: _referenced_names(entry, top_entries, read) for entry in without_step}
+    latest = set().union(*(references[name] for name in references if _LATEST.search(name.lower())))
+    top_entries = [
+        replace(member, settled=True) if member.name in latest and trusted(member.name) else member
+        for member in top_entries
+    ]
+    unfinished = [entry for entry in top_entries if entry.name in latest and not (entry.settled or entry.restless)]
+    if not clean and (unfinished or any(map(_is_torn_tracker, without_step))):
         return []  # the program is writing, or was killed while it did: what was saved before fits together
     numbered: dict[int, list[TopEntry]] = {}
-    for entry in seen:
+    for entry in top_entries:
         if (step := _step(entry)) is not None:
             numbered.setdefault(step, []).append(entry)
     # File systems store times in steps of milliseconds or seconds; groups of the same time are ordered by step.
     groups = [numbered[step] for step in sorted(numbered)]
     groups.sort(key=lambda group: max(entry.modified for entry in group))
     if latest and not clean:
-        last = max((at for at, group in enumerate(groups) if latest & {one.name for one in group}), default=-1)
+        last = max((at for at, group in enumerate(groups) if latest & {member.name for member in group}), default=-1)
         groups = groups[: last + 1] or groups
     ready = [group for group in groups if all(entry.settled for entry in group)]
-    due = [group for group in ready if not all(entry.saved for entry in group)]
-    if not due and (ready or not numbered) and _changed(others, named, beside=bool(numbered), ended=ended):
-        due = ready[-1:] or [[]]
-    found = [_finished(group) for group in due[:-1]]
-    if due:
-        found.append(_finished(due[-1], others, named, seen))
-    return found
+    to_save = [group for group in ready if not all(entry.saved for entry in group)]
+    if (
+        not to_save
+        and (ready or not numbered)
+        and _has_changed(without_step, references, has_steps=bool(numbered), ended=ended)
+    ):
+        to_save = ready[-1:] or [[]]
+    finished = [_make_checkpoint(group) for group in to_save[:-1]]
+    if to_save:
+        finished.append(_make_checkpoint(to_save[-1], without_step, references, top_entries))
+    return finished
 
 
 def _step(entry: TopEntry) -> int | None:
@@ -119,44 +126,50 @@ def _is_torn_tracker(entry: TopEntry) -> bool:
     return torn and entry.is_file and entry.size <= TRACKER and _LATEST.search(entry.name.lower()) is not None
 
 
-def _changed(others: Iterable[TopEntry], named: Mapping[str, set[str]], *, beside: bool, ended: bool) -> bool:
-    """Whether entries without a step make a new checkpoint. ``beside``: there are entries with one."""
-    full = [entry for entry in others if entry.size or entry.link]
-    new = [entry for entry in full if entry.settled and not entry.saved]
-    if ended or not beside:
-        waits = any(not entry.settled and not entry.restless for entry in full)
-        return any(entry.size for entry in new) and (ended or not waits)
-    return any(entry.size >= SMALL or named[entry.name] for entry in new)
+def _has_changed(
+    entries: Iterable[TopEntry], references: Mapping[str, set[str]], *, has_steps: bool, ended: bool
+) -> bool:
+    """Whether entries without a step make a new checkpoint. ``has_steps``: there are entries with one."""
+    nonempty = [entry for entry in entries if entry.size or entry.link]
+    unsaved = [entry for entry in nonempty if entry.settled and not entry.saved]
+    if ended or not has_steps:
+        is_writing = any(not entry.settled and not entry.restless for entry in nonempty)
+        return any(entry.size for entry in unsaved) and (ended or not is_writing)
+    return any(entry.size >= SMALL or references[entry.name] for entry in unsaved)
 
 
-def _finished(
+def _make_checkpoint(
     group: Sequence[TopEntry],
-    others: Sequence[TopEntry] = (),
-    named: Mapping[str, set[str]] | None = None,
-    seen: Sequence[TopEntry] = (),
-) -> Finished:
-    named, settled = named or {}, {entry.name: entry for entry in seen if entry.settled}
-    companions = [entry for entry in others if entry.name in settled and named[entry.name] <= settled.keys()]
-    more = [settled[name] for entry in companions for name in named[entry.name]]
-    members = tuple({entry.name: entry for entry in (*group, *companions, *more)}.values())
+    other_entries: Sequence[TopEntry] = (),
+    references: Mapping[str, set[str]] | None = None,
+    top_entries: Sequence[TopEntry] = (),
+) -> FinishedCheckpoint:
+    references, settled = references or {}, {entry.name: entry for entry in top_entries if entry.settled}
+    companions = [
+        entry for entry in other_entries if entry.name in settled and references[entry.name] <= settled.keys()
+    ]
+    referenced = [settled[name] for entry in companions for name in references[entry.name]]
+    members = tuple({entry.name: entry for entry in (*group, *companions, *referenced)}.values())
     main = max(group or companions, key=lambda entry: (entry.size, entry.modified, entry.name))
     steps = [entry.step for entry in group or companions if entry.step is not None]
-    earlier = tuple(one for entry in others if not entry.settled for one in entry.earlier)
-    return Finished(main.name, max(steps, default=None), members, earlier)
+    earlier = tuple(earlier_entry for entry in other_entries if not entry.settled for earlier_entry in entry.earlier)
+    return FinishedCheckpoint(main.name, max(steps, default=None), members, earlier)
 
 
-def _names(entry: TopEntry, seen: Sequence[TopEntry], read: Callable[[str], str]) -> set[str]:
+def _referenced_names(entry: TopEntry, top_entries: Sequence[TopEntry], read: Callable[[str], str]) -> set[str]:
     """The other entries that a link or a tracker names; empty for anything else."""
     if entry.link:
-        return {one.name for one in seen} & {entry.link.target.removeprefix("./").partition("/")[0]}
+        return {other.name for other in top_entries} & {entry.link.target.removeprefix("./").partition("/")[0]}
     if not 0 < entry.size <= TRACKER or not entry.is_file:
         return set()
     words = set(re.findall(r"[^\s\"':,;/\\]+", read(entry.name)))
     numbers = {int(word) for word in words if word.isdecimal() and len(word) <= 12}
     is_step = _LATEST.search(entry.name.lower()) is not None
     return {
-        one.name
-        for one in seen
-        if one.name != entry.name
-        and (one.name in words or one.name.partition(".")[0] in words or (is_step and step_of(one.name) in numbers))
+        other.name
+        for other in top_entries
+        if other.name != entry.name
+        and (
+            other.name in words or other.name.partition(".")[0] in words or (is_step and step_of(other.name) in numbers)
+        )
     }

@@ -19,17 +19,17 @@ from typing import Any, Callable
 from broker.agent import gpu
 from broker.agent.clock import to_text
 from broker.agent.entry import newer_exists, read_lease
-from broker.agent.formats import VERSION, BadDocument, Exit, Lease, LeaseIdleLimit, attempt_path, rank_of, ranked
-from broker.agent.held import HeldLease
-from broker.agent.idleness import Idleness, busiest, in_samples, too_idle
-from broker.agent.names import shown
+from broker.agent.formats import VERSION, BadDocument, Exit, Lease, LeaseIdleLimit, attempt_path, rank_document, rank_of
+from broker.agent.idleness import Idleness, busiest, idle_message, idleness_of_samples
+from broker.agent.lease import HeldLease
+from broker.agent.names import escape_unprintable
 from broker.agent.output import OutputUploader
 from broker.agent.rank import RankContext
 from broker.agent.store import StoreTrouble
 
 log = logging.getLogger("gpubroker-agent")
-_MOST_SAMPLES = 2000
-_MOST_METRICS, _LONGEST_NAME = 32, 64
+_MAX_SAMPLES = 2000
+_MAX_METRICS, _LONGEST_NAME = 32, 64
 _TOO_LARGE = 1e300  # NaN and infinity are not below it
 
 
@@ -41,26 +41,28 @@ class NodeMailbox:
 
     def __init__(
         self,
-        here: RankContext,
+        context: RankContext,
         lease: Lease,
         tell_fenced: Callable[[], None],
         tell_peer_ended: Callable[[int, Exit], None],
         key: str | None = None,
         renew_access: Callable[[], None] = lambda: None,
     ) -> None:
-        self._store, self._spec, self._rank = here.store, here.spec, here.rank
-        self._clock, self._journal = here.clock, here.journal
-        self._output = OutputUploader(here.store, here.spec.attempt, here.rank, here.scratch.output, mask=here.mask)
-        self._progress, self._alive = here.scratch.progress, here.scratch.alive
+        self._store, self._spec, self._rank = context.store, context.spec, context.rank
+        self._clock, self._journal = context.clock, context.journal
+        self._output = OutputUploader(
+            context.store, context.spec.attempt, context.rank, context.scratch.output, mask=context.mask
+        )
+        self._progress, self._alive = context.scratch.progress, context.scratch.alive
         self._tell_fenced, self._tell_peer_ended, self._key = tell_fenced, tell_peer_ended, key
         self._renew_access = renew_access
-        self._held = HeldLease(lease, here.clock)
+        self._held = HeldLease(lease, context.clock)
         self._asked: queue.SimpleQueue[threading.Event] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._stopped = False
         self._last_log = 0.0
         self._samples: list[dict[str, Any]] = []
-        self._sample_every, self._sampled, self._metrics_dirty = here.spec.intervals.metrics, 0.0, False
+        self._sample_every, self._sampled, self._metrics_dirty = context.spec.intervals.metrics, 0.0, False
         self._idleness = Idleness()
         self._idle: tuple[tuple[LeaseIdleLimit, ...], str] | None = None
         self._known_ends: set[int] = set()
@@ -118,11 +120,11 @@ class NodeMailbox:
         hangs. False if the run folder did not accept it.
         """
         self.stop()
-        done = threading.Event()
-        threading.Thread(target=self._close, args=(ending, deadline, done), name="last-mail", daemon=True).start()
-        return done.wait(max(0.0, deadline - time.monotonic()))
+        is_closed = threading.Event()
+        threading.Thread(target=self._close, args=(ending, deadline, is_closed), name="last-mail", daemon=True).start()
+        return is_closed.wait(max(0.0, deadline - time.monotonic()))
 
-    def _close(self, ending: Exit, deadline: float, done: threading.Event) -> None:
+    def _close(self, ending: Exit, deadline: float, is_closed: threading.Event) -> None:
         self._thread.join()
         self._report(every=0.0)
         self._journal.close()
@@ -138,22 +140,22 @@ class NodeMailbox:
                 time.sleep(pause)
                 pause = min(pause * 2, 30.0)
             else:
-                done.set()
+                is_closed.set()
                 return
 
     def step(self) -> tuple[int | None, int | None]:
         """The program's step and their total: from its progress file, else from checkpoint names."""
-        told = self._program_says()
-        step, total = _whole(told.get("step")), _whole(told.get("total"))
+        progress = self._read_progress()
+        step, total = _whole_number(progress.get("step")), _whole_number(progress.get("total"))
         return (self.saved_step() if step is None else step), total
 
-    def _program_says(self) -> dict[str, Any]:
+    def _read_progress(self) -> dict[str, Any]:
         """The content of the program's progress file; empty if it cannot be read."""
         try:
-            told = json.loads(self._progress.read_text())
+            progress = json.loads(self._progress.read_text())
         except (OSError, ValueError, RecursionError):
             return {}
-        return told if isinstance(told, dict) else {}
+        return progress if isinstance(progress, dict) else {}
 
     def _report(self, *, every: float) -> None:
         """Put the program's metrics into the journal if they, or their step, are new and ``every`` seconds have passed.
@@ -162,29 +164,29 @@ class NodeMailbox:
         """
         if self._rank or (self._reported and time.monotonic() - self._reported_at < every):
             return
-        told = self._program_says()
-        found = _figures(told.get("metrics"))
-        step = _whole(told.get("step"))
-        if found and (step, found) != self._reported:
-            self._reported, self._reported_at = (step, found), time.monotonic()
-            self._journal.append("metrics_reported", step=step, metrics=found)
+        progress = self._read_progress()
+        metrics = _finite_metrics(progress.get("metrics"))
+        step = _whole_number(progress.get("step"))
+        if metrics and (step, metrics) != self._reported:
+            self._reported, self._reported_at = (step, metrics), time.monotonic()
+            self._journal.append("metrics_reported", step=step, metrics=metrics)
 
     def fenced(self) -> bool:
         """Whether a newer attempt of the job exists. Raises StoreTrouble."""
         return newer_exists(self._store, self._spec.attempt)
 
     def _path(self, name: str) -> str:
-        return attempt_path(self._spec.attempt, ranked(name, self._rank))
+        return attempt_path(self._spec.attempt, rank_document(name, self._rank))
 
     def _run(self) -> None:
         while not self._stopped:
-            asked = self._questions()
+            pending = self._pending_reads()
             try:
                 self._alive.touch()
                 self._renew_access()
-                if self._held.wants_date:
-                    self._ask_the_time()
-                if self._read(asked):
+                if self._held.needs_date:
+                    self._read_store_clock()
+                if self._read(pending):
                     return
                 self._heartbeat()
                 self._report(every=self._spec.intervals.figures)
@@ -199,30 +201,30 @@ class NodeMailbox:
                 log.warning("the scratch folder: %s", error)
             except Exception:  # whatever else fails, the lease must be read
                 log.exception("the exchange with the run folder failed this time")
-            _answer(asked)
+            _set_events(pending)
             self._wake.wait(self._spec.intervals.mail)
             self._wake.clear()
 
-    def _ask_the_time(self) -> None:
+    def _read_store_clock(self) -> None:
         """Write a file and read its date, to learn the store's time; for the first time before the lease is judged."""
-        asked = time.monotonic()
+        requested_at = time.monotonic()
         with contextlib.suppress(StoreTrouble):  # the lease must be read even if nothing can be written
             self._heartbeat()
             written_at = self._store.written_at(self._path("heartbeat.json"))
             if written_at is not None:
-                self._held.dated(written_at, asked)
+                self._held.dated(written_at, requested_at)
 
-    def _questions(self) -> list[threading.Event]:
+    def _pending_reads(self) -> list[threading.Event]:
         """The pending requests, which a read that starts now answers."""
         return [self._asked.get() for _ in range(self._asked.qsize())]
 
-    def _read(self, asked: list[threading.Event]) -> bool:
+    def _read(self, pending: list[threading.Event]) -> bool:
         """Read the lease and set the events; true if a newer attempt exists."""
         try:
             self._held.read(read_lease(self._store, self._spec.attempt, self._key))
         except StoreTrouble as error:
             log.warning("the last lease holds: %s", error)
-        _answer(asked)
+        _set_events(pending)
         if self.fenced():
             self._stopped = True
             self._tell_fenced()
@@ -266,14 +268,16 @@ class NodeMailbox:
         """
         if time.monotonic() - self._sampled >= self._sample_every:
             self._sampled = time.monotonic()
-            found = gpu.sample()
-            if found:
-                self._samples.append({"at": to_text(self._clock.now()), "gpus": [one.to_json() for one in found]})
+            samples = gpu.sample()
+            if samples:
+                self._samples.append(
+                    {"at": to_text(self._clock.now()), "gpus": [gpu_sample.to_json() for gpu_sample in samples]}
+                )
                 self._metrics_dirty = True
                 percent = busiest(self._samples[-1]["gpus"])
                 if percent is not None:
-                    self._idleness.saw(percent, self._sampled * self._clock.scale)
-                if len(self._samples) > _MOST_SAMPLES:
+                    self._idleness.add_sample(percent, self._sampled * self._clock.scale)
+                if len(self._samples) > _MAX_SAMPLES:
                     self._samples = self._samples[1::2]
                     self._sample_every *= 2
         if self._metrics_dirty:
@@ -288,35 +292,41 @@ class NodeMailbox:
         The first node decides for all; a node without recent samples counts as busy.
         """
         limits = self.lease.idle
-        told = too_idle([self._idleness], limits) if self._rank == 0 else None
-        if told is not None and self._spec.nodes > 1:
-            mine = self._store.written_at(self._path("metrics.jsonl"))
+        message = idle_message([self._idleness], limits) if self._rank == 0 else None
+        if message is not None and self._spec.nodes > 1:
+            own_time = self._store.written_at(self._path("metrics.jsonl"))
             nodes = [self._idleness]
             for rank in range(1, self._spec.nodes):
-                path = attempt_path(self._spec.attempt, ranked("metrics.jsonl", rank))
-                at, text = self._store.written_at(path), self._store.read(path)
-                fresh = at is not None and mine is not None and (mine - at).total_seconds() <= 3 * self._sample_every
-                nodes.append(in_samples(text) if fresh and text else Idleness())
-            told = too_idle(nodes, limits)
-        self._idle = None if told is None else (limits, told)
+                path = attempt_path(self._spec.attempt, rank_document("metrics.jsonl", rank))
+                sampled_at, text = self._store.written_at(path), self._store.read(path)
+                is_recent = (
+                    sampled_at is not None
+                    and own_time is not None
+                    and (own_time - sampled_at).total_seconds() <= 3 * self._sample_every
+                )
+                nodes.append(idleness_of_samples(text) if is_recent and text else Idleness())
+            message = idle_message(nodes, limits)
+        self._idle = None if message is None else (limits, message)
 
 
-def _answer(asked: list[threading.Event]) -> None:
-    for read in asked:
+def _set_events(pending: list[threading.Event]) -> None:
+    for read in pending:
         read.set()
 
 
-def _figures(told: Any) -> dict[str, float]:
+def _finite_metrics(values: Any) -> dict[str, float]:
     """The finite numbers with a short name, at most 32 of them."""
-    numbers = told.items() if isinstance(told, dict) else ()
-    found = {
-        shown(name): float(value)
+    numbers = values.items() if isinstance(values, dict) else ()
+    metrics = {
+        escape_unprintable(name): float(value)
         for name, value in numbers
-        if 0 < len(shown(name)) <= _LONGEST_NAME and isinstance(value, (int, float)) and not isinstance(value, bool)
+        if 0 < len(escape_unprintable(name)) <= _LONGEST_NAME
+        and isinstance(value, (int, float))
+        and not isinstance(value, bool)
         if abs(value) < _TOO_LARGE
     }
-    return dict(list(found.items())[:_MOST_METRICS])
+    return dict(list(metrics.items())[:_MAX_METRICS])
 
 
-def _whole(value: Any) -> int | None:
+def _whole_number(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Callable
 from urllib.parse import quote, quote_plus
 
-_PART, _BLOCK, _LEAST = 8, 4, 4
+_PART, _BLOCK, _MIN_SIZE = 8, 4, 4
 REACH = _PART - 1
 """Bytes around a piece of a text that decide what is hidden in the piece."""
 _URL = re.compile(rb"([a-z][a-z0-9+.-]{0,30}://)(?:([^/?#]*)@)?[^/?#@]*", re.IGNORECASE)
@@ -29,10 +29,10 @@ class Mask:
     """``values``: of the secrets; empty ones are ignored."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        given = {value.encode("utf-8", "surrogateescape") for value in values}
-        whole = {form for value in given for form in _forms(value)}
-        forms = {form for value in given for piece in _secret_pieces(value) for form in _forms(piece)}
-        self._whole = sorted((one for one in whole if len(one) >= _LEAST), key=len, reverse=True)
+        encoded = {value.encode("utf-8", "surrogateescape") for value in values}
+        whole = {form for value in encoded for form in _forms(value)}
+        forms = {form for value in encoded for piece in _secret_pieces(value) for form in _forms(piece)}
+        self._whole = sorted((candidate for candidate in whole if len(candidate) >= _MIN_SIZE), key=len, reverse=True)
         forms = {form for form in forms if len(form) >= _PART}
         self._parts = {form[at : at + _PART] for form in forms for at in range(len(form) - _PART + 1)}
         blocks = {form[at : at + _BLOCK] for form in forms for at in range(len(form) - _BLOCK + 1)}
@@ -65,8 +65,8 @@ class Mask:
 
     def window(self, read: Callable[[int, int], bytes], start: int, size: int) -> bytes:
         """A piece of a file. ``read(start, size)`` returns at most ``size`` bytes."""
-        before = min(start, REACH) if self else 0
-        return self.hide(read(start - before, before + size + (REACH if self else 0)))[before : before + size]
+        margin = min(start, REACH) if self else 0
+        return self.hide(read(start - margin, margin + size + (REACH if self else 0)))[margin : margin + size]
 
 
 NO_MASK = Mask()
@@ -84,14 +84,14 @@ def _forms(value: bytes) -> Iterator[bytes]:
     yield html.escape(text).encode("utf-8", "surrogateescape")
     for encoded in (quote(value, safe=""), quote(value), quote_plus(value)):
         yield encoded.encode()
-        yield re.sub("%..", lambda found: found[0].lower(), encoded).encode()
+        yield re.sub("%..", lambda match: match[0].lower(), encoded).encode()
     yield value.hex().encode()
     yield value.hex().upper().encode()
     for encode in (b64encode, urlsafe_b64encode):
         yield encode(value)
-        for before in range(3):  # as part of a longer text, without the characters that other bytes also change
-            longer = encode(b"\0" * before + value)
-            yield longer[-(-before * 8 // 6) : (before + len(value)) * 8 // 6]
+        for offset in range(3):  # as part of a longer text, without the characters that other bytes also change
+            padded = encode(b"\0" * offset + value)
+            yield padded[-(-offset * 8 // 6) : (offset + len(value)) * 8 // 6]
 
 
 def _secret_pieces(value: bytes) -> list[bytes]:

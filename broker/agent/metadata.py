@@ -41,17 +41,17 @@ def sources(
     ``GPUBROKER_AZURE_METADATA_URL`` (Azure's SDK has none). ``now``: the node's clock.
     """
     vendor = _first_line(dmi / "sys_vendor")
-    found: list[PolledSource] = []
+    polled: list[PolledSource] = []
     aws = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
     if aws or vendor == "Amazon EC2" or _is_xen_of_aws(vendor, dmi, hypervisor):
-        found.append(_source("AWS", from_aws(aws or "http://169.254.169.254")))
+        polled.append(_source("AWS", from_aws(aws or "http://169.254.169.254")))
     gcp = environment.get("GCE_METADATA_HOST")
     if gcp or vendor == "Google":
-        found.append(_source("Google Cloud", from_gcp(f"http://{gcp or 'metadata.google.internal'}", now)))
+        polled.append(_source("Google Cloud", from_gcp(f"http://{gcp or 'metadata.google.internal'}", now)))
     azure = environment.get("GPUBROKER_AZURE_METADATA_URL")
     if azure or vendor == "Microsoft Corporation":
-        found.append(_source("Azure", from_azure(azure or "http://169.254.169.254")))
-    return found
+        polled.append(_source("Azure", from_azure(azure or "http://169.254.169.254")))
+    return polled
 
 
 def _is_xen_of_aws(vendor: str, dmi: Path, hypervisor: Path) -> bool:
@@ -59,12 +59,12 @@ def _is_xen_of_aws(vendor: str, dmi: Path, hypervisor: Path) -> bool:
     metadata service is the usual one of AWS. The version of the firmware contains "amazon", and the hypervisor's UUID
     begins with "ec2" (EC2 user guide, Detect whether a host is an EC2 instance).
     """
-    told = _first_line(dmi / "bios_version").lower(), _first_line(hypervisor).lower()
-    return vendor == "Xen" and ("amazon" in told[0] or told[1].startswith("ec2"))
+    firmware = _first_line(dmi / "bios_version").lower(), _first_line(hypervisor).lower()
+    return vendor == "Xen" and ("amazon" in firmware[0] or firmware[1].startswith("ec2"))
 
 
-def _source(cloud: str, look: NoticeSource) -> PolledSource:
-    return PolledSource(cloud, look, NOTICE[cloud])
+def _source(cloud: str, poll: NoticeSource) -> PolledSource:
+    return PolledSource(cloud, poll, NOTICE[cloud])
 
 
 def from_aws(base: str) -> NoticeSource:
@@ -77,17 +77,17 @@ def from_aws(base: str) -> NoticeSource:
         try:
             if not token:
                 lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
-                answer = _ask(f"{base}/latest/api/token", lifetime, method="PUT")
+                answer = _request(f"{base}/latest/api/token", lifetime, method="PUT")
                 if answer is None:
                     return None
                 token.append(answer.strip())
-            text = _ask(f"{base}/latest/meta-data/{path}", {"X-aws-ec2-metadata-token": token[0]})
+            text = _request(f"{base}/latest/meta-data/{path}", {"X-aws-ec2-metadata-token": token[0]})
         except PermissionError:
             token.clear()
             return None
         return _document(text)
 
-    def look() -> PreemptionNotice | None:
+    def read_notice() -> PreemptionNotice | None:
         action = ask("spot/instance-action")
         if isinstance(action, dict):
             # "hibernate" and "stop" take the machine away, too; nothing of the job continues.
@@ -97,7 +97,7 @@ def from_aws(base: str) -> NoticeSource:
             return PreemptionNotice("AWS rebalance recommendation", warning=True)
         return None
 
-    return look
+    return read_notice
 
 
 def from_gcp(base: str, now: Now) -> NoticeSource:
@@ -105,16 +105,16 @@ def from_gcp(base: str, now: Now) -> NoticeSource:
     seconds later.
     """
 
-    def look() -> PreemptionNotice | None:
+    def read_notice() -> PreemptionNotice | None:
         url = f"{base.rstrip('/')}/computeMetadata/v1/instance/preempted"
-        answer = _quiet(url, {"Metadata-Flavor": "Google"})
+        answer = _request_or_none(url, {"Metadata-Flavor": "Google"})
         return (
             PreemptionNotice("Google Cloud", now() + timedelta(seconds=NOTICE["Google Cloud"]))
             if (answer or "").strip() == "TRUE"
             else None
         )
 
-    return look
+    return read_notice
 
 
 def from_azure(base: str) -> NoticeSource:
@@ -126,32 +126,32 @@ def from_azure(base: str) -> NoticeSource:
     base = base.rstrip("/")
     header = {"Metadata": "true"}
 
-    def look() -> PreemptionNotice | None:
-        document = _document(_quiet(f"{base}/metadata/scheduledevents?api-version=2020-07-01", header))
+    def read_notice() -> PreemptionNotice | None:
+        document = _document(_request_or_none(f"{base}/metadata/scheduledevents?api-version=2020-07-01", header))
         for event in document.get("Events", []) if isinstance(document, dict) else []:
             if not isinstance(event, dict) or event.get("EventType") not in ("Preempt", "Terminate"):
                 continue
-            own = _quiet(f"{base}/metadata/instance/compute/name?api-version=2021-02-01&format=text", header)
+            own = _request_or_none(f"{base}/metadata/instance/compute/name?api-version=2021-02-01&format=text", header)
             if own and _is_among(own.strip(), event.get("Resources")):
                 return PreemptionNotice("Azure", _date(event.get("NotBefore")))
         return None
 
-    return look
+    return read_notice
 
 
 def _is_among(name: str, resources: Any) -> bool:
     """Whether an event's resources include this machine. A member of a scale set has the name ``set_3`` in both."""
-    return isinstance(resources, list) and name.lower() in [str(one).lower() for one in resources]
+    return isinstance(resources, list) and name.lower() in [str(resource).lower() for resource in resources]
 
 
-def _quiet(url: str, headers: Mapping[str, str]) -> str | None:
+def _request_or_none(url: str, headers: Mapping[str, str]) -> str | None:
     try:
-        return _ask(url, headers)
+        return _request(url, headers)
     except PermissionError:
         return None
 
 
-def _ask(url: str, headers: Mapping[str, str], method: str = "GET") -> str | None:
+def _request(url: str, headers: Mapping[str, str], method: str = "GET") -> str | None:
     """The answer's text; None for 404 and for temporary errors. Raises PermissionError for 401."""
     # Imported late: it takes 4 MB of memory, which machines without such a service do not need.
     import http.client
@@ -188,10 +188,10 @@ def _time(text: Any) -> datetime | None:
 def _date(text: Any) -> datetime | None:
     """An HTTP date, as Azure writes it; None if it is empty, because the event has already started."""
     try:
-        found = parsedate_to_datetime(str(text))
+        date = parsedate_to_datetime(str(text))
     except (TypeError, ValueError):
         return None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    return date if date.tzinfo else date.replace(tzinfo=timezone.utc)
 
 
 def _first_line(path: Path) -> str:

@@ -14,7 +14,7 @@ _LONGEST_PART, _LONGEST = 200, 600  # local disks take 255 bytes of a part, obje
 _DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
-def shown(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """The text for people: what cannot be seen, or moves the cursor, is escaped."""
     return "".join(character if character.isprintable() else _escape(character) for character in text)
 
@@ -27,7 +27,7 @@ def _escape(character: str) -> str:
 def is_one_line(text: str) -> bool:
     """Whether a person's text is one line that controls neither a terminal nor the direction of other text. It may have
     joined emoji, and the spaces of other languages."""
-    return not any(category(each) in ("Cc", "Cs", "Zl", "Zp") or each in _DIRECTIONS for each in text)
+    return not any(category(character) in ("Cc", "Cs", "Zl", "Zp") or character in _DIRECTIONS for character in text)
 
 
 def to_text(name: str) -> str:
@@ -49,7 +49,7 @@ def from_text(text: str) -> str:
         raise ValueError(f"{text[:80]} is not the name of a file") from error
 
 
-def safe(name: str) -> str:
+def safe_name(name: str) -> str:
     """One part of a path, still readable, in characters and a length that every object store accepts."""
     quoted = quote(name, safe="+=@,~ ", errors="surrogateescape")
     if not name.strip("."):
@@ -59,8 +59,8 @@ def safe(name: str) -> str:
 
 def object_path(path: str) -> str:
     """The path of an object for the file at ``path``."""
-    found = "/".join(map(safe, path.split("/")))
-    return found if len(found) <= _LONGEST else f"~{_digest(path)}"
+    joined = "/".join(map(safe_name, path.split("/")))
+    return joined if len(joined) <= _LONGEST else f"~{_digest(path)}"
 
 
 def draft(place: Path, content: str = "") -> Path:

@@ -57,7 +57,7 @@ def from_file(path: Path) -> NoticeSource:
     Any content counts as a notice.
     """
 
-    def look() -> PreemptionNotice | None:
+    def read_notice() -> PreemptionNotice | None:
         try:
             text = path.read_text()
         except OSError:
@@ -69,7 +69,7 @@ def from_file(path: Path) -> NoticeSource:
         except (ValueError, AttributeError, TypeError):
             return PreemptionNotice("notice file")
 
-    return look
+    return read_notice
 
 
 def from_variable() -> list[PolledSource]:
@@ -84,21 +84,21 @@ def from_variable() -> list[PolledSource]:
     return [PolledSource("notice file", from_file(Path(path)), gives)] if path else []
 
 
-def watch(every: float, asked: list[PolledSource], tell: Callable[[PreemptionNotice], None]) -> None:
-    """Poll the sources every ``every`` seconds, in its own thread, until one has a notice that is not a warning."""
+def watch(interval: float, sources: list[PolledSource], tell: Callable[[PreemptionNotice], None]) -> None:
+    """Poll the sources every ``interval`` seconds, in its own thread, until one has a notice that is not a warning."""
 
     def run() -> None:
         pause = threading.Event()
         while True:
-            for source in asked:
+            for source in sources:
                 notice = source()
                 if notice is not None:
                     tell(notice)
                     if not notice.warning:
                         return
-            pause.wait(every)
+            pause.wait(interval)
 
-    if asked:
+    if sources:
         threading.Thread(target=run, name="notices", daemon=True).start()
 
 
@@ -108,7 +108,7 @@ _COMMANDS_SHARE = 0.2
 _SAFETY = 1.25
 
 
-def for_the_command(left: float, upload: float) -> float:
+def command_seconds(left: float, upload: float) -> float:
     """Seconds for the command to save and exit: half of the seconds ``left``, less if the upload is expected to take
     longer than the other half, but at least a fifth. An upload that cannot fit in any case does not reduce it.
     """
@@ -124,13 +124,13 @@ class NoticeTime:
     """
 
     def __init__(self, sources: Iterable[PolledSource], journal: AttemptJournal) -> None:
-        promised = [source for source in sources if source.gives is not None]
-        self._source = min(promised, key=lambda source: source.gives or 0.0, default=None)
+        timed_sources = [source for source in sources if source.gives is not None]
+        self._source = min(timed_sources, key=lambda source: source.gives or 0.0, default=None)
         self._journal = journal
         self._said = False
         self.upload = 0.0
 
-    def uploaded(self, checkpoint: str, size: int, seconds: float) -> None:
+    def record_upload(self, checkpoint: str, size: int, seconds: float) -> None:
         """Record an upload's bytes and wall-clock seconds. Warn once if it does not fit, again after a change."""
         self.upload = seconds
         if self._source is None or self._source.gives is None:

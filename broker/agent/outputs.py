@@ -34,10 +34,10 @@ from broker.agent.entries import (
     stays_inside,
     with_targets,
 )
-from broker.agent.formats import VERSION, BadDocument, attempt_path, ranked, reading
+from broker.agent.formats import VERSION, BadDocument, attempt_path, parsing, rank_document
 from broker.agent.names import object_path
 from broker.agent.rank import RankContext
-from broker.agent.saver import room_beside
+from broker.agent.saver import upload_room
 from broker.agent.store import ROOM, ObjectFolder, StoreTrouble
 
 log = logging.getLogger("gpubroker-agent")
@@ -70,11 +70,11 @@ class OutputFile:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> OutputFile:
         """Raises BadDocument, KeyError, TypeError, ValueError."""
-        path, where, size = str(values["path"]), str(values["object"]), int(values["size"])
+        path, object_name, size = str(values["path"]), str(values["object"]), int(values["size"])
         kind, mode, target = check_entry(values, path)
-        if (kind == FILE and not stays_inside(where)) or ".." in Path(path).parts or size < 0:
+        if (kind == FILE and not stays_inside(object_name)) or ".." in Path(path).parts or size < 0:
             raise BadDocument(f"a path that leaves its folder: {path}")
-        return cls(path, where, size, str(values["sha256"]), from_text(values["at"]), kind, mode, target)
+        return cls(path, object_name, size, str(values["sha256"]), from_text(values["at"]), kind, mode, target)
 
 
 def outputs_document(files: Sequence[OutputFile]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def outputs_document(files: Sequence[OutputFile]) -> dict[str, Any]:
 def read_index(store: ObjectFolder, path: str) -> tuple[OutputFile, ...]:
     """The results in the document at ``path``. Raises StoreTrouble, and BadDocument unless it lists as many as the
     agent counted: a result that is missing from a list would be lost unnoticed."""
-    with reading(path):
+    with parsing(path):
         values = store.read_json(path) or {"files": (), "count": 0}
         files = tuple(OutputFile.from_json(row) for row in values["files"])
         if len(files) != values["count"]:
@@ -97,19 +97,19 @@ def key_of(entry: StoredEntry, within: str = "") -> str:
     return within + entry.path + ("/" if entry.kind == FOLDER else "")
 
 
-def newest(found: Iterable[tuple[str, _Result]]) -> dict[str, _Result]:
-    """Results by path; ``found``: by `key_of`. Later ones replace those at the same path, and files in whose place a
+def newest(results: Iterable[tuple[str, _Result]]) -> dict[str, _Result]:
+    """Results by path; ``results``: by `key_of`. Later ones replace those at the same path, and files in whose place a
     folder is now, or the other way round."""
-    last = {path: (number, value) for number, (path, value) in enumerate(found)}
-    chosen: dict[str, _Result] = {}
+    last = {path: (number, value) for number, (path, value) in enumerate(results)}
+    by_path: dict[str, _Result] = {}
     above = ""
-    for path in sorted(last, key=lambda one: one.split("/")):
+    for path in sorted(last, key=lambda text: text.split("/")):
         if above and path.startswith(f"{above}/"):
             if last[path][0] < last[above][0]:
                 continue
-            del chosen[above]
-        chosen[path], above = last[path][1], path
-    return {path.rstrip("/"): value for path, value in chosen.items()}
+            del by_path[above]
+        by_path[path], above = last[path][1], path
+    return {path.rstrip("/"): value for path, value in by_path.items()}
 
 
 @dataclass(frozen=True)
@@ -127,16 +127,16 @@ class Outputs:
 
     def __init__(
         self,
-        here: RankContext,
+        context: RankContext,
         work: Path,
     ) -> None:
-        self._store, self._spec, self._rank, self._clock = here.store, here.spec, here.rank, here.clock
-        self._work, self._folder, self._journal = work, here.scratch.outputs, here.journal
+        self._store, self._spec, self._rank, self._clock = context.store, context.spec, context.rank, context.clock
+        self._work, self._folder, self._journal = work, context.scratch.outputs, context.journal
         self._wake = threading.Event()
         self._deadline: Callable[[], float] | None = None
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="outputs", daemon=True)
-        self._brought: dict[str, DiskEntry] = {}
+        self._initial: dict[str, DiskEntry] = {}
         self._last: dict[str, DiskEntry] = {}
         self._saved: dict[str, tuple[DiskEntry, float]] = {}
         self._left_out: set[str] = set()  # what cannot be kept, and was told
@@ -150,8 +150,8 @@ class Outputs:
 
     def start(self) -> None:
         """Treat the present files as inputs: they count as results only if they change."""
-        found, self._left_out = self._found()
-        self._brought = {path: seen.entry for path, seen in found.items()}
+        results, self._left_out = self._found()
+        self._initial = {path: result.entry for path, result in results.items()}
         self._thread.start()
 
     def finish(self, deadline: Callable[[], float]) -> None:
@@ -164,7 +164,7 @@ class Outputs:
             self._thread.join(min(left, 1.0))
         self._stopped = True
         if self._listed:
-            self._journal.append("outputs_saved", files=len(self._listed), size=sum(one.size for one in self._listed))
+            self._journal.append("outputs_saved", files=len(self._listed), size=sum(file.size for file in self._listed))
         if self._unwritten:
             self._trouble("the list of results could not be saved")
         if self.unsaved:
@@ -177,33 +177,33 @@ class Outputs:
         self._wake.set()
 
     def _run(self) -> None:
-        failures, every = 0, self._spec.intervals.outputs
+        failures, interval = 0, self._spec.intervals.outputs
         while not self._stopped:
             last = self._deadline is not None
             if not last:
-                self._wake.wait(min(every * float(1 << min(failures, 10)), max(_LONGEST_PAUSE, every)))
+                self._wake.wait(min(interval * float(1 << min(failures, 10)), max(_LONGEST_PAUSE, interval)))
             elif failures:
-                time.sleep(min(every, 1.0))  # the last passes: pause before the store is used again
+                time.sleep(min(interval, 1.0))  # the last passes: pause before the store is used again
             self._wake.clear()
             last = self._deadline is not None
-            done = self._stopped or self._pass(last=last)
-            failures = 0 if done else failures + 1
-            if last and (done or self._deadline is None or time.monotonic() >= self._deadline()):
+            is_complete = self._stopped or self._pass(last=last)
+            failures = 0 if is_complete else failures + 1
+            if last and (is_complete or self._deadline is None or time.monotonic() >= self._deadline()):
                 return
 
     def _pass(self, *, last: bool) -> bool:
         """One scan and its uploads. False if something has to be repeated."""
         try:
-            found, left_out = self._found()
-            self._tell_of(left_out)
-            due = [path for path, seen in found.items() if self._is_due(path, seen.entry, last=last)]
-            self._last = {path: seen.entry for path, seen in found.items()}
+            results, left_out = self._found()
+            self._report_left_out(left_out)
+            due = [path for path, result in results.items() if self._is_due(path, result.entry, last=last)]
+            self._last = {path: result.entry for path, result in results.items()}
             self.unsaved = list(due)
             for path in due:
                 if self._stopped:
                     return True
                 try:
-                    self._upload(path, found[path])
+                    self._upload(path, results[path])
                 except FileNotFoundError:
                     pass  # the program removed it; an earlier upload stays
                 except _OutputChanged:
@@ -212,8 +212,8 @@ class Outputs:
                     continue
                 self.unsaved.remove(path)
             if self._unwritten:
-                files = sorted(self._index.values(), key=lambda one: one.path)
-                place = attempt_path(self._spec.attempt, ranked("outputs.json", self._rank))
+                files = sorted(self._index.values(), key=lambda file: file.path)
+                place = attempt_path(self._spec.attempt, rank_document("outputs.json", self._rank))
                 self._store.write_json(place, outputs_document(files))
                 self._listed, self._unwritten = files, False
             return True
@@ -227,7 +227,7 @@ class Outputs:
         return False
 
     def _is_due(self, path: str, state: DiskEntry, *, last: bool) -> bool:
-        if self._brought.get(path) == state:
+        if self._initial.get(path) == state:
             return False
         now = time.monotonic()
         saved, at = self._saved.get(path, (None, self._since.setdefault(path, now)))
@@ -235,48 +235,50 @@ class Outputs:
             return False
         return last or self._last.get(path) == state or now - at > _RESTLESS
 
-    def _upload(self, path: str, seen: _OutputOnDisk) -> None:
+    def _upload(self, path: str, result: _OutputOnDisk) -> None:
         folder = "outputs" if self._rank == 0 else f"outputs-{self._rank}"
-        where, entry = f"{folder}/{object_path(path)}", seen.entry
+        target, entry = f"{folder}/{object_path(path)}", result.entry
         digest, size, at = hashlib.sha256(), entry.size, self._clock.now()
-        room = room_beside(size) if self._deadline is None else ROOM
-        self._make_way(entry, attempt_path(self._spec.attempt, where))
-        kept = entry.kind, entry.mode, entry.target
+        room = upload_room(size) if self._deadline is None else ROOM
+        self._delete_replaced(entry, attempt_path(self._spec.attempt, target))
+        attributes = entry.kind, entry.mode, entry.target
         if entry.kind == FILE:
-            self._store.upload(attempt_path(self._spec.attempt, where), self._pieces(seen, digest.update), size, room)
-            self._index[path] = OutputFile(path, where, size, digest.hexdigest(), at, *kept)
+            self._store.upload(
+                attempt_path(self._spec.attempt, target), self._pieces(result, digest.update), size, room
+            )
+            self._index[path] = OutputFile(path, target, size, digest.hexdigest(), at, *attributes)
         else:
-            self._index[path] = OutputFile(path, "", 0, "", at, *kept)
+            self._index[path] = OutputFile(path, "", 0, "", at, *attributes)
         self._saved[path] = entry, time.monotonic()
         self._unwritten = True
 
-    def _make_way(self, entry: DiskEntry, where: str) -> None:
+    def _delete_replaced(self, entry: DiskEntry, target: str) -> None:
         """Delete results in whose place this one lies: a file that is a folder now, or the other way round."""
         path, is_file = entry.path, entry.kind != FOLDER
         folders = [parent.as_posix() for parent in PurePosixPath(path).parents][:-1]
         below = (
-            [other for other in self._index if other.startswith(f"{path}/")]
+            [replaced for replaced in self._index if replaced.startswith(f"{path}/")]
             if is_file and path in self._folders
             else []
         )
         files = [folder for folder in folders if folder in self._index and self._index[folder].kind != FOLDER]
-        for other in (*below, *files):
-            if (gone := self._index.pop(other).object) != "":
-                self._store.delete(attempt_path(self._spec.attempt, gone))
+        for replaced in (*below, *files):
+            if (removed := self._index.pop(replaced).object) != "":
+                self._store.delete(attempt_path(self._spec.attempt, removed))
         if below:
-            self._store.drop_folder(where)
+            self._store.drop_folder(target)
         self._folders.update(folders)
 
-    def _pieces(self, seen: _OutputOnDisk, take: Callable[[bytes], object]) -> Iterator[bytes]:
+    def _pieces(self, result: _OutputOnDisk, update: Callable[[bytes], object]) -> Iterator[bytes]:
         """The bytes of the file up to its size at the scan; the next scan finds later additions."""
-        with seen.place.open("rb") as file:
-            left = seen.entry.size
+        with result.place.open("rb") as file:
+            left = result.entry.size
             while left and not self._stopped:
                 piece = file.read(min(_PIECE, left))
                 if not piece:
                     break
                 left -= len(piece)
-                take(piece)
+                update(piece)
                 yield piece
             if left:
                 raise _OutputChanged
@@ -295,23 +297,23 @@ class Outputs:
                 yield key_of(entry), _OutputOnDisk(root / entry.path, entry)
 
         places = [place for pattern in self._spec.outputs for place in self._matching(pattern)]
-        found = [*below(self._work, places), *below(self._folder, [self._folder])]
-        return newest(found), left_out
+        results = [*below(self._work, places), *below(self._folder, [self._folder])]
+        return newest(results), left_out
 
     def _matching(self, pattern: str) -> list[Path]:
         if not pattern.strip("./"):
             return [self._work] if self._work.is_dir() else []
-        named = self._work / pattern.rstrip("/")
-        if named.is_symlink() or named.exists():  # also a name with characters of patterns
-            return [named]
+        path = self._work / pattern.rstrip("/")
+        if path.is_symlink() or path.exists():  # also a name with characters of patterns
+            return [path]
         return sorted(self._work.glob(pattern.rstrip("/")))
 
-    def _tell_of(self, left_out: set[str]) -> None:
-        fresh = sorted(left_out - self._left_out)
+    def _report_left_out(self, left_out: set[str]) -> None:
+        new = sorted(left_out - self._left_out)
         self._left_out |= left_out
-        if fresh:
-            more = f"; and {len(fresh) - 3} more" if len(fresh) > 3 else ""
-            self._trouble(f"not kept: {'; '.join(fresh[:3])}{more}")
+        if new:
+            omitted = f"; and {len(new) - 3} more" if len(new) > 3 else ""
+            self._trouble(f"not kept: {'; '.join(new[:3])}{omitted}")
 
     def _trouble(self, because: str) -> None:
         log.warning("output trouble: %s", because)

@@ -15,7 +15,7 @@ from broker.agent import checkpoints, source_tree
 from broker.agent.checkpoints import Manifest
 from broker.agent.download import Torn, write
 from broker.agent.endings import CommandEnd, StopOrder
-from broker.agent.entries import FILE, settle
+from broker.agent.entries import FILE, apply_metadata
 from broker.agent.formats import ATTEMPTS, BadDocument, WantedInput, attempt_path, rank_of
 from broker.agent.names import draft
 from broker.agent.outputs import OutputFile, key_of, newest, read_index
@@ -33,28 +33,33 @@ class NodePreparation:
 
     def __init__(
         self,
-        here: RankContext,
+        context: RankContext,
         beside: Callable[[str], ObjectFolder] | None,
         stops: Stops,
         *,
         enter: Callable[[str], None],
         restored: Callable[[Manifest | None], None],
     ) -> None:
-        self._store, self._beside, self._stops, self._give_up = here.store, beside, stops, stops.must_end
-        self._spec, self._rank, self._scratch, self._journal = here.spec, here.rank, here.scratch, here.journal
+        self._store, self._open_folder, self._stops, self._give_up = context.store, beside, stops, stops.must_end
+        self._spec, self._rank, self._scratch, self._journal = (
+            context.spec,
+            context.rank,
+            context.scratch,
+            context.journal,
+        )
         self._enter, self._restored = enter, restored
 
-    def prevented(self) -> CommandEnd | None:
+    def prepare(self) -> CommandEnd | None:
         """Prepare the machine: restore, unpack, fetch.
 
         Returns the end of the attempt if that prevents the command, else None.
         """
-        return self._bring_checkpoint() or self._bring_files()
+        return self._restore_checkpoint() or self._unpack_files()
 
-    def _bring_checkpoint(self) -> CommandEnd | None:
+    def _restore_checkpoint(self) -> CommandEnd | None:
         self._enter("restoring")
         try:
-            stop = self._stops.unless_stopped(self._restore) or self._stops.due()
+            stop = self._stops.retry_until_stopped(self._restore) or self._stops.due()
         except OSError as error:
             return CommandEnd(None, could_not_start=f"the checkpoint cannot be restored: {error.strerror or error}")
         except checkpoints.TornForOneNode as error:
@@ -64,12 +69,12 @@ class NodePreparation:
             return CommandEnd(None, could_not_start=f"no checkpoint of {job} can be restored: {error}")
         return None if stop is None else CommandEnd(None, stop)
 
-    def _bring_files(self) -> CommandEnd | None:
+    def _unpack_files(self) -> CommandEnd | None:
         self._enter("unpacking")
         try:
             stop = (
-                self._stops.unless_stopped(self._unpack)
-                or self._stops.unless_stopped(self._fetch_inputs)
+                self._stops.retry_until_stopped(self._unpack)
+                or self._stops.retry_until_stopped(self._fetch_inputs)
                 or self._stops.due()
             )
         except OSError as error:
@@ -84,71 +89,71 @@ class NodePreparation:
     def _restore(self) -> None:
         """Raises OSError if this machine cannot hold the checkpoint, StoreTrouble if the store stays unreachable, Torn
         if the checkpoint of another job does not verify."""
-        found = self._newest()
-        newest = found.manifest
+        outcome = self._newest()
+        newest = outcome.manifest
         self._journal.append(
             "restored",
             checkpoint=newest.id if newest else None,
             step=newest.step if newest else None,
-            passed_over=[{"checkpoint": name, "because": why} for name, why in found.passed_over],
+            passed_over=[{"checkpoint": name, "because": reason} for name, reason in outcome.passed_over],
         )
         self._restored(newest)
 
     def _newest(self) -> checkpoints.RestoreOutcome:
         """Restore the job's newest checkpoint; without one, that of the job from which it resumes. Also raises Torn."""
         into = self._scratch.checkpoints
-        found = checkpoints.restore(self._store, into, self._rank, self._give_up, self._spec.nodes)
-        if found.manifest is not None or self._spec.resume_from is None or self._beside is None:
-            return found
-        job, wanted = self._spec.resume_from
-        other, nodes = self._beside(job), self._spec.nodes
-        return checkpoints.restore_of_other(other, wanted, into, self._rank, self._give_up, nodes)
+        outcome = checkpoints.restore(self._store, into, self._rank, self._give_up, self._spec.nodes)
+        if outcome.manifest is not None or self._spec.resume_from is None or self._open_folder is None:
+            return outcome
+        job, checkpoint = self._spec.resume_from
+        source, nodes = self._open_folder(job), self._spec.nodes
+        return checkpoints.restore_from_other_job(source, checkpoint, into, self._rank, self._give_up, nodes)
 
     def _unpack(self) -> None:
         """Write the job's files into this attempt's own folder. Also raises TreeUnusable."""
         sources = self._spec.sources
-        if sources is None or self._beside is None:
+        if sources is None or self._open_folder is None:
             return
-        pool = self._beside(sources.pool)
-        for one in sources.trees:
-            into = self._scratch.work / Path(one.to).expanduser()
-            source_tree.unpack(pool, one.tree, into, self._give_up)
+        pool = self._open_folder(sources.pool)
+        for tree in sources.trees:
+            into = self._scratch.work / Path(tree.to).expanduser()
+            source_tree.unpack(pool, tree.tree, into, self._give_up)
 
     def _fetch_inputs(self) -> None:
         """Fetch the results of other jobs that are this job's inputs. Also raises NoInput."""
-        if self._beside is None:
+        if self._open_folder is None:
             return
-        for one in self._spec.inputs:
-            fetch(self._beside(one.job), one, self._scratch.inputs / one.to, self._give_up)
+        for wanted in self._spec.inputs:
+            fetch(self._open_folder(wanted.job), wanted, self._scratch.inputs / wanted.to, self._give_up)
 
 
 class NoInput(Exception):
     """The other job has no such result, or no intact one."""
 
 
-def fetch(store: ObjectFolder, wanted: WantedInput, into: Path, give_up: Callable[[], bool]) -> int:
+def fetch(store: ObjectFolder, input_spec: WantedInput, into: Path, give_up: Callable[[], bool]) -> int:
     """Fetch the results of one job into the folder, under their own paths; returns their number.
 
     ``store``: that job's run folder; ``give_up`` is checked after each piece. Raises NoInput, GaveUp, StoreTrouble
     (repeat), OSError if the node's disk fails.
     """
-    found = _newest(store)
-    chosen: set[str] = set()
-    for pattern in wanted.paths:
-        matching = {path for path in found if _is_at(path, pattern)}
-        if not matching and not wanted.may_lack:
-            raise NoInput(f"{wanted.job} has no result {pattern!r}")
-        chosen |= matching
-    for path in sorted(chosen):
-        if found[path][1].kind == FILE:
-            _copy(store, *found[path], into / path, give_up)
-    settle(into, [replace(found[path][1], path=path) for path in chosen])
-    return len(chosen)
+    results = _newest_results(store)
+    selected: set[str] = set()
+    for pattern in input_spec.paths:
+        matching = {path for path in results if _matches(path, pattern)}
+        if not matching and not input_spec.may_lack:
+            raise NoInput(f"{input_spec.job} has no result {pattern!r}")
+        selected |= matching
+    for path in sorted(selected):
+        if results[path][1].kind == FILE:
+            _copy(store, *results[path], into / path, give_up)
+    apply_metadata(into, [replace(results[path][1], path=path) for path in selected])
+    return len(selected)
 
 
-def _newest(store: ObjectFolder) -> dict[str, tuple[str, OutputFile]]:
+def _newest_results(store: ObjectFolder) -> dict[str, tuple[str, OutputFile]]:
     """The results by path, each with the path of its content."""
-    found: list[tuple[str, tuple[str, OutputFile]]] = []
+    results: list[tuple[str, tuple[str, OutputFile]]] = []
     for attempt in sorted(int(name) for name in store.folders(ATTEMPTS) if name.isdigit()):
         for name in store.files(attempt_path(attempt, "")):
             rank = rank_of(name, "outputs.json")
@@ -160,14 +165,14 @@ def _newest(store: ObjectFolder) -> dict[str, tuple[str, OutputFile]]:
                 raise NoInput(str(error)) from None
             for file in files:
                 key = key_of(file, f"rank-{rank}/" if rank else "")
-                found.append((key, (attempt_path(attempt, file.object), file)))
-    return newest(found)
+                results.append((key, (attempt_path(attempt, file.object), file)))
+    return newest(results)
 
 
-def _is_at(path: str, pattern: str) -> bool:
-    wanted = pattern[2:] if pattern.startswith("./") else pattern
-    wanted = wanted.rstrip("/")
-    return wanted in (path, "", ".") or path.startswith(f"{wanted}/") or fnmatchcase(path, wanted)
+def _matches(path: str, pattern: str) -> bool:
+    target = pattern[2:] if pattern.startswith("./") else pattern
+    target = target.rstrip("/")
+    return target in (path, "", ".") or path.startswith(f"{target}/") or fnmatchcase(path, target)
 
 
 def _copy(store: ObjectFolder, content: str, file: OutputFile, place: Path, give_up: Callable[[], bool]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ENTERED = "GPUBROKER_ENTERED"
-"""The variable set for programs that people started inside a job: the `mark` of its guard, which
+"""The variable set for programs that people started inside a job: the `guard_mark` of its guard, which
 ends them.
 """
 
@@ -32,28 +32,28 @@ class ProcessInfo:
 
 def processes() -> dict[int, ProcessInfo]:
     """All running processes, by pid, without zombies."""
-    found = {}
+    running = {}
     for folder in _PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             name, _, rest = (folder / "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
             words = rest.split()
             if words[0] not in "ZX":
                 cpu = sum(map(int, words[11:15])) / _TICKS
-                found[int(folder.name)] = ProcessInfo(int(folder.name), int(words[1]), name, cpu)
-    return found
+                running[int(folder.name)] = ProcessInfo(int(folder.name), int(words[1]), name, cpu)
+    return running
 
 
 def descendants(roots: Iterable[int], among: Mapping[int, ProcessInfo]) -> Iterator[ProcessInfo]:
     """The processes with these pids, and all their descendants."""
     children: dict[int, list[int]] = {}
-    for one in among.values():
-        children.setdefault(one.parent, []).append(one.pid)
-    left, seen = list(roots), set()
-    while left:
-        pid = left.pop()
+    for process in among.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    pending, seen = list(roots), set()
+    while pending:
+        pid = pending.pop()
         if pid in among and pid not in seen:
             seen.add(pid)
-            left += children.get(pid, ())
+            pending += children.get(pid, ())
             yield among[pid]
 
 
@@ -69,14 +69,14 @@ def kernel_start(pid: int | None = None) -> str | None:
 def orphans(scratch: Path) -> set[int]:
     """The processes that the command of an agent with this scratch folder started, however they left its session: they
     began with the variables of the job, or write to its output, or descend from such a process."""
-    wanted = b"GPUBROKER_CHECKPOINT_DIR=" + os.fsencode(scratch / "checkpoints")
+    marker = b"GPUBROKER_CHECKPOINT_DIR=" + os.fsencode(scratch / "checkpoints")
     output = os.path.realpath(scratch / "output.log")
-    found = set()
+    pids = set()
     for folder in _PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if wanted in (folder / "environ").read_bytes().split(b"\0") or any(files_written(folder, output)):
-                found.add(int(folder.name))
-    return {one.pid for one in descendants(found, processes())} - {os.getpid()}
+            if marker in (folder / "environ").read_bytes().split(b"\0") or any(files_written(folder, output)):
+                pids.add(int(folder.name))
+    return {process.pid for process in descendants(pids, processes())} - {os.getpid()}
 
 
 def files_written(process: Path, at: str) -> Iterator[str]:
@@ -95,8 +95,8 @@ def end_orphans(scratch: Path) -> bool:
     """Kill all `orphans`; false if one still runs after some seconds. Call it only when the agent is dead, or when the
     guard of its command is."""
     deadline = time.monotonic() + _PATIENCE
-    while found := orphans(scratch):
-        for pid in found:
+    while pids := orphans(scratch):
+        for pid in pids:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
@@ -105,24 +105,24 @@ def end_orphans(scratch: Path) -> bool:
     return True
 
 
-def mark(guard: int) -> str:
+def guard_mark(guard: int) -> str:
     """The value of `ENTERED` for programs that people run inside the job of this guard. The guard computes the same."""
     return f"{guard}-{kernel_start(guard)}"
 
 
-def marked(value: str) -> set[int]:
+def marked_pids(value: str) -> set[int]:
     """The pids of processes that began with `ENTERED` set to ``value``. Those of other users are not found."""
-    wanted = f"{ENTERED}={value}".encode()
-    found = set()
+    marker = f"{ENTERED}={value}".encode()
+    pids = set()
     for folder in _PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                found.add(int(folder.name))
-    return found
+            if marker in (folder / "environ").read_bytes().split(b"\0"):
+                pids.add(int(folder.name))
+    return pids
 
 
 def variables(pid: int) -> dict[str, str]:
     """The variables with which the process started. Raises OSError, also without ``/proc``."""
     text = (_PROC / str(pid) / "environ").read_bytes()
-    pairs = (one.partition(b"=") for one in text.split(b"\0") if b"=" in one)
+    pairs = (entry.partition(b"=") for entry in text.split(b"\0") if b"=" in entry)
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}

@@ -10,7 +10,7 @@ from typing import Callable
 
 from broker.agent.clock import NodeClock
 from broker.agent.journal import AttemptJournal
-from broker.agent.names import shown
+from broker.agent.names import escape_unprintable
 
 _INTERVALS = 3  # intervals without a checkpoint until it is reported
 _NAMES = 3
@@ -48,13 +48,13 @@ class CheckpointPromise:
         if self._every is None or self._began is None or self._said or self._saved():
             return
         began, wall = self._began
-        ran = (self._clock.now() - began).total_seconds()
+        elapsed = (self._clock.now() - began).total_seconds()
         # A sandbox clock runs faster, but programs do not start faster on it.
-        patient = self._patience if not ended or self._clock.scale != 1 else 0.0
-        if ran < self._every * (1 if ended else _INTERVALS) or time.monotonic() - wall < patient:
+        patience = self._patience if not ended or self._clock.scale != 1 else 0.0
+        if elapsed < self._every * (1 if ended else _INTERVALS) or time.monotonic() - wall < patience:
             return
         self._said = True
-        unfinished = [shown(name)[:100] for name in self._unsaved()[:_NAMES]]
+        unfinished = [escape_unprintable(name)[:100] for name in self._unsaved()[:_NAMES]]
         self._journal.append(
-            "checkpoints_missing", every=self._every, seconds=round(ran, 3), ended=ended, unfinished=unfinished
+            "checkpoints_missing", every=self._every, seconds=round(elapsed, 3), ended=ended, unfinished=unfinished
         )

@@ -22,10 +22,10 @@ def describe(gang: Sequence[Claim]) -> str:
 
 def absence(spec: Spec, gang: Sequence[Claim]) -> str:
     """Which nodes of the gang did not claim the attempt in time, and which did."""
-    there = {claim.rank for claim in gang}
-    absent = ", ".join(str(rank) for rank in range(spec.nodes) if rank not in there)
-    waited = f"no agent of rank {absent} claimed the attempt within {spec.intervals.patience:g} s"
-    return f"only {len(gang)} of {spec.nodes} nodes came up: {waited}; there is {describe(gang)}"
+    present = {claim.rank for claim in gang}
+    absent = ", ".join(str(rank) for rank in range(spec.nodes) if rank not in present)
+    reason = f"no agent of rank {absent} claimed the attempt within {spec.intervals.patience:g} s"
+    return f"only {len(gang)} of {spec.nodes} nodes came up: {reason}; there is {describe(gang)}"
 
 
 def connection_report(spec: Spec, rank: int, gang: Sequence[Claim]) -> list[str]:
@@ -40,8 +40,8 @@ def connection_report(spec: Spec, rank: int, gang: Sequence[Claim]) -> list[str]
         return []
     if rank == 0:
         return [f"the other nodes look for rank 0 at {gang[0].address}, port {ports[0]}; nodes: {describe(gang)}"]
-    way = f"from {describe(gang[rank : rank + 1])} to {describe(gang[:1])}"
-    return [f"{way}, port {port}: {_connect(gang[0].address, port)}" for port in ports]
+    route = f"from {describe(gang[rank : rank + 1])} to {describe(gang[:1])}"
+    return [f"{route}, port {port}: {_connect(gang[0].address, port)}" for port in ports]
 
 
 def _connect(address: str, port: int) -> str:

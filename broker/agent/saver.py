@@ -19,13 +19,13 @@ from broker.agent.checkpoints import (
     SavedFile,
     attempt_of,
     checkpoint_id,
-    listed,
+    list_ids,
     manifest_path,
-    next_place,
+    next_position,
     prune,
 )
 from broker.agent.entries import FILE, DiskEntry
-from broker.agent.layout import Finished
+from broker.agent.layout import FinishedCheckpoint
 from broker.agent.names import object_path
 from broker.agent.rank import RankContext
 from broker.agent.scan import Scanner
@@ -34,10 +34,12 @@ from broker.agent.store import ROOM, StoreTrouble, to_bytes
 log = logging.getLogger("gpubroker-agent")
 _PIECE = 1 << 20
 _LONGEST_PAUSE = 60.0
-_OF_STEP = len(checkpoint_id(1, 0, "").rpartition("-")[0].rpartition("-")[0])  # characters of an id before its count
+_STEP_PREFIX = len(
+    checkpoint_id(1, 0, "").rpartition("-")[0].rpartition("-")[0]
+)  # characters of an id before its count
 
 
-def room_beside(size: int) -> int:
+def upload_room(size: int) -> int:
     """The number of bytes of a checkpoint of this size that an upload may hold in memory: few for a small one, because
     the command needs the memory; 64 MiB (0.4 % of 16 GiB) for a large one, for speed.
     """
@@ -49,7 +51,7 @@ class Changed(Exception):
 
 
 @dataclass(frozen=True)
-class _Final:
+class _FinishOptions:
     """The parameters of the last passes: see `Saver.finish`."""
 
     killed: bool
@@ -65,17 +67,17 @@ class Saver:
 
     def __init__(
         self,
-        here: RankContext,
+        context: RankContext,
         scanner: Scanner,
         fenced: Callable[[], bool],
         on_fenced: Callable[[], None],
         on_uploaded: Callable[[str, int, float], None] = lambda checkpoint, size, seconds: None,
     ) -> None:
-        self._store, self._folder, self._scanner = here.store, here.scratch.checkpoints, scanner
-        self._spec, self._rank, self._clock, self._journal = here.spec, here.rank, here.clock, here.journal
+        self._store, self._folder, self._scanner = context.store, context.scratch.checkpoints, scanner
+        self._spec, self._rank, self._clock, self._journal = context.spec, context.rank, context.clock, context.journal
         self._fenced, self._on_fenced, self._on_uploaded = fenced, on_fenced, on_uploaded
         self._wake = threading.Event()
-        self._final: _Final | None = None
+        self._final: _FinishOptions | None = None
         self._stopped = self._held = False
         self._thread = threading.Thread(target=self._run, name="saver", daemon=True)
         self._place = (0, 0)  # the place of the last saved checkpoint
@@ -84,7 +86,7 @@ class Saver:
         self._files: tuple[SavedFile, ...] = ()  # of the last checkpoint
         self._writes = False  # whether this rank has checkpoints of its own
         self.last: Manifest | None = None
-        self.saved_any = False  # whether any was saved in this attempt
+        self.has_saved = False  # whether any was saved in this attempt
         self.looked: Callable[[], None] = lambda: None  # called after each scan for checkpoints
         self.step: int | None = None  # highest step in a name
         self.unsaved: list[str] = []
@@ -109,7 +111,7 @@ class Saver:
         """The command is over: save finished checkpoints, retrying until ``deadline`` (monotonic; re-read, as it may
         move), and stop. ``hurry``: the machine goes away, and only the newest checkpoint matters.
         """
-        self._final = _Final(killed, hurry, deadline)
+        self._final = _FinishOptions(killed, hurry, deadline)
         self._wake.set()
         while self._thread.is_alive() and (left := deadline() - time.monotonic()) > 0:
             self._thread.join(min(left, 1.0))
@@ -130,10 +132,10 @@ class Saver:
             final = self._final
             if self._held and final is None:
                 continue
-            done = self._pass(final)
+            is_complete = self._pass(final)
             self.looked()
-            failures = 0 if done else failures + 1
-            if final is not None and (done or time.monotonic() >= final.deadline()):
+            failures = 0 if is_complete else failures + 1
+            if final is not None and (is_complete or time.monotonic() >= final.deadline()):
                 return
 
     def _pause(self, failures: int) -> float:
@@ -142,27 +144,27 @@ class Saver:
             return min(scan, 1.0) if failures else 0.0
         return min(scan * float(1 << min(failures, 10)), max(_LONGEST_PAUSE, scan))
 
-    def _pass(self, final: _Final | None) -> bool:
+    def _pass(self, final: _FinishOptions | None) -> bool:
         """One scan and its uploads. False if something has to be repeated."""
         ended = final is not None
         try:
-            found = self._scanner.scan(ended=ended, killed=final is not None and final.killed)
+            pending = self._scanner.scan(ended=ended, killed=final is not None and final.killed)
         except OSError as error:
             self._trouble(f"the checkpoint folder cannot be read: {error.strerror or error}")
             if not ended or not isinstance(error, (FileNotFoundError, NotADirectoryError)):
                 return False
-            found = []  # the command deleted its folder and cannot recreate it now
+            pending = []  # the command deleted its folder and cannot recreate it now
         for because in self._scanner.problems.values():
             self._trouble(because)
         if final is not None and final.hurry:
-            found = found[-1:]
-        self.unsaved = [one.name for one in found]
+            pending = pending[-1:]
+        self.unsaved = [finished.name for finished in pending]
         try:
-            for one in found:
+            for finished in pending:
                 if self._stopped:
                     return True
-                self._save(one)
-                self.unsaved.remove(one.name)
+                self._save(finished)
+                self.unsaved.remove(finished.name)
             return self._complete_gang(ended) if self._spec.nodes > 1 else True
         except StoreTrouble as error:
             self._trouble(str(error))
@@ -179,67 +181,67 @@ class Saver:
         log.warning("checkpoint trouble: %s", because)
         self._journal.checkpoint_trouble(because if self._final else f"{because}; the agent retries")
 
-    def _save(self, one: Finished) -> None:
-        if one.step is not None:
-            self.step = max(self.step or 0, one.step)
-        step, count = place = next_place(self._place, one.step)
-        checkpoint = checkpoint_id(self._spec.attempt, step, one.name, count)
+    def _save(self, finished: FinishedCheckpoint) -> None:
+        if finished.step is not None:
+            self.step = max(self.step or 0, finished.step)
+        step, count = place = next_position(self._place, finished.step)
+        checkpoint = checkpoint_id(self._spec.attempt, step, finished.name, count)
         began = time.monotonic()
-        new = [entry for entry in one.entries if entry not in self._objects]
-        size = sum(entry.size for entry in new)
-        for entry in new:
+        unsaved = [entry for entry in finished.entries if entry not in self._objects]
+        size = sum(entry.size for entry in unsaved)
+        for entry in unsaved:
             self._objects[entry] = self._upload(checkpoint, entry, size)
-        if size == sum(entry.size for entry in one.entries):  # otherwise a part of it was uploaded before
+        if size == sum(entry.size for entry in finished.entries):  # otherwise a part of it was uploaded before
             self._on_uploaded(checkpoint, size, time.monotonic() - began)
         if self._check_fence():
             return
-        entries = [*one.entries, *(entry for entry in one.earlier if entry in self._objects)]
+        entries = [*finished.entries, *(entry for entry in finished.earlier if entry in self._objects)]
         self._objects = {entry: self._objects[entry] for entry in entries}
         files = self._files = tuple(self._objects.values())
-        self._put_part(checkpoint, one.name, one.step, files)
+        self._put_part(checkpoint, finished.name, finished.step, files)
         if self._spec.nodes == 1:
-            self._put_manifest(checkpoint, one.name, one.step, files, time.monotonic() - began)
+            self._put_manifest(checkpoint, finished.name, finished.step, files, time.monotonic() - began)
         else:
             self._waiting.setdefault(checkpoint, time.monotonic())
         self._writes = True
         self._place = place
-        self._scanner.saved(one)
+        self._scanner.saved(finished)
 
-    def _upload(self, checkpoint: str, seen: DiskEntry, whole: int) -> SavedFile:
-        """Upload one entry of a checkpoint of which ``whole`` bytes are uploaded."""
-        if seen.kind != FILE:
-            return SavedFile(seen.path, "", 0, "", self._rank, seen.kind, seen.mode, seen.target)
-        path, size = seen.path, seen.size
+    def _upload(self, checkpoint: str, entry: DiskEntry, total: int) -> SavedFile:
+        """Upload one entry of a checkpoint of which ``total`` bytes are uploaded."""
+        if entry.kind != FILE:
+            return SavedFile(entry.path, "", 0, "", self._rank, entry.kind, entry.mode, entry.target)
+        path, size = entry.path, entry.size
         target = f"{checkpoint}/rank-{self._rank}/{object_path(path)}"
         digest = hashlib.sha256()
-        room = ROOM if self._final else room_beside(whole)
+        room = ROOM if self._final else upload_room(total)
         try:
-            self._store.upload(f"{FOLDER}/{target}", self._pieces(seen, digest.update), size, room)
+            self._store.upload(f"{FOLDER}/{target}", self._pieces(entry, digest.update), size, room)
         except (FileNotFoundError, Changed) as error:
             self._discard(checkpoint)
             raise Changed(path) from error
-        return SavedFile(path, target, size, digest.hexdigest(), self._rank, FILE, seen.mode)
+        return SavedFile(path, target, size, digest.hexdigest(), self._rank, FILE, entry.mode)
 
-    def _pieces(self, seen: DiskEntry, take: Callable[[bytes], object]) -> Iterator[bytes]:
+    def _pieces(self, entry: DiskEntry, update: Callable[[bytes], object]) -> Iterator[bytes]:
         """The file's content; raises Changed if it differs from the scan."""
-        path = seen.path
+        path = entry.path
         with (self._folder / path).open("rb") as file:
-            left = seen.size
+            left = entry.size
             while left and not self._stopped:
                 piece = file.read(min(_PIECE, left))
                 if not piece:
                     break
                 left -= len(piece)
-                take(piece)
+                update(piece)
                 yield piece
             info = (self._folder / path).stat()
-            if left or (info.st_size, info.st_mtime_ns, info.st_ino) != (seen.size, seen.modified, seen.inode):
+            if left or (info.st_size, info.st_mtime_ns, info.st_ino) != (entry.size, entry.modified, entry.inode):
                 raise Changed(path)
 
     def _discard(self, checkpoint: str) -> None:
         """Delete an incomplete checkpoint that will not be completed under this id."""
         started = f"{checkpoint}/"
-        self._objects = {seen: one for seen, one in self._objects.items() if not one.object.startswith(started)}
+        self._objects = {entry: saved for entry, saved in self._objects.items() if not saved.object.startswith(started)}
         if not self._store.exists(manifest_path(checkpoint)):
             for path in self._store.sizes(f"{FOLDER}/{checkpoint}/rank-{self._rank}"):
                 self._store.delete(path)
@@ -262,7 +264,7 @@ class Saver:
         manifest = Manifest(checkpoint, name, spec.attempt, step, self._clock.now(), spec.nodes, files)
         if not self._store.create(manifest_path(checkpoint), manifest.to_bytes()):
             log.info("%s exists already", checkpoint)
-        self.last, self.saved_any = manifest, True
+        self.last, self.has_saved = manifest, True
         self._journal.checkpoint_saved(checkpoint, step, manifest.size, seconds)
         try:
             if not self._check_fence():  # the newer attempt may be reading the files to be deleted
@@ -275,35 +277,35 @@ class Saver:
 
         A rank without checkpoints (in many programs only rank 0 saves) writes an empty part after some time.
         """
-        done = True
-        for checkpoint in listed(self._store):
+        is_complete = True
+        for checkpoint in list_ids(self._store):
             if attempt_of(checkpoint) != self._spec.attempt or self._store.exists(manifest_path(checkpoint)):
                 continue
-            done = False
+            is_complete = False
             parts = self._parts(checkpoint)
             since = self._waiting.setdefault(checkpoint, time.monotonic())
             # A rank has nothing new for it if it never saves, or has saved this step and no longer changes.
-            quiet = not self._scanner.unfinished and (not self._writes or self._has_step_of(checkpoint))
+            has_nothing_new = not self._scanner.unfinished and (not self._writes or self._has_step_of(checkpoint))
             long_enough = ended or time.monotonic() - since > 30 * self._spec.intervals.scan
-            if self._rank not in parts and quiet and long_enough:
+            if self._rank not in parts and has_nothing_new and long_enough:
                 self._put_part(checkpoint, "", None, self._files)
             if self._rank == 0 and set(parts) == set(range(self._spec.nodes)):
                 if self._check_fence():
                     return True
                 files = tuple(SavedFile.from_json(f) for rank in sorted(parts) for f in parts[rank]["files"])
-                named = next(part for _, part in sorted(parts.items()) if part["name"])
+                described = next(part for _, part in sorted(parts.items()) if part["name"])
                 seconds = time.monotonic() - since
-                self._put_manifest(checkpoint, str(named["name"]), named["step"], files, seconds)
+                self._put_manifest(checkpoint, str(described["name"]), described["step"], files, seconds)
                 del self._waiting[checkpoint]
-                done = True
-        return done or self._rank != 0 or not ended
+                is_complete = True
+        return is_complete or self._rank != 0 or not ended
 
     def _has_step_of(self, checkpoint: str) -> bool:
-        return checkpoint_id(self._spec.attempt, self._place[0], "")[:_OF_STEP] == checkpoint[:_OF_STEP]
+        return checkpoint_id(self._spec.attempt, self._place[0], "")[:_STEP_PREFIX] == checkpoint[:_STEP_PREFIX]
 
     def _parts(self, checkpoint: str) -> dict[int, Any]:
-        there: set[int] = {
+        ranks: set[int] = {
             rank for rank in range(self._spec.nodes) if self._store.exists(f"{FOLDER}/{checkpoint}/part-{rank}.json")
         }
-        parts = {rank: self._store.read_json(f"{FOLDER}/{checkpoint}/part-{rank}.json") for rank in there}
+        parts = {rank: self._store.read_json(f"{FOLDER}/{checkpoint}/part-{rank}.json") for rank in ranks}
         return {rank: part for rank, part in parts.items() if part is not None}

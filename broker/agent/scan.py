@@ -28,7 +28,7 @@ from typing import Callable
 
 from broker.agent.entries import DiskEntry, entries_at, with_targets
 from broker.agent.gpubroker_checkpoint import is_unfinished, step_of
-from broker.agent.layout import TRACKER, Finished, TopEntry, checkpoints
+from broker.agent.layout import TRACKER, FinishedCheckpoint, TopEntry, checkpoints
 from broker.agent.processes import files_written
 
 _RESTLESS = 600.0  # seconds after which an entry that keeps changing no longer delays the others
@@ -40,12 +40,12 @@ def open_writers(folder: Path) -> set[str]:
 
     Processes of other users are not visible. Empty without /proc.
     """
-    found: set[str] = set()
-    inside = str(folder.resolve()) + "/"
+    names: set[str] = set()
+    prefix = str(folder.resolve()) + "/"
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            found.update(path[len(inside) :].partition("/")[0] for path in files_written(process, inside))
-    return found
+            names.update(path[len(prefix) :].partition("/")[0] for path in files_written(process, prefix))
+    return names
 
 
 class _Unreadable(Exception):
@@ -91,7 +91,7 @@ class Scanner:
             with contextlib.suppress(OSError):
                 self._saved[name] = self._look(name)
 
-    def saved(self, one: Finished) -> None:
+    def saved(self, one: FinishedCheckpoint) -> None:
         """Mark the content of this checkpoint as saved."""
         for member in one.members:
             self._saved[member.name] = member.entries
@@ -104,14 +104,14 @@ class Scanner:
             return sorted({entry.name for entry in self._folder.iterdir()} - {NOTES} - saved)
         return []
 
-    def scan(self, *, killed: bool = False, ended: bool = False) -> list[Finished]:
+    def scan(self, *, killed: bool = False, ended: bool = False) -> list[FinishedCheckpoint]:
         """The finished, unsaved checkpoints, oldest first.
 
         ``ended``: the command has ended, so nothing changes any more; ``killed``: it has ended and was killed. Raises
         OSError if the folder itself cannot be read.
         """
         self._moved |= self._renamed()
-        before, self._seen = self._seen, {}
+        previous, self._seen = self._seen, {}
         self.problems = {}
         for name in self._names():
             with contextlib.suppress(FileNotFoundError):  # the program removed it meanwhile
@@ -120,7 +120,7 @@ class Scanner:
                 except _Unreadable as error:
                     self.problems[name] = str(error)
         notes = self._notes()  # read after the entries: the program writes the note before it renames the entry
-        settled = {name for name in self._seen if self._is_settled(name, before, notes, killed=killed, ended=ended)}
+        settled = {name for name in self._seen if self._is_settled(name, previous, notes, killed=killed, ended=ended)}
         if settled - self._known and not ended:
             settled -= self._writers() - self._known
         self._settled = {name: self._seen[name] for name in settled}
@@ -129,12 +129,12 @@ class Scanner:
 
         def trusted(name: str) -> bool:
             place = self._folder / name
-            return (ended or before.get(name) == self._seen[name]) and place.exists() and is_whole(place) is not False
+            return (ended or previous.get(name) == self._seen[name]) and place.exists() and is_whole(place) is not False
 
-        found = checkpoints(seen, self._read, trusted, ended=ended, clean=ended and not killed)
-        full = [entry for entry in seen if entry.size]
-        self.unfinished = bool(self._drafts or found) or not all(entry.settled for entry in full)
-        return found
+        finished = checkpoints(seen, self._read, trusted, ended=ended, clean=ended and not killed)
+        nonempty = [entry for entry in seen if entry.size]
+        self.unfinished = bool(self._drafts or finished) or not all(entry.settled for entry in nonempty)
+        return finished
 
     def _names(self) -> list[str]:
         """The names of entries that are not drafts."""
@@ -157,10 +157,10 @@ class Scanner:
                 raise _Unreadable(f"{path}: {because}")
 
         place = self._folder / name
-        found = entries_at(place, self._folder, tell)
+        disk_entries = entries_at(place, self._folder, tell)
         if not place.is_symlink():
-            found = with_targets(found, self._folder, tell)
-        entries = tuple(sorted(found))
+            disk_entries = with_targets(disk_entries, self._folder, tell)
+        entries = tuple(sorted(disk_entries))
         if not entries:
             raise FileNotFoundError(name)
         return entries
@@ -168,39 +168,39 @@ class Scanner:
     def _is_settled(
         self,
         name: str,
-        before: dict[str, tuple[DiskEntry, ...]],
+        previous: dict[str, tuple[DiskEntry, ...]],
         notes: dict[str, dict[str, object]],
         *,
         killed: bool,
         ended: bool,
     ) -> bool:
-        now = self._seen[name]
-        rests = before.get(name) == now
-        if not rests:
+        current = self._seen[name]
+        is_unchanged = previous.get(name) == current
+        if not is_unchanged:
             self._since[name] = self._now()
         self._known.discard(name)
         inode = (self._folder / name).lstat().st_ino if (self._folder / name).exists() else 0
         renamed = notes.get(name, {}).get("inode") == inode or inode in self._inodes or name in self._moved
-        if renamed or now in (self._saved.get(name), self._settled.get(name)) or (self._folder / name).is_symlink():
+        if renamed or current in (self._saved.get(name), self._settled.get(name)) or (self._folder / name).is_symlink():
             self._known.add(name)
             return True
         with contextlib.suppress(FileNotFoundError):
-            return (rests or ended) and self._seems_whole(name, killed=killed, ended=ended)
+            return (is_unchanged or ended) and self._seems_whole(name, killed=killed, ended=ended)
         return False
 
     def _top_entry(self, name: str, notes: dict[str, dict[str, object]], *, settled: bool) -> TopEntry:
-        now = self._seen[name]
+        current = self._seen[name]
         note, place = notes.get(name, {}), self._folder / name
-        told = note.get("step") if place.exists() and note.get("inode") == place.lstat().st_ino else None
+        noted_step = note.get("step") if place.exists() and note.get("inode") == place.lstat().st_ino else None
         if settled:
             self._unsettled.pop(name, None)
         since = self._now() if settled else self._unsettled.setdefault(name, self._now())
         return TopEntry(
             name,
-            now,
-            told if isinstance(told, int) else step_of(name),
+            current,
+            noted_step if isinstance(noted_step, int) else step_of(name),
             settled,
-            self._saved.get(name) == now,
+            self._saved.get(name) == current,
             () if settled else self._saved.get(name, ()),
             restless=self._now() - since > _RESTLESS,
         )
@@ -214,18 +214,18 @@ class Scanner:
         """Whether an entry that was written in place, and no longer changes, is complete."""
         place = self._folder / name
         try:
-            whole = is_whole(place)
+            is_complete = is_whole(place)
         except FileNotFoundError:
             raise
         except OSError:  # reading it fails again, and is reported, when it is saved
-            whole = None
-        if whole is False and ended:
+            is_complete = None
+        if is_complete is False and ended:
             self.problems[name] = f"{name} is not whole: it was not written to its end"
-        if whole is None:
+        if is_complete is None:
             is_small = step_of(name) is None and sum(entry.size for entry in self._seen[name]) <= TRACKER
             quiet = 0.0 if is_small and not place.is_dir() else self._quiet
             return not killed and (ended or self._now() - self._since[name] >= quiet)
-        return whole
+        return is_complete
 
     def _notes(self) -> dict[str, dict[str, object]]:
         try:
@@ -246,8 +246,8 @@ def is_whole(entry: Path) -> bool | None:
     """True if the format shows that the checkpoint is complete, False if it shows that something is missing, None if it
     shows neither. Raises OSError if the entry cannot be read or disappears meanwhile."""
     if not entry.is_dir():
-        return _whole_file(entry)
-    found: bool | None = None
+        return _is_whole_file(entry)
+    verdict: bool | None = None
     for place, folders, names in os.walk(entry):
         folder = Path(place)
         if any(is_unfinished(name) and not name.startswith(".") for name in (*folders, *names)):
@@ -255,13 +255,13 @@ def is_whole(entry: Path) -> bool | None:
         if any(name.endswith(_SHARD) for name in names):
             if _METADATA not in names:
                 return False
-            found = True if folder == entry else found
-        if any(_whole_file(folder / name) is False for name in names):
+            verdict = True if folder == entry else verdict
+        if any(_is_whole_file(folder / name) is False for name in names):
             return False
-    return _trainer(entry) if found is None else found
+    return _is_trainer_whole(entry) if verdict is None else verdict
 
 
-def _trainer(entry: Path) -> bool | None:
+def _is_trainer_whole(entry: Path) -> bool | None:
     if not _TRAINER_FOLDER.fullmatch(entry.name):
         return None
     try:
@@ -273,25 +273,25 @@ def _trainer(entry: Path) -> bool | None:
     return True if isinstance(state, dict) and "global_step" in state else None
 
 
-def _whole_file(path: Path) -> bool | None:
+def _is_whole_file(path: Path) -> bool | None:
     with path.open("rb") as file:
         start = file.read(8)
         size = os.fstat(file.fileno()).st_size
         if path.suffix == ".safetensors":
-            return _safetensors(file.read(min(int.from_bytes(start, "little"), _LONGEST_HEADER)), start, size)
+            return _is_safetensors_whole(file.read(min(int.from_bytes(start, "little"), _LONGEST_HEADER)), start, size)
         if not start.startswith(_ZIP):
             return None
         file.seek(max(0, size - _END_SIZE - _LONGEST_COMMENT))
         return _ZIP_END in file.read()
 
 
-def _safetensors(header: bytes, start: bytes, size: int) -> bool:
+def _is_safetensors_whole(header: bytes, start: bytes, size: int) -> bool:
     length = int.from_bytes(start, "little")
     if len(start) < 8 or len(header) < length:
         return False
     try:
-        about = json.loads(header)
-        ends = [int(one["data_offsets"][1]) for name, one in about.items() if name != "__metadata__"]
+        tensors = json.loads(header)
+        ends = [int(tensor["data_offsets"][1]) for name, tensor in tensors.items() if name != "__metadata__"]
     except (ValueError, TypeError, KeyError, IndexError, AttributeError):
         return False
     return size >= 8 + length + max(ends, default=0)

@@ -51,9 +51,9 @@ class SessionIdleness:
         A pause of more than ``longest_gap`` (seconds) since the last check counts as use, since nothing was observed in
         it.
         """
-        if any(one.use is Use.BUSY for one in signs) or now - self._looked_at > longest_gap:
+        if any(sign.use is Use.BUSY for sign in signs) or now - self._looked_at > longest_gap:
             self._used_at = now
-        unread = [one.name for one in signs if one.use is Use.UNKNOWN]
+        unread = [sign.name for sign in signs if sign.use is Use.UNKNOWN]
         self._looked_at = now
         quiet = now - self._used_at
         if unread and (self._rule.at_most is None or quiet < self._rule.at_most):
@@ -64,52 +64,52 @@ class SessionIdleness:
         quiet = now - max(self._used_at, self._unread_at)
         if self._rule.idle is None or quiet < self._rule.idle:
             return None
-        return f"no sign of use for {_minutes(quiet)}: {', '.join(one.name for one in signs)} idle"
+        return f"no sign of use for {_minutes(quiet)}: {', '.join(sign.name for sign in signs)} idle"
 
 
 def _minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
-def of_visitors(
+def visitor_sign(
     visitors: Collection[EnteredProgram],
     running: Mapping[int, ProcessInfo],
     moved: Mapping[int, int],
     seconds: float,
-    typed: Mapping[int, float],
-    came: float | None = None,
+    typed_ago: Mapping[int, float],
+    visited_ago: float | None = None,
 ) -> Sign:
     """Activity of people inside the job since the last check, ``seconds`` ago: one of them runs a program other
     than a waiting shell, or bytes were transferred over a connection, or a terminal was used.
 
-    ``moved``: the transferred bytes of each (by pid) at that check; ``typed``: how many seconds ago the terminal of
-    each was used; ``came``: how many seconds ago somebody last entered or left.
+    ``moved``: the transferred bytes of each (by pid) at that check; ``typed_ago``: how many seconds ago the terminal of
+    each was used; ``visited_ago``: how many seconds ago somebody last entered or left.
     """
-    busy = (came is not None and came < seconds) or any(
-        _runs_something(one, running)
-        or (one.moved is not None and one.moved - moved.get(one.pid, one.moved) > BUSY_BYTES * seconds)
-        or typed.get(one.pid, seconds) < seconds
-        for one in visitors
+    busy = (visited_ago is not None and visited_ago < seconds) or any(
+        _runs_program(visitor, running)
+        or (visitor.moved is not None and visitor.moved - moved.get(visitor.pid, visitor.moved) > BUSY_BYTES * seconds)
+        or typed_ago.get(visitor.pid, seconds) < seconds
+        for visitor in visitors
     )
     return Sign("SSH and programs that people run", Use.BUSY if busy else Use.IDLE)
 
 
-def _runs_something(one: EnteredProgram, running: Mapping[int, ProcessInfo]) -> bool:
+def _runs_program(visitor: EnteredProgram, running: Mapping[int, ProcessInfo]) -> bool:
     """Whether the visitor runs anything but shells and the programs of the connection."""
-    of_it = (process.name for process in descendants([one.pid], running) if process.pid != one.pid)
-    return any(name not in SHELLS and not name.startswith("sshd") and name != "sftp-server" for name in of_it)
+    names = (process.name for process in descendants([visitor.pid], running) if process.pid != visitor.pid)
+    return any(name not in SHELLS and not name.startswith("sshd") and name != "sftp-server" for name in names)
 
 
-def of_cpu(before: Mapping[int, float], now: Mapping[int, float], seconds: float) -> Sign:
+def cpu_sign(before: Mapping[int, float], now: Mapping[int, float], seconds: float) -> Sign:
     """The CPU use of the job's processes in that time. ``before`` and ``now``: CPU seconds of each, by pid."""
-    used = sum(cpu - before.get(pid, 0.0) for pid, cpu in now.items())
+    cpu_seconds = sum(cpu - before.get(pid, 0.0) for pid, cpu in now.items())
     name = "CPU"
     if not now or seconds <= 0:
         return Sign(name, Use.UNKNOWN)
-    return Sign(name, Use.BUSY if used / seconds >= BUSY_CPU else Use.IDLE)
+    return Sign(name, Use.BUSY if cpu_seconds / seconds >= BUSY_CPU else Use.IDLE)
 
 
-def of_gpus(gpus: int, busiest: float | None) -> Sign | None:
+def gpu_sign(gpus: int, busiest: float | None) -> Sign | None:
     """The activity of the accelerators.
 
     ``gpus``: the number that the job has; ``busiest``: percent, None if not reported.
@@ -120,8 +120,8 @@ def of_gpus(gpus: int, busiest: float | None) -> Sign | None:
     return Sign("GPUs", use)
 
 
-def of_kernels(states: Sequence[str] | None) -> Sign:
+def kernel_sign(states: Sequence[str] | None) -> Sign:
     """The activity of Jupyter's kernels. ``states``: their ``execution_state``; None if Jupyter did not answer."""
     if states is None:
         return Sign("Jupyter", Use.UNKNOWN)
-    return Sign("Jupyter", Use.IDLE if all(one in ("idle", "dead") for one in states) else Use.BUSY)
+    return Sign("Jupyter", Use.IDLE if all(state in ("idle", "dead") for state in states) else Use.BUSY)

@@ -17,8 +17,8 @@ from broker.agent.endings import StopOrder
 from broker.agent.environment import Scratch
 from broker.agent.formats import Spec
 from broker.agent.idleness import busiest
-from broker.agent.processes import descendants, mark, marked, processes
-from broker.agent.visitors import last_came, visitors
+from broker.agent.processes import descendants, guard_mark, marked_pids, processes
+from broker.agent.visitors import last_visit, visitors
 
 log = logging.getLogger("gpubroker-agent")
 _PATIENCE = 5.0
@@ -50,46 +50,48 @@ class SessionWatch:
         return time.monotonic() * self._scale
 
     def _run(self) -> None:
-        every = self._spec.intervals.session
-        while not self._stopped.wait(every):
+        interval = self._spec.intervals.session
+        while not self._stopped.wait(interval):
             try:
-                told = self._rule.over(self._signs(), self._now(), longest_gap=_GAP * every * self._scale)
+                reason = self._rule.over(self._signs(), self._now(), longest_gap=_GAP * interval * self._scale)
             except Exception:  # an error must not end a session; its time limit and money do
                 log.exception("the use of the session could not be read this time")
                 continue
-            if told is not None and not self._stopped.is_set():
-                self._end(StopOrder("idle", told))
+            if reason is not None and not self._stopped.is_set():
+                self._end(StopOrder("idle", reason))
                 return
 
     def _signs(self) -> list[session.Sign]:
         seconds, self._looked = time.monotonic() - self._looked, time.monotonic()
-        running, beside = processes(), visitors(self._scratch.root)
-        typed = {one.pid: at for one in beside if (at := _typed(one.terminal)) is not None}
-        came = last_came(self._scratch.root)
-        ago = None if came is None else max(0.0, time.time() - came)
-        people = session.of_visitors(beside, running, self._moved, seconds, typed, ago)
-        self._moved = {one.pid: one.moved for one in beside if one.moved is not None}
-        ours = {one.pid: one.cpu for one in descendants([self._guard], running)}
-        ours |= {pid: running[pid].cpu for pid in marked(mark(self._guard)) if pid in running}
-        cpu = session.of_cpu(self._cpu or ours, ours, seconds)
-        self._cpu = ours
-        found = [people, cpu]
+        running, present = processes(), visitors(self._scratch.root)
+        typed_ago = {entry.pid: at for entry in present if (at := _seconds_since_typed(entry.terminal)) is not None}
+        visit_time = last_visit(self._scratch.root)
+        visited_ago = None if visit_time is None else max(0.0, time.time() - visit_time)
+        people = session.visitor_sign(present, running, self._moved, seconds, typed_ago, visited_ago)
+        self._moved = {entry.pid: entry.moved for entry in present if entry.moved is not None}
+        cpu_seconds = {entry.pid: entry.cpu for entry in descendants([self._guard], running)}
+        cpu_seconds |= {pid: running[pid].cpu for pid in marked_pids(guard_mark(self._guard)) if pid in running}
+        cpu = session.cpu_sign(self._cpu or cpu_seconds, cpu_seconds, seconds)
+        self._cpu = cpu_seconds
+        signs = [people, cpu]
         if self._spec.nodes > 1:  # the first node decides for the session, and does not see the signs of the others
-            found.append(session.Sign("the other nodes", session.Use.UNKNOWN))
-        if (of_gpus := session.of_gpus(self._spec.gpus, busiest(one.to_json() for one in gpu.sample()))) is not None:
-            found.append(of_gpus)
+            signs.append(session.Sign("the other nodes", session.Use.UNKNOWN))
+        if (
+            gpu_use := session.gpu_sign(self._spec.gpus, busiest(entry.to_json() for entry in gpu.sample()))
+        ) is not None:
+            signs.append(gpu_use)
         assert self._spec.session is not None
         if self._spec.session.jupyter:
-            found.append(session.of_kernels(kernel_states(self._scratch.root / "jupyter")))
-        return found
+            signs.append(session.kernel_sign(kernel_states(self._scratch.root / "jupyter")))
+        return signs
 
 
-def _typed(terminal: str | None) -> float | None:
+def _seconds_since_typed(terminal: str | None) -> float | None:
     """How many seconds ago the terminal was read or written; None if there is none."""
     if terminal is not None:
         with contextlib.suppress(OSError):
-            about = Path(terminal).stat()
-            return max(0.0, time.time() - max(about.st_atime, about.st_mtime))
+            info = Path(terminal).stat()
+            return max(0.0, time.time() - max(info.st_atime, info.st_mtime))
     return None
 
 
@@ -101,25 +103,25 @@ def kernel_states(runtime: Path) -> list[str] | None:
 
     # Without the proxies of the environment: the server is on this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    found: list[str] = []
+    states: list[str] = []
     servers = sorted(runtime.glob("jpserver-*.json"))
     for file in servers:
         try:
-            about = json.loads(file.read_text())
-            address = f"http://127.0.0.1:{int(about['port'])}{about.get('base_url', '/')}api/kernels"
-            request = urllib.request.Request(address, headers={"Authorization": f"token {about['token']}"})
+            server = json.loads(file.read_text())
+            address = f"http://127.0.0.1:{int(server['port'])}{server.get('base_url', '/')}api/kernels"
+            request = urllib.request.Request(address, headers={"Authorization": f"token {server['token']}"})
             with opener.open(request, timeout=_PATIENCE) as answer:
-                found += _states(json.load(answer))
+                states += _states(json.load(answer))
         except (OSError, ValueError, KeyError, TypeError):
             return None
-    return found if servers else None
+    return states if servers else None
 
 
 def _states(kernels: Sequence[Any]) -> list[str]:
     """The states of kernels. A kernel without a connection stays ``starting``: nothing runs in it."""
     return [
         "idle"
-        if one["execution_state"] == "starting" and not one.get("connections", 1)
-        else str(one["execution_state"])
-        for one in kernels
+        if kernel["execution_state"] == "starting" and not kernel.get("connections", 1)
+        else str(kernel["execution_state"])
+        for kernel in kernels
     ]

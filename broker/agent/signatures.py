@@ -29,10 +29,10 @@ def check(name: str, document: Mapping[str, Any], key: str | None) -> None:
     """Raises BadDocument if the document is not signed with the key. Without a key, accepts every document."""
     if key is None:
         return
-    given = document.get(_FIELD)
-    if not isinstance(given, str):
+    signature = document.get(_FIELD)
+    if not isinstance(signature, str):
         raise BadDocument(f"{name} is not signed")
-    if not hmac.compare_digest(given.encode("utf-8", "replace"), _signature(name, document, key).encode()):
+    if not hmac.compare_digest(signature.encode("utf-8", "replace"), _signature(name, document, key).encode()):
         raise BadDocument(f"{name} is not signed by the broker for this attempt")
 
 

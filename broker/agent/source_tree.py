@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, Callable
 
 from broker.agent.download import write
-from broker.agent.entries import FILE, check_entry, settle
+from broker.agent.entries import FILE, apply_metadata, check_entry
 from broker.agent.names import draft
 from broker.agent.store import ObjectFolder
 
 _VERSION = 1
-_AT_ONCE = 8  # files downloaded at a time: most are small, and each takes a request
+_PARALLEL = 8  # files downloaded at a time: most are small, and each takes a request
 
 
 class TreeUnusable(Exception):
@@ -105,16 +105,16 @@ def unpack(pool: ObjectFolder, tree: str, into: Path, give_up: Callable[[], bool
     files = [entry for entry in entries if entry.kind == FILE]
     for entry in files:
         (into / entry.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with ThreadPoolExecutor(_AT_ONCE, "unpack") as pool_of_threads:
+    with ThreadPoolExecutor(_PARALLEL, "unpack") as pool_of_threads:
         running = [pool_of_threads.submit(_fetch, pool, entry, into / entry.path, give_up) for entry in files]
         try:
-            for one in as_completed(running):
-                one.result()
+            for download in as_completed(running):
+                download.result()
         except BaseException:
-            for one in running:
-                one.cancel()
+            for download in running:
+                download.cancel()
             raise
-    settle(into, entries)
+    apply_metadata(into, entries)
     return sum(entry.size for entry in files)
 
 
@@ -141,8 +141,8 @@ def _make_folder(folder: Path) -> None:
         # Fixed arguments and no shell; if sudo is missing or refuses, the first error is raised.
         for command in (["mkdir", "-p", str(folder)], ["chown", str(os.geteuid()), str(folder)]):
             try:
-                done = subprocess.run(["sudo", "-n", *command], capture_output=True, check=False).returncode == 0  # noqa: S603, S607
+                is_made = subprocess.run(["sudo", "-n", *command], capture_output=True, check=False).returncode == 0  # noqa: S603, S607
             except OSError:
-                done = False
-            if not done:
+                is_made = False
+            if not is_made:
                 raise

@@ -22,17 +22,17 @@ from pathlib import Path
 
 from broker.agent import processes
 from broker.agent.claims import own_user
-from broker.agent.entering import UNAVAILABLE, CannotEnter, GuardedCommand, end
+from broker.agent.entering import UNAVAILABLE, CannotEnter, GuardedCommand, end_process
 from broker.agent.store import make_private
 from broker.agent.visitors import Visit
 
 HOST_KEY = b"gpubroker-host-key "
 """The prefix of the line before the protocol."""
 
-_WHERE = (*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/sbin", "/sbin", "/usr/local/sbin")
+_SEARCH_PATH = (*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/sbin", "/sbin", "/usr/local/sbin")
 _SFTP = ("/usr/lib/openssh", "/usr/libexec/openssh", "/usr/lib/ssh", "/usr/libexec", "/usr/lib64/misc")
 _PIECE = 1 << 15
-_TOLD_EVERY = 1.0
+_REPORT_EVERY = 1.0
 _AGENT = (
     "import sys; sys.path.insert(0, {root!r}); from broker.agent.entering import main; sys.exit(main(sys.argv[1:]))"
 )
@@ -65,41 +65,41 @@ def serve(at: GuardedCommand, public_key: str, *, lines: bool) -> int:
     ``lines``: write the output as lines of base64, for a channel that forwards only whole lines of text. Raises
     `CannotEnter` if there is no sshd here.
     """
-    sshd = _found("sshd")
+    sshd = _find_program("sshd")
     folder = at.scratch / "ssh"
-    own = folder / str(os.getpid())
-    make_private(own)
+    own_folder = folder / str(os.getpid())
+    make_private(own_folder)
     out = _line_writer if lines else _writer
     visit = Visit(at.scratch, over_ssh=True)
     try:
         host_key = _host_key(folder)
-        _private(own / "authorized_keys", public_key.strip() + "\n")
-        _private(own / "config", _config(at, folder, own))
+        _write_private(own_folder / "authorized_keys", public_key.strip() + "\n")
+        _write_private(own_folder / "config", _config(at, folder, own_folder))
         if os.geteuid() == 0:  # as root, sshd needs this folder, which distributions create when its service starts
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         out(HOST_KEY + host_key.encode() + b"\n")
         process = subprocess.Popen(  # noqa: S603 (a program of the system, and options of ours)
-            [sshd, "-i", "-f", str(own / "config"), "-E", str(own / "log")],
+            [sshd, "-i", "-f", str(own_folder / "config"), "-E", str(own_folder / "log")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={"PATH": os.pathsep.join(_WHERE), processes.ENTERED: processes.mark(at.guard)},
+            env={"PATH": os.pathsep.join(_SEARCH_PATH), processes.ENTERED: processes.guard_mark(at.guard)},
         )
         _relay(process, at, visit, out)
         status = process.wait()
         if status:
             with contextlib.suppress(OSError):
-                sys.stderr.write((own / "log").read_text(errors="replace")[-2000:])
+                sys.stderr.write((own_folder / "log").read_text(errors="replace")[-2000:])
         return status if status >= 0 else 128 - status
     finally:
         visit.over()
-        shutil.rmtree(own, ignore_errors=True)
+        shutil.rmtree(own_folder, ignore_errors=True)
 
 
 def _relay(process: subprocess.Popen[bytes], at: GuardedCommand, visit: Visit, out: Callable[[bytes], None]) -> None:
     """Forward bytes both ways until one side closes, or the attempt ends."""
     assert process.stdin is not None
     assert process.stdout is not None
-    moved, told, told_at = 0, 0, time.monotonic()
+    moved, reported, reported_at = 0, 0, time.monotonic()
     with selectors.DefaultSelector() as ready:
         ready.register(0, selectors.EVENT_READ)
         ready.register(process.stdout, selectors.EVENT_READ)
@@ -121,12 +121,12 @@ def _relay(process: subprocess.Popen[bytes], at: GuardedCommand, visit: Visit, o
                         process.stdin.flush()
                     except (BrokenPipeError, ValueError):
                         if key.fd != 0:
-                            end(process)  # the client is gone
+                            end_process(process)  # the client is gone
                             return
-            if moved != told and time.monotonic() - told_at >= _TOLD_EVERY:
-                told, told_at = moved, time.monotonic()
+            if moved != reported and time.monotonic() - reported_at >= _REPORT_EVERY:
+                reported, reported_at = moved, time.monotonic()
                 visit.moved(moved)
-    end(process)
+    end_process(process)
 
 
 def _writer(piece: bytes) -> None:
@@ -144,20 +144,20 @@ def _host_key(folder: Path) -> str:
     if not key.exists():
         draft = folder / f"host_key.{os.getpid()}"
         subprocess.run(  # noqa: S603 (a program of the system, and options of ours)
-            [_found("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", "gpubroker", "-f", str(draft)],
+            [_find_program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", "gpubroker", "-f", str(draft)],
             check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         )  # fmt: skip
         with contextlib.suppress(FileExistsError):
             os.link(draft, key)  # if two processes create it at once, the first wins
-        for one in (draft, draft.with_name(f"{draft.name}.pub")):
-            one.unlink()
+        for file in (draft, draft.with_name(f"{draft.name}.pub")):
+            file.unlink()
     answer = subprocess.run(  # noqa: S603 (a program of the system, and options of ours)
-        [_found("ssh-keygen"), "-y", "-f", str(key)], check=True, stdin=subprocess.DEVNULL, capture_output=True
+        [_find_program("ssh-keygen"), "-y", "-f", str(key)], check=True, stdin=subprocess.DEVNULL, capture_output=True
     )
     return " ".join(answer.stdout.decode().split()[:2])
 
 
-def _config(at: GuardedCommand, folder: Path, own: Path) -> str:
+def _config(at: GuardedCommand, folder: Path, own_folder: Path) -> str:
     user = own_user()
     if not user:
         raise CannotEnter(
@@ -171,24 +171,24 @@ def _config(at: GuardedCommand, folder: Path, own: Path) -> str:
     server = next((str(place) for place in places if place.is_file()), None)
     return _CONFIG.format(
         folder=folder,
-        own=own,
+        own=own_folder,
         user=user,
         sftp=f"Subsystem sftp {server}\n" if server else "",
         command=shlex.join(words),
     )
 
 
-def _private(file: Path, text: str) -> None:
+def _write_private(file: Path, text: str) -> None:
     file.touch(mode=0o600)
     file.write_text(text)
 
 
-def _found(program: str) -> str:
-    found = shutil.which(program, path=os.pathsep.join(_WHERE))
-    if found is None:
+def _find_program(program: str) -> str:
+    path = shutil.which(program, path=os.pathsep.join(_SEARCH_PATH))
+    if path is None:
         raise CannotEnter(
             UNAVAILABLE,
             f"there is no {program} on {socket.gethostname()}: install OpenSSH's server there (package openssh-server),"
             " for example in the job's `setup:` or image; `gpubroker exec` works without it",
         )
-    return found
+    return path

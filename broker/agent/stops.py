@@ -16,7 +16,7 @@ from typing import Any, Callable
 from broker.agent.clock import to_text
 from broker.agent.download import GaveUp
 from broker.agent.endings import StopOrder
-from broker.agent.entry import NewerAttempt, patiently
+from broker.agent.entry import NewerAttempt, retry_while_unreachable
 from broker.agent.formats import Exit, Spec
 from broker.agent.journal import AttemptJournal
 from broker.agent.mailbox import NodeMailbox
@@ -57,7 +57,7 @@ class Inbox:
             return self._queue.get(timeout=max(0.005, seconds))
         return None
 
-    def something_came(self, seconds: float) -> bool:
+    def wait_for_message(self, seconds: float) -> bool:
         """Whether a message arrives within ``seconds``; it stays in the inbox."""
         with contextlib.suppress(queue.Empty):
             self._queue.put(self._queue.get(timeout=seconds))
@@ -81,7 +81,7 @@ class Stops:
             wait = min(wait, self._mailbox.seconds_until(paid_until))
         return self._inbox.take(wait)
 
-    def in_message(self, message: Any, *, already: StopOrder | None = None) -> StopOrder | None:
+    def stop_from(self, message: Any, *, already: StopOrder | None = None) -> StopOrder | None:
         """The stop that follows from the message, the lease or idleness; ``already``: a stop that was ordered
         before.
         """
@@ -115,23 +115,23 @@ class Stops:
         """Record a preemption notice in the journal."""
         self._journal.append("notice_received", source=source, terminates_at=to_text(at) if at else None)
 
-    def unless_stopped(self, fetch: Callable[[], None]) -> StopOrder | None:
+    def retry_until_stopped(self, fetch: Callable[[], None]) -> StopOrder | None:
         """Fetch something, retrying while the store is unreachable; returns the stop if one was ordered meanwhile.
 
         Raises NewerAttempt, StoreTrouble after the spec's patience, and what ``fetch`` raises.
         """
         while True:
             try:
-                patiently(
+                retry_while_unreachable(
                     fetch,
                     self._spec.intervals.patience,
-                    lambda wait: self._inbox.something_came(wait) or self.must_end(),
+                    lambda wait: self._inbox.wait_for_message(wait) or self.must_end(),
                 )
                 return None
             except GaveUp:
                 message = self.next(float("inf"))
                 if isinstance(message, Fenced):
                     raise NewerAttempt from None
-                stop = self.in_message(message)
+                stop = self.stop_from(message)
                 if stop is not None:
                     return stop

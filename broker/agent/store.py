@@ -33,9 +33,9 @@ _RETRY: Any = {"max_retries": 3}
 # otherwise an object that takes longer than the limit could never be read.
 _PIECE = 16 << 20
 _PIECE_OF_SEVERAL = 4 << 20  # bytes of each of several concurrent requests, which share a slow connection
-_MOST_PARTS = 9_000
-_LEAST_PART = 5 << 20
-_MOST_AT_ONCE = 12
+_MAX_PARTS = 9_000
+_MIN_PART = 5 << 20
+_MAX_PARALLEL = 12
 _LARGEST_DOCUMENT = 256 << 20  # bytes of a JSON document; a larger one was not written by gpubroker
 ROOM = 64 << 20  # bytes of one upload in memory, all parts together, if it is the only upload
 # If any client option is set, obstore ignores these variables.
@@ -58,9 +58,9 @@ def parts(size: int, room: int) -> tuple[int, int]:
     least two. S3 and Cloud Storage allow 10,000 parts per object, at least 5 MiB except the last; Azure allows more and
     smaller ones.
     """
-    whole = -(-size // _MOST_PARTS)
-    part = max(_LEAST_PART, -(-whole // (1 << 20)) << 20)
-    return part, max(2, min(_MOST_AT_ONCE, room // part))
+    minimum = -(-size // _MAX_PARTS)
+    part = max(_MIN_PART, -(-minimum // (1 << 20)) << 20)
+    return part, max(2, min(_MAX_PARALLEL, room // part))
 
 
 class ObjectFolder:
@@ -83,13 +83,13 @@ class ObjectFolder:
                 folder = Path(unquote(parts.path))
                 make_private(folder)
                 return cls(LocalStore(folder))
-            plain = any(os.environ.get(name, "").lower() in ("1", "true", "yes") for name in _PLAIN_HTTP)
-            client: Any = {**_CLIENT, "allow_http": plain}
+            allows_http = any(os.environ.get(name, "").lower() in ("1", "true", "yes") for name in _PLAIN_HTTP)
+            client: Any = {**_CLIENT, "allow_http": allows_http}
             region = bucket_region(url)
-            more: Any = {"region": region} if region is not None else {}
+            options: Any = {"region": region} if region is not None else {}
             if access is not None:
-                more["credential_provider"] = access
-            return cls(from_url(url, client_options=client, retry_config=_RETRY, **more))
+                options["credential_provider"] = access
+            return cls(from_url(url, client_options=client, retry_config=_RETRY, **options))
         except (exceptions.BaseError, OSError, ValueError) as error:
             raise StoreTrouble(
                 f"cannot open the run folder {parts.scheme}://…{parts.path}: {_sentence(error)}"
@@ -100,8 +100,8 @@ class ObjectFolder:
 
         ``most``: the maximum size in bytes; of a larger object, only the first byte is read and returned.
         """
-        found = self._dated(path, most)
-        return None if found is None else found[0]
+        stored = self._dated(path, most)
+        return None if stored is None else stored[0]
 
     def read_at(self, path: str, most: int) -> tuple[bytes, datetime] | None:
         """As `read`, with the write time by the store's clock (UTC)."""
@@ -109,32 +109,32 @@ class ObjectFolder:
 
     def read_json(self, path: str) -> Mapping[str, Any] | None:
         """The document, or None. Raises ValueError if it is not a JSON object (torn, or written by something else)."""
-        found = self.read_dated(path)
-        return None if found is None else found[0]
+        stored = self.read_dated(path)
+        return None if stored is None else stored[0]
 
     def read_dated(self, path: str) -> tuple[Mapping[str, Any], datetime] | None:
         """As `read_json`, with the write time by the store's clock (UTC)."""
-        found = self._dated(path, _LARGEST_DOCUMENT)
-        if found is None:
+        stored = self._dated(path, _LARGEST_DOCUMENT)
+        if stored is None:
             return None
         try:
-            document = json.loads(found[0])  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+            document = json.loads(stored[0])  # JSONDecodeError and UnicodeDecodeError are ValueErrors
         except RecursionError:
             raise ValueError(f"{path} is nested too deep") from None
         if not isinstance(document, dict):
             raise ValueError(f"{path} is not a JSON object")
-        return document, found[1]
+        return document, stored[1]
 
     def written_at(self, path: str) -> datetime | None:
         """The write time by the store's clock (UTC; usually truncated to seconds), or None."""
 
-        def look() -> datetime | None:
+        def query() -> datetime | None:
             try:
                 return obstore.head(self._inner, path)["last_modified"]
             except FileNotFoundError:
                 return None
 
-        return self._try(f"look for {path}", look)
+        return self._try(f"look for {path}", query)
 
     def exists(self, path: str) -> bool:
         return self.written_at(path) is not None
@@ -162,20 +162,20 @@ class ObjectFolder:
         in memory (see `parts`). An exception of ``pieces`` is passed on, and then no object appears.
         """
         part, at_once = parts(size, room)
-        own: list[BaseException] = []
+        errors: list[BaseException] = []
 
         def watched() -> Iterator[bytes]:
             try:
                 yield from pieces
             except BaseException as error:
-                own.append(error)
+                errors.append(error)
                 raise
 
         try:
             obstore.put(self._inner, path, watched(), chunk_size=part, max_concurrency=at_once)
         except (exceptions.BaseError, OSError, ValueError) as error:
-            if own:
-                raise own[0] from None
+            if errors:
+                raise errors[0] from None
             raise StoreTrouble(f"cannot upload {path}: {_sentence(error)}") from None
 
     def stream(self, path: str, start: int = 0, at_once: int = 1) -> Iterator[bytes]:
@@ -186,19 +186,19 @@ class ObjectFolder:
         """
         options: Any = {"range": {"offset": start}} if start else None
         try:
-            whole = obstore.get(self._inner, path, options=options)
-            size, version = whole.meta["size"], whole.meta.get("e_tag")
+            result = obstore.get(self._inner, path, options=options)
+            size, version = result.meta["size"], result.meta.get("e_tag")
             if size - start <= _PIECE:
-                yield bytes(whole.bytes())
+                yield bytes(result.bytes())
                 return
-            del whole  # its content is not read, as that could exceed the time limit of a request
+            del result  # its content is not read, as that could exceed the time limit of a request
             step = _PIECE if at_once == 1 else _PIECE_OF_SEVERAL
 
             def piece(at: int) -> bytes:
                 part: Any = {"range": (at, min(at + step, size)), "if_match": version}
                 return bytes(obstore.get(self._inner, path, options=part).bytes())
 
-            yield from _ahead(piece, iter(range(start, size, step)), at_once)
+            yield from _prefetch(piece, iter(range(start, size, step)), at_once)
         except FileNotFoundError:
             raise
         except (exceptions.BaseError, OSError) as error:
@@ -207,37 +207,37 @@ class ObjectFolder:
     def sizes(self, prefix: str) -> dict[str, int]:
         """Every object below ``prefix`` (a folder) and its size in bytes, paths relative to the store."""
 
-        def look() -> dict[str, int]:
-            return {found["path"]: found["size"] for batch in obstore.list(self._inner, prefix) for found in batch}
+        def query() -> dict[str, int]:
+            return {row["path"]: row["size"] for batch in obstore.list(self._inner, prefix) for row in batch}
 
-        return self._try(f"list {prefix}", look)
+        return self._try(f"list {prefix}", query)
 
     def dated_sizes(self, prefix: str) -> dict[str, tuple[int, datetime]]:
         """As `sizes`, with the write time by the store's clock (UTC) of each."""
 
-        def look() -> dict[str, tuple[int, datetime]]:
-            found = (one for batch in obstore.list(self._inner, prefix) for one in batch)
-            return {one["path"]: (one["size"], one["last_modified"]) for one in found}
+        def query() -> dict[str, tuple[int, datetime]]:
+            rows = (row for batch in obstore.list(self._inner, prefix) for row in batch)
+            return {row["path"]: (row["size"], row["last_modified"]) for row in rows}
 
-        return self._try(f"list {prefix}", look)
+        return self._try(f"list {prefix}", query)
 
     def folders(self, prefix: str) -> list[str]:
         """The names of the folders directly below ``prefix``, sorted."""
 
-        def look() -> list[str]:
-            found = obstore.list_with_delimiter(self._inner, prefix)["common_prefixes"]
-            return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+        def query() -> list[str]:
+            prefixes = obstore.list_with_delimiter(self._inner, prefix)["common_prefixes"]
+            return sorted(path.rstrip("/").rpartition("/")[2] for path in prefixes)
 
-        return self._try(f"list {prefix}", look)
+        return self._try(f"list {prefix}", query)
 
     def files(self, prefix: str) -> list[str]:
         """The names of the objects directly below ``prefix``, sorted."""
 
-        def look() -> list[str]:
-            found = obstore.list_with_delimiter(self._inner, prefix)["objects"]
-            return sorted(one["path"].rpartition("/")[2] for one in found)
+        def query() -> list[str]:
+            objects = obstore.list_with_delimiter(self._inner, prefix)["objects"]
+            return sorted(row["path"].rpartition("/")[2] for row in objects)
 
-        return self._try(f"list {prefix}", look)
+        return self._try(f"list {prefix}", query)
 
     def delete(self, path: str) -> None:
         def remove() -> None:
@@ -256,26 +256,26 @@ class ObjectFolder:
                 with contextlib.suppress(OSError):
                     Path(folder).rmdir()
 
-    def _dated(self, path: str, most: int | None = None) -> tuple[bytes, datetime] | None:
+    def _dated(self, path: str, max_bytes: int | None = None) -> tuple[bytes, datetime] | None:
         def fetch() -> tuple[bytes, datetime] | None:
             try:
-                found = obstore.get(self._inner, path)
-                if most is not None and found.meta["size"] > most:
-                    return bytes(obstore.get_range(self._inner, path, start=0, length=1)), found.meta["last_modified"]
-                return bytes(found.bytes()), found.meta["last_modified"]
+                answer = obstore.get(self._inner, path)
+                if max_bytes is not None and answer.meta["size"] > max_bytes:
+                    return bytes(obstore.get_range(self._inner, path, start=0, length=1)), answer.meta["last_modified"]
+                return bytes(answer.bytes()), answer.meta["last_modified"]
             except FileNotFoundError:
                 return None
 
         return self._try(f"read {path}", fetch)
 
-    def _try(self, what: str, call: Callable[[], _Result]) -> _Result:
+    def _try(self, action: str, call: Callable[[], _Result]) -> _Result:
         try:
             return call()
         except (exceptions.BaseError, OSError) as error:
-            raise StoreTrouble(f"cannot {what}: {_sentence(error)}") from None
+            raise StoreTrouble(f"cannot {action}: {_sentence(error)}") from None
 
 
-def _ahead(fetch: Callable[[int], bytes], starts: Iterator[int], at_once: int) -> Iterator[bytes]:
+def _prefetch(fetch: Callable[[int], bytes], starts: Iterator[int], at_once: int) -> Iterator[bytes]:
     """The pieces in order, with ``at_once`` of them requested at a time."""
     if at_once == 1:
         yield from map(fetch, starts)
@@ -298,10 +298,10 @@ def to_bytes(document: Mapping[str, Any]) -> bytes:
 
 def split_folder(url: str) -> tuple[str, int]:
     """``…/<job>/attempts/<n>`` as the URL of the job's folder and the attempt's number. Raises ValueError."""
-    found = re.fullmatch(r"(.+)/attempts/([0-9]+)", url.rstrip("/"))
-    if found is None:
+    match = re.fullmatch(r"(.+)/attempts/([0-9]+)", url.rstrip("/"))
+    if match is None:
         raise ValueError(f"not the folder of an attempt (…/attempts/<number>): {url}")
-    return found[1], int(found[2])
+    return match[1], int(match[2])
 
 
 def make_private(folder: Path) -> None:

@@ -31,29 +31,29 @@ from typing import Callable
 
 from broker.agent import access, claims, entering, metadata, notices, rendezvous
 from broker.agent.access import NodeAccess
-from broker.agent.claims import Claim, predecessor_is_dead, write_record
+from broker.agent.claims import Claim, is_predecessor_dead, write_record
 from broker.agent.clock import to_text, wall_now
 from broker.agent.command import Command, CommandFiles
 from broker.agent.endings import CommandEnd, StopOrder
-from broker.agent.entry import NewerAttempt, claim, patiently, read_lease, read_spec
+from broker.agent.entry import NewerAttempt, claim, read_lease, read_spec, retry_while_unreachable
 from broker.agent.environment import Scratch, job_environment
-from broker.agent.formats import Exit, Lease, attempt_path, ranked
+from broker.agent.formats import Exit, Lease, attempt_path, rank_document
 from broker.agent.journal import AttemptJournal
 from broker.agent.mailbox import NodeMailbox
 from broker.agent.masking import Mask
-from broker.agent.names import shown
+from broker.agent.names import escape_unprintable
 from broker.agent.notices import NoticeTime, PreemptionNotice
 from broker.agent.output import last_lines
 from broker.agent.outputs import Outputs
 from broker.agent.preparation import NodePreparation
 from broker.agent.promise import CheckpointPromise
 from broker.agent.rank import RankContext
-from broker.agent.running import SupervisedCommand
 from broker.agent.saver import Saver
 from broker.agent.scan import Renames, Scanner, open_writers
 from broker.agent.session_watch import SessionWatch
 from broker.agent.stops import CommandMessage, Fenced, Inbox, PeerEnded, Stops
 from broker.agent.store import ObjectFolder, StoreTrouble, to_bytes
+from broker.agent.supervised_command import SupervisedCommand
 
 log = logging.getLogger("gpubroker-agent")
 _CREDENTIALS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_CLIENT_SECRET")
@@ -108,8 +108,8 @@ class Attempt:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._scratch.make()
         try:
-            self._spec = patiently(
-                lambda: read_spec(self._store, self._number, self._folders.key), 600.0, self._inbox.something_came
+            self._spec = retry_while_unreachable(
+                lambda: read_spec(self._store, self._number, self._folders.key), 600.0, self._inbox.wait_for_message
             )
             self._spec = replace(self._spec, workdir=self._workdir or self._spec.workdir)
             self._mask = Mask(os.environ.get(name, "") for name in (*_CREDENTIALS, *self._spec.secrets))
@@ -117,15 +117,15 @@ class Attempt:
             self._clock = self._spec.clock
             self._share = max(self._spec.grace, 1.0)
             self._own = claims.make_claim(self._rank, self._gang, self._clock)
-            lease = patiently(
+            lease = retry_while_unreachable(
                 lambda: read_lease(self._store, self._number, self._folders.key),
                 self._spec.intervals.patience,
-                self._inbox.something_came,
+                self._inbox.wait_for_message,
             )
-            holder = patiently(
+            holder = retry_while_unreachable(
                 lambda: claim(self._store, self._number, self._own),
                 self._spec.intervals.patience,
-                self._inbox.something_came,
+                self._inbox.wait_for_message,
             )
         except StoreTrouble as error:
             log.error("the run folder is out of reach: %s", error)
@@ -135,8 +135,8 @@ class Attempt:
             return FENCED
         if holder is not None:
             log.error("attempt %d is run by %s (pid %d); nothing to do here", self._number, holder.host, holder.pid)
-            if predecessor_is_dead(holder, self._scratch, self._spec.intervals.mail):
-                self._tell_of_the_death(holder)
+            if is_predecessor_dead(holder, self._scratch, self._spec.intervals.mail):
+                self._report_death(holder)
             return CLAIM_LOST
         self._record()
         self._open(lease)
@@ -165,14 +165,16 @@ class Attempt:
         identity = {"at": to_text(self._own.at), "wall": self._began, "grace": self._spec.grace}
         write_record(self._scratch, identity, None if cause is None else (to_text(self._clock.now()), cause))
 
-    def _tell_of_the_death(self, before: Claim) -> None:
+    def _report_death(self, predecessor: Claim) -> None:
         """Write ``exit.json`` for a dead predecessor, unless it wrote its own."""
-        evidence = f"the agent (pid {before.pid}) died and was started again"
+        evidence = f"the agent (pid {predecessor.pid}) died and was started again"
         ending = to_bytes(Exit("agent_died", self._clock.now(), evidence=evidence).to_json())
-        path = attempt_path(self._number, ranked("exit.json", self._rank))
+        path = attempt_path(self._number, rank_document("exit.json", self._rank))
         with contextlib.suppress(StoreTrouble):
             patience = self._spec.intervals.patience
-            if patiently(lambda: self._store.create(path, ending), patience, self._inbox.something_came):
+            if retry_while_unreachable(
+                lambda: self._store.create(path, ending), patience, self._inbox.wait_for_message
+            ):
                 log.error("%s; it is reported", evidence)
 
     def _open(self, lease: Lease) -> None:
@@ -181,9 +183,9 @@ class Attempt:
         journal = attempt_path(self._number, "journal.json") if self._rank == 0 else None
         self._journal = AttemptJournal(store, journal, self._clock, self._mask)
         self._journal.append("claimed", host=self._own.host)
-        self._here = RankContext(store, spec, self._rank, scratch, self._journal, self._mask)
+        self._context = RankContext(store, spec, self._rank, scratch, self._journal, self._mask)
         self._mailbox = NodeMailbox(
-            self._here,
+            self._context,
             lease,
             lambda: self._inbox.put(Fenced()),
             lambda rank, ending: self._inbox.put(PeerEnded(rank, ending)),
@@ -196,31 +198,31 @@ class Attempt:
             Renames(scratch.checkpoints).since_last,
             spec.intervals.quiet,
         )
-        asked = [*notices.from_variable(), *metadata.sources(self._clock.now)]
-        self._notice_time = NoticeTime(asked, self._journal)
+        sources = [*notices.from_variable(), *metadata.sources(self._clock.now)]
+        self._notice_time = NoticeTime(sources, self._journal)
         self._saver = Saver(
-            self._here,
+            self._context,
             scanner,
             self._mailbox.fenced,
             lambda: self._inbox.put(Fenced()),
-            self._notice_time.uploaded,
+            self._notice_time.record_upload,
         )
         self._promise = CheckpointPromise(
             spec.every if self._rank == 0 else None,
             spec.intervals.promise,
             self._clock,
             self._journal,
-            lambda: self._saver.saved_any,
+            lambda: self._saver.has_saved,
             scanner.unsaved,
         )
         self._saver.looked = self._promise.look
-        self._outputs = Outputs(self._here, self._folder)
+        self._outputs = Outputs(self._context, self._folder)
         self._mailbox.saved_step = lambda: self._saver.step
         self._stops = Stops(self._inbox, spec, self._mailbox, self._journal)
         self._preparation = NodePreparation(
-            self._here, self._folders.beside, self._stops, enter=self._enter, restored=self._saver.start
+            self._context, self._folders.beside, self._stops, enter=self._enter, restored=self._saver.start
         )
-        notices.watch(spec.intervals.notice, asked, self._on_notice)
+        notices.watch(spec.intervals.notice, sources, self._on_notice)
         self._mailbox.start(min(10.0, spec.intervals.patience))
 
     def _enter(self, phase: str) -> None:
@@ -228,13 +230,13 @@ class Attempt:
 
     def _renew_access(self) -> None:
         """Take renewed credentials of the run folder in time. Raises StoreTrouble."""
-        own, key = self._folders.access, self._folders.key
-        if own is None or key is None or not own.wants_more():
+        credentials, key = self._folders.access, self._folders.key
+        if credentials is None or key is None or not credentials.needs_renewal():
             return
         try:
             document = self._store.read_json(attempt_path(self._number, access.FILE))
             if document is not None:
-                own.renew(document, key)
+                credentials.renew(document, key)
         except ValueError as error:
             log.warning("%s", error)
 
@@ -247,7 +249,7 @@ class Attempt:
 
     def _work(self) -> CommandEnd:
         """From gathering the gang to the end of the command, or to the first event that prevents it."""
-        return self._gather() or self._preparation.prevented() or self._run_commands()
+        return self._gather() or self._preparation.prepare() or self._run_commands()
 
     def _gather(self) -> CommandEnd | None:
         spec, stop = self._spec, self._stops.due()
@@ -318,10 +320,10 @@ class Attempt:
             folder=folder,
             files=CommandFiles(self._scratch.output, self._scratch.root, self._scratch.witness),
             umask=self._umask,
-            tell=lambda what: self._inbox.put(CommandMessage(number, what)),
+            tell=lambda message: self._inbox.put(CommandMessage(number, message)),
             keep_open=self._keep_open,
         )
-        entering.let_in(self._scratch.root, command.guard, folder)
+        entering.record_guard(self._scratch.root, command.guard, folder)
 
         def on_session(pid: int) -> None:
             self._session = pid
@@ -330,7 +332,7 @@ class Attempt:
         def on_stop() -> None:
             self._mailbox.phase = "stopping"
 
-        watched = SupervisedCommand(
+        supervised = SupervisedCommand(
             command,
             number,
             self._spec,
@@ -342,21 +344,21 @@ class Attempt:
             on_stop=on_stop,
         )
         try:
-            return watched.to_its_end()
+            return supervised.run_to_end()
         finally:
             command.kill()
 
     # --- after the command ------------------------------------------------------------------------------------------
 
-    def _finish(self, ended: CommandEnd) -> int:
+    def _finish(self, command_end: CommandEnd) -> int:
         """Save finished checkpoints and outputs, then write the attempt's end; returns the agent's exit status."""
         spec = self._spec
         self._mailbox.phase = "saving"
-        wait = self._share if ended.stop else spec.intervals.patience
-        if ended.stop and ended.stop.terminates_at:
-            left = self._clock.wall_seconds_until(ended.stop.terminates_at)
+        wait = self._share if command_end.stop else spec.intervals.patience
+        if command_end.stop and command_end.stop.terminates_at:
+            left = self._clock.wall_seconds_until(command_end.stop.terminates_at)
             wait = max(0.0, min(wait, left - min(2.0, left / 10)))  # exit.json must be written in time, too
-        latest, told = time.monotonic() + wait, ended.stop is not None
+        latest, told = time.monotonic() + wait, command_end.stop is not None
 
         def deadline() -> float:
             """The end of uploading (monotonic).
@@ -371,19 +373,26 @@ class Attempt:
                 return latest
             return min(latest, time.monotonic() + self._mailbox.seconds_until(paid_until) + 2 * self._share)
 
-        self._saver.finish(killed=not ended.clean, hurry=ended.stop is not None, deadline=deadline)
+        self._saver.finish(killed=not command_end.clean, hurry=command_end.stop is not None, deadline=deadline)
         self._promise.look(ended=True)
-        if ended.stop is None:
+        if command_end.stop is None:
             latest = time.monotonic() + wait  # the same time again
         self._outputs.finish(deadline)
-        if self._rank == 0 and ended.clean and ended.stop is None:
-            ended = self._await_peers(ended)
-        said = last_lines(self._scratch.output, mask=self._mask)
-        if ended.stop is None and ended.status:
-            said = [*said, *rendezvous.connection_report(spec, self._rank, self._gang_claims)]
-        cause, status, evidence = ended.cause(said, self._saver.unsaved)
+        if self._rank == 0 and command_end.clean and command_end.stop is None:
+            command_end = self._await_peers(command_end)
+        lines = last_lines(self._scratch.output, mask=self._mask)
+        if command_end.stop is None and command_end.status:
+            lines = [*lines, *rendezvous.connection_report(spec, self._rank, self._gang_claims)]
+        cause, status, evidence = command_end.cause(lines, self._saver.unsaved)
         last = self._saver.last.id if self._saver.last else None
-        ending = Exit(cause, self._clock.now(), status, shown(self._mask.text(evidence)), self._mailbox.step()[0], last)
+        ending = Exit(
+            cause,
+            self._clock.now(),
+            status,
+            escape_unprintable(self._mask.text(evidence)),
+            self._mailbox.step()[0],
+            last,
+        )
         sent = self._mailbox.close(ending, max(deadline(), time.monotonic() + min(self._share, 5.0)))
         if not sent:
             log.error("the run folder did not accept exit.json: %s", ending)
@@ -391,7 +400,7 @@ class Attempt:
         self._delete_uploaded(output=sent)
         if ending.cause == "completed":
             return 0
-        return ending.exit_status if ended.stop is None and ending.exit_status else INTERRUPTED
+        return ending.exit_status if command_end.stop is None and ending.exit_status else INTERRUPTED
 
     def _delete_uploaded(self, *, output: bool) -> None:
         """Delete from this machine what is in the run folder; ``output``: also what was printed, which may have values
@@ -405,14 +414,14 @@ class Attempt:
             if self._spec.sources is not None:
                 shutil.rmtree(self._scratch.work, ignore_errors=True)
 
-    def _await_peers(self, ended: CommandEnd) -> CommandEnd:
+    def _await_peers(self, command_end: CommandEnd) -> CommandEnd:
         """Wait for the other ranks: rank 0 ends last, and the attempt ends with it."""
         self._mailbox.phase = "waiting for the other ranks"
         while len(self._stops.peers) < self._spec.nodes - 1:
             message = self._stops.next(float("inf"))
             if isinstance(message, Fenced):
                 raise NewerAttempt
-            stop = self._stops.in_message(message)
+            stop = self._stops.stop_from(message)
             if stop is not None:
-                return replace(ended, stop=stop, clean=False)
-        return ended
+                return replace(command_end, stop=stop, clean=False)
+        return command_end

@@ -41,7 +41,7 @@ class Visit:
         moved = 0 if over_ssh else None
         self._own = EnteredProgram(os.getpid(), kernel_start(), moved, terminal)
         self._write()
-        _note(folder)
+        _touch(folder)
 
     def moved(self, total: int) -> None:
         """Record the number of bytes transferred over the connection so far."""
@@ -52,7 +52,7 @@ class Visit:
         """Remove the entry."""
         with contextlib.suppress(OSError):
             self._file.unlink()
-        _note(self._file.parent)
+        _touch(self._file.parent)
 
     def _write(self) -> None:
         draft = self._file.with_suffix(".new")
@@ -61,12 +61,12 @@ class Visit:
             draft.replace(self._file)
 
 
-def _note(folder: Path) -> None:
+def _touch(folder: Path) -> None:
     with contextlib.suppress(OSError):
         (folder / _CAME).touch(mode=0o600)
 
 
-def last_came(scratch: Path) -> float | None:
+def last_visit(scratch: Path) -> float | None:
     """When such a program last started or ended (seconds since 1970); None if there was none."""
     try:
         return (scratch / FOLDER / _CAME).stat().st_mtime
@@ -76,10 +76,10 @@ def last_came(scratch: Path) -> float | None:
 
 def visitors(scratch: Path) -> list[EnteredProgram]:
     """The programs that run inside the job now."""
-    found = []
+    programs = []
     for file in sorted((scratch / FOLDER).glob("*.json")):
         with contextlib.suppress(OSError, ValueError, TypeError):
-            one = EnteredProgram(**json.loads(file.read_text()))
-            if kernel_start(one.pid) == one.born:
-                found.append(one)
-    return found
+            program = EnteredProgram(**json.loads(file.read_text()))
+            if kernel_start(program.pid) == program.born:
+                programs.append(program)
+    return programs

@@ -41,8 +41,8 @@ from broker.settings import Settings
 DEFAULT_SEED = 7
 _WORK = timedelta(hours=2)
 _STEPS = 1000
-_FASTEST, _SLOWEST = 240.0, 40.0
-_START = timedelta(seconds=90)  # the simulated time that the start of one process may take
+_MAX_SPEED, _MIN_SPEED = 240.0, 40.0
+_PROCESS_START = timedelta(seconds=90)  # the simulated time that the start of one process may take
 _KEEP = timedelta(days=1)
 _PATIENCE_SECONDS = 600.0
 
@@ -66,7 +66,7 @@ def demo_speed(start_seconds: float) -> float:
 
     A launch starts four processes in turn. At this speed they take a few simulated minutes on any machine.
     """
-    return max(_SLOWEST, min(_FASTEST, _START.total_seconds() / start_seconds))
+    return max(_MIN_SPEED, min(_MAX_SPEED, _PROCESS_START.total_seconds() / start_seconds))
 
 
 def _start_seconds() -> float:
@@ -120,16 +120,16 @@ class Demo:
 
     def cheapest(self) -> dict[CapacityType, list[Offer]]:
         """The available offers of the machine the job needs, by capacity type, cheapest first."""
-        wanted = self._job().resources
-        found: dict[CapacityType, list[Offer]] = {}
+        requests = self._job().resources
+        offers_by_type: dict[CapacityType, list[Offer]] = {}
         for offer in self.broker.store.offers():
             if offer.provider != SANDBOX or offer.availability is not Availability.AVAILABLE or offer.price is None:
                 continue
-            if any(offer.accelerator == m.accelerator and offer.count == m.count for m in wanted):
-                found.setdefault(offer.capacity_type, []).append(offer)
-        for offers in found.values():
+            if any(offer.accelerator == m.accelerator and offer.count == m.count for m in requests):
+                offers_by_type.setdefault(offer.capacity_type, []).append(offer)
+        for offers in offers_by_type.values():
             offers.sort(key=lambda o: (o.price or Money.ZERO, o.id))
-        return dict(sorted(found.items()))
+        return dict(sorted(offers_by_type.items()))
 
     def give_up(self) -> None:
         """Cancel the job, if there is one; the background reconciler stops it."""
@@ -147,48 +147,48 @@ class Demo:
     def follow(self, waiting: Callable[[JobView], None] = lambda view: None) -> Iterator[tuple[Event, JobView]]:
         """Every event as it is recorded, with the job then, until the job is closed. ``waiting`` is called between two
         reads. A reconciler that was killed is started again. Raises `DemoStuck` after ten minutes."""
-        seen, waited = 0, 0.0
+        event_count, waited_seconds = 0, 0.0
         while True:
-            with self.broker.store.reading() as look:
-                view, events = look.job(self._job_id), look.events(self._job_id)
+            with self.broker.store.reading() as reader:
+                view, events = reader.job(self._job_id), reader.events(self._job_id)
             assert view is not None
-            for event in events[seen:]:
+            for event in events[event_count:]:
                 yield event, view
-            seen = len(events)
+            event_count = len(events)
             if view.closed:
                 return
-            if waited > _PATIENCE_SECONDS:
+            if waited_seconds > _PATIENCE_SECONDS:
                 raise DemoStuck(f"the demo's job is still {view.state.value}", hint=f"see {self.home}/reconciler.log")
             background.revive(self.broker)
             waiting(view)
             self.broker.clock.sleep(0.1)
-            waited += 0.1
+            waited_seconds += 0.1
 
     def summary(self) -> DemoReport:
         """The figures of the finished job."""
-        with self.broker.store.reading() as look:
-            view, entries = look.job(self._job_id), look.entries(self._job_id)
-            balance = look.balance(self._job_id)
+        with self.broker.store.reading() as reader:
+            view, entries = reader.job(self._job_id), reader.entries(self._job_id)
+            balance = reader.balance(self._job_id)
         assert view is not None
-        spent = (e.amount for e in entries if e.account is Account.SPENT and e.money is MoneyKind.SANDBOX)
+        amounts = (e.amount for e in entries if e.account is Account.SPENT and e.money is MoneyKind.SANDBOX)
         held = balance[MoneyKind.SANDBOX].held if MoneyKind.SANDBOX in balance else Money.ZERO
-        resumed = [a.resumed_step for a in view.attempts if a.resumed_step is not None]
+        resumed_steps = [a.resumed_step for a in view.attempts if a.resumed_step is not None]
         end = view.ended_at or view.submitted_at
-        cost, on_demand = sum(spent, Money.ZERO), on_demand_cost(view) or Money.ZERO
-        saved = on_demand - cost
+        cost, reference_cost = sum(amounts, Money.ZERO), on_demand_cost(view) or Money.ZERO
+        savings = reference_cost - cost
         return DemoReport(
             job_id=view.id,
             job_state=view.state,
             attempts=view.attempt_count,
             interruptions=view.interruptions,
             failures=view.failures,
-            resumed_from_step=resumed[-1] if resumed else 0,
+            resumed_from_step=resumed_steps[-1] if resumed_steps else 0,
             steps=max((a.last_step or 0 for a in view.attempts), default=0),
             steps_redone=steps_redone(view),
             cost=cost,
-            on_demand_cost=on_demand,
-            savings=saved,
-            savings_percent=round(100 * saved.micros / on_demand.micros, 1) if on_demand else 0.0,
+            on_demand_cost=reference_cost,
+            savings=savings,
+            savings_percent=round(100 * savings.micros / reference_cost.micros, 1) if reference_cost else 0.0,
             held=held,
             ledger_balanced=not ledger_faults(self.broker),
             seed=self.seed,
@@ -202,9 +202,9 @@ def _new_folder(root: Path) -> Path:
     """A new private folder. Deletes folders of earlier demos that are older than a day; none in use is that old."""
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     now = datetime.now(UTC)
-    for old in root.iterdir():
-        if now.timestamp() - old.stat().st_mtime > _KEEP.total_seconds():
-            shutil.rmtree(old, ignore_errors=True)
-    fresh = root / now.strftime("%Y%m%dT%H%M%S.%f")
-    fresh.mkdir(mode=0o700)
-    return fresh
+    for folder in root.iterdir():
+        if now.timestamp() - folder.stat().st_mtime > _KEEP.total_seconds():
+            shutil.rmtree(folder, ignore_errors=True)
+    new_folder = root / now.strftime("%Y%m%dT%H%M%S.%f")
+    new_folder.mkdir(mode=0o700)
+    return new_folder

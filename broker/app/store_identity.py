@@ -18,12 +18,12 @@ _SIGNING_BYTES = 32
 def store_id(store: Store) -> str:
     """The store's id, made at first use. It depends on the location of the store: a copy in another place, or a store
     that was moved, gets a new id."""
-    key = f"store_id:{_place(store.where)}"
+    key = f"store_id:{_location(store.where)}"
     return store.setting(key) or store.keep_setting(key, secrets.token_hex(_DIGITS))
 
 
 def signing_key(store: Store) -> str:
-    """The key from which those of attempts are derived (`broker.runfolder.signing`), made at first use.
+    """The key from which those of attempts are derived (`broker.runfolder.attempt_keys`), made at first use.
 
     It is in the database because every broker of the store must be able to renew every lease. Whoever may read the
     database and write the run folders can give orders to nodes; neither alone suffices.
@@ -31,9 +31,10 @@ def signing_key(store: Store) -> str:
     return store.setting("signing_key") or store.keep_setting("signing_key", secrets.token_hex(_SIGNING_BYTES))
 
 
-def _place(where: str) -> str:
+def _location(where: str) -> str:
     """The location of a store: its file, or the address of its database server without the login."""
     if "://" not in where:
         return str(Path(where).resolve())
-    parts = urlsplit(where)
-    return f"{parts.hostname or parts.query}:{parts.port or 5432}{parts.path}"  # a socket's folder is in the query
+    url_parts = urlsplit(where)
+    # a socket's folder is in the query
+    return f"{url_parts.hostname or url_parts.query}:{url_parts.port or 5432}{url_parts.path}"

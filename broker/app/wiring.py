@@ -26,7 +26,7 @@ from broker.settings import Settings
 
 if TYPE_CHECKING:
     from broker.store import Store
-    from broker.store.jobs.reading import StoreReading
+    from broker.store.jobs.reader import StoreReader
 
 
 class BuildProvider(Protocol):
@@ -75,15 +75,18 @@ class Registries:
     engine_extras: Mapping[str, str] = field(default_factory=dict)
 
 
-def engine_settings(name: str, engine: Any, asked: Mapping[str, Any]) -> Any:
+def engine_settings(name: str, engine: Any, configured: Mapping[str, Any]) -> Any:
     """The validated settings of ``[engines.NAME]``. Raises `InvalidInput` that names each invalid setting."""
     model = getattr(engine, "Settings", None)
     if model is None:
         raise InvalidInput(f"engine {name!r} has no settings", where=f"[engines.{name}]", hint="remove the section")
     try:
-        return model.model_validate(dict(asked))
+        return model.model_validate(dict(configured))
     except ValidationError as error:
-        problems = [Problem(0, 0, ".".join(map(str, found["loc"])), found["msg"]) for found in error.errors()]
+        problems = [
+            Problem(0, 0, ".".join(map(str, error_detail["loc"])), error_detail["msg"])
+            for error_detail in error.errors()
+        ]
         raise InvalidInput(
             f"engine {name!r} cannot be set up: {'; '.join(map(str, problems))}",
             where=f"[engines.{name}]",
@@ -151,10 +154,10 @@ class Broker:
 
     def over(self, store: Store) -> Broker:
         """This broker over another store, with the same clock, market and engines. The caller closes the store."""
-        other = copy(self)
-        other._store, other._clock, other._policy = store, self.clock, None
-        other.fresh_until = dict(self.fresh_until)
-        return other
+        copied = copy(self)
+        copied._store, copied._clock, copied._policy = store, self.clock, None
+        copied.fresh_until = dict(self.fresh_until)
+        return copied
 
     def close(self) -> None:
         """Close the store, if it was opened."""
@@ -191,17 +194,17 @@ class Broker:
         same market."""
         from broker.simulation.market import DEFAULT_SEED  # few commands use the simulated market
 
-        kept = self.store.setting("sandbox")
-        if kept is None:
-            asked = self._settings_of(SANDBOX)
-            fresh = {
-                "scenario": asked.get("scenario", "default"),
-                "seed": int(asked.get("seed", DEFAULT_SEED)),
+        stored = self.store.setting("sandbox")
+        if stored is None:
+            configured = self._settings_of(SANDBOX)
+            initial = {
+                "scenario": configured.get("scenario", "default"),
+                "seed": int(configured.get("seed", DEFAULT_SEED)),
                 "starts_at": self.clock.now().isoformat(),
             }
-            kept = self.store.keep_setting("sandbox", json.dumps(fresh))
-        world = json.loads(kept)
-        return {**world, "starts_at": datetime.fromisoformat(world["starts_at"])}
+            stored = self.store.keep_setting("sandbox", json.dumps(initial))
+        market = json.loads(stored)
+        return {**market, "starts_at": datetime.fromisoformat(market["starts_at"])}
 
     def provider(self, name: str) -> Provider:
         """A provider by name. Raises `UnknownName`, `MissingExtra`, or `InvalidInput` for invalid settings."""
@@ -232,18 +235,18 @@ class Broker:
     def _make_engine(self, name: str) -> Engine:
         make = load(self.registries.engines, name, "engine", extras=self.registries.engine_extras)
         settings: dict[str, Any] = self._sandbox() if name == SANDBOX else {}
-        if asked := self.settings.engines.get(name):
-            settings["settings"] = engine_settings(name, make, asked)
+        if configured := self.settings.engines.get(name):
+            settings["settings"] = engine_settings(name, make, configured)
         engine: Engine = make(home=self.settings.home / "engines" / name, clock=self.clock, **settings)
         return engine
 
-    def policy(self, look: StoreReading | None = None) -> PolicySet:
+    def policy(self, look: StoreReader | None = None) -> PolicySet:
         """The active policy set as of ``look``, or now; an empty one if none was ever activated. Loaded again only
         after a change. Raises `InvalidInput` if this version cannot read it."""
         number = self.store.policy_number() if look is None else look.policy_number()
-        known = self._policy
-        if known is None or known[0] != number:
-            stored = self.store.active_policy() if look is None else look.active_policy()
-            loaded = self.registries.load_policies(stored.files if stored else {})
-            known = self._policy = (stored.number if stored else 0, loaded)
-        return known[1]
+        cached = self._policy
+        if cached is None or cached[0] != number:
+            active_version = self.store.active_policy() if look is None else look.active_policy()
+            policy_set = self.registries.load_policies(active_version.files if active_version else {})
+            cached = self._policy = (active_version.number if active_version else 0, policy_set)
+        return cached[1]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from broker.app.billing.months import ReportPeriod
     from broker.core.values.money import Money
 
-Gpus = Annotated[
+GpuOption = Annotated[
     list[str] | None,
     typer.Option(
         "--gpu",
@@ -29,10 +29,12 @@ Gpus = Annotated[
         help="Accelerator, optionally with the exact count per machine; 'cpu' for machines without GPU. Repeatable.",
     ),
 ]
-Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum rows (default 30; with --json all).")]
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", "-n", min=1, help="Maximum rows (default 30; with --json all).")
+]
 
 
-def moment(option: str, text: str, now: datetime) -> datetime:
+def moment_option(option: str, text: str, now: datetime) -> datetime:
     """A point in time (local without a zone), or an age before ``now``, as a time in UTC. Raises `InvalidInput` naming
     the option."""
     from broker.cli.render.formats import parse_moment
@@ -60,12 +62,12 @@ class PeriodOptions:
         """Raises `InvalidInput`."""
         from broker.app.billing.months import ReportPeriod
 
-        start = moment("--since", self.since, now) if self.since else None
-        end = moment("--until", self.until, now) if self.until else None
+        start = moment_option("--since", self.since, now) if self.since else None
+        end = moment_option("--until", self.until, now) if self.until else None
         return ReportPeriod(start, end, self.period, self.timezone)
 
 
-def moment_ahead(option: str, text: str, now: datetime) -> datetime:
+def moment_ahead_option(option: str, text: str, now: datetime) -> datetime:
     """A point in time (local without a zone), or a duration from ``now``, as a time in UTC. Raises `InvalidInput`
     naming the option."""
     from datetime import UTC
@@ -85,7 +87,7 @@ def moment_ahead(option: str, text: str, now: datetime) -> datetime:
         ) from None
 
 
-def time_span(option: str, text: str) -> timedelta:
+def time_span_option(option: str, text: str) -> timedelta:
     """A duration, which may be zero. Raises `InvalidInput` naming the option."""
     from broker.core.values.units import parse_duration
 
@@ -95,15 +97,15 @@ def time_span(option: str, text: str) -> timedelta:
         raise InvalidInput(str(error), where=option) from error
 
 
-def duration(option: str, text: str) -> timedelta:
+def duration_option(option: str, text: str) -> timedelta:
     """A duration greater than zero. Raises `InvalidInput` naming the option."""
-    found = time_span(option, text)
-    if not found:
+    parsed = time_span_option(option, text)
+    if not parsed:
         raise InvalidInput(f"expected a duration greater than zero, such as 30d; got {text!r}", where=option)
-    return found
+    return parsed
 
 
-def price(option: str, text: str) -> Money:
+def price_option(option: str, text: str) -> Money:
     """An amount in USD, with or without a currency sign. Raises `InvalidInput` naming the option."""
     from broker.core.values.units import parse_money
 
@@ -136,8 +138,8 @@ class RowFilter:
 
     def read(self, texts: Sequence[str] | None) -> dict[str, list[str]]:
         """The values by key. Raises `UnknownName` for a key, `InvalidInput`."""
-        found: dict[str, list[str]] = {}
-        for term in (term for text in texts or () for term in text.split(",")):
+        values_by_key: dict[str, list[str]] = {}
+        for term in (term for filter_text in texts or () for term in filter_text.split(",")):
             key, equals, value = (part.strip() for part in term.partition("="))
             name = key.lower().replace("-", "_")
             if not (key and equals and value):
@@ -146,25 +148,27 @@ class RowFilter:
                 raise self._wrong(f"unknown key {key!r}{did_you_mean(name, self._keys)}")
             if value.count("[") != value.count("]"):
                 raise self._wrong(f"the pattern {value!r} has an unclosed bracket")
-            found.setdefault(name, []).append(value)
-        return found
+            values_by_key.setdefault(name, []).append(value)
+        return values_by_key
 
     def _wrong(self, message: str) -> InvalidInput:
-        first = next(iter(self._keys))
-        hint = f"keys: {', '.join(self._keys)}; several values: {first}=A,{first}=B"
+        first_key = next(iter(self._keys))
+        hint = f"keys: {', '.join(self._keys)}; several values: {first_key}=A,{first_key}=B"
         return InvalidInput(message, where="--where", hint=hint)
 
     def _completed(self, context: typer.Context, incomplete: str) -> list[str]:
-        before, comma, term = incomplete.rpartition(",")
+        preceding, comma, term = incomplete.rpartition(",")
         key, equals, value = term.partition("=")
         if equals:
-            offered = [f"{key}={one}" for one in self._keys[key](context, value)] if key in self._keys else []
+            proposals = (
+                [f"{key}={candidate}" for candidate in self._keys[key](context, value)] if key in self._keys else []
+            )
         else:
-            offered = [f"{one}=" for one in self._keys if one.startswith(term)]
-        return [f"{before}{comma}{one}" for one in offered]
+            proposals = [f"{candidate}=" for candidate in self._keys if candidate.startswith(term)]
+        return [f"{preceding}{comma}{candidate}" for candidate in proposals]
 
 
-def length(option: str, text: str) -> timedelta:
+def term_option(option: str, text: str) -> timedelta:
     """A duration above zero, as `broker.core.values.units.parse_term` reads it. Raises `InvalidInput` naming the
     option."""
     from broker.core.values.units import parse_term
@@ -175,9 +179,9 @@ def length(option: str, text: str) -> timedelta:
         raise InvalidInput(str(error), where=option) from error
 
 
-def hours(option: str, text: str) -> int:
+def hours_option(option: str, text: str) -> int:
     """The duration in whole hours, at least one. Raises `InvalidInput` naming the option."""
-    found = length(option, text)
-    if found < timedelta(hours=1):
+    parsed = term_option(option, text)
+    if parsed < timedelta(hours=1):
         raise InvalidInput(f"expected 1 hour or more; got {text!r}", where=option)
-    return round(found / timedelta(hours=1))
+    return round(parsed / timedelta(hours=1))

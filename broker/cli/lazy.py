@@ -26,7 +26,7 @@ class _Commands(MutableMapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if self._built[name] is None:
             place, panel = self._places[name]
-            self._built[name] = _build(name, place)
+            self._built[name] = _build_command(name, place)
             self._built[name].rich_help_panel = panel
         return self._built[name]
 
@@ -43,23 +43,25 @@ class _Commands(MutableMapping[str, Any]):
         return len(self._built)
 
 
-def _build(name: str, place: str) -> Any:
-    package, _, attribute = place.partition(":")
+def _build_command(name: str, target: str) -> Any:
+    package, _, attribute = target.partition(":")
     module = import_module(package)
-    written = getattr(module, attribute)
-    if isinstance(written, typer.Typer):
-        group = typer.main.get_group(written)
+    definition = getattr(module, attribute)
+    if isinstance(definition, typer.Typer):
+        group = typer.main.get_group(definition)
         group.name = name
-        return concise(_reflowed(group))
-    alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        return simplify_help(_reflow_help(group))
+    single_app = typer.Typer(add_completion=False, rich_markup_mode="rich")
     prefix = attribute.rstrip("_").upper()
-    made = getattr(module, f"{prefix}_CLASS", TyperCommand)
-    shown = getattr(module, f"{prefix}_EXAMPLES", None) or module.EXAMPLES
-    alone.command(name, cls=made, epilog=shown, hidden=attribute in getattr(module, "HIDDEN", ()))(written)
-    return concise(_reflowed(typer.main.get_command(alone)))
+    command_class = getattr(module, f"{prefix}_CLASS", TyperCommand)
+    epilog = getattr(module, f"{prefix}_EXAMPLES", None) or module.EXAMPLES
+    single_app.command(name, cls=command_class, epilog=epilog, hidden=attribute in getattr(module, "HIDDEN", ()))(
+        definition
+    )
+    return simplify_help(_reflow_help(typer.main.get_command(single_app)))
 
 
-def concise(command: Any) -> Any:
+def simplify_help(command: Any) -> Any:
     """The command with help that names what an option takes (``--limit LIMIT``) instead of a type of Python
     (``<int>``), which Typer would print; and with usage lines without the options of groups, which have none."""
     command.get_help_option(typer.Context(command, help_option_names=["-h", "--help"]))
@@ -67,18 +69,18 @@ def concise(command: Any) -> Any:
         parameter._get_number_range_help_str = lambda: None  # `[x>=1]`; a number out of range is told what is expected
         if parameter.param_type_name == "argument":
             parameter.display_type_rich = lambda ctx: None
-            parameter._usage_display_name = partial(_usage, parameter)
+            parameter._usage_display_name = partial(_usage_name, parameter)
         elif parameter.metavar is None:
             parameter.metavar = _value_name(parameter)
     if hasattr(command, "commands"):
         command.options_metavar, command.subcommand_metavar = "", "COMMAND [ARGS]..."
         if isinstance(command.commands, dict):
-            for each in command.commands.values():
-                concise(each)
+            for subcommand in command.commands.values():
+                simplify_help(subcommand)
     return command
 
 
-def _usage(argument: Any) -> str:
+def _usage_name(argument: Any) -> str:
     name = str(argument.metavar or argument.name.upper())
     if argument.nargs != 1 and "..." not in name:
         name += "..."
@@ -96,14 +98,14 @@ def _value_name(option: Any) -> str:
     return str(max(option.opts, key=len)).strip("-").replace("-", "_").upper()
 
 
-def _reflowed(command: Any) -> Any:
+def _reflow_help(command: Any) -> Any:
     """The command with each paragraph of its help on one line: Typer keeps the line breaks of docstrings, which are set
     for the width of the source code."""
     command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.help or "").split("\n\n"))
     commands = getattr(command, "commands", {})
     if isinstance(commands, dict):  # the others are reflowed when they are built
-        for each in commands.values():
-            _reflowed(each)
+        for subcommand in commands.values():
+            _reflow_help(subcommand)
     return command
 
 

@@ -62,7 +62,7 @@ SpotPrice = Annotated[
 ]
 
 
-def one_line(text: str) -> str:
+def check_one_line(text: str) -> str:
     """Check text that a user gives for the record. The broker prints it next to its own lines, so it must not contain
     line breaks or control characters. Raises `typer.BadParameter`."""
     if not is_one_line(text):
@@ -71,7 +71,7 @@ def one_line(text: str) -> str:
 
 
 Reason = Annotated[
-    str, typer.Option("--reason", "-m", metavar="WHY", callback=one_line, help="Reason, for the record.")
+    str, typer.Option("--reason", "-m", metavar="WHY", callback=check_one_line, help="Reason, for the record.")
 ]
 
 

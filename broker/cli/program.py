@@ -17,7 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 from broker.cli.identity import process_actor
-from broker.cli.lazy import Escaped, concise, lazy_group
+from broker.cli.lazy import Escaped, lazy_group, simplify_help
 from broker.cli.options import examples
 from broker.cli.terminal import CUT_OFF, Terminal
 from broker.core.errors import BrokerError
@@ -74,7 +74,7 @@ PANELS = {
 }
 COMMANDS = {name: place for panel in PANELS.values() for name, place in panel.items()}
 
-OF_THIS_MACHINE = frozenset(
+LOCAL_COMMANDS = frozenset(
     {
         *("demo", "init", "advise", "doctor", "schema"),
         *("serve", "reconcile", "login", "logout", "whoami"),
@@ -85,12 +85,12 @@ refused: so is ``store``, since a copy of this machine's own store would look li
 ``reconcile`` can mean no other store than that of the machine that they run on, and have to run where an administrator
 is logged in to the same or another server."""
 
-PARTS_OF_THIS_MACHINE = frozenset({("policy", "test")})
+LOCAL_SUBCOMMANDS = frozenset({("policy", "test")})
 """Commands of groups that act through a server, but need neither a server nor a store themselves."""
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import PackageNotFoundError, version
 
         try:
@@ -103,7 +103,7 @@ def _version(wanted: bool) -> None:
 
 def gpubroker(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Broker for GPU capacity: compare prices, place and run jobs within budget, account for their cost."""
@@ -129,37 +129,37 @@ app.callback()(gpubroker)
 
 
 @cache
-def _program() -> Any:
+def _root_command() -> Any:
     """All commands. Cached, because building them takes a tenth of a second."""
-    return concise(typer.main.get_command(app))
+    return simplify_help(typer.main.get_command(app))
 
 
-def _words(arguments: Sequence[str]) -> list[str]:
+def _normalized_arguments(arguments: Sequence[str]) -> list[str]:
     """The arguments, with `help X` and `version` as options: people try these words first."""
     match list(arguments):
-        case ["help", *rest]:
-            return [*rest, "--help"]
-        case ["version", *rest]:
-            return ["--version", *rest]
-        case same:
-            return same
+        case ["help", *other_arguments]:
+            return [*other_arguments, "--help"]
+        case ["version", *other_arguments]:
+            return ["--version", *other_arguments]
+        case unchanged:
+            return unchanged
 
 
-def _through_server(terminal: Terminal, arguments: Sequence[str]) -> bool:
+def _uses_server(terminal: Terminal, arguments: Sequence[str]) -> bool:
     """Whether the command acts through a team server: the user is logged in to one, and it is not of this machine."""
-    name = next((one for one in arguments if not one.startswith("-")), None)
-    words = tuple(one for one in arguments if not one.startswith("-"))[:2]
-    if words in PARTS_OF_THIS_MACHINE or name not in COMMANDS or name in OF_THIS_MACHINE:
+    name = next((argument for argument in arguments if not argument.startswith("-")), None)
+    command_words = tuple(argument for argument in arguments if not argument.startswith("-"))[:2]
+    if command_words in LOCAL_SUBCOMMANDS or name not in COMMANDS or name in LOCAL_COMMANDS:
         return False
     return terminal.server is not None
 
 
 def _command_path(program: Any, arguments: Sequence[str]) -> str:
     """The command that the arguments name: ``gpubroker jobs list``. Errors about options do not always tell it."""
-    path, found = "gpubroker", program
+    path, command = "gpubroker", program
     for word in arguments:
-        found = getattr(found, "commands", {}).get(word)
-        if found is None:
+        command = getattr(command, "commands", {}).get(word)
+        if command is None:
             break
         path += f" {word}"
     return path
@@ -167,8 +167,8 @@ def _command_path(program: Any, arguments: Sequence[str]) -> str:
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
     """Whether gpubroker itself is to print JSON. Arguments after ``--`` belong to another program."""
-    own = list(arguments)
-    return "--json" in (own[: own.index("--")] if "--" in own else own)
+    own_arguments = list(arguments)
+    return "--json" in (own_arguments[: own_arguments.index("--")] if "--" in own_arguments else own_arguments)
 
 
 def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: Actor | None = None) -> int:
@@ -177,10 +177,10 @@ def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: A
     Errors are printed as a sentence, or with --json as a document. If the reader of the output closed it (`| head`),
     the command ends without a message.
     """
-    arguments = _words(arguments)
+    arguments = _normalized_arguments(arguments)
     terminal = Terminal(registries, actor or process_actor(), as_json=asks_for_json(arguments))
     try:
-        code = _run(terminal, arguments)
+        code = _run_command(terminal, arguments)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
@@ -198,15 +198,15 @@ def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: A
         terminal.close()
 
 
-def _run(terminal: Terminal, arguments: Sequence[str]) -> int:
+def _run_command(terminal: Terminal, arguments: Sequence[str]) -> int:
     try:
-        terminal.through_server = _through_server(terminal, arguments)
-        code = _program().main(args=list(arguments), prog_name="gpubroker", standalone_mode=False, obj=terminal)
+        terminal.through_server = _uses_server(terminal, arguments)
+        code = _root_command().main(args=list(arguments), prog_name="gpubroker", standalone_mode=False, obj=terminal)
         return code if isinstance(code, int) else 0
     except BrokerError as error:
         return terminal.refuse(error)
     except TyperException as error:
-        return terminal.misused(error, _command_path(_program(), arguments))
+        return terminal.misused(error, _command_path(_root_command(), arguments))
     except typer.Abort:  # Ctrl-C or end of input at a question
         terminal.say("Stopped. Nothing was changed.")
         return 130

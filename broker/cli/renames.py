@@ -173,7 +173,7 @@ GUESSES: Mapping[str, str] = {
 
 
 # Options of all commands of `gpubroker advise`: the assumption, or what else it is now.
-ADVICE: Mapping[str, str] = {
+ADVISE_OPTIONS: Mapping[str, str] = {
     "--activations-per-weight": "activations_per_weight", "--adapted": "adapted", "--batch": "batch",
     "--adapter-fraction": "adapter_fraction", "--burst-hours": "burst_hours", "--cold-start": "cold_start_s",
     "--cold-starts-per-day": "cold_starts_per_day", "--context": "context", "--discount-rate": "discount_rate",
@@ -204,12 +204,12 @@ ADVICE: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def renamed(command: str, part: str = "") -> str:
+def replacement_text(command: str, part: str = "") -> str:
     """What to use instead of the option or subcommand ``part`` of a command, or of the command itself; empty if the
     table does not know it."""
     key = f"{command} {part}".strip()
-    if command.startswith("advise") and part in ADVICE:
-        new = ADVICE[part]
-        return f"`gpubroker {key}` is now {new if ' ' in new else f'`--assume {new}=VALUE`'}"
-    answer = RENAMES.get(key) or GUESSES.get(key)
-    return f"`gpubroker {key}` {answer}" if answer else ""
+    if command.startswith("advise") and part in ADVISE_OPTIONS:
+        replacement = ADVISE_OPTIONS[part]
+        return f"`gpubroker {key}` is now {replacement if ' ' in replacement else f'`--assume {replacement}=VALUE`'}"
+    advice = RENAMES.get(key) or GUESSES.get(key)
+    return f"`gpubroker {key}` {advice}" if advice else ""

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from broker.settings import Settings
 
 # Output to a pipe or a file is not wrapped.
-_UNBOUNDED = 100_000
+_UNBOUNDED_WIDTH = 100_000
 # The exit code when the reader of the output closed it, as the shell reports it for other programs.
 CUT_OFF = 128 + signal.SIGPIPE
-_ABOUT_ONE_JOB = ("ssh", "exec", "jobs diff", "jobs files", "jobs show")
+_SINGLE_JOB_COMMANDS = ("ssh", "exec", "jobs diff", "jobs files", "jobs show")
 
 
 class NotThroughServer(AskAPerson):
@@ -43,7 +43,7 @@ class NotThroughServer(AskAPerson):
 
     def __init__(self, command: str) -> None:
         hint = "run it where the server runs"
-        if not command.startswith(_ABOUT_ONE_JOB):  # because this machine's store has no such job
+        if not command.startswith(_SINGLE_JOB_COMMANDS):  # because this machine's store has no such job
             hint += "; or `GPUBROKER_SERVER=off gpubroker …` uses the store of this machine, which is not the server's"
         super().__init__(f"`gpubroker {command}` does not work through a team server", hint=hint)
 
@@ -87,7 +87,7 @@ class Terminal:
         """Print part of the result as text; to stderr when the result is JSON."""
         console = self.err if self.as_json else self.out
         for part in parts:
-            console.print(_trimmed(part), highlight=False, soft_wrap=_is_unbroken(part, console))
+            console.print(_trim_blanks(part), highlight=False, soft_wrap=_is_unbroken(part, console))
 
     def say(self, *parts: RenderableType) -> None:
         """Print a message to stderr."""
@@ -109,9 +109,9 @@ class Terminal:
         if server is None or not server.changing:
             self.say("Stopped.")
             return
-        from broker.remote.team_api import LOOK_FIRST, NOT_KNOWN
+        from broker.remote.team_api import CHECK_FIRST, NOT_KNOWN
 
-        self.say(f"Stopped; {NOT_KNOWN}: {LOOK_FIRST}.")
+        self.say(f"Stopped; {NOT_KNOWN}: {CHECK_FIRST}.")
 
     def answer(self, document: Any) -> None:
         """Print the JSON document to stdout."""
@@ -149,9 +149,9 @@ class Terminal:
     def server(self) -> TeamApi | None:
         """The team server that the user is logged in to; None without a login. Sends no request. Raises `InvalidInput`
         for a login that cannot be read."""
-        from broker.remote.logins import current
+        from broker.remote.logins import current_login
 
-        login = current(self.environment)
+        login = current_login(self.environment)
         if login is None:
             return None
         from broker.remote.team_api import TeamApi
@@ -192,10 +192,13 @@ class Terminal:
         broker = self.broker()
         if not broker.settings.policy:
             return
-        from broker.app.policy.policies import adopt
+        from broker.app.policy.policies import adopt_configured
 
-        if adopted := adopt(broker, by=self.actor):
-            self.say(f"Adopted policy version {adopted.number} from GPUBROKER_POLICY: {', '.join(adopted.files)}")
+        if policy_version := adopt_configured(broker, by=self.actor):
+            self.say(
+                f"Adopted policy version {policy_version.number} from GPUBROKER_POLICY: "
+                f"{', '.join(policy_version.files)}"
+            )
 
     def refuse(self, error: BrokerError) -> int:
         """Print an expected error. Returns the exit code."""
@@ -211,21 +214,21 @@ class Terminal:
 
     def misused(self, error: TyperException, command: str) -> int:
         """Print a usage error of the command. Returns the exit code."""
-        from broker.cli.render.misuse import misuse
+        from broker.cli.render.usage_errors import usage_error
 
         if type(error).__name__ == "NoArgsIsHelpError":
             self.out.print(error.format_message(), end="", highlight=False)
             return 2
-        return self.refuse(misuse(error, command))
+        return self.refuse(usage_error(error, command))
 
     def crashed(self, error: Exception) -> int:
         """Write the traceback to the log file and print one sentence. Returns the exit code."""
         from broker.cli.render.errors import keep_traceback
 
-        kept = keep_traceback(error)
+        log_path = keep_traceback(error)
         sentence = BrokerError(
             f"unexpected error: {type(error).__name__}: {error}".rstrip(": "),
-            hint=f"the traceback is in {kept}; please report it" if kept else "please report it",
+            hint=f"the traceback is in {log_path}; please report it" if log_path else "please report it",
         )
         self.refuse(sentence)
         return 1
@@ -234,10 +237,10 @@ class Terminal:
     def cut_off() -> int:
         """Replace stdout and stderr if their reader closed them. Otherwise Python would report at exit that it cannot
         flush them. Returns the exit code; 0 if both have a reader."""
-        closed = [stream for stream in (sys.stdout, sys.stderr) if _reader_gone(stream)]
-        for stream in closed:
+        closed_streams = [stream for stream in (sys.stdout, sys.stderr) if _has_no_reader(stream)]
+        for stream in closed_streams:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        return CUT_OFF if closed else 0
+        return CUT_OFF if closed_streams else 0
 
     def unwritable(self, error: OSError) -> int:
         """Print on stderr that stdout cannot be written, for example because of a full disk. Returns the exit code."""
@@ -253,7 +256,7 @@ class Terminal:
             server.close()
 
 
-def _reader_gone(stream: TextIO) -> bool:
+def _has_no_reader(stream: TextIO) -> bool:
     """Whether the stream is a pipe without a reader."""
     try:
         poll = select.poll()
@@ -263,7 +266,7 @@ def _reader_gone(stream: TextIO) -> bool:
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
-def _trimmed(part: RenderableType) -> RenderableType:
+def _trim_blanks(part: RenderableType) -> RenderableType:
     from rich.text import Text
 
     from broker.cli.render.tables import Trimmed
@@ -280,7 +283,7 @@ def _is_unbroken(part: RenderableType, console: Console) -> bool:
 def _console(*, stderr: bool) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else _UNBOUNDED
+    width = None if stream.isatty() else _UNBOUNDED_WIDTH
     return HarmlessConsole(stderr=stderr, width=width, markup=False, emoji=False, soft_wrap=False)
 
 
@@ -292,7 +295,7 @@ def to_json(document: Any) -> str:
 
 
 @contextmanager
-def ctrl_c_waits() -> Iterator[Callable[[], bool]]:
+def defer_ctrl_c() -> Iterator[Callable[[], bool]]:
     """Within the block the first Ctrl-C is only recorded; a second one interrupts as usual, in case the store hangs.
 
     Yields a function that says whether Ctrl-C was pressed. Outside the main thread, which receives no signals, nothing
@@ -300,7 +303,7 @@ def ctrl_c_waits() -> Iterator[Callable[[], bool]]:
     """
     pressed = False
 
-    def note(number: int, frame: object) -> None:
+    def record_press(number: int, frame: object) -> None:
         nonlocal pressed
         if pressed:
             raise KeyboardInterrupt
@@ -309,11 +312,13 @@ def ctrl_c_waits() -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield lambda: pressed
         return
-    before = signal.signal(signal.SIGINT, note)
+    previous_handler = signal.signal(signal.SIGINT, record_press)
     try:
         yield lambda: pressed
     finally:
-        signal.signal(signal.SIGINT, before or signal.SIG_DFL)  # None: the handler was not installed from Python
+        signal.signal(
+            signal.SIGINT, previous_handler or signal.SIG_DFL
+        )  # None: the handler was not installed from Python
 
 
 class HarmlessConsole(Console):

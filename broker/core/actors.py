@@ -40,7 +40,7 @@ class Actor:
     address: str = ""
 
     @property
-    def came_from(self) -> str:
+    def audit_origin(self) -> str:
         """The entry point and the address, as the audit log records them."""
         return f"{self.origin} {self.address}".rstrip()
 

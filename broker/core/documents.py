@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from broker.core.errors import InvalidInput, Problem, known_here
+from broker.core.errors import InvalidInput, Problem, known_names_suffix
 
 Path = tuple[str | int, ...]
 
@@ -75,8 +75,8 @@ class Document:
         ``message``.
         """
         line, column = self._place(path, at_key or unknown_key)
-        told = message + (known_here(known) if known else "")
-        return Problem(line, column, dotted(path), told, unknown_key, tuple(known))
+        text = message + (known_names_suffix(known) if known else "")
+        return Problem(line, column, dotted(path), text, unknown_key, tuple(known))
 
     def _place(self, path: Path, at_key: bool) -> tuple[int, int]:
         value, key = self.values.get(path), self.keys.get(path)
@@ -88,7 +88,7 @@ class Document:
 
     def refuse(self, problems: Sequence[Problem]) -> NoReturn:
         """Raises `InvalidInput` with these findings, sorted by place."""
-        raise invalid(self.file, self.kind, problems)
+        raise invalid_input(self.file, self.kind, problems)
 
 
 def dotted(path: Path) -> str:
@@ -97,10 +97,10 @@ def dotted(path: Path) -> str:
     return text.removeprefix(".")
 
 
-def invalid(file: str, kind: str, problems: Sequence[Problem]) -> InvalidInput:
+def invalid_input(file: str, kind: str, problems: Sequence[Problem]) -> InvalidInput:
     """The error for a file with these findings; each is listed once, sorted by place."""
-    found = sorted(set(problems))
-    return InvalidInput(f"this {kind} has {_mistakes(len(found))}", where=file, problems=found, document=kind)
+    unique = sorted(set(problems))
+    return InvalidInput(f"this {kind} has {_mistake_count(len(unique))}", where=file, problems=unique, document=kind)
 
 
 def read_document(text: str | bytes, *, file: str, kind: str = "file") -> Document:
@@ -109,26 +109,26 @@ def read_document(text: str | bytes, *, file: str, kind: str = "file") -> Docume
     Bytes are UTF-8. Raises `InvalidInput` for anything that is not a safe, bounded mapping; the place is the line
     where reading stopped.
     """
-    return read_documents(text, file=file, kind=kind, most=1)[0]
+    return read_documents(text, file=file, kind=kind, max_documents=1)[0]
 
 
-def read_documents(text: str | bytes, *, file: str, kind: str = "file", most: int) -> list[Document]:
-    """Read the YAML documents of a file that ``---`` separates: at least one, and at most ``most``; empty ones are left
-    out. As `read_document` otherwise; the positions are those in the file."""
+def read_documents(text: str | bytes, *, file: str, kind: str = "file", max_documents: int) -> list[Document]:
+    """Read the YAML documents of a file that ``---`` separates: at least one, and at most ``max_documents``; empty ones
+    are left out. As `read_document` otherwise; the positions are those in the file."""
 
     def stop(message: str, mark: yaml.Mark | None = None) -> NoReturn:
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        raise invalid(file, kind, [Problem(line, column, "", message)])
+        raise invalid_input(file, kind, [Problem(line, column, "", message)])
 
     if len(text) > MAX_BYTES or (isinstance(text, str) and len(text.encode(errors="replace")) > MAX_BYTES):
         stop(f"is larger than {MAX_BYTES // 1_000_000} MB; a {kind} is a few lines of YAML, so this is another file")
-    content = _decoded(text, stop)
+    content = _decode(text, stop)
     try:
-        _check_events(content, stop, most)
+        _check_events(content, stop, max_documents)
         roots = list(yaml.compose_all(content, Loader=_Loader))
     except yaml.MarkedYAMLError as error:
-        said = error.problem or str(error.context)
-        advice, at_opening = next(((advice, at) for sign, advice, at in _ADVICE if sign in said), (said, False))
+        reason = error.problem or str(error.context)
+        advice, at_opening = next(((advice, at) for sign, advice, at in _ADVICE if sign in reason), (reason, False))
         mark = error.context_mark if at_opening and error.context_mark else error.problem_mark
         stop(f"is not valid YAML: {advice}", mark)
     except yaml.YAMLError:
@@ -142,7 +142,7 @@ def read_documents(text: str | bytes, *, file: str, kind: str = "file", most: in
 def _document(root: Node, file: str, kind: str, stop: Stop) -> Document:
     if not isinstance(root, MappingNode):
         stop(f"expected lines of the form 'key: value', got {_kind_of(root)}", root.start_mark)
-    reading = _DocumentReading(stop)
+    reading = _TreeExpander(stop)
     data = reading.value(root, ())
     return Document(file, kind, data, reading.values, reading.keys, reading.texts)
 
@@ -155,7 +155,7 @@ def print_document(data: Mapping[str, Any]) -> str:
 Stop = Callable[..., NoReturn]
 
 
-def _decoded(text: str | bytes, stop: Stop) -> str:
+def _decode(text: str | bytes, stop: Stop) -> str:
     """The text without byte-order mark. Calls ``stop`` if it is not valid UTF-8."""
     try:
         content = text.decode() if isinstance(text, bytes) else text
@@ -165,17 +165,19 @@ def _decoded(text: str | bytes, stop: Stop) -> str:
     return content.removeprefix("\ufeff")
 
 
-def _check_events(content: str, stop: Stop, most: int) -> None:
-    """Reject tags, depth, size and more than ``most`` documents before anything is built."""
+def _check_events(content: str, stop: Stop, max_documents: int) -> None:
+    """Reject tags, depth, size and more than ``max_documents`` documents before anything is built."""
     depth = documents = 0
     for count, event in enumerate(yaml.parse(content, Loader=_Loader)):
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
-            if documents > most:
-                one = (
-                    "several YAML documents; only one is expected" if most == 1 else f"more than {most} YAML documents"
+            if documents > max_documents:
+                excess = (
+                    "several YAML documents; only one is expected"
+                    if max_documents == 1
+                    else f"more than {max_documents} YAML documents"
                 )
-                stop(f"holds {one}: split the file at '---'", event.start_mark)
+                stop(f"holds {excess}: split the file at '---'", event.start_mark)
         tag = getattr(event, "tag", None)
         if tag is not None:
             stop(f"tags such as {tag!r} are not allowed; write the plain value", event.start_mark)
@@ -186,7 +188,7 @@ def _check_events(content: str, stop: Stop, most: int) -> None:
             stop(f"holds more than {MAX_VALUES:,} values", event.start_mark)
 
 
-class _DocumentReading:
+class _TreeExpander:
     """Expands a composed document into plain data, and records the position of every part."""
 
     def __init__(self, stop: Stop) -> None:
@@ -237,10 +239,10 @@ class _DocumentReading:
         self.count += len(base.value)
         if len(path) > MAX_DEPTH or self.count > MAX_VALUES:
             self.stop("merges with '<<' too deep or too much", base.start_mark)
-        inner = _DocumentReading(self.stop)
-        inner.count = self.count
-        entries = inner._entries(base, (*path, "<<"))
-        self.count = inner.count
+        expander = _TreeExpander(self.stop)
+        expander.count = self.count
+        entries = expander._entries(base, (*path, "<<"))
+        self.count = expander.count
         return entries
 
 
@@ -279,7 +281,7 @@ def _kind_of(node: Node) -> str:
     return "a list" if isinstance(node, SequenceNode) else "a single value"
 
 
-def _mistakes(count: int) -> str:
+def _mistake_count(count: int) -> str:
     return "a mistake" if count == 1 else f"{count} mistakes"
 
 

@@ -146,7 +146,7 @@ class Problem:
     """One problem in a document: its position (1-based line and column, 0 if unknown), key, and message.
 
     ``unknown_key``: the key itself is unknown. ``known``: valid names, if the ``message`` ends with them
-    (`known_here`).
+    (`known_names_suffix`).
     """
 
     line: int
@@ -161,7 +161,7 @@ class Problem:
         return f"{place}{self.key + ': ' if self.key else ''}{self.message}"
 
 
-def known_here(names: Iterable[str]) -> str:
+def known_names_suffix(names: Iterable[str]) -> str:
     """The end of a message, with the valid names."""
     return f"; known here: {', '.join(names)}"
 
@@ -191,8 +191,8 @@ class InvalidInput(AskAPerson):
         self.others = tuple(others)
 
 
-_A_LIST = 30  # most names in a hint
-_A_FEW = 5
+_MAX_LISTED = 30  # most names in a hint
+_EXAMPLES = 5
 _LISTED_BY = {
     "budget": "budget list",
     "checkpoint": "jobs files JOB --checkpoints",
@@ -220,7 +220,7 @@ class UnknownName(AskAPerson):
     def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "", meant: str = "") -> None:
         names = sorted(known)
         suggestion = f"; did you mean {meant!r}?" if meant else did_you_mean(name, names)
-        hint = "" if suggestion else _some_of(names, name, _LISTED_BY.get(kind))
+        hint = "" if suggestion else _names_hint(names, name, _LISTED_BY.get(kind))
         super().__init__(f"unknown {kind} {name!r}{suggestion}", where=where, hint=hint)
 
 
@@ -316,17 +316,17 @@ class Malformed(GiveUp):
     """The service's answer is malformed."""
 
 
-def _some_of(names: Sequence[str], like: str, command: str | None) -> str:
+def _names_hint(names: Sequence[str], wanted: str, command: str | None) -> str:
     """The known names. If there are many: the number, the most similar ones or the first, and the command that lists
     all; if none is known, that command alone."""
     if not names:
         return f"see `gpubroker {command}`" if command else ""
-    if len(names) <= _A_LIST:
+    if len(names) <= _MAX_LISTED:
         return f"known: {', '.join(names)}"
-    near = get_close_matches(like.lower(), [name.lower() for name in names], n=_A_FEW, cutoff=0.3)
-    shown = [name for name in names if name.lower() in near] or names
-    all_of_them = f"; `gpubroker {command}` lists them" if command else ""
-    return f"{len(names)} are known, such as {', '.join(shown[:_A_FEW])}{all_of_them}"
+    near = get_close_matches(wanted.lower(), [name.lower() for name in names], n=_EXAMPLES, cutoff=0.3)
+    examples = [name for name in names if name.lower() in near] or names
+    advice = f"; `gpubroker {command}` lists them" if command else ""
+    return f"{len(names)} are known, such as {', '.join(examples[:_EXAMPLES])}{advice}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -338,5 +338,5 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The most similar known name; None if none is similar."""
     lowered = {candidate.lower(): candidate for candidate in known}
-    found = get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
-    return lowered[found[0]] if found else None
+    matches = get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    return lowered[matches[0]] if matches else None

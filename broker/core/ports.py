@@ -74,7 +74,7 @@ class HasCharges(Protocol):
 
 
 @runtime_checkable
-class TellsConversions(Protocol):
+class HasConversions(Protocol):
     """A provider that converts prices from another currency."""
 
     def conversions(self) -> Sequence[str]:
@@ -172,7 +172,7 @@ class SharesItsMachine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class WayIn:
+class EntryCommand:
     """A program on this machine that runs ``gpubroker-agent enter`` (`broker.agent.entering`) on the machine of a job,
     with its own standard streams. ``whole_lines``: its output arrives only as whole lines of text."""
 
@@ -181,10 +181,10 @@ class WayIn:
 
 
 @runtime_checkable
-class LetsPeopleIn(Protocol):
+class SupportsEntry(Protocol):
     """An engine that can run a program inside a running job."""
 
-    def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
+    def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> EntryCommand:
         """How to run the program on that node of the job. ``words``: the arguments of ``enter`` after those that name
         the job's command; ``terminal``: the program gets a terminal. Does not start the program. Raises `GiveUp` for a
         job of another place, `RetryLater` for a machine that is not up."""
@@ -248,8 +248,8 @@ class BudgetSpec:
         """The budget of one user, team or project; the budget itself if it is not divided."""
         if not self.per or not name:
             return self
-        mine: dict[str, Any] = {f"{self.per}s": (escape(name),)}
-        return replace(self, id=f"{self.id}/{name}", per="", **mine)
+        scope: dict[str, Any] = {f"{self.per}s": (escape(name),)}
+        return replace(self, id=f"{self.id}/{name}", per="", **scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +263,8 @@ class HoldingLimits:
     break_even: float | None = None
 
 
-LEAST_HISTORY = timedelta(days=30)  # the minimum of `keep_prices`
-LEAST_NOTICES = timedelta(days=100)  # the minimum of `keep_notices`: notices of bills may recur for 93 days
+MIN_HISTORY = timedelta(days=30)  # the minimum of `keep_prices`
+MIN_NOTICE_RETENTION = timedelta(days=100)  # the minimum of `keep_notices`: notices of bills may recur for 93 days
 
 
 @dataclass(frozen=True, slots=True)

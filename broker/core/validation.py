@@ -52,30 +52,34 @@ def validate(
     empty = [path for path in nulls(content) if not may_be_null(path)]
     problems = [document.problem(path, _NO_VALUE, at_key=True) for path in empty]
     try:
-        made = model.model_validate(_without(content, empty), context=dict(context or {}))
-        return (None if problems else made), problems
+        instance = model.model_validate(_remove_paths(content, empty), context=dict(context or {}))
+        return (None if problems else instance), problems
     except ValidationError as error:
-        found = problems_in(error, document, model)
-        blank = {problem.key for problem in problems}
-        return None, problems + [problem for problem in found if problem.key not in blank]
+        findings = problems_in(error, document, model)
+        empty_keys = {problem.key for problem in problems}
+        return None, problems + [problem for problem in findings if problem.key not in empty_keys]
 
 
 def problems_in(error: ValidationError, document: Document, model: type[BaseModel]) -> list[Problem]:
     """The findings of a `ValidationError` that ``model`` raised for this document's data, sorted by place. A missing
     field whose key is probably misspelled is reported once, as an unknown key."""
-    found = error.errors(include_url=False)
-    misspelt = {_meant(one["loc"], model) for one in found if one["type"] == "extra_forbidden"}
+    errors = error.errors(include_url=False)
+    misspelt = {_intended_location(details["loc"], model) for details in errors if details["type"] == "extra_forbidden"}
     return sorted(
-        {_problem(one, document, model) for one in found if one["type"] != "missing" or one["loc"] not in misspelt}
+        {
+            _problem(details, document, model)
+            for details in errors
+            if details["type"] != "missing" or details["loc"] not in misspelt
+        }
     )
 
 
-def _meant(location: tuple[str | int, ...], model: type[BaseModel]) -> tuple[str | int, ...]:
+def _intended_location(location: tuple[str | int, ...], model: type[BaseModel]) -> tuple[str | int, ...]:
     """The location of the known key that an unknown key probably misspells."""
-    return *location[:-1], closest(str(location[-1]), sorted(_fields_beside(model, location))) or ""
+    return *location[:-1], closest(str(location[-1]), sorted(_sibling_fields(model, location))) or ""
 
 
-def each(items: Iterable[tuple[str | int, object]], parse: Callable[[Any, Any], T]) -> list[T]:
+def parse_each(items: Iterable[tuple[str | int, object]], parse: Callable[[Any, Any], T]) -> list[T]:
     """``parse(key, value)`` of every item; for use in a validator of a list or mapping.
 
     Every ``ValueError`` becomes a problem at its own item, so that all of them are reported, not only the first.
@@ -93,60 +97,66 @@ def each(items: Iterable[tuple[str | int, object]], parse: Callable[[Any, Any], 
     return results
 
 
-_A_FEW = 8  # most keys in a message
+_MAX_KEYS = 8  # most keys in a message
 
 
 def _problem(details: ErrorDetails, document: Document, model: type[BaseModel]) -> Problem:
     kind, location = details["type"], details["loc"]
-    path = _within(document.data, location)
+    path = _data_path(document.data, location)
     if kind == "extra_forbidden":
-        known = sorted(_fields_beside(model, location))
-        meant = did_you_mean(str(location[-1]), known)
-        return document.problem(path, f"unknown key{meant}", unknown_key=True, known=() if meant else known)
+        known_keys = sorted(_sibling_fields(model, location))
+        suggestion = did_you_mean(str(location[-1]), known_keys)
+        return document.problem(
+            path, f"unknown key{suggestion}", unknown_key=True, known=() if suggestion else known_keys
+        )
     if kind == "missing":
-        field = _fields_beside(model, location).get(str(location[-1]))
-        what = f"; expected {field.description}" if field and field.description else ""
-        above = _within(document.data, location[:-1])
-        return document.problem((*above, location[-1]), f"is missing{what}", at_key=True)
-    if kind == "model_type" and location and len(known := sorted(_fields_beside(model, (*location, "")))) <= _A_FEW:
-        return document.problem(path, _sentence(details), known=known)
+        field = _sibling_fields(model, location).get(str(location[-1]))
+        expectation = f"; expected {field.description}" if field and field.description else ""
+        parent = _data_path(document.data, location[:-1])
+        return document.problem((*parent, location[-1]), f"is missing{expectation}", at_key=True)
+    if (
+        kind == "model_type"
+        and location
+        and len(known_keys := sorted(_sibling_fields(model, (*location, "")))) <= _MAX_KEYS
+    ):
+        return document.problem(path, _sentence(details), known=known_keys)
     return document.problem(path, _sentence(details), at_key=bool(location) and location[-1] == "[key]")
 
 
 def _sentence(details: ErrorDetails) -> str:
-    kind, given, context = details["type"], details["input"], details.get("ctx", {})
+    kind, value, context = details["type"], details["input"], details.get("ctx", {})
     if kind == "value_error":
         return str(context["error"])
     if kind in ("enum", "literal_error"):
         names = [name.strip("'") for name in context["expected"].replace(" or ", ", ").split(", ")]
-        return f"expected one of {', '.join(names)}; got {_shown(given)}{did_you_mean(str(given), names)}"
+        return f"expected one of {', '.join(names)}; got {_quote_value(value)}{did_you_mean(str(value), names)}"
     if kind in _LIMITS:
-        return f"must be {_LIMITS[kind]} {next(iter(context.values()))}; got {_shown(given)}"
+        return f"must be {_LIMITS[kind]} {next(iter(context.values()))}; got {_quote_value(value)}"
     family = kind.partition("_")[0]
     if family in _EXPECTED and kind.endswith(("_type", "_parsing", "_from_float", "_number", "_attributes_type")):
-        quoted = f'; write it in quotes: "{_shown(given)}"' if family == "string" and _is_plain(given) else ""
-        return f"{_EXPECTED[family]}; got {_shown(given)}{quoted}"
+        quoted = f'; write it in quotes: "{_quote_value(value)}"' if family == "string" and _is_plain(value) else ""
+        return f"{_EXPECTED[family]}; got {_quote_value(value)}{quoted}"
     return details["msg"]
 
 
-def _shown(given: object) -> str:
+def _quote_value(value: object) -> str:
     """The given value as the file shows it; never the content of lists and mappings."""
-    if isinstance(given, Mapping):
+    if isinstance(value, Mapping):
         return "a mapping"
-    if isinstance(given, list | tuple):
+    if isinstance(value, list | tuple):
         return "a list"
-    if isinstance(given, bool):
-        return str(given).lower()
-    text = str(given)
-    shown = text if len(text) <= 40 else text[:37] + "..."
-    return repr(shown) if isinstance(given, str) else shown
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value)
+    short = text if len(text) <= 40 else text[:37] + "..."
+    return repr(short) if isinstance(value, str) else short
 
 
-def _is_plain(given: object) -> bool:
-    return isinstance(given, bool | int | float)
+def _is_plain(value: object) -> bool:
+    return isinstance(value, bool | int | float)
 
 
-def _within(data: object, location: tuple[str | int, ...]) -> Path:
+def _data_path(data: object, location: tuple[str | int, ...]) -> Path:
     """The part of a pydantic location that is a path in the data: without union tags and ``[key]``."""
     path: Path = ()
     for part in location:
@@ -158,7 +168,7 @@ def _within(data: object, location: tuple[str | int, ...]) -> Path:
     return path
 
 
-def _fields_beside(model: type[BaseModel], location: tuple[str | int, ...]) -> dict[str, FieldInfo]:
+def _sibling_fields(model: type[BaseModel], location: tuple[str | int, ...]) -> dict[str, FieldInfo]:
     """The fields that the model knows at the level of this location's last part, by the key that files use."""
     level: list[Any] = [model]
     for part in location[:-1]:
@@ -197,16 +207,16 @@ def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
-def _without(data: Any, paths: list[Path]) -> Any:
+def _remove_paths(data: Any, paths: list[Path]) -> Any:
     """A copy of plain data without the keys at these paths. Items of lists stay: those after them must keep their
     index, and so their line."""
-    gone = set(paths)
+    removed = set(paths)
 
-    def copied(value: Any, path: Path) -> Any:
+    def copy_value(value: Any, path: Path) -> Any:
         if isinstance(value, dict):
-            return {key: copied(item, (*path, key)) for key, item in value.items() if (*path, key) not in gone}
+            return {key: copy_value(item, (*path, key)) for key, item in value.items() if (*path, key) not in removed}
         if isinstance(value, list):
-            return [copied(item, (*path, index)) for index, item in enumerate(value)]
+            return [copy_value(item, (*path, index)) for index, item in enumerate(value)]
         return value
 
-    return copied(data, ())
+    return copy_value(data, ())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.economics.kinds import Adapted, Recomputation
+from broker.economics.kinds import AdaptedLayers, Recomputation
 from broker.economics.model import ModelShape
 from broker.economics.units import not_negative, whole
 
@@ -19,13 +19,13 @@ class AdapterInputs:
     """What adapters on frozen weights store: ``bytes_per_value`` of the input of each adapted layer."""
 
     bytes_per_value: float
-    adapted: Adapted = Adapted.ALL
+    adapted: AdaptedLayers = AdaptedLayers.ALL
 
     def bytes_per_token(self, shape: ModelShape) -> float:
         """Bytes that the adapters of one layer store per token: the inputs of queries, keys, values, attention output
         and the MLP's matrices."""
         values = 2 * shape.hidden
-        if self.adapted is Adapted.ALL:
+        if self.adapted is AdaptedLayers.ALL:
             values = 3 * shape.hidden + shape.heads * shape.head_dim
             if shape.active_experts == 1:
                 gated = shape.gated and shape.width is not None
@@ -89,7 +89,7 @@ def prefill_bytes(shape: ModelShape, tokens: int) -> float:
     return tokens * (4.0 * shape.hidden + 6.0 * wide)
 
 
-def passing_bytes(shape: ModelShape, *, eager: bool = False) -> float:
+def elementwise_bytes(shape: ModelShape, *, eager: bool = False) -> float:
     """Bytes that elementwise operations (all but matrices and attention) read and write per token of a prompt, 16 bits
     a value: with each norm its residual (12 × hidden), the MLP's activation and product (6 × its width), rotation
     and the KV cache (4 × queries, keys and values). ``eager``: each operation by itself, as in plain PyTorch: norms and

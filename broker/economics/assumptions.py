@@ -15,8 +15,8 @@ from typing import Annotated, Any, get_origin, get_type_hints
 
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.units import parse_count, parse_duration
-from broker.economics.figures import about, count_text
-from broker.economics.kinds import Adapted, Method, Precision, Recomputation
+from broker.economics.figures import count_text, usd_text
+from broker.economics.kinds import AdaptedLayers, Method, Precision, Recomputation
 
 SAME_SIZE = 0.02
 """Two numbers of parameters count as the same model's if they differ by at most this share."""
@@ -44,10 +44,10 @@ class ValueRange:
         if self.text:
             return "a name"
         low = f"above {_limit(self.least)}" if self.above else _limit(self.least)
-        most = _limit(self.most) if self.most < inf else ""
-        between = f"{low}, up to {most}" if most and self.above else f"{low} to {most}" if most else low
-        words = f"{between}{' or more' if not most and not self.above else ''}"
-        return f"{f'{self.count} numbers, ' if self.count > 1 else ''}{'whole, ' if self.whole else ''}{words}"
+        high = _limit(self.most) if self.most < inf else ""
+        bounds = f"{low}, up to {high}" if high and self.above else f"{low} to {high}" if high else low
+        text = f"{bounds}{' or more' if not high and not self.above else ''}"
+        return f"{f'{self.count} numbers, ' if self.count > 1 else ''}{'whole, ' if self.whole else ''}{text}"
 
     def read(self, given: object) -> Any:
         """The value of a YAML scalar or list, or of text such as ``7B``, ``$1,200``, ``70%``, ``8,15``. Raises
@@ -55,7 +55,7 @@ class ValueRange:
         if self.choices:
             return self.choices(str(given).lower())
         if self.switch:
-            return {"yes": True, "true": True, "no": False, "false": False}.get(str(given).lower()) or _not(given)
+            return {"yes": True, "true": True, "no": False, "false": False}.get(str(given).lower()) or _parse_no(given)
         if self.text:
             return str(given)
         if self.count == 1:
@@ -65,8 +65,8 @@ class ValueRange:
             raise ValueError
         return tuple(map(self._number, parts))
 
-    def _number(self, given: object) -> float:
-        value = number_of(given)
+    def _number(self, raw: object) -> float:
+        value = number_of(raw)
         whole = value == int(value)
         if not self.least <= value <= self.most or (self.above and value == self.least) or (self.whole and not whole):
             raise ValueError
@@ -77,25 +77,25 @@ def _limit(value: float) -> str:
     return f"{value:,g}" if value < 1e5 else count_text(value)
 
 
-def _not(given: object) -> bool:
-    if str(given).lower() not in ("no", "false"):
+def _parse_no(raw: object) -> bool:
+    if str(raw).lower() not in ("no", "false"):
         raise ValueError
     return False
 
 
-def number_of(given: object) -> float:
+def number_of(raw: object) -> float:
     """``7B``, ``7e9``, ``$12,000``, ``70%``, ``8w`` (in hours) or a number. Raises `ValueError`."""
-    if isinstance(given, str):
-        text = given.strip().removesuffix("USD").strip().removeprefix("$").replace(",", "")
-        last = text[-1:]
-        if last == "%":
+    if isinstance(raw, str):
+        text = raw.strip().removesuffix("USD").strip().removeprefix("$").replace(",", "")
+        suffix = text[-1:]
+        if suffix == "%":
             return float(text[:-1]) / 100
-        if last and last in "hdw":
+        if suffix and suffix in "hdw":
             return parse_duration(text) / timedelta(hours=1)
-        given = parse_count(text) if last and last.upper() in "KMBT" else float(text)
-    if isinstance(given, bool) or not isinstance(given, int | float) or not isfinite(given):
+        raw = parse_count(text) if suffix and suffix.upper() in "KMBT" else float(text)
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not isfinite(raw):
         raise ValueError
-    return given
+    return raw
 
 
 def named_numbers(text: str, option: str, form: str, *sizes: int) -> tuple[str, list[float]]:
@@ -200,7 +200,9 @@ class Assumptions:
     adapter_input_bytes: Annotated[
         float, _memory("bytes/value", ValueRange(0, 64), "PEFT casts to FP32; 5 with dropout")
     ] = 4
-    adapted: Annotated[Adapted, _memory("", ValueRange(choices=Adapted), "linear layers with an adapter")] = Adapted.ALL
+    adapted: Annotated[
+        AdaptedLayers, _memory("", ValueRange(choices=AdaptedLayers), "linear layers with an adapter")
+    ] = AdaptedLayers.ALL
     logit_bytes: Annotated[float, _memory("bytes/logit", ValueRange(0, 64), "eager PyTorch; a fused loss 2")] = 14
     runtime_gib: Annotated[float, _memory("GiB", ValueRange(0, 100), "driver context and workspaces, in training")] = (
         1.0
@@ -451,8 +453,8 @@ class Assumptions:
         model of this size come before those of others."""
         if "mfu" in self.stated:
             return self.mfu, 0
-        if same := self._of_size(accelerator, parameters, trained=True):
-            return same
+        if match := self._of_size(accelerator, parameters, trained=True):
+            return match
         for name, mfu, runs in self.measured_mfu:
             if name == accelerator:
                 return mfu, runs
@@ -483,8 +485,8 @@ class Assumptions:
     def mfu_text(self, accelerator: str, parameters: float | None = None) -> str:
         """``MFU of 31 %, measured by 12 runs on H100``."""
         mfu, runs = self.mfu_on(accelerator, parameters)
-        of = " of a model of this size" if self._of_size(accelerator, parameters, trained=True) else ""
-        measured = f"measured by {runs} run{'s' * (runs > 1)}{of} on {accelerator}" if runs else ""
+        qualifier = " of a model of this size" if self._of_size(accelerator, parameters, trained=True) else ""
+        measured = f"measured by {runs} run{'s' * (runs > 1)}{qualifier} on {accelerator}" if runs else ""
         return f"MFU of {mfu:.0%}, {self._origin('mfu', measured)}"
 
     def spot_overhead_on(self, accelerator: str, gpus: int = 1) -> tuple[float, int]:
@@ -505,8 +507,8 @@ class Assumptions:
         """``12 finished runs on H100 were charged $2.31 a GPU-hour``; empty where none was."""
         for name, usd, runs in self.measured_price:
             if name == accelerator:
-                told = f"{runs} finished runs on {name} were" if runs > 1 else f"a finished run on {name} was"
-                return f"{told} charged {about(usd)} a GPU-hour"
+                subject = f"{runs} finished runs on {name} were" if runs > 1 else f"a finished run on {name} was"
+                return f"{subject} charged {usd_text(usd)} a GPU-hour"
         return ""
 
 
@@ -520,21 +522,21 @@ def table() -> Mapping[str, Assumption]:
     return {name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated}
 
 
-def replaced(values: Mapping[str, object], where: str = "", base: Assumptions = DEFAULTS) -> Assumptions:
+def override(values: Mapping[str, object], where: str = "", base: Assumptions = DEFAULTS) -> Assumptions:
     """``base`` with some replaced by name, such as ``{"memory_headroom": 0.15}``. Raises UnknownName, with the nearest
     names, and InvalidInput for a value that is out of range."""
-    known, changed = table(), {}
+    rows, overrides = table(), {}
     for name, value in values.items():
-        if name not in known:
-            raise UnknownName("assumption", name, known, where=where)
+        if name not in rows:
+            raise UnknownName("assumption", name, rows, where=where)
         try:
-            changed[name] = known[name].range.read(value)
+            overrides[name] = rows[name].range.read(value)
         except (ValueError, OverflowError) as error:
-            raise InvalidInput(f"{name}: expected {known[name].range}; got {str(value)[:40]!r}", where=where) from error
-    return replace(base, **changed)
+            raise InvalidInput(f"{name}: expected {rows[name].range}; got {str(value)[:40]!r}", where=where) from error
+    return replace(base, **overrides)
 
 
-def changed(assumptions: Assumptions) -> dict[str, Any]:
+def non_defaults(assumptions: Assumptions) -> dict[str, Any]:
     """Values that differ from the defaults, by name."""
     values = {name: getattr(assumptions, name) for name in table()}
     return {name: value for name, value in values.items() if value != getattr(DEFAULTS, name)}

@@ -24,7 +24,7 @@ from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import DEFAULTS, Assumptions, table
 from broker.economics.energy import energy_usd_per_hour
-from broker.economics.figures import Figure, RuleCheck, Share, Usd, about
+from broker.economics.figures import Figure, RuleCheck, Share, Usd, usd_text
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR, ceil
 
 WEEKS_PER_YEAR = HOURS_PER_YEAR / 168
@@ -120,10 +120,10 @@ class BuyOrRent:
 
     def present_value_usd(self, way: CapacityType) -> float:
         """Of a way that was compared."""
-        return next(one.present_value_usd for one in self.ways if one.way is way)
+        return next(way_cost.present_value_usd for way_cost in self.ways if way_cost.way is way)
 
 
-def in_use(case: Assumptions) -> float:
+def share_in_use(case: Assumptions) -> float:
     """The share of all hours in use."""
     return case.utilization if case.hours_per_day is None else case.hours_per_day / 24
 
@@ -140,25 +140,25 @@ def server(card: Accelerator, gpus: int, assumptions: Assumptions = DEFAULTS) ->
 def compare(case: Assumptions, *, vary: bool = True) -> BuyOrRent:
     """All ways with a price, break-evens, the effect of falling rents, and the inputs that would change the answer
     (unless ``vary`` is False, which is quick). Raises InvalidInput if no way has a price."""
-    found = costs(case)
-    if not found:
+    way_costs = priced_ways(case)
+    if not way_costs:
         raise InvalidInput(
             "no price of owning or renting is known", hint="give --gpu, or --assume purchase_usd and rent_usd_per_hour"
         )
-    verdict, why = _verdict(case, found)
+    verdict, reason = _verdict(case, way_costs)
     break_even = _break_even(case)
-    turning, steady = _turning_points(case, found) if vary else ((), ())
+    turning, steady = _turning_points(case, way_costs) if vary else ((), ())
     return BuyOrRent(
         verdict=verdict,
-        why=why,
+        why=reason,
         machines=machines(case),
-        used_gpu_hours=_gpus(case) * case.years * HOURS_PER_YEAR * in_use(case),
-        ways=found,
+        used_gpu_hours=_gpus(case) * case.years * HOURS_PER_YEAR * share_in_use(case),
+        ways=way_costs,
         break_even=break_even,
         falling_rents=tuple(_with_decline(case, decline) for decline in DECLINES) if break_even else (),
         turning_points=turning,
         steady=steady,
-        rules_of_thumb=(*_thresholds(case, break_even), *opinions(case, verdict)) if break_even else (),
+        rules_of_thumb=(*_thresholds(case, break_even), *applicable_rules(case, verdict)) if break_even else (),
         assumptions=tuple(_notes(case)),
     )
 
@@ -168,7 +168,7 @@ def machines(case: Assumptions) -> int:
     return ceil(_gpus(case) / _per_machine(case))
 
 
-def costs(case: Assumptions) -> tuple[WayCost, ...]:
+def priced_ways(case: Assumptions) -> tuple[WayCost, ...]:
     """The ways that have a price, cheapest first."""
     ways = {
         CapacityType.OWNED: None if _arrives_too_late(case) else case.purchase_usd,
@@ -176,23 +176,23 @@ def costs(case: Assumptions) -> tuple[WayCost, ...]:
         CapacityType.ON_DEMAND: case.rent_usd_per_hour,
         CapacityType.SPOT: case.spot_usd_per_hour,
     }
-    found = []
-    used = _gpus(case) * case.years * HOURS_PER_YEAR * in_use(case)
+    way_costs = []
+    used = _gpus(case) * case.years * HOURS_PER_YEAR * share_in_use(case)
     for way, price in ways.items():
         if price is not None:
-            value = _paid(case, way, case.discount_rate)
-            total = _paid(case, way, 0.0) if case.discount_rate else value
-            found.append(WayCost(way, total, value, value / used))
-    return tuple(sorted(found, key=lambda one: one.present_value_usd))
+            value = _way_cost(case, way, case.discount_rate)
+            total = _way_cost(case, way, 0.0) if case.discount_rate else value
+            way_costs.append(WayCost(way, total, value, value / used))
+    return tuple(sorted(way_costs, key=lambda cost: cost.present_value_usd))
 
 
-def opinions(
+def applicable_rules(
     case: Assumptions, verdict: BuyOrRentVerdict | None = None, *, sensitive: bool = False
 ) -> tuple[RuleCheck, ...]:
     """Every quoted rule whose condition is met, and whether it agrees with the verdict. They may contradict each other:
     the arithmetic decides."""
     low, high, months = case.rent_below_hours_per_day, case.buy_above_hours_per_day, case.buy_for_months
-    hours, bursty = 24 * in_use(case), case.peak_to_baseline > case.bursty_above_peak_to_baseline
+    hours, bursty = 24 * share_in_use(case), case.peak_to_baseline > case.bursty_above_peak_to_baseline
     single = _gpus(case) == 1
     table = (
         (hours < low, f"under {low:g} h/day", "rent"),
@@ -211,8 +211,10 @@ def opinions(
         ),
         (sensitive, "sensitive data", "on premises"),
     )
-    said = "" if verdict is None else f"the arithmetic says {verdict}"
-    return tuple(RuleCheck(f"{rule}: {says}", said, says == verdict) for holds, rule, says in table if holds)
+    verdict_text = "" if verdict is None else f"the arithmetic says {verdict}"
+    return tuple(
+        RuleCheck(f"{rule}: {answer}", verdict_text, answer == verdict) for is_met, rule, answer in table if is_met
+    )
 
 
 def _gpus(case: Assumptions) -> int:
@@ -246,19 +248,19 @@ def _fixed(case: Assumptions, rate: float) -> float:
     return (case.purchase_usd or 0.0) * (1 - resale) + case.facility_usd / machines(case) + staff
 
 
-def _paid(case: Assumptions, way: CapacityType, rate: float) -> float:
+def _way_cost(case: Assumptions, way: CapacityType, rate: float) -> float:
     """The cost of a way (USD), discounted at ``rate`` a year."""
-    hours, use = _hours(case, rate), in_use(case)
+    hours, use = _hours(case, rate), share_in_use(case)
     if way is CapacityType.RESERVED:
-        each = (case.reserved_usd_per_hour or 0.0) * hours.reserved
+        per_machine = (case.reserved_usd_per_hour or 0.0) * hours.reserved
     elif way is CapacityType.SPOT:
-        each = (case.spot_usd_per_hour or 0.0) * hours.rented * use * (1 + case.spot_overhead)
+        per_machine = (case.spot_usd_per_hour or 0.0) * hours.rented * use * (1 + case.spot_overhead)
     elif way is CapacityType.ON_DEMAND:
-        each = (case.rent_usd_per_hour or 0.0) * hours.rented * use
+        per_machine = (case.rent_usd_per_hour or 0.0) * hours.rented * use
     else:
         rent = _flexible_rent(case) or case.reserved_usd_per_hour or 0.0
-        each = _fixed(case, rate) + use * (hours.owned * _running_usd_per_hour(case) + hours.waiting * rent)
-    return each * machines(case)
+        per_machine = _fixed(case, rate) + use * (hours.owned * _running_usd_per_hour(case) + hours.waiting * rent)
+    return per_machine * machines(case)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,8 +288,8 @@ def _discounted(
     def rent_at(year: float) -> float:
         """The rent for an hour of today's work, as a share of today's: from ``obsolete`` years on a newer GPU does it
         ``faster`` at the same rent."""
-        aged = obsolete is not None and year >= obsolete
-        return math.pow(1 - decline, year) / (faster if aged else 1.0)
+        is_obsolete = obsolete is not None and year >= obsolete
+        return math.pow(1 - decline, year) / (faster if is_obsolete else 1.0)
 
     rented = reserved = waiting = owned = 0.0
     for start, end in _months(years, delivered, obsolete):
@@ -314,7 +316,7 @@ def _break_even(case: Assumptions) -> BreakEven | None:
     rent = _flexible_rent(case)
     if case.purchase_usd is None or rent is None or _arrives_too_late(case):
         return None
-    use, count = in_use(case), machines(case)
+    use, count = share_in_use(case), machines(case)
     hours, running, fixed = (
         _hours(case, case.discount_rate),
         _running_usd_per_hour(case),
@@ -344,33 +346,35 @@ def _break_even_utilization(case: Assumptions) -> float | None:
 
 def _payback(case: Assumptions, rent: float) -> float | None:
     """Months until savings cover the capital; within a month by proportion."""
-    missing = (case.purchase_usd or 0.0) * (1 - case.resale_share) + case.facility_usd / machines(case)
+    uncovered = (case.purchase_usd or 0.0) * (1 - case.resale_share) + case.facility_usd / machines(case)
     delivered = case.lead_time_weeks / WEEKS_PER_YEAR
     staff = case.staff_usd_per_gpu_hour * _per_machine(case)
     for start, end in _months(case.years, delivered, case.obsolete_after_years):
         middle = (start + end) / 2
         if middle < delivered:
             continue
-        aged = case.obsolete_after_years is not None and middle >= case.obsolete_after_years
-        now = rent * math.pow(1 - case.price_decline, middle) / (case.new_generation_speedup if aged else 1.0)
-        saved = HOURS_PER_YEAR * (in_use(case) * (now - _running_usd_per_hour(case)) - staff)
-        if saved * (end - start) >= missing - 1e-9:
-            return 12 * (start + (missing / saved if missing > 0 else 0.0))
-        missing -= saved * (end - start)
+        is_obsolete = case.obsolete_after_years is not None and middle >= case.obsolete_after_years
+        current_rent = (
+            rent * math.pow(1 - case.price_decline, middle) / (case.new_generation_speedup if is_obsolete else 1.0)
+        )
+        saved = HOURS_PER_YEAR * (share_in_use(case) * (current_rent - _running_usd_per_hour(case)) - staff)
+        if saved * (end - start) >= uncovered - 1e-9:
+            return 12 * (start + (uncovered / saved if uncovered > 0 else 0.0))
+        uncovered -= saved * (end - start)
     return None
 
 
-def _verdict(case: Assumptions, found: tuple[WayCost, ...]) -> tuple[BuyOrRentVerdict, str]:
-    named = {one.way: f"{one.way.value.replace('_', '-')} {about(one.present_value_usd)}" for one in found}
-    why = f"{', '.join(named.values())} for the same hours, in today's money"
-    if found[0].way is not CapacityType.OWNED:
-        return BuyOrRentVerdict.RENT, why
+def _verdict(case: Assumptions, way_costs: tuple[WayCost, ...]) -> tuple[BuyOrRentVerdict, str]:
+    prices = {cost.way: f"{cost.way.value.replace('_', '-')} {usd_text(cost.present_value_usd)}" for cost in way_costs}
+    reason = f"{', '.join(prices.values())} for the same hours, in today's money"
+    if way_costs[0].way is not CapacityType.OWNED:
+        return BuyOrRentVerdict.RENT, reason
     if case.peak_to_baseline > case.bursty_above_peak_to_baseline:
         return (
             BuyOrRentVerdict.HYBRID,
-            f"{why}; own the steady part and rent the bursts (peak is {case.peak_to_baseline:g}×)",
+            f"{reason}; own the steady part and rent the bursts (peak is {case.peak_to_baseline:g}×)",
         )
-    return BuyOrRentVerdict.BUY, why
+    return BuyOrRentVerdict.BUY, reason
 
 
 def _with_decline(case: Assumptions, decline: float) -> FallingRents:
@@ -378,10 +382,10 @@ def _with_decline(case: Assumptions, decline: float) -> FallingRents:
     by_hour = CapacityType.SPOT if case.rent_usd_per_hour is None else CapacityType.ON_DEMAND
     return FallingRents(
         price_decline=decline,
-        owned_usd=_paid(changed, CapacityType.OWNED, case.discount_rate),
-        rented_usd=_paid(changed, by_hour, case.discount_rate),
+        owned_usd=_way_cost(changed, CapacityType.OWNED, case.discount_rate),
+        rented_usd=_way_cost(changed, by_hour, case.discount_rate),
         break_even_utilization=_break_even_utilization(changed),
-        verdict=_verdict(changed, costs(changed))[0],
+        verdict=_verdict(changed, priced_ways(changed))[0],
     )
 
 
@@ -389,21 +393,29 @@ def _thresholds(case: Assumptions, break_even: BreakEven | None) -> tuple[RuleCh
     """The quoted thresholds, compared with the break-even of this case."""
     share = None if break_even is None else break_even.utilization
     hours = math.inf if share is None else 24 * share
-    says = (
+    finding = (
         "owning never pays: an hour costs more to run than to rent"
         if share is None
         else f"owning pays above {hours:.1f} h/day ({share:.1%})" + (", more than a day has" if share > 1 else "")
     )
-    low, high, most = case.rent_below_hours_per_day, case.buy_above_hours_per_day, case.buy_above_utilization
+    low, high, utilization_limit = (
+        case.rent_below_hours_per_day,
+        case.buy_above_hours_per_day,
+        case.buy_above_utilization,
+    )
     return (
-        RuleCheck(f"under {low:g} h/day: rent", says, hours >= low),
-        RuleCheck(f"above {low:g}-{high:g} h/day: buy", says, hours <= high),
-        RuleCheck(f"sustained utilization above {most:.0%}: consider buying", says, hours <= 24 * most),
+        RuleCheck(f"under {low:g} h/day: rent", finding, hours >= low),
+        RuleCheck(f"above {low:g}-{high:g} h/day: buy", finding, hours <= high),
+        RuleCheck(
+            f"sustained utilization above {utilization_limit:.0%}: consider buying",
+            finding,
+            hours <= 24 * utilization_limit,
+        ),
     )
 
 
 def _notes(case: Assumptions) -> Iterator[str]:
-    yield f"in use {24 * in_use(case):.1f} h/day for {case.years:g} years; a year is 8,760 hours"
+    yield f"in use {24 * share_in_use(case):.1f} h/day for {case.years:g} years; a year is 8,760 hours"
     if case.purchase_usd is not None:
         yield (
             f"owning: ${case.kwh_usd:g}/kWh, PUE {case.pue:g}, {case.watts or 0:,.0f} W a machine, resale "
@@ -422,20 +434,22 @@ def _notes(case: Assumptions) -> Iterator[str]:
         yield "obsolescence: none within the time"
 
 
-def _turning_points(case: Assumptions, found: tuple[WayCost, ...]) -> tuple[tuple[TurningPoint, ...], tuple[str, ...]]:
+def _turning_points(
+    case: Assumptions, way_costs: tuple[WayCost, ...]
+) -> tuple[tuple[TurningPoint, ...], tuple[str, ...]]:
     """The inputs that alone change the answer, and those that do not."""
-    case = replace(case, utilization=in_use(case), hours_per_day=None)
+    case = replace(case, utilization=share_in_use(case), hours_per_day=None)
     flips, steady = [], []
     for name in _VARIED:
         value = float(getattr(case, name) or 0.0)
-        if not value or len(found) == 1:
+        if not value or len(way_costs) == 1:
             continue
-        flip = _flip(case, name, value, found[0].way)
+        flip = _flip(case, name, value, way_costs[0].way)
         if flip is None:
             steady.append(name)
         else:
             flips.append(flip)
-    return tuple(sorted(flips, key=lambda one: abs(math.log(one.flips_at / one.value)))), tuple(steady)
+    return tuple(sorted(flips, key=lambda point: abs(math.log(point.flips_at / point.value)))), tuple(steady)
 
 
 def _flip(case: Assumptions, name: str, value: float, winner: CapacityType) -> TurningPoint | None:
@@ -444,30 +458,30 @@ def _flip(case: Assumptions, name: str, value: float, winner: CapacityType) -> T
 
     def wins(changed: float) -> CapacityType:
         varied: dict[str, Any] = {name: changed}
-        return costs(replace(case, **varied))[0].way
+        return priced_ways(replace(case, **varied))[0].way
 
-    found = []
+    points = []
     for direction in (1, -1):
-        last = value
+        previous = value
         for step in range(1, _STEPS + 1):
-            tried = max(values.least, min(values.most, value * 10 ** (direction * step / _STEPS)))
-            if tried == last or not tried:
+            candidate = max(values.least, min(values.most, value * 10 ** (direction * step / _STEPS)))
+            if candidate == previous or not candidate:
                 break
-            way = wins(tried)
+            way = wins(candidate)
             if way is not winner:
-                at = _halved(last, tried, lambda one: wins(one) is winner)
-                found.append(TurningPoint(name, value, at, wins(at) or way))
+                flip_value = _bisect(previous, candidate, lambda item: wins(item) is winner)
+                points.append(TurningPoint(name, value, flip_value, wins(flip_value) or way))
                 break
-            last = tried
-    return min(found, key=lambda one: abs(math.log(one.flips_at / value)), default=None)
+            previous = candidate
+    return min(points, key=lambda item: abs(math.log(item.flips_at / value)), default=None)
 
 
-def _halved(holds: float, fails: float, still: Callable[[float], bool]) -> float:
+def _bisect(passing: float, failing: float, passes: Callable[[float], bool]) -> float:
     """The first value that fails, to a thousandth."""
-    while abs(fails / holds - 1) > 1e-3:
-        middle = math.sqrt(holds * fails)
-        if still(middle):
-            holds = middle
+    while abs(failing / passing - 1) > 1e-3:
+        middle = math.sqrt(passing * failing)
+        if passes(middle):
+            passing = middle
         else:
-            fails = middle
-    return fails
+            failing = middle
+    return failing

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Annotated, Any
 
 from broker.core.errors import InvalidInput, UnknownName
-from broker.core.packaged import packaged
+from broker.core.package_data import load_packaged_toml
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.figures import HIDDEN, Estimate, Figure, Watts
@@ -70,8 +70,8 @@ def average_watts(tdp_w: float, utilization: float, assumptions: Assumptions = D
 
 def energy_kwh(watts: float, hours: float, gpus: int = 1, pue: float = 1.0) -> float:
     """kWh of ``gpus`` drawing ``watts`` each for ``hours``, with the building's overhead."""
-    drawn = not_negative("power", watts, "W") * whole("gpus", gpus)
-    return drawn * not_negative("hours", hours) * overhead(pue) / 1000
+    power = not_negative("power", watts, "W") * whole("gpus", gpus)
+    return power * not_negative("hours", hours) * overhead(pue) / 1000
 
 
 def energy_usd_per_hour(watts: float, kwh_usd: float, pue: float = 1.0) -> float:
@@ -109,8 +109,8 @@ def footprint(
     pue = assumptions.pue if "pue" in assumptions.stated else default_pue(location)
     kwh = energy_kwh(watts, hours, gpus, pue)
     kg = carbon_kg(kwh, intensity.grams_per_kwh)
-    of = grid_range(hours, assumptions)
-    return Footprint(watts, kwh, kg, kg * of.low, kg * of.high, of.source, pue, intensity)
+    factors = grid_range(hours, assumptions)
+    return Footprint(watts, kwh, kg, kg * factors.low, kg * factors.high, factors.source, pue, intensity)
 
 
 def grid_range(hours: float, assumptions: Assumptions = DEFAULTS) -> GridRange:
@@ -118,9 +118,9 @@ def grid_range(hours: float, assumptions: Assumptions = DEFAULTS) -> GridRange:
     sun count in full, over months only the season does. The source of the factors is in ``grid.toml``."""
     days = hours < assumptions.grid_days_below_hours
     low, high = assumptions.grid_of_days if days else assumptions.grid_of_months
-    known = _data()["ranges"]["days" if days else "months"]
-    stated = (low, high) != (known["low"], known["high"])
-    return GridRange(low, high, "your assumptions" if stated else known["source"])
+    factors = _data()["ranges"]["days" if days else "months"]
+    is_stated = (low, high) != (factors["low"], factors["high"])
+    return GridRange(low, high, "your assumptions" if is_stated else factors["source"])
 
 
 def grid_intensity(location: str) -> GridIntensity:
@@ -153,8 +153,8 @@ def known_regions() -> tuple[str, ...]:
 def default_pue(location: str) -> float:
     """The published average PUE of the provider in ``provider/region``; otherwise the industry average."""
     by_provider = _data()["pue"]
-    found = by_provider.get(location.split("/")[0].lower(), by_provider["industry"])
-    return float(found["value"])
+    row = by_provider.get(location.split("/")[0].lower(), by_provider["industry"])
+    return float(row["value"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class Scorecard:
 
 
 def scorecard(
-    used: Footprint,
+    usage: Footprint,
     accelerator: Accelerator,
     *,
     utilization: float,
@@ -192,28 +192,37 @@ def scorecard(
     model of the assumptions. Without the model's size that line is left out."""
     goal = assumptions.training_utilization if training else assumptions.inference_utilization
     units, clean = assumptions.units_of_work, assumptions.clean_grid_g_per_kwh
-    best_kg = max(used.kwh * clean / 1000 / units, 1e-12)
-    efficiency = (accelerator.tflops_16bit or 0.0) / (accelerator.tdp_w or used.watts)
-    grams = used.intensity.grams_per_kwh
+    best_kg = max(usage.kwh * clean / 1000 / units, 1e-12)
+    efficiency = (accelerator.tflops_16bit or 0.0) / (accelerator.tdp_w or usage.watts)
+    grams = usage.intensity.grams_per_kwh
     scores = [
-        _line("GPU utilization", utilization, "", goal, "batch more, load data faster, pool small jobs", more=True),
-        _line("hardware", efficiency, "TFLOPS/W", best_tflops_per_watt, "a newer accelerator", more=True),
+        _line(
+            "GPU utilization",
+            utilization,
+            "",
+            goal,
+            "batch more, load data faster, pool small jobs",
+            is_higher_better=True,
+        ),
+        _line("hardware", efficiency, "TFLOPS/W", best_tflops_per_watt, "a newer accelerator", is_higher_better=True),
         _line("grid", grams, "g CO2e/kWh", clean, "move to a cleaner region"),
-        _line("carbon per unit of work", used.kg_co2e / units, "kg CO2e", best_kg, "all of the above"),
+        _line("carbon per unit of work", usage.kg_co2e / units, "kg CO2e", best_kg, "all of the above"),
     ]
     if (size := assumptions.model_parameters) is not None:
-        least = min(assumptions.smallest_parameters or size, size)
+        minimum = min(assumptions.smallest_parameters or size, size)
         improve = "use the smallest model that meets the quality, distil or quantize"
-        scores.insert(1, _line("model size", size, "parameters", least, improve))
+        scores.insert(1, _line("model size", size, "parameters", minimum, improve))
     points = sum(score.points for score in scores) / len(scores)
-    grade = next((letter for letter, least in GRADES if points >= least), "E")
+    grade = next((letter for letter, minimum in GRADES if points >= minimum), "E")
     return Scorecard(grade, points, tuple(scores))
 
 
-def _line(what: str, value: float, unit: str, target: float, improve: str, *, more: bool = False) -> ScorecardLine:
-    """Points: how near ``value`` is to ``target``, where ``more`` (or less) is better."""
-    ratio = value / target if more else (target / value if value else 1.0)
-    return ScorecardLine(what, value, unit, target, min(1.0, max(0.0, ratio)), improve)
+def _line(
+    label: str, value: float, unit: str, target: float, improve: str, *, is_higher_better: bool = False
+) -> ScorecardLine:
+    """Points: how near ``value`` is to ``target``, where ``is_higher_better`` (or less) is better."""
+    ratio = value / target if is_higher_better else (target / value if value else 1.0)
+    return ScorecardLine(label, value, unit, target, min(1.0, max(0.0, ratio)), improve)
 
 
 def _without_zone(location: str) -> str:
@@ -226,7 +235,7 @@ def _without_zone(location: str) -> str:
 
 @cache
 def _data() -> dict[str, Any]:
-    return packaged("broker.economics", "grid.toml")
+    return load_packaged_toml("broker.economics", "grid.toml")
 
 
 @cache

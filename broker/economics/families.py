@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cache
 
-from broker.core.packaged import packaged
+from broker.core.package_data import load_packaged_toml
 from broker.economics.model import ModelShape
 from broker.economics.units import parameter_count
 
@@ -35,32 +35,41 @@ def shape_for(parameters: float) -> tuple[ModelShape, str]:
     scaled with the cube root). Heads and vocabulary are the nearest one's.
     """
     size = parameter_count(parameters)
-    mixtures = [one for one in published() if not one.dense and abs(one.parameters / size - 1) <= _EXACT]
-    dense = [one for one in published() if one.dense]
-    near = min(mixtures or dense, key=lambda one: abs(math.log(one.parameters / size)))
-    if mixtures or abs(near.parameters / size - 1) <= NEAR:
-        return near.shape, f"shape taken from {near.name} ({near.parameters / 1e9:.3g}B), the nearest published model"
-    below = max((one for one in dense if one.parameters < size), key=lambda one: one.parameters, default=None)
-    above = min((one for one in dense if one.parameters > size), key=lambda one: one.parameters, default=None)
-    if below is None or above is None:
-        scale = math.cbrt(size / near.parameters)
-        return _scaled(near.shape, scale, scale, scale), f"shape scaled from {near.name}, the nearest published model"
-    share = math.log(size / below.parameters) / math.log(above.parameters / below.parameters)
-
-    def between(low: int, high: int, of: int) -> float:
-        return math.exp((1 - share) * math.log(low) + share * math.log(high)) / of
-
-    low, high = below.shape, above.shape
-    shape = _scaled(
-        near.shape,
-        between(low.layers, high.layers, near.shape.layers),
-        between(low.hidden, high.hidden, near.shape.hidden),
-        between(low.width or 1, high.width or 1, near.shape.width or 1),
+    mixtures = [model for model in published() if not model.dense and abs(model.parameters / size - 1) <= _EXACT]
+    dense = [model for model in published() if model.dense]
+    nearest = min(mixtures or dense, key=lambda model: abs(math.log(model.parameters / size)))
+    if mixtures or abs(nearest.parameters / size - 1) <= NEAR:
+        return (
+            nearest.shape,
+            f"shape taken from {nearest.name} ({nearest.parameters / 1e9:.3g}B), the nearest published model",
+        )
+    next_smaller = max(
+        (model for model in dense if model.parameters < size), key=lambda model: model.parameters, default=None
     )
-    return shape, f"shape interpolated between {below.name} and {above.name}"
+    next_larger = min(
+        (model for model in dense if model.parameters > size), key=lambda model: model.parameters, default=None
+    )
+    if next_smaller is None or next_larger is None:
+        scale = math.cbrt(size / nearest.parameters)
+        return _scaled(
+            nearest.shape, scale, scale, scale
+        ), f"shape scaled from {nearest.name}, the nearest published model"
+    share = math.log(size / next_smaller.parameters) / math.log(next_larger.parameters / next_smaller.parameters)
+
+    def interpolate(low: int, high: int, base: int) -> float:
+        return math.exp((1 - share) * math.log(low) + share * math.log(high)) / base
+
+    low, high = next_smaller.shape, next_larger.shape
+    shape = _scaled(
+        nearest.shape,
+        interpolate(low.layers, high.layers, nearest.shape.layers),
+        interpolate(low.hidden, high.hidden, nearest.shape.hidden),
+        interpolate(low.width or 1, high.width or 1, nearest.shape.width or 1),
+    )
+    return shape, f"shape interpolated between {next_smaller.name} and {next_larger.name}"
 
 
-def completed(shape: ModelShape, parameters: float) -> tuple[ModelShape, tuple[str, ...]]:
+def with_vocabulary(shape: ModelShape, parameters: float) -> tuple[ModelShape, tuple[str, ...]]:
     """A given shape; a missing vocabulary is taken from the nearest published model."""
     if shape.vocabulary is not None:
         return shape, ()
@@ -74,12 +83,12 @@ def completed(shape: ModelShape, parameters: float) -> tuple[ModelShape, tuple[s
 @cache
 def published() -> tuple[PublishedModel, ...]:
     """The published families, smallest first."""
-    found = []
-    for row in packaged("broker.economics", "families.toml")["families"]:
+    models = []
+    for row in load_packaged_toml("broker.economics", "families.toml")["families"]:
         name, parameters, source = row.pop("name"), row.pop("parameters"), row.pop("source")
         dense = row.pop("dense", True)
-        found.append(PublishedModel(name, parameters, ModelShape(**row), dense, source))
-    return tuple(sorted(found, key=lambda one: one.parameters))
+        models.append(PublishedModel(name, parameters, ModelShape(**row), dense, source))
+    return tuple(sorted(models, key=lambda model: model.parameters))
 
 
 def _scaled(shape: ModelShape, layers: float, hidden: float, width: float) -> ModelShape:

@@ -21,7 +21,7 @@ from broker.core.values.figures import figure_of
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DisplayFormat:
     """How people see a figure. ``unit``: behind it, ``$`` before it, ``%`` of a share; ``exact``: all its digits;
     ``hidden``: only JSON has it."""
 
@@ -40,7 +40,7 @@ def usd(amount: float) -> str | None:
 
 def estimate(value: float) -> float | None:
     """Rounded to four significant digits: 23.148148 → 23.15."""
-    return figure_of(rounded(value, DIGITS + 1))
+    return figure_of(round_to(value, DIGITS + 1))
 
 
 def gib(value: float) -> float | None:
@@ -50,21 +50,23 @@ def gib(value: float) -> float | None:
 
 def estimated_usd(amount: float) -> str | None:
     """USD, rounded to four significant digits: 46.226557 → ``"46.23"``."""
-    return usd(rounded(amount, DIGITS + 1))
+    return usd(round_to(amount, DIGITS + 1))
 
 
 def _schema(kind: str, description: str = "") -> WithJsonSchema:
-    told: dict[str, Any] = {"description": description} if description else {}
-    return WithJsonSchema({"type": [kind, "null"], **told}, mode="serialization")
+    extra: dict[str, Any] = {"description": description} if description else {}
+    return WithJsonSchema({"type": [kind, "null"], **extra}, mode="serialization")
 
 
 _FIGURE = (PlainSerializer(figure_of, when_used="json"), _schema("number"))
 _ESTIMATE = (PlainSerializer(estimate, when_used="json"), _schema("number", "an estimate, four digits"))
 
-Usd = Annotated[float, Shown("$"), PlainSerializer(usd, when_used="json"), _schema("string", "USD")]
-ExactUsd = Annotated[float, Shown("$", exact=True), PlainSerializer(usd, when_used="json"), _schema("string", "USD")]
+Usd = Annotated[float, DisplayFormat("$"), PlainSerializer(usd, when_used="json"), _schema("string", "USD")]
+ExactUsd = Annotated[
+    float, DisplayFormat("$", exact=True), PlainSerializer(usd, when_used="json"), _schema("string", "USD")
+]
 EstimatedUsd = Annotated[
-    float, Shown("$"), PlainSerializer(estimated_usd, when_used="json"), _schema("string", "USD, four digits")
+    float, DisplayFormat("$"), PlainSerializer(estimated_usd, when_used="json"), _schema("string", "USD, four digits")
 ]
 PlannedUsd = Annotated[
     float,
@@ -78,17 +80,20 @@ Cents = Annotated[
     WithJsonSchema({"type": "string", "description": "USD"}, mode="serialization"),
 ]
 Gib = Annotated[
-    float, Shown("GiB"), PlainSerializer(gib, when_used="json"), _schema("number", "GiB, four digits or a tenth")
+    float,
+    DisplayFormat("GiB"),
+    PlainSerializer(gib, when_used="json"),
+    _schema("number", "GiB, four digits or a tenth"),
 ]
-Figure = Annotated[float, Shown(), *_FIGURE]
-Share = Annotated[float, Shown("%"), *_FIGURE]
-Estimate = Annotated[float, Shown(), *_ESTIMATE]
-Seconds = Annotated[float, Shown("s"), *_ESTIMATE]
-Milliseconds = Annotated[float, Shown("ms"), *_ESTIMATE]
-Hours = Annotated[float, Shown("h"), *_ESTIMATE]
-Watts = Annotated[float, Shown("W"), *_FIGURE]
-Count = Annotated[float, Shown("count"), *_FIGURE]
-HIDDEN = Shown(hidden=True)
+Figure = Annotated[float, DisplayFormat(), *_FIGURE]
+Share = Annotated[float, DisplayFormat("%"), *_FIGURE]
+Estimate = Annotated[float, DisplayFormat(), *_ESTIMATE]
+Seconds = Annotated[float, DisplayFormat("s"), *_ESTIMATE]
+Milliseconds = Annotated[float, DisplayFormat("ms"), *_ESTIMATE]
+Hours = Annotated[float, DisplayFormat("h"), *_ESTIMATE]
+Watts = Annotated[float, DisplayFormat("W"), *_FIGURE]
+Count = Annotated[float, DisplayFormat("count"), *_FIGURE]
+HIDDEN = DisplayFormat(hidden=True)
 
 
 DIGITS = 3
@@ -96,9 +101,9 @@ DIGITS = 3
 tenth."""
 
 
-def rounded(value: float, to: int = DIGITS) -> float:
-    """The value with ``to`` significant digits; infinite values and NaN stay unchanged."""
-    return float(f"{value:.{to}g}") if isfinite(value) else value
+def round_to(value: float, significant_digits: int = DIGITS) -> float:
+    """The value with ``significant_digits`` significant digits; infinite values and NaN stay unchanged."""
+    return float(f"{value:.{significant_digits}g}") if isfinite(value) else value
 
 
 def limit(amount: float) -> float:
@@ -117,27 +122,27 @@ def count_text(value: float) -> str:
     return f"{value:g}"
 
 
-def about(amount: float) -> str:
+def usd_text(amount: float) -> str:
     """USD: ``$11,100``, ``$58.1``, ``$4.31``, ``$0.163``."""
-    return f"{'-' if rounded(amount) < 0 else ''}${digits(abs(amount), cents=True)}"
+    return f"{'-' if round_to(amount) < 0 else ''}${number_text(abs(amount), cents=True)}"
 
 
-def digits(value: float, *, cents: bool = False) -> str:
+def number_text(value: float, *, cents: bool = False) -> str:
     """A number: ``1,190``, ``58.1``, ``4.31``, ``0.163``. ``cents``: at least two decimals below 10."""
-    near = rounded(value)
-    if not isfinite(near) or abs(near) >= 100:
-        return f"{near:,.0f}"
-    if cents and 0.1 <= abs(near) < 10:
-        return f"{near:.2f}" if abs(near) >= 1 else f"{near:.3f}"
-    return f"{near:.{_decimals(near)}f}" if near else "0"
+    approximate = round_to(value)
+    if not isfinite(approximate) or abs(approximate) >= 100:
+        return f"{approximate:,.0f}"
+    if cents and 0.1 <= abs(approximate) < 10:
+        return f"{approximate:.2f}" if abs(approximate) >= 1 else f"{approximate:.3f}"
+    return f"{approximate:.{_decimals(approximate)}f}" if approximate else "0"
 
 
-def _decimals(near: float) -> int:
+def _decimals(approximate: float) -> int:
     """The decimals that show a rounded value below 100, without zeros at the end."""
-    _, _, exponent = f"{near:.{DIGITS - 1}e}".partition("e")
-    most = max(0, DIGITS - 1 - int(exponent))
-    shown = f"{near:.{most}f}".rstrip("0")
-    return len(shown.partition(".")[2])
+    _, _, exponent = f"{approximate:.{DIGITS - 1}e}".partition("e")
+    max_decimals = max(0, DIGITS - 1 - int(exponent))
+    text = f"{approximate:.{max_decimals}f}".rstrip("0")
+    return len(text.partition(".")[2])
 
 
 CLUSTER_USD_PER_GPU_HOUR = (8.0, 15.0)

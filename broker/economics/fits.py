@@ -19,7 +19,7 @@ from broker.economics.memory import MemoryEstimate, ParallelLayout, lower_bound_
 
 FLASH_ATTENTION_2 = (8, 0)
 FOUR_BIT_KERNELS = (7, 5)
-MOST_GPUS = 4096
+MAX_GPUS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Fit:
     zero: Annotated[int, HIDDEN]
 
 
-def fits(
+def find_fits(
     needs: MemoryEstimate,
     accelerators: Iterable[Accelerator],
     *,
@@ -53,17 +53,17 @@ def fits(
     """The smallest arrangement of each accelerator that holds the workload, fewest cards first; accelerators that
     cannot hold it are left out. ``fixed``: keep the layout the estimate was made for instead of looking for one; else
     there are as many whole copies as the ``gpus`` of the assumptions have room for."""
-    found = []
+    results = []
     for accelerator in accelerators:
         if needs.workload.trains and accelerator.inference_only:
             continue
         layout = needs.layout if fixed else smallest_layout(needs, accelerator, assumptions)
         if layout is not None and not fixed:
-            layout = widened(layout, assumptions.gpus)
+            layout = with_copies(layout, assumptions.gpus)
         usable = usable_gib(accelerator.memory_gib, assumptions.memory_headroom)
         if layout is None or needs.on(layout) > usable or (caveats := _caveats(needs, accelerator, layout)) is None:
             continue
-        found.append(
+        results.append(
             Fit(
                 accelerator=accelerator.name,
                 gpus=layout.gpus,
@@ -78,7 +78,7 @@ def fits(
                 caveats=caveats,
             )
         )
-    return tuple(sorted(found, key=lambda fit: (fit.gpus, fit.usable_gib, fit.accelerator)))
+    return tuple(sorted(results, key=lambda fit: (fit.gpus, fit.usable_gib, fit.accelerator)))
 
 
 def smallest_layout(
@@ -93,7 +93,7 @@ def smallest_layout(
     """
     usable = usable_gib(accelerator.memory_gib, assumptions.memory_headroom)
     for count in _machine_sizes(assumptions.gpus_per_node):
-        if accelerator.consumer and count > _most_consumer_cards(needs, assumptions):
+        if accelerator.consumer and count > _max_consumer_cards(needs, assumptions):
             return None
         for layout in _layouts(count, needs, assumptions.gpus_per_node, tensor):
             if accelerator.consumer and layout.tensor * layout.pipeline > 1:
@@ -103,13 +103,13 @@ def smallest_layout(
     return None
 
 
-def widened(layout: ParallelLayout, gpus: int | None) -> ParallelLayout:
+def with_copies(layout: ParallelLayout, gpus: int | None) -> ParallelLayout:
     """The layout in as many whole copies as at least ``gpus`` have room for; ZeRO shares among all of them."""
     copies = max(1, -(-(gpus or layout.gpus) // layout.gpus))
     return ParallelLayout(layout.gpus * copies, layout.tensor, layout.pipeline, layout.zero)
 
 
-def _most_consumer_cards(needs: MemoryEstimate, assumptions: Assumptions) -> int:
+def _max_consumer_cards(needs: MemoryEstimate, assumptions: Assumptions) -> int:
     return assumptions.consumer_cards_per_machine if needs.workload.method is Method.QLORA else 1
 
 
@@ -137,9 +137,9 @@ def _machine_sizes(per_node: int) -> Iterator[int]:
         yield size
         size *= 2
     nodes = 1
-    while nodes * per_node <= MOST_GPUS:
+    while nodes * per_node <= MAX_GPUS:
         yield nodes * per_node
-        if nodes >= 2 and nodes & (nodes - 1) == 0 and nodes * 3 // 2 * per_node <= MOST_GPUS:
+        if nodes >= 2 and nodes & (nodes - 1) == 0 and nodes * 3 // 2 * per_node <= MAX_GPUS:
             yield nodes * 3 // 2 * per_node
         nodes *= 2
 
@@ -153,9 +153,9 @@ def _layouts(count: int, needs: MemoryEstimate, per_node: int, tensor: bool) -> 
     zero = 3 if count > 1 else 0
     split = 1
     while split <= count:
-        inside = min(split, per_node) if tensor else 1
-        if split % inside == 0 and count % split == 0:
-            yield ParallelLayout(count, inside, split // inside, zero if count > split else 0)
+        tensor_degree = min(split, per_node) if tensor else 1
+        if split % tensor_degree == 0 and count % split == 0:
+            yield ParallelLayout(count, tensor_degree, split // tensor_degree, zero if count > split else 0)
         split *= 2
 
 

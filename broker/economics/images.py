@@ -19,7 +19,7 @@ from enum import StrEnum
 from functools import cache
 
 from broker.core.errors import InvalidInput, UnknownName
-from broker.core.packaged import packaged
+from broker.core.package_data import load_packaged_toml
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.figures import Estimate, Gib, Hours
@@ -107,13 +107,13 @@ class ImageUse:
     @property
     def per_item_mib(self) -> tuple[float, float]:
         """MiB of an item of the table's size at the loss, and while a block is recomputed next to the gradients."""
-        known = self.network
+        network = self.network
         if self.method is ImageMethod.INFERENCE:
-            return known.inference_mib, 0.0
-        pair = known.adapter_checkpointed_mib if self.method is ImageMethod.LORA else known.checkpointed_mib
+            return network.inference_mib, 0.0
+        pair = network.adapter_checkpointed_mib if self.method is ImageMethod.LORA else network.checkpointed_mib
         if self.checkpointing:
             return pair or (0.0, 0.0)
-        stored = known.adapter_mib if self.method is ImageMethod.LORA else known.train_mib
+        stored = network.adapter_mib if self.method is ImageMethod.LORA else network.train_mib
         return stored or 0.0, 0.0
 
 
@@ -201,38 +201,39 @@ def traffic_seconds(use: ImageUse, card: Accelerator, assumptions: Assumptions =
 
 def image_speed(use: ImageUse, card: Accelerator, assumptions: Assumptions = DEFAULTS) -> ImageSpeed | None:
     """The speed on a card; None where it does not hold the use with one item."""
-    room = usable_gib(card.memory_gib, assumptions.memory_headroom)
-    most = _most(use, room, assumptions)
-    if most < 1:
+    free_gib = usable_gib(card.memory_gib, assumptions.memory_headroom)
+    max_batch = _largest_batch(use, free_gib, assumptions)
+    if max_batch < 1:
         return None
     peak = peak_tflops(card, Precision.BF16)
     share = assumptions.image_mfu_attention if use.network.attention else assumptions.image_mfu_convolution
     if not peak:
-        return ImageSpeed(most, None, None)
+        return ImageSpeed(max_batch, None, None)
     full = peak * TERA * share / image_flops(use)
     step = max(use.batch / full + traffic_seconds(use, card, assumptions), launch_seconds(use, assumptions))
-    return ImageSpeed(most, full, use.batch / step)
+    return ImageSpeed(max_batch, full, use.batch / step)
 
 
-def _most(use: ImageUse, room: float, assumptions: Assumptions) -> int:
-    """The largest batch whose peak is at most ``room`` GiB: each of the two sides of the peak grows with the batch."""
-    one = image_memory(use, assumptions)
-    free = room - one.weights_gib - one.optimizer_gib - one.runtime_gib
-    found = []
-    for fixed, growing in ((one.copies_gib, one.activations_gib), (one.gradients_gib, one.recomputed_gib)):
+def _largest_batch(use: ImageUse, free_gib: float, assumptions: Assumptions) -> int:
+    """The largest batch whose peak is at most ``free_gib`` GiB: each of the two sides of the peak grows with the
+    batch."""
+    memory = image_memory(use, assumptions)
+    free = free_gib - memory.weights_gib - memory.optimizer_gib - memory.runtime_gib
+    limits = []
+    for fixed, growing in ((memory.copies_gib, memory.activations_gib), (memory.gradients_gib, memory.recomputed_gib)):
         if free < fixed:
             return 0
         if growing:
-            found.append(int((free - fixed) / (growing / use.batch) + 1e-9))
-    return min(found)
+            limits.append(int((free - fixed) / (growing / use.batch) + 1e-9))
+    return min(limits)
 
 
 def network_of(name: str) -> ImageNetwork:
     """The network of that name, in any case, with or without hyphens. Raises UnknownName with a suggestion."""
-    known = {_plain(one.name): one for one in networks()}
-    if _plain(name) not in known:
-        raise UnknownName("network", name, [one.name for one in networks()])
-    return known[_plain(name)]
+    by_name = {_plain(network.name): network for network in networks()}
+    if _plain(name) not in by_name:
+        raise UnknownName("network", name, [network.name for network in networks()])
+    return by_name[_plain(name)]
 
 
 def _plain(name: str) -> str:
@@ -242,7 +243,7 @@ def _plain(name: str) -> str:
 @cache
 def networks() -> tuple[ImageNetwork, ...]:
     """The table, in its order."""
-    return tuple(_network(row) for row in packaged("broker.economics", "images.toml")["networks"])
+    return tuple(_network(row) for row in load_packaged_toml("broker.economics", "images.toml")["networks"])
 
 
 def _network(row: dict[str, object]) -> ImageNetwork:
@@ -283,10 +284,12 @@ class EmbeddingSpeed:
 def encoder_of(parameters: float) -> tuple[Encoder, str]:
     """The published encoder of the nearest size, scaled to this one, and its origin in words."""
     size = parameter_count(parameters)
-    near = min(ENCODERS, key=lambda one: abs(one.parameters - size) / max(one.parameters, size))
-    scale = (size / near.parameters) ** (1 / 3)
-    layers, hidden = max(1, round(near.layers * scale)), max(1, round(near.hidden * scale))
-    return Encoder(near.name, size, layers, hidden), f"layers and hidden size as in {near.name}, scaled to the size"
+    nearest = min(ENCODERS, key=lambda encoder: abs(encoder.parameters - size) / max(encoder.parameters, size))
+    scale = (size / nearest.parameters) ** (1 / 3)
+    layers, hidden = max(1, round(nearest.layers * scale)), max(1, round(nearest.hidden * scale))
+    return Encoder(
+        nearest.name, size, layers, hidden
+    ), f"layers and hidden size as in {nearest.name}, scaled to the size"
 
 
 def patches(image_size: int, patch_size: int) -> int:
@@ -322,8 +325,8 @@ def embedding_speed(
     encoder, _ = encoder_of(parameters)
     tokens, weights = tokens_of(assumptions), parameters * precision.bytes
     item = 16 * tokens * encoder.hidden * 2.0  # inputs, attention and the widened layer of one item, 16 bits
-    room = usable_gib(card.memory_gib, assumptions.memory_headroom) * GIB - weights
-    batch = min(int(room // item), assumptions.serving_most_sequences)
+    free_bytes = usable_gib(card.memory_gib, assumptions.memory_headroom) * GIB - weights
+    batch = min(int(free_bytes // item), assumptions.serving_most_sequences)
     if batch < 1:
         return None
     flops = inference_flops(parameters, tokens) + 4 * encoder.layers * encoder.hidden * float(tokens) ** 2

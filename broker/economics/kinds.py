@@ -49,7 +49,7 @@ class Recomputation(StrEnum):
     FULL = "full"  # everything but the layers' inputs
 
 
-class Adapted(StrEnum):
+class AdaptedLayers(StrEnum):
     """The linear layers that have an adapter."""
 
     ALL = "all"  # in a mixture of experts those of attention alone: Transformers fuses experts into tensors

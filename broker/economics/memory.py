@@ -20,9 +20,9 @@ from broker.economics.activations import (
     working_bytes,
 )
 from broker.economics.assumptions import DEFAULTS, Assumptions
-from broker.economics.families import completed, shape_for
+from broker.economics.families import shape_for, with_vocabulary
 from broker.economics.figures import HIDDEN, Gib
-from broker.economics.kinds import Adapted, Method, Precision, Recomputation
+from broker.economics.kinds import AdaptedLayers, Method, Precision, Recomputation
 from broker.economics.model import ModelShape
 from broker.economics.units import GIB, ceil, fraction, not_negative, parameter_count, positive, whole
 
@@ -48,7 +48,7 @@ class ModelUse:
     recomputation: Recomputation | None = None
     kv_precision: Precision = Precision.FP16
     gradients_freed: bool = False
-    adapted: Adapted = Adapted.ALL
+    adapted: AdaptedLayers = AdaptedLayers.ALL
 
     def __post_init__(self) -> None:
         parameter_count(self.parameters)
@@ -183,18 +183,18 @@ class MemoryEstimate:
         shape = self.workload.shape
         kv_ranks = min(layout.tensor, 1 if shape.latent else shape.kv_heads) if shape else layout.tensor
         cache = self.kv_cache_gib / (kv_ranks * layout.pipeline)
-        passing = self.activations_gib / model + (self.loss_gib + self.working_gib) / layout.tensor
+        transient = self.activations_gib / model + (self.loss_gib + self.working_gib) / layout.tensor
         if layout.tensor > 1 and shape and self.loss_gib:
-            passing += gathered_bytes(shape, self.workload.batch, self.workload.context) / GIB
+            transient += gathered_bytes(shape, self.workload.batch, self.workload.context) / GIB
         if self.workload.gradients_freed and layout.gpus == 1:
-            gradients -= min(gradients, passing)
+            gradients -= min(gradients, transient)
         if layout.offload:
-            at_once = min(2.0, shape.layers) / shape.layers if shape else 1.0
-            return at_once * self.weights_gib / model + cache + passing + self.runtime_gib
+            loaded_share = min(2.0, shape.layers) / shape.layers if shape else 1.0
+            return loaded_share * self.weights_gib / model + cache + transient + self.runtime_gib
         if layout.zero >= 3 and copies > 1 and shape and self.loss_gib:
             whole_layers = min(2.0, shape.layers) / shape.layers * self.weights_gib / model
-            passing += whole_layers * (1 - 1 / copies)
-        return weights + gradients + optimizer + cache + passing + self.runtime_gib
+            transient += whole_layers * (1 - 1 / copies)
+        return weights + gradients + optimizer + cache + transient + self.runtime_gib
 
 
 def estimate(
@@ -215,8 +215,8 @@ def estimate(
     )
     cache = 0.0 if workload.trains else _cache(workload, notes)
     runtime = assumptions.runtime_gib * GIB if workload.trains and workload.context else 0.0
-    together = min(gradients, activations + loss + working) if workload.gradients_freed and layout.gpus == 1 else 0.0
-    total = weights + gradients + optimizer + activations + loss + working + runtime + cache - together
+    overlap = min(gradients, activations + loss + working) if workload.gradients_freed and layout.gpus == 1 else 0.0
+    total = weights + gradients + optimizer + activations + loss + working + runtime + cache - overlap
     prefill = 0.0
     if workload.shape is not None and not workload.trains:
         prefill = prefill_bytes(workload.shape, workload.batch * workload.context)
@@ -297,26 +297,26 @@ def _with_shape(workload: ModelUse, assumptions: Assumptions, notes: list[str]) 
     if not workload.context:
         return workload
     if workload.shape is None:
-        shape, where = shape_for(workload.parameters)
-        notes.append(where)
+        shape, origin = shape_for(workload.parameters)
+        notes.append(origin)
         return replace(workload, shape=shape)
-    shape, missing = completed(workload.shape, workload.parameters) if workload.trains else (workload.shape, ())
-    notes += missing
+    shape, new_notes = with_vocabulary(workload.shape, workload.parameters) if workload.trains else (workload.shape, ())
+    notes += new_notes
     return replace(workload, shape=shape)
 
 
 def _weights(workload: ModelUse, assumptions: Assumptions, notes: list[str]) -> float:
     """Bytes of the weights. In 4 or 8 bits the embeddings, where the vocabulary is known, keep 16 or 32."""
-    plain = workload.parameters * workload.weights.bytes
-    kept = workload.shape.embedding_parameters if workload.shape and workload.context else 0
-    if workload.weights not in (Precision.INT8, Precision.INT4) or not 0 < kept < workload.parameters:
-        return plain
-    each = assumptions.unquantized_bytes if workload.method is Method.QLORA else Precision.FP16.bytes
-    notes.append(f"embeddings of {kept / 1e9:.2g}B parameters keep {8 * each:g} bits")
+    unquantized = workload.parameters * workload.weights.bytes
+    embeddings = workload.shape.embedding_parameters if workload.shape and workload.context else 0
+    if workload.weights not in (Precision.INT8, Precision.INT4) or not 0 < embeddings < workload.parameters:
+        return unquantized
+    embedding_bytes = assumptions.unquantized_bytes if workload.method is Method.QLORA else Precision.FP16.bytes
+    notes.append(f"embeddings of {embeddings / 1e9:.2g}B parameters keep {8 * embedding_bytes:g} bits")
     quantized = workload.weights.bytes + (
         assumptions.quantized_block_bytes if workload.weights is Precision.INT4 else 0.0
     )
-    return (workload.parameters - kept) * quantized + kept * each
+    return (workload.parameters - embeddings) * quantized + embeddings * embedding_bytes
 
 
 def _activations(
@@ -335,18 +335,20 @@ def _activations(
         adapters = AdapterInputs(assumptions.adapter_input_bytes / scale, workload.adapted)
     stored = scale * activation_bytes(shape, batch, context, recomputed, adapters)
     loss = loss_bytes(shape, batch, context, assumptions.logit_bytes)
-    at_work = scale * working_bytes(shape, batch, context, adapters) if recomputed is Recomputation.FULL else 0.0
+    working = scale * working_bytes(shape, batch, context, adapters) if recomputed is Recomputation.FULL else 0.0
     notes.append(f"activations of one micro-batch of {batch} × {context} tokens, recomputation {recomputed}")
     if loss:
         notes.append(f"loss of {assumptions.logit_bytes:g} bytes per logit (eager PyTorch); a fused loss needs about 2")
     if adapters and recomputed is not Recomputation.FULL:
         inputs = scale * batch * context * shape.layers * adapters.bytes_per_token(shape) / GIB
-        each = f"{assumptions.adapter_input_bytes:g} bytes a value"
-        notes.append(f"{inputs:,.1f} GiB of them are inputs of adapters on {workload.adapted} linear layers, {each}")
+        unit_text = f"{assumptions.adapter_input_bytes:g} bytes a value"
+        notes.append(
+            f"{inputs:,.1f} GiB of them are inputs of adapters on {workload.adapted} linear layers, {unit_text}"
+        )
     if recomputed is not Recomputation.FULL:
         full = activation_bytes(shape, batch, context, Recomputation.FULL)
         notes.append(f"with full recomputation the activations are {scale * full / GIB:,.1f} GiB")
-    return stored, loss, max(0.0, at_work - loss)
+    return stored, loss, max(0.0, working - loss)
 
 
 def _cache(workload: ModelUse, notes: list[str]) -> float:

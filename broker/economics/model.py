@@ -12,7 +12,7 @@ from broker.economics.units import parameter_count, whole
 
 _TWO_MATRIX_MLP = {"gpt2", "gpt_neo", "gpt_neox", "gptj", "opt", "bloom", "falcon", "phi", "mpt", "starcoder2", "bert"}
 _LEARNED_POSITIONS = {"gpt2", "opt", "bert"}
-_TIED_UNLESS_SAID = {"gpt2", "opt", "bloom", "gemma", "gemma2", "gemma3_text", "bert"}
+_TIED_BY_DEFAULT = {"gpt2", "opt", "bloom", "gemma", "gemma2", "gemma3_text", "bert"}
 
 USUAL_HEAD_DIM = 128
 
@@ -116,16 +116,16 @@ def read_config(config: Mapping[str, Any], where: str = "config.json") -> ModelC
     The count is the sum of the matrices (attention, MLP, embeddings, experts), within 1 % of the published one for
     those families. Raises InvalidInput, naming the missing key, for other models.
     """
-    inner = config.get("text_config")
-    if isinstance(inner, Mapping):
-        config = inner
+    text_config = config.get("text_config")
+    if isinstance(text_config, Mapping):
+        config = text_config
     hidden = _integer(config, where, "hidden_size", "n_embd", "d_model")
     layers = _integer(config, where, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
     heads = _integer(config, where, "num_attention_heads", "n_head", "n_heads")
     kv_heads = _optional(config, where, "num_key_value_heads") or (1 if config.get("multi_query") else heads)
     vocabulary = _integer(config, where, "vocab_size")
     kind = str(config.get("model_type", ""))
-    tied = bool(config.get("tie_word_embeddings", kind in _TIED_UNLESS_SAID))
+    tied = bool(config.get("tie_word_embeddings", kind in _TIED_BY_DEFAULT))
     head_dim = _optional(config, where, "head_dim") or hidden // heads
     attention = 2 * hidden * head_dim * (heads + kv_heads)
     latent = None
@@ -149,14 +149,14 @@ def read_config(config: Mapping[str, Any], where: str = "config.json") -> ModelC
     embeddings = shape.embedding_parameters
     if kind in _LEARNED_POSITIONS:
         embeddings += (_optional(config, where, "n_positions", "max_position_embeddings") or 0) * hidden
-    rest = embeddings + layers * attention
-    return ModelConfig(shape, parameter_count(rest + mlp.parameters), parameter_count(rest + mlp.active_parameters))
+    common = embeddings + layers * attention
+    return ModelConfig(shape, parameter_count(common + mlp.parameters), parameter_count(common + mlp.active_parameters))
 
 
 def _activation(config: Mapping[str, Any], kind: str) -> object:
     """The name of the activation function, Transformers' default for GPT-2 and its relatives included."""
-    usual = "gelu_new" if kind in ("gpt2", "gptj", "gpt_neo") else ""
-    return config.get("activation_function") or config.get("hidden_act") or usual
+    default = "gelu_new" if kind in ("gpt2", "gptj", "gpt_neo") else ""
+    return config.get("activation_function") or config.get("hidden_act") or default
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,14 +180,14 @@ def _mlp(config: Mapping[str, Any], where: str, kind: str, hidden: int, layers: 
     width = _optional(config, where, "moe_intermediate_size") or dense_width
     shared = (_optional(config, where, "n_shared_experts") or 0) * width
     shared += _optional(config, where, "shared_expert_intermediate_size") or 0
-    used = min(_optional(config, where, "num_experts_per_tok") or experts, experts)
+    active = min(_optional(config, where, "num_experts_per_tok") or experts, experts)
     dense = min(_optional(config, where, "first_k_dense_replace") or 0, layers)
     common = dense * matrix * dense_width + (layers - dense) * (matrix * shared + hidden * experts)
 
     def count(routed: int) -> float:
         return float(common + (layers - dense) * matrix * width * routed)
 
-    return _Mlp(width, used + round(shared / width), count(experts), count(used))
+    return _Mlp(width, active + round(shared / width), count(experts), count(active))
 
 
 def _latent_attention(config: Mapping[str, Any], where: str, hidden: int, heads: int) -> tuple[int, int]:

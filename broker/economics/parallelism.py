@@ -14,7 +14,7 @@ from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.figures import HIDDEN, Gib
-from broker.economics.fits import describe, smallest_layout, widened
+from broker.economics.fits import describe, smallest_layout, with_copies
 from broker.economics.kinds import Method
 from broker.economics.memory import MemoryEstimate, ParallelLayout, usable_gib
 
@@ -98,12 +98,12 @@ def choose(
     linked = accelerator.link is not None if linked is None else linked
     layout = smallest_layout(needs, accelerator, assumptions, tensor=linked)
     if layout is None:
-        raise InvalidInput(f"{accelerator.name}: {_why_not(needs, accelerator, assumptions)}")
+        raise InvalidInput(f"{accelerator.name}: {_no_fit_reason(needs, accelerator, assumptions)}")
     group = layout.gpus
-    layout = widened(layout, gpus)
+    layout = with_copies(layout, gpus)
     per_node = min(layout.gpus, assumptions.gpus_per_node)
-    across = layout.gpus > assumptions.gpus_per_node
-    strategy = _strategy(layout, group, linked, across)
+    is_multi_node = layout.gpus > assumptions.gpus_per_node
+    strategy = _strategy(layout, group, linked, is_multi_node)
     character = PLAYBOOK[strategy]
     link = (accelerator.link or "pcie") if linked else "pcie"
     return ParallelPlan(
@@ -123,30 +123,32 @@ def choose(
         throughput=character.throughput,
         latency=character.latency,
         complexity=character.complexity,
-        why=_why(needs, accelerator, layout, group, across),
-        warnings=_warnings(needs, accelerator, layout, group, linked, across, assumptions),
+        why=_reason_text(needs, accelerator, layout, group, is_multi_node),
+        warnings=_warnings(needs, accelerator, layout, group, linked, is_multi_node, assumptions),
     )
 
 
-def _strategy(layout: ParallelLayout, group: int, linked: bool, across: bool) -> Strategy:
+def _strategy(layout: ParallelLayout, group: int, linked: bool, is_multi_node: bool) -> Strategy:
     if group == 1:
         return Strategy.DATA
     if layout.tensor * layout.pipeline == 1:
         return Strategy.FSDP
     if not linked:
         return Strategy.PIPELINE
-    return Strategy.HYBRID if across or layout.data > 1 else Strategy.TENSOR
+    return Strategy.HYBRID if is_multi_node or layout.data > 1 else Strategy.TENSOR
 
 
-def _why(needs: MemoryEstimate, accelerator: Accelerator, layout: ParallelLayout, group: int, across: bool) -> str:
+def _reason_text(
+    needs: MemoryEstimate, accelerator: Accelerator, layout: ParallelLayout, group: int, is_multi_node: bool
+) -> str:
     size = f"{needs.total_gib:.1f} GiB"
     if group == 1:
         return f"{size} fit on one {accelerator.name}: full copies side by side are simplest and scale best"
-    where = "across machines" if across else "inside one machine"
-    return f"{size} do not fit on one {accelerator.name}: {describe(needs, layout)}, {where}"
+    scope = "across machines" if is_multi_node else "inside one machine"
+    return f"{size} do not fit on one {accelerator.name}: {describe(needs, layout)}, {scope}"
 
 
-def _why_not(needs: MemoryEstimate, accelerator: Accelerator, assumptions: Assumptions) -> str:
+def _no_fit_reason(needs: MemoryEstimate, accelerator: Accelerator, assumptions: Assumptions) -> str:
     usable = usable_gib(accelerator.memory_gib, assumptions.memory_headroom)
     if accelerator.consumer:
         return (
@@ -166,7 +168,7 @@ def _warnings(
     layout: ParallelLayout,
     group: int,
     linked: bool,
-    across: bool,
+    is_multi_node: bool,
     assumptions: Assumptions,
 ) -> tuple[str, ...]:
     notes = []
@@ -180,7 +182,7 @@ def _warnings(
             f"consumer card: expect to lose about {assumptions.consumer_heat_loss:.0%} of its speed to heat in a dense "
             "rack"
         )
-    if across and needs.workload.trains:
+    if is_multi_node and needs.workload.trains:
         notes.append("across machines the network is the limit: use 100 Gb/s or more per machine (RDMA)")
     if needs.workload.method is Method.INFERENCE and layout.pipeline > 1:
         notes.append("pipeline stages add latency to each token: fine for throughput, poor for chat")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from broker.core.values.accelerators import Accelerator
-from broker.economics.activations import passing_bytes, prefill_bytes
+from broker.economics.activations import elementwise_bytes, prefill_bytes
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.kinds import Method, Precision
 from broker.economics.memory import ModelUse, ParallelLayout, estimate, usable_gib
@@ -55,7 +55,7 @@ class ServedModel:
         return max(self.context, self.prompt_tokens + self.output_tokens)
 
     @property
-    def looked_up(self) -> int:
+    def lookup_parameters(self) -> int:
         """Parameters of the input embedding that a token does not use: it reads one row."""
         return 0 if self.shape.tied else (self.shape.vocabulary or 0) * self.shape.hidden
 
@@ -98,23 +98,23 @@ def replica_speed(
         fraction(name, getattr(assumptions, name))
     positive("serving_pace", assumptions.serving_pace)
     peak = peak_tflops(card, model.precision)
-    room = sequences(model, card, gpus, assumptions)
-    if peak is None or room < 1 or (batch is not None and whole("batch", batch) > room):
+    max_sequences = sequences(model, card, gpus, assumptions)
+    if peak is None or max_sequences < 1 or (batch is not None and whole("batch", batch) > max_sequences):
         return None
-    at_once = min(room, assumptions.serving_most_sequences) if batch is None else batch
-    step = step_seconds(model, card, gpus, at_once, assumptions)
+    active = min(max_sequences, assumptions.serving_most_sequences) if batch is None else batch
+    step = step_seconds(model, card, gpus, active, assumptions)
     prompt = prompt_seconds(model, card, gpus, assumptions)
-    further = model.output_tokens if not prompt else max(0.0, model.output_tokens - 1)
-    each = prompt + further * step / at_once
-    prefill = prompt / each
+    remaining_tokens = model.output_tokens if not prompt else max(0.0, model.output_tokens - 1)
+    request_seconds = prompt + remaining_tokens * step / active
+    prefill = prompt / request_seconds
     return ReplicaSpeed(
         gpus=gpus,
-        batch=at_once,
-        requests_per_second=1 / each,
-        tokens_per_second=model.output_tokens / each,
+        batch=active,
+        requests_per_second=1 / request_seconds,
+        tokens_per_second=model.output_tokens / request_seconds,
         time_to_first_token_s=prompt + assumptions.serving_step_s if prompt else step,
         step_s=step,
-        time_per_token_s=step / (1 - prefill) if further else step,
+        time_per_token_s=step / (1 - prefill) if remaining_tokens else step,
         prefill_share=prefill,
     )
 
@@ -145,42 +145,42 @@ def step_seconds(
     peak = peak_tflops(card, model.precision)
     assert peak is not None
     bandwidth = gpus * card.bandwidth_gb_s * GB
-    weights = (min(model.parameters, model.active * batch) - model.looked_up) * model.precision.bytes
-    flops = batch * inference_flops(model.active - model.looked_up, 1)
+    weights = (min(model.parameters, model.active * batch) - model.lookup_parameters) * model.precision.bytes
+    flops = batch * inference_flops(model.active - model.lookup_parameters, 1)
     by_memory = weights / (bandwidth * assumptions.decode_efficiency)
     by_compute = flops / (gpus * peak * TERA * assumptions.prefill_efficiency)
     context = model.prompt_tokens + model.output_tokens / 2
     cache = batch * context * model.shape.kv_bytes_per_token(model.kv_precision.bytes)
     reading = cache / (bandwidth * assumptions.cache_efficiency)
-    beside = (
+    overhead = (
         all_reduce_seconds(model.shape, card, gpus, batch, assumptions) + model.shape.layers * assumptions.layer_step_s
     )
-    return (max(by_memory, by_compute) + reading + beside + assumptions.serving_step_s) / assumptions.serving_pace
+    return (max(by_memory, by_compute) + reading + overhead + assumptions.serving_step_s) / assumptions.serving_pace
 
 
 def prompt_seconds(model: ServedModel, card: Accelerator, gpus: int, assumptions: Assumptions = DEFAULTS) -> float:
     """Seconds to read one prompt on the whole replica: the layers' matrices (2 FLOPs per active parameter and token),
     the attention's scores (2 × layers × query width × tokens², causal, in 16 bits), what all other operations move
-    (`passing_bytes`), and the exchange between cards. For a long prompt most of it is attention, for a small model most
-    is moving data, so the achieved share of the peak follows from model and prompt."""
-    read = model.prompt_tokens * (1 - model.cached_share)
-    if not read:
+    (`elementwise_bytes`), and the exchange between cards. For a long prompt most of it is attention, for a small model
+    most is moving data, so the achieved share of the peak follows from model and prompt."""
+    new_tokens = model.prompt_tokens * (1 - model.cached_share)
+    if not new_tokens:
         return 0.0
     peak = peak_tflops(card, model.precision)
     assert peak is not None
     queries = model.shape.heads * model.shape.head_dim
-    matrices = inference_flops(model.layers_active, read) / (peak * TERA * assumptions.matrix_efficiency)
-    scores = 2 * model.shape.layers * queries * model.prompt_tokens * read
+    matrices = inference_flops(model.layers_active, new_tokens) / (peak * TERA * assumptions.matrix_efficiency)
+    scores = 2 * model.shape.layers * queries * model.prompt_tokens * new_tokens
     attention = scores / ((card.tflops_16bit or peak) * TERA * assumptions.attention_efficiency)
-    moved = passing_bytes(model.shape, eager=model.eager) * read
+    moved = elementwise_bytes(model.shape, eager=model.eager) * new_tokens
     moving = moved / (card.bandwidth_gb_s * GB * assumptions.decode_efficiency)
     seconds = (matrices + attention + moving) / gpus
     if model.eager:
         seconds = max(seconds, model.shape.layers * assumptions.eager_layer_s)
-    return (seconds + all_reduce_seconds(model.shape, card, gpus, read, assumptions)) / assumptions.serving_pace
+    return (seconds + all_reduce_seconds(model.shape, card, gpus, new_tokens, assumptions)) / assumptions.serving_pace
 
 
-def at_measured_pace(model: ServedModel, card: Accelerator, assumptions: Assumptions) -> tuple[Assumptions, int]:
+def with_measured_pace(model: ServedModel, card: Accelerator, assumptions: Assumptions) -> tuple[Assumptions, int]:
     """The assumptions with the `serving_pace` at which finished runs of a model of this size worked on the card,
     and the number of those runs; the assumptions as they are and 0 without any.
 
@@ -192,16 +192,16 @@ def at_measured_pace(model: ServedModel, card: Accelerator, assumptions: Assumpt
     if measured is None:
         return assumptions, 0
     speed, generated, runs = measured
-    as_run = model
+    as_measured = model
     if generated is not None:
         prompts = model.output_tokens * (1 / generated - 1)
-        as_run = replace(model, prompt_tokens=prompts, cached_share=0.0)
+        as_measured = replace(model, prompt_tokens=prompts, cached_share=0.0)
     for precision in (Precision.FP16, model.precision):
         gpus = 1
         while gpus <= assumptions.gpus_per_node:
-            found = replica_speed(replace(as_run, precision=precision), card, gpus, assumptions=assumptions)
-            if found is not None:
-                estimated = found.requests_per_second * (as_run.prompt_tokens + as_run.output_tokens) / gpus
+            replica = replica_speed(replace(as_measured, precision=precision), card, gpus, assumptions=assumptions)
+            if replica is not None:
+                estimated = replica.requests_per_second * (as_measured.prompt_tokens + as_measured.output_tokens) / gpus
                 return replace(assumptions, serving_pace=assumptions.serving_pace * speed / estimated), runs
             gpus *= 2
     return assumptions, 0

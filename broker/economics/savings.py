@@ -13,7 +13,7 @@ from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.figures import SAVINGS_TOGETHER, RuleCheck, Share
 from broker.economics.kinds import Fact, Method
 
-PRESENT_UTILIZATION = 0.5
+DEFAULT_UTILIZATION = 0.5
 """Default GPU utilization."""
 
 
@@ -61,16 +61,16 @@ def ladder(
     one counts: low and high are the highest of theirs.
     """
     advice = []
-    taken: dict[str, tuple[float, float]] = {}  # savings by group; a step without one is its own
+    savings_by_group: dict[str, tuple[float, float]] = {}  # savings by group; a step without one is its own
     names: dict[str, list[str]] = {}
     for order, step in enumerate(_steps(parameters, method, facts, assumptions), start=1):
-        (low, high), why = step.saves, step.why if step.applies else step.why_not
+        (low, high), reason = step.saves, step.why if step.applies else step.why_not
         if step.applies:
             group = step.group or step.name
-            before = taken.get(group, (0.0, 0.0))
-            taken[group] = (max(before[0], low), max(before[1], high))
-            if others := names.get(group):
-                why = f"{why}; instead of {' or '.join(others)}"
+            previous = savings_by_group.get(group, (0.0, 0.0))
+            savings_by_group[group] = (max(previous[0], low), max(previous[1], high))
+            if alternatives := names.get(group):
+                reason = f"{reason}; instead of {' or '.join(alternatives)}"
             names.setdefault(group, []).append(step.name)
         advice.append(
             SavingAdvice(
@@ -79,9 +79,9 @@ def ladder(
                 applies=step.applies,
                 saving_low=low if step.applies else 0.0,
                 saving_high=high if step.applies else 0.0,
-                remaining_low=math.prod(1 - most for _, most in taken.values()),
-                remaining_high=math.prod(1 - least for least, _ in taken.values()),
-                why=why,
+                remaining_low=math.prod(1 - best for _, best in savings_by_group.values()),
+                remaining_high=math.prod(1 - worst for worst, _ in savings_by_group.values()),
+                why=reason,
                 measure=step.measure,
                 condition=step.condition,
             )
@@ -94,19 +94,19 @@ def _steps(
 ) -> Iterator[_Step]:
     inference, free = method is Method.INFERENCE, Fact.EXACT_OUTPUT not in facts
     small = parameters <= assumptions.small_model
-    utilization = assumptions.gpu_utilization or PRESENT_UTILIZATION
+    utilization = assumptions.gpu_utilization or DEFAULT_UTILIZATION
     busy, steady = f"the GPUs are {utilization:.0%} busy", f"{assumptions.steady_share:.0%} of the demand is steady"
-    differs = "only for inference that may differ"
-    no_quantizing = next(
+    inexact_only = "only for inference that may differ"
+    no_quantization = next(
         (
-            why
-            for why, holds in (
+            reason
+            for reason, applies in (
                 ("training keeps its precision", not inference),
                 ("the output must be exact", not free),
                 ("quantized already", Fact.QUANTIZED in facts),
                 (f"models up to {assumptions.small_model / 1e9:g}B gain little from it", small),
             )
-            if holds
+            if applies
         ),
         "",
     )
@@ -116,15 +116,15 @@ def _steps(
     )  # fmt: skip
     yield _Step(
         "INT8 quantization", (0.3, 0.5), "inference, more than 3B parameters", "quality, tokens/s, p95 latency",
-        not no_quantizing, "weights shrink 4 times against FP32", no_quantizing, "weights",
+        not no_quantization, "weights shrink 4 times against FP32", no_quantization, "weights",
     )  # fmt: skip
     yield _Step(
         "INT4 quantization", (0.5, 0.8), "INT8 held its quality", "quality on the hardest tasks, tokens/s",
-        not no_quantizing, "weights shrink 8 times against FP32", no_quantizing, "weights",
+        not no_quantization, "weights shrink 8 times against FP32", no_quantization, "weights",
     )  # fmt: skip
     yield _Step(
         "pruning", (0.1, 0.3), "structured pruning is supported by the runtime", "quality, tokens/s",
-        inference and free, "removes weights that do not matter", differs, "weights",
+        inference and free, "removes weights that do not matter", inexact_only, "weights",
     )  # fmt: skip
     yield _Step(
         "LoRA or QLoRA instead of full fine-tuning", (0.5, 0.9), "the task is an adaptation", "quality, GPU-hours",
@@ -134,7 +134,7 @@ def _steps(
     yield _Step(
         "distillation", (0.4, 0.8), "enough traffic to repay the training of a student", "quality gap to teacher",
         inference and free and not small, "a student serves for a fraction",
-        f"{differs}, with more than 3B parameters", "model",
+        f"{inexact_only}, with more than 3B parameters", "model",
     )  # fmt: skip
     yield _Step(
         "batching and caching", (0.2, 0.6), "latency budget leaves room; prompts repeat", "tokens/s, hit rate, p95",
@@ -176,17 +176,17 @@ def _steps(
     )  # fmt: skip
 
 
-def check_together(advice: tuple[SavingAdvice, ...]) -> RuleCheck:
+def check_combined_saving(advice: tuple[SavingAdvice, ...]) -> RuleCheck:
     """Compares the quoted sum of all inference measures (30-40 %) with the combined effect of the applicable steps.
 
     They rarely all succeed, so the quoted figure holds if the combined effect can reach it.
     """
     low, high = SAVINGS_TOGETHER
-    least, most = 1 - advice[-1].remaining_high, 1 - advice[-1].remaining_low
+    low_saving, high_saving = 1 - advice[-1].remaining_high, 1 - advice[-1].remaining_low
     return RuleCheck(
         rule=f"together the measures save {low:.0%}-{high:.0%} of inference",
-        says=f"if every applicable step succeeded: {least:.0%}-{most:.0%}; they rarely all do",
-        holds=most >= low,
+        says=f"if every applicable step succeeded: {low_saving:.0%}-{high_saving:.0%}; they rarely all do",
+        holds=high_saving >= low,
     )
 
 

@@ -87,14 +87,14 @@ def fit(measured: Iterable[tuple[int, float]]) -> tuple[ScalingModel, float]:
     points = sorted((whole("gpus", n), positive("throughput", rate)) for n, rate in measured)
     if len({n for n, _ in points}) < 2:
         raise InvalidInput("measured points: expected at least two different numbers of GPUs")
-    single = points[0][1] / points[0][0]
+    base = points[0][1] / points[0][0]
     for _ in range(50):  # the speed of one GPU is known exactly when n = 1 was measured, else found by iteration
-        model = _least_squares([(n, rate / single) for n, rate in points])
-        better = points[0][1] / model.speedup(points[0][0])
-        if abs(better - single) <= 1e-12 * single:
+        model = _least_squares([(n, rate / base) for n, rate in points])
+        new_base = points[0][1] / model.speedup(points[0][0])
+        if abs(new_base - base) <= 1e-12 * base:
             break
-        single = better
-    errors = [model.speedup(n) - rate / single for n, rate in points]
+        base = new_base
+    errors = [model.speedup(n) - rate / base for n, rate in points]
     return model, math.sqrt(sum(error * error for error in errors) / len(errors))
 
 
@@ -153,10 +153,10 @@ def _least_squares(speedups: Sequence[tuple[int, float]]) -> ScalingModel:
         serial, pairs = (bb * ay - ab * by) / determinant, (aa * by - ab * ay) / determinant
         if serial >= 0 and pairs >= 0:
             return ScalingModel(min(serial, 1.0), min(pairs, 1.0))
-    alone = ScalingModel(min(max(ay / aa, 0.0), 1.0), 0.0)
-    paired = ScalingModel(0.0, min(max(by / bb, 0.0), 1.0)) if bb else alone
+    serial_only = ScalingModel(min(max(ay / aa, 0.0), 1.0), 0.0)
+    pairwise_only = ScalingModel(0.0, min(max(by / bb, 0.0), 1.0)) if bb else serial_only
 
     def error(model: ScalingModel) -> float:
         return sum((model.serial * a + model.communication * b - y) ** 2 for a, b, y in rows)
 
-    return min(alone, paired, key=error)
+    return min(serial_only, pairwise_only, key=error)

@@ -17,7 +17,7 @@ from broker.economics.assumptions import Assumptions
 from broker.economics.figures import Figure, Seconds, Share, Usd
 from broker.economics.units import HOURS_PER_MONTH, ceil, not_negative, positive, share, whole
 
-MOST_REPLICAS = 100_000
+MAX_REPLICAS = 100_000
 
 
 def demand_tokens_per_second(traffic: Assumptions) -> float:
@@ -53,16 +53,16 @@ def plan(
     speed = positive("throughput of a replica", tokens_per_second_per_replica, "tokens/s")
     required = demand * (1 + traffic.serving_headroom)
     replicas = max(traffic.least_replicas, ceil(required / speed))
-    whole("replicas", replicas, most=MOST_REPLICAS)
-    p95 = meets = None
+    whole("replicas", replicas, most=MAX_REPLICAS)
+    p95 = is_met = None
     if batch is not None:
         service = traffic.tokens_per_request * whole("batch", batch) / speed
         p95 = p95_seconds(rate, service, replicas * batch)
         if limit is not None:
-            while p95 > limit and service <= limit and replicas < MOST_REPLICAS:
+            while p95 > limit and service <= limit and replicas < MAX_REPLICAS:
                 replicas += 1
                 p95 = p95_seconds(rate, service, replicas * batch)
-            meets = p95 <= limit
+            is_met = p95 <= limit
     return ServingPlan(
         demand_tokens_per_second=demand,
         required_tokens_per_second=required,
@@ -70,7 +70,7 @@ def plan(
         gpus=replicas * gpus_per_replica,
         tokens_per_second_per_request=None if limit is None else traffic.tokens_per_request / limit,
         p95_s=p95,
-        meets_latency=meets,
+        meets_latency=is_met,
     )
 
 
@@ -129,11 +129,11 @@ def scale_to_zero(usd_per_hour: float, replicas: int, assumptions: Assumptions) 
     rate, idle = positive("price", usd_per_hour, "USD per hour"), assumptions.idle_share or 0.0
     start, starts = assumptions.cold_start_s, assumptions.cold_starts_per_day
     requests = (assumptions.requests_per_minute or 0.0) * 1440 * max(1 - idle, 1e-6)
-    kept = whole("warm replicas", assumptions.warm_replicas, least=0, most=replicas)
+    always_warm = whole("warm replicas", assumptions.warm_replicas, least=0, most=replicas)
     warm = replicas * rate * HOURS_PER_MONTH
     starting = min(idle * 24, starts * start / 3600) / 24
-    scaled = (kept + (replicas - kept) * (1 - idle + starting)) * rate * HOURS_PER_MONTH
-    delayed = 0.0 if kept else min(1.0, starts / positive("requests per day", requests))
+    scaled = (always_warm + (replicas - always_warm) * (1 - idle + starting)) * rate * HOURS_PER_MONTH
+    delayed = 0.0 if always_warm else min(1.0, starts / positive("requests per day", requests))
     return ScaleToZero(warm, scaled, warm - scaled, delayed, start)
 
 
@@ -202,16 +202,16 @@ def route(tiers: Sequence[Tier], tasks: Sequence[TaskClass]) -> Routing:
     cost = largest = 0.0
     for task in tasks:
         whole(f"{task.name}: tasks", task.count, most=10**12)
-        fitting = [t for t in tiers if t.quality >= task.quality and t.latency_s <= task.latency_s]
-        if not fitting:
+        sufficient = [t for t in tiers if t.quality >= task.quality and t.latency_s <= task.latency_s]
+        if not sufficient:
             unserved.append(task.name)
             continue
-        chosen = min(fitting, key=lambda tier: (tier.usd_per_task, -tier.quality))
-        routes[chosen.name].append(task)
-        cost += task.count * chosen.usd_per_task
+        cheapest = min(sufficient, key=lambda tier: (tier.usd_per_task, -tier.quality))
+        routes[cheapest.name].append(task)
+        cost += task.count * cheapest.usd_per_task
         largest += task.count * best.usd_per_task
-    served = sum(task.count for own in routes.values() for task in own) or 1
-    shares = {name: sum(task.count for task in own) / served for name, own in routes.items()}
+    total = sum(task.count for routed in routes.values() for task in routed) or 1
+    shares = {name: sum(task.count for task in routed) / total for name, routed in routes.items()}
     return Routing(
         cost_usd=cost,
         largest_only_usd=largest,

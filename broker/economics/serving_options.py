@@ -14,19 +14,19 @@ from dataclasses import dataclass, replace
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import Assumptions
 from broker.economics.families import shape_for
-from broker.economics.figures import Estimate, EstimatedUsd, Seconds, Share, digits
-from broker.economics.fits import fits
+from broker.economics.figures import Estimate, EstimatedUsd, Seconds, Share, number_text
+from broker.economics.fits import find_fits
 from broker.economics.kinds import Method, Precision
 from broker.economics.memory import ModelUse, Subject, estimate
 from broker.economics.replica import (
     ReplicaSpeed,
     ServedModel,
-    at_measured_pace,
     prompt_seconds,
     replica_speed,
     step_seconds,
+    with_measured_pace,
 )
-from broker.economics.serving import MOST_REPLICAS, plan
+from broker.economics.serving import MAX_REPLICAS, plan
 from broker.economics.units import HOURS_PER_MONTH, ceil, not_negative, positive, whole
 
 # Latency of a replica under random arrivals, by simulation. Times seconds.
@@ -65,42 +65,46 @@ def latencies(
     tokens = whole("output tokens", output_tokens)
     chance = random.Random(seed)  # noqa: S311 - arrivals, not secrets
     arrivals: deque[float] = deque()
-    at = 0.0
+    arrival = 0.0
     for _ in range(whole("requests", requests, least=10)):
-        at += chance.expovariate(rate)
-        arrivals.append(at)
+        arrival += chance.expovariate(rate)
+        arrivals.append(arrival)
     now, steps = 0.0, 0.0  # steps: tokens generated per active sequence; a sequence ends at its start + tokens
-    at_work: list[tuple[float, float]] = []
-    first: list[float] = []
-    whole_answer: list[float] = []
-    while arrivals or at_work:
-        if arrivals and arrivals[0] <= now and len(at_work) < batch:
+    active: list[tuple[float, float]] = []
+    first_tokens: list[float] = []
+    answers: list[float] = []
+    while arrivals or active:
+        if arrivals and arrivals[0] <= now and len(active) < batch:
             arrived = arrivals.popleft()
             now += prompt_s
-            heapq.heappush(at_work, (steps + tokens, arrived))
-            first.append(now + step_s(len(at_work)) - arrived)
+            heapq.heappush(active, (steps + tokens, arrived))
+            first_tokens.append(now + step_s(len(active)) - arrived)
             continue
-        if not at_work:
+        if not active:
             now = max(now, arrivals[0])
             continue
-        pace = step_s(len(at_work))
-        ends, arrived = at_work[0]
+        pace = step_s(len(active))
+        ends, arrived = active[0]
         finished = now + (ends - steps) * pace
-        if arrivals and len(at_work) < batch and now < arrivals[0] < finished:
+        if arrivals and len(active) < batch and now < arrivals[0] < finished:
             steps += (arrivals[0] - now) / pace
             now = arrivals[0]
             continue
         now, steps = finished, ends
-        heapq.heappop(at_work)
-        whole_answer.append(now - arrived)
-    kept = int(requests * _WARM_UP)
-    first, whole_answer = sorted(first[kept:]), sorted(whole_answer[kept:])
+        heapq.heappop(active)
+        answers.append(now - arrived)
+    skipped_count = int(requests * _WARM_UP)
+    first_tokens, answers = sorted(first_tokens[skipped_count:]), sorted(answers[skipped_count:])
     return Latencies(
-        len(first), _at(first, 0.5), _at(first, 0.95), _at(whole_answer, 0.5), _at(whole_answer, 0.95)
-    )  # fmt: skip
+        len(first_tokens),
+        _percentile(first_tokens, 0.5),
+        _percentile(first_tokens, 0.95),
+        _percentile(answers, 0.5),
+        _percentile(answers, 0.95),
+    )
 
 
-def _at(ordered: list[float], share: float) -> float:
+def _percentile(ordered: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
@@ -165,7 +169,7 @@ class ServingOption:
         if not self.measured_runs:
             return ""
         runs = f"{self.measured_runs} finished run{'s' * (self.measured_runs > 1)} of a model of this size"
-        return f"{self.accelerator}: {digits(self.pace)} of the estimated speed, measured by {runs}"
+        return f"{self.accelerator}: {number_text(self.pace)} of the estimated speed, measured by {runs}"
 
     @property
     def ranked_by_usd(self) -> float | None:
@@ -197,21 +201,21 @@ def options(
     ``context``: tokens that each may grow to, if more than prompt and output. The cheapest on demand that meets the
     latency first, those that are not for rent on demand last. Speeds are estimates: measure before you buy.
     """
-    found = []
+    results = []
     for card, prices in accelerators:
         for precision in precisions:
             if precision is Precision.FP8 and card.tflops_fp8 is None:
                 continue
             served = served_model(model, precision, assumptions)
-            own, runs = at_measured_pace(served, card, assumptions)
-            sizes = [_option(served, card, prices, speed, own) for speed in _speeds(served, card, own)]
+            measured, runs = with_measured_pace(served, card, assumptions)
+            sizes = [_option(served, card, prices, speed, measured) for speed in _speeds(served, card, measured)]
             if sizes:
                 best = min(sizes, key=_rank)
-                found.append(replace(best, measured_runs=runs, pace=own.serving_pace / assumptions.serving_pace))
-    return tuple(sorted(found, key=_rank))
+                results.append(replace(best, measured_runs=runs, pace=measured.serving_pace / assumptions.serving_pace))
+    return tuple(sorted(results, key=_rank))
 
 
-def simulated(
+def with_simulation(
     option: ServingOption, model: Subject, card: Accelerator, prices: GpuHourPrices, assumptions: Assumptions
 ) -> ServingOption:
     """The option with latencies of simulated arrivals at its share of the traffic; ``meets_latency`` follows them.
@@ -220,64 +224,64 @@ def simulated(
     are added if even a request that never waits is too slow.
     """
     served = served_model(model, option.precision, assumptions)
-    traffic, runs = at_measured_pace(served, card, assumptions)
+    traffic, runs = with_measured_pace(served, card, assumptions)
     output = max(1, round(traffic.tokens_per_request))
     prompt = prompt_seconds(served, card, option.gpus_per_replica, traffic)
 
     def step(sequences: int) -> float:
         return step_seconds(served, card, option.gpus_per_replica, sequences, traffic)
 
-    def seen(replicas: int) -> Latencies:
+    def simulate(replicas: int) -> Latencies:
         rate = (traffic.requests_per_minute or 0.0) / 60 / replicas
         return latencies(rate, prompt_s=prompt, output_tokens=output, step_s=step, batch=option.batch)
 
-    replicas, found = option.replicas, seen(option.replicas)
+    replicas, latency = option.replicas, simulate(option.replicas)
     limit = traffic.p95_s
-    if limit is not None and found.answer_p95_s > limit and prompt + output * step(1) < limit:
-        too_few, replicas = _enough(lambda count: seen(count).answer_p95_s <= limit, option.replicas)
+    if limit is not None and latency.answer_p95_s > limit and prompt + output * step(1) < limit:
+        too_few, replicas = _enough_replicas(lambda count: simulate(count).answer_p95_s <= limit, option.replicas)
         while replicas - too_few > 1:
-            between = (too_few + replicas) // 2
-            if seen(between).answer_p95_s <= limit:
-                replicas = between
+            middle = (too_few + replicas) // 2
+            if simulate(middle).answer_p95_s <= limit:
+                replicas = middle
             else:
-                too_few = between
-        found = seen(replicas)
+                too_few = middle
+        latency = simulate(replicas)
         speed = replica_speed(served, card, option.gpus_per_replica, option.batch, traffic)
         if speed is not None:
-            raised = _option(served, card, prices, speed, replace(traffic, least_replicas=replicas))
-            option = replace(raised, measured_runs=runs, pace=option.pace)
+            larger = _option(served, card, prices, speed, replace(traffic, least_replicas=replicas))
+            option = replace(larger, measured_runs=runs, pace=option.pace)
     return replace(
         option,
-        first_token_p95_s=found.first_token_p95_s,
-        simulated_p95_s=found.answer_p95_s,
-        meets_latency=None if limit is None else found.answer_p95_s <= limit,
+        first_token_p95_s=latency.first_token_p95_s,
+        simulated_p95_s=latency.answer_p95_s,
+        meets_latency=None if limit is None else latency.answer_p95_s <= limit,
     )
 
 
-def settled(
-    found: Sequence[ServingOption], simulate: Callable[[ServingOption], ServingOption], most: int = 12
+def with_simulated_best(
+    candidates: Sequence[ServingOption], simulate: Callable[[ServingOption], ServingOption], limit: int = 12
 ) -> tuple[ServingOption, ...]:
     """The options in their order, the first with the latencies of simulated arrivals: with the replicas that these
-    require, another option may be cheaper, and is simulated next. At most ``most`` are simulated; if cheaper ones
+    require, another option may be cheaper, and is simulated next. At most ``limit`` are simulated; if cheaper ones
     remain, the best of those comes first."""
-    ranked = list(found)
-    for _ in range(most):
+    ranked = list(candidates)
+    for _ in range(limit):
         if not ranked or ranked[0].simulated_p95_s is not None:
             break
         ranked[0] = simulate(ranked[0])
         ranked.sort(key=_rank)
-    best = next((one for one in ranked if one.simulated_p95_s is not None), None)
-    return tuple(ranked) if best is None else (best, *(one for one in ranked if one is not best))
+    best = next((option for option in ranked if option.simulated_p95_s is not None), None)
+    return tuple(ranked) if best is None else (best, *(option for option in ranked if option is not best))
 
 
-def _enough(holds: Callable[[int], bool], replicas: int) -> tuple[int, int]:
+def _enough_replicas(is_enough: Callable[[int], bool], replicas: int) -> tuple[int, int]:
     """A number of replicas that is too small, and a larger one that is sufficient, or 64 times the first."""
-    most = min(64 * replicas, MOST_REPLICAS)
-    while replicas < most:
-        more = min(max(replicas + 1, replicas * 3 // 2), most)
-        if holds(more):
-            return replicas, more
-        replicas = more
+    limit = min(64 * replicas, MAX_REPLICAS)
+    while replicas < limit:
+        larger = min(max(replicas + 1, replicas * 3 // 2), limit)
+        if is_enough(larger):
+            return replicas, larger
+        replicas = larger
     return replicas, replicas
 
 
@@ -286,35 +290,35 @@ def _speeds(model: ServedModel, card: Accelerator, assumptions: Assumptions) -> 
     a limit of the latency also at half as many sequences and so on, each of which is answered faster."""
     batch, smaller = assumptions.batch, assumptions.p95_s is not None
     use = ModelUse(model.parameters, Method.INFERENCE, model.precision, context=round(model.room), shape=model.shape)
-    held = fits(estimate(use, assumptions=assumptions), [card], assumptions=assumptions)
-    if not held or held[0].gpus > assumptions.gpus_per_node:
+    fitting = find_fits(estimate(use, assumptions=assumptions), [card], assumptions=assumptions)
+    if not fitting or fitting[0].gpus > assumptions.gpus_per_node:
         return
-    gpus = held[0].gpus
-    most = 1 if card.consumer else assumptions.gpus_per_node
-    while gpus <= max(most, held[0].gpus):
+    gpus = fitting[0].gpus
+    max_gpus = 1 if card.consumer else assumptions.gpus_per_node
+    while gpus <= max(max_gpus, fitting[0].gpus):
         speed = replica_speed(model, card, gpus, batch, assumptions)
         while speed is not None:
             yield speed
             fewer = speed.batch // 2
-            again = smaller and batch is None and fewer
-            speed = replica_speed(model, card, gpus, fewer, assumptions) if again else None
+            is_next = smaller and batch is None and fewer
+            speed = replica_speed(model, card, gpus, fewer, assumptions) if is_next else None
         gpus *= 2
 
 
 def _option(
     model: ServedModel, card: Accelerator, prices: GpuHourPrices, speed: ReplicaSpeed, traffic: Assumptions
 ) -> ServingOption:
-    sized = plan(
+    sizing = plan(
         traffic,
         tokens_per_second_per_replica=speed.tokens_per_second,
         gpus_per_replica=speed.gpus,
         batch=speed.batch,
     )
-    rented = _machines(prices.machines, sized.replicas, speed.gpus, traffic.spare_machines)
-    reserved = _machines(prices.reserved_machines, sized.replicas, speed.gpus, traffic.spare_machines)
+    rented = _machines(prices.machines, sizing.replicas, speed.gpus, traffic.spare_machines)
+    reserved = _machines(prices.reserved_machines, sizing.replicas, speed.gpus, traffic.spare_machines)
     monthly = rented and rented[0]
     if not prices.machines:
-        monthly = _monthly(prices.on_demand, sized.gpus)
+        monthly = _monthly(prices.on_demand, sizing.gpus)
     return ServingOption(
         accelerator=card.name,
         precision=model.precision,
@@ -324,16 +328,16 @@ def _option(
         time_to_first_token_s=speed.time_to_first_token_s,
         time_per_token_s=speed.time_per_token_s,
         prefill_share=speed.prefill_share,
-        replicas=sized.replicas,
-        gpus=sized.gpus,
+        replicas=sizing.replicas,
+        gpus=sizing.gpus,
         machines=rented and rented[1],
         gpus_per_machine=rented and rented[2].gpus,
-        p95_s=sized.p95_s,
+        p95_s=sizing.p95_s,
         first_token_p95_s=None,
         simulated_p95_s=None,
-        meets_latency=sized.meets_latency,
-        monthly_usd_owned=_monthly(prices.owned, sized.gpus),
-        monthly_usd_reserved=reserved[0] if reserved else _monthly(prices.reserved, sized.gpus),
+        meets_latency=sizing.meets_latency,
+        monthly_usd_owned=_monthly(prices.owned, sizing.gpus),
+        monthly_usd_reserved=reserved[0] if reserved else _monthly(prices.reserved, sizing.gpus),
         monthly_usd_on_demand=monthly,
         monthly_usd_one_more=rented and rented[0] + rented[2].usd_per_hour * HOURS_PER_MONTH,
     )
@@ -343,17 +347,17 @@ def _machines(
     machines: Iterable[MachinePrice], replicas: int, gpus: int, spare: int
 ) -> tuple[float, int, MachinePrice] | None:
     """USD a month, their number, and the machine: the cheapest that hold whole replicas, spare ones included."""
-    found = []
+    rentals = []
     for machine in machines:
         if machine.gpus >= gpus:
             number = ceil(replicas / (machine.gpus // gpus)) + spare
-            found.append((number * machine.usd_per_hour * HOURS_PER_MONTH, number, machine))
-    return min(found, key=lambda one: (one[0], one[1]), default=None)
+            rentals.append((number * machine.usd_per_hour * HOURS_PER_MONTH, number, machine))
+    return min(rentals, key=lambda rental: (rental[0], rental[1]), default=None)
 
 
 def _rank(option: ServingOption) -> tuple[bool, bool, float, int]:
-    late = option.meets_latency is False or option.replicas >= MOST_REPLICAS
-    return late, option.monthly_usd_on_demand is None, option.ranked_by_usd or 0.0, option.gpus
+    is_late = option.meets_latency is False or option.replicas >= MAX_REPLICAS
+    return is_late, option.monthly_usd_on_demand is None, option.ranked_by_usd or 0.0, option.gpus
 
 
 def _monthly(usd_per_gpu_hour: float | None, gpus: int) -> float | None:

@@ -121,10 +121,10 @@ def decode(
     speed = min(by_memory, by_compute)
     if gpus > 1:
         shape = model.shape if model.shape and not model.kv_only else shape_for(model.active)[0]
-        between = all_reduce_seconds(shape, accelerator, gpus, batch, assumptions)
-        speed = batch / (batch / speed + between)
-        over = "their link" if accelerator.link_gb_s else "PCIe"
-        notes.append(f"tensor parallel: {1000 * between:.2g} ms of each step are exchange over {over}")
+        exchange_s = all_reduce_seconds(shape, accelerator, gpus, batch, assumptions)
+        speed = batch / (batch / speed + exchange_s)
+        link_name = "their link" if accelerator.link_gb_s else "PCIe"
+        notes.append(f"tensor parallel: {1000 * exchange_s:.2g} ms of each step are exchange over {link_name}")
     return DecodeThroughput(
         tokens_per_second=speed,
         latency_per_token_ms=1000 * batch / speed,

@@ -18,10 +18,10 @@ from broker.economics.figures import (
     RuleCheck,
     Share,
     Usd,
-    about,
-    digits,
+    number_text,
+    usd_text,
 )
-from broker.economics.units import HOURS_PER_YEAR, MOST_USD, fraction, positive
+from broker.economics.units import HOURS_PER_YEAR, MAX_USD, fraction, positive
 
 _MILLION = 1_000_000
 
@@ -48,17 +48,17 @@ def token_cost(tokens_per_second: float, assumptions: Assumptions = DEFAULTS) ->
     Owned (``purchase_usd``): (hardware ÷ life + watts × PUE × price) ÷ (tokens/s × utilization), with the power drawn
     around the clock. Rented (``rent_usd_per_hour``): hourly rent ÷ (tokens/s × 3600 × utilization).
     """
-    known = assumptions
+    case = assumptions
     speed = positive("tokens per second", tokens_per_second, "tokens/s")
-    millions = speed * 3600 * known.utilization / _MILLION
+    millions = speed * 3600 * case.utilization / _MILLION
     hardware = power = rent = 0.0
-    if known.purchase_usd is not None:
-        hardware = known.purchase_usd / (known.years * HOURS_PER_YEAR)
-        power = energy_usd_per_hour(known.watts or 0.0, known.kwh_usd, known.pue)
+    if case.purchase_usd is not None:
+        hardware = case.purchase_usd / (case.years * HOURS_PER_YEAR)
+        power = energy_usd_per_hour(case.watts or 0.0, case.kwh_usd, case.pue)
     else:
-        rent = positive("rent", known.rent_usd_per_hour or 0.0, "USD per hour", most=MOST_USD)
+        rent = positive("rent", case.rent_usd_per_hour or 0.0, "USD per hour", most=MAX_USD)
     hourly = hardware + power + rent
-    per_million, tokens = hourly / millions, known.tokens_per_prediction
+    per_million, tokens = hourly / millions, case.tokens_per_prediction
     return TokenCost(
         usd_per_million_tokens=per_million,
         hardware_usd=hardware / millions,
@@ -67,10 +67,10 @@ def token_cost(tokens_per_second: float, assumptions: Assumptions = DEFAULTS) ->
         million_tokens_per_year=millions * HOURS_PER_YEAR,
         usd_per_hour=hourly,
         usd_per_prediction=None if tokens is None else per_million * tokens / _MILLION,
-        break_even_utilization=None if known.api_usd is None else break_even_utilization(hourly, speed, known.api_usd),
+        break_even_utilization=None if case.api_usd is None else break_even_utilization(hourly, speed, case.api_usd),
         rules_of_thumb=()
-        if known.api_usd is None
-        else tuple(check_quoted_utilization(*claim, hourly, speed, known.api_usd) for claim in API_BREAK_EVEN),
+        if case.api_usd is None
+        else tuple(check_quoted_utilization(*claim, hourly, speed, case.api_usd) for claim in API_BREAK_EVEN),
     )
 
 
@@ -88,7 +88,7 @@ def check_quoted_utilization(
     reached = "never reached" if computed > 1 else f"{computed:.0%}"
     return RuleCheck(
         rule=f"{name} needs about {quoted:.0%} utilization to beat the API",
-        says=f"break-even is {reached} at ${usd_per_hour:.2f}/h, {digits(tokens_per_second)} tokens/s and "
+        says=f"break-even is {reached} at ${usd_per_hour:.2f}/h, {number_text(tokens_per_second)} tokens/s and "
         f"${api_usd_per_million_tokens:g} per million tokens",
         holds=abs(computed - quoted) <= WITHIN * quoted,
     )
@@ -114,19 +114,19 @@ def training_run(gpu_hours: float, usd_per_gpu_hour: float, assumptions: Assumpt
     ``failed_share``: share of all GPU-hours that failed or was redone, so 0.2 adds a quarter. ``experiments``:
     exploratory runs before it, in units of the final run. Storage is for checkpoints and artifacts.
     """
-    known = assumptions
+    case = assumptions
     compute = positive("work", gpu_hours, "GPU-hours") * positive("price", usd_per_gpu_hour, "USD per GPU-hour")
-    failed = compute * known.failed_share / (1 - known.failed_share)
-    explored, prepared = compute * known.experiments, compute * known.preprocessing_share
-    stored = known.storage_gb * known.storage_usd_per_gb_month * known.storage_months
-    total = compute + failed + explored + prepared + stored
+    failed = compute * case.failed_share / (1 - case.failed_share)
+    experiments, preprocessing = compute * case.experiments, compute * case.preprocessing_share
+    storage = case.storage_gb * case.storage_usd_per_gb_month * case.storage_months
+    total = compute + failed + experiments + preprocessing + storage
     point = per_point = None
-    if known.quality is not None:
-        best = max(known.quality, known.baseline_quality)
+    if case.quality is not None:
+        best = max(case.quality, case.baseline_quality)
         point = 0.01 if best <= 1 else 1.0  # a hundredth of an accuracy from 0 to 1; one of a percentage
-        gained = positive("quality gained over the baseline", known.quality - known.baseline_quality)
+        gained = positive("quality gained over the baseline", case.quality - case.baseline_quality)
         per_point = total / (gained / point)
-    return RunCost(total, compute, failed, explored, prepared, stored, per_point, point)
+    return RunCost(total, compute, failed, experiments, preprocessing, storage, per_point, point)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +148,17 @@ def cluster_cost(server_usd: float, assumptions: Assumptions = DEFAULTS) -> Clus
     Servers and facilities are written off evenly to the resale value, with interest at the discount rate (the annuity
     of what they cost today). ``watts``: of the whole cluster. Staff is per GPU-hour of ownership.
     """
-    known = assumptions
-    count = known.gpus or known.gpus_per_node
-    server = positive("server price", server_usd, "USD", most=MOST_USD)
+    case = assumptions
+    count = case.gpus or case.gpus_per_node
+    server = positive("server price", server_usd, "USD", most=MAX_USD)
     hours = HOURS_PER_YEAR * count
-    hardware = annuity(server, server * known.resale_share, known.years, known.discount_rate) / hours
-    facility = annuity(known.facility_usd, 0, known.years, known.discount_rate) / hours
-    energy = energy_usd_per_hour(known.watts or 0.0, known.kwh_usd, known.pue) / count
-    total = hardware + facility + energy + known.staff_usd_per_gpu_hour
-    used = total / fraction("utilization", known.utilization)
+    hardware = annuity(server, server * case.resale_share, case.years, case.discount_rate) / hours
+    facility = annuity(case.facility_usd, 0, case.years, case.discount_rate) / hours
+    energy = energy_usd_per_hour(case.watts or 0.0, case.kwh_usd, case.pue) / count
+    total = hardware + facility + energy + case.staff_usd_per_gpu_hour
+    used = total / fraction("utilization", case.utilization)
     check = check_quoted_range((used, total), (used, total))
-    return ClusterCost(used, total, hardware, facility, energy, known.staff_usd_per_gpu_hour, (check,))
+    return ClusterCost(used, total, hardware, facility, energy, case.staff_usd_per_gpu_hour, (check,))
 
 
 def annuity(price: float, resale: float, years: float, rate: float) -> float:
@@ -172,9 +172,11 @@ def annuity(price: float, resale: float, years: float, rate: float) -> float:
 def check_quoted_range(low: tuple[float, float], high: tuple[float, float]) -> RuleCheck:
     """Compares the often quoted $8-15 per GPU-hour with two computed costs, each per used hour and per hour of
     ownership. The rule holds when both lie within the quoted range."""
-    cheap, dear = CLUSTER_USD_PER_GPU_HOUR
-    holds = cheap <= low[0] and high[0] <= dear
-    says = f"{about(low[0])} to {about(high[0])} per used GPU-hour"
+    cheap, expensive = CLUSTER_USD_PER_GPU_HOUR
+    holds = cheap <= low[0] and high[0] <= expensive
+    says = f"{usd_text(low[0])} to {usd_text(high[0])} per used GPU-hour"
     if not holds:
-        says += f"; ${cheap:g} needs a utilization of {low[1] / cheap:.0%}, ${dear:g} one of {high[1] / dear:.0%}"
-    return RuleCheck(rule=f"an owned GPU-hour costs ${cheap:g}-{dear:g}", says=says, holds=holds)
+        says += (
+            f"; ${cheap:g} needs a utilization of {low[1] / cheap:.0%}, ${expensive:g} one of {high[1] / expensive:.0%}"
+        )
+    return RuleCheck(rule=f"an owned GPU-hour costs ${cheap:g}-{expensive:g}", says=says, holds=holds)

@@ -159,15 +159,15 @@ class Slot:
 
     def keep_first(self, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
         """Write the document unless it exists; return the stored one, which never changes."""
-        known = self.read(name)
-        if known is None:
+        stored = self.read(name)
+        if stored is None:
             draft = f"draft-{os.getpid()}-{threading.get_ident()}.json"
             self.write(draft, document)
             with suppress(FileExistsError):
                 (self.folder / name).hardlink_to(self.folder / draft)
             (self.folder / draft).unlink()
-            known = self.read(name)
-        return known or dict(document)
+            stored = self.read(name)
+        return stored or dict(document)
 
     def last_seen(self, clock: Clock, *names: str) -> datetime:
         """When a process that has ended was last known to run, by ``clock`` (UTC): the newest change of the files
@@ -210,7 +210,7 @@ class Slot:
 
         with suppress(psutil.Error, OSError):
             process = psutil.Process(int(started["pid"]))
-            if self.alive() and same_process(process, started):
+            if self.alive() and is_same_process(process, started):
                 process.send_signal(number)
 
     def last_words(self) -> str:
@@ -223,7 +223,7 @@ def process_record(pid: int) -> dict[str, Any]:
     return {"pid": pid, "wall": datetime.now(UTC).isoformat(), "born": kernel_start(pid)}
 
 
-def same_process(process: psutil.Process, recorded: Mapping[str, Any]) -> bool:
+def is_same_process(process: psutil.Process, recorded: Mapping[str, Any]) -> bool:
     """Whether the pid still belongs to the recorded process.
 
     Without a recorded start in kernel ticks, the wall clock decides: a process that started after the record was made
@@ -232,21 +232,21 @@ def same_process(process: psutil.Process, recorded: Mapping[str, Any]) -> bool:
     born = recorded.get("born")
     if born is not None:
         return kernel_start(int(recorded["pid"])) == str(born)
-    known_at = datetime.fromisoformat(str(recorded["wall"])).timestamp()
-    return float(process.create_time()) <= known_at + 1
+    recorded_at = datetime.fromisoformat(str(recorded["wall"])).timestamp()
+    return float(process.create_time()) <= recorded_at + 1
 
 
 @contextmanager
-def bound_to(cpus: Sequence[int]) -> Iterator[None]:
+def bind_to_cpus(cpus: Sequence[int]) -> Iterator[None]:
     """Binds processes that this thread starts in the block, and their children, to these CPUs; if none are given, to
     the thread's own.
     """
     if not cpus or not hasattr(os, "sched_setaffinity"):
         yield
         return
-    before = os.sched_getaffinity(0)
+    previous = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cpus)
     try:
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        os.sched_setaffinity(0, previous)

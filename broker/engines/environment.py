@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from broker.agent.environment import SEES_VARIABLE
+from broker.agent.environment import VISIBLE_VARIABLE
 
 BASICS = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 """Variables that every shell expects."""
@@ -36,6 +36,6 @@ _PREFIXES = ("CONDA_", "CUDA_", "LC_", "MKL_", "NCCL_", "NVIDIA_", "OMP_", "OPEN
 def agent_environment(secrets: Mapping[str, str], limits: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of an agent on this machine: the broker's own, the variables that name the job's part of the
     machine (``limits``), the job's secrets, and the list of names that the agent may pass to the job's commands."""
-    ours = limits or {}
+    own = limits or {}
     names = [name for name in os.environ if name in _NAMES or name.startswith(_PREFIXES)]
-    return {**os.environ, **ours, **secrets, SEES_VARIABLE: ",".join(sorted({*names, *ours, *secrets}))}
+    return {**os.environ, **own, **secrets, VISIBLE_VARIABLE: ",".join(sorted({*names, *own, *secrets}))}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.agent.command import CannotStart, Command, CommandFiles, Exited, GuardGone
-from broker.engines.detached import Slot, bound_to, process_record
+from broker.engines.detached import Slot, bind_to_cpus, process_record
 
 GANG = "gang.json"
 
@@ -100,7 +100,7 @@ def run(slot: Slot, gang: Gang, locks: Sequence[int]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for rank, node in enumerate(gang.nodes):
-        with bound_to(node.cpus):
+        with bind_to_cpus(node.cpus):
             agent = start_agent(
                 slot.folder,
                 rank,
@@ -108,7 +108,7 @@ def run(slot: Slot, gang: Gang, locks: Sequence[int]) -> int:
                 gang=gang.name,
                 environment={**os.environ, **node.limits},
                 umask=umask,
-                tell=lambda what, rank=rank: inbox.put((rank, what)),  # type: ignore[misc]  # the default binds it
+                tell=lambda message, rank=rank: inbox.put((rank, message)),  # type: ignore[misc]  # the default binds it
                 keep_open=locks,
             )
         agents.append(agent)
@@ -116,10 +116,10 @@ def run(slot: Slot, gang: Gang, locks: Sequence[int]) -> int:
             agent.terminate()
     statuses: dict[int, int] = {}
     while len(statuses) < len(agents):
-        rank, what = inbox.get()
-        if isinstance(what, Exited):
-            statuses.setdefault(rank, what.status)
-        elif isinstance(what, CannotStart | GuardGone):
+        rank, message = inbox.get()
+        if isinstance(message, Exited):
+            statuses.setdefault(rank, message.status)
+        elif isinstance(message, CannotStart | GuardGone):
             statuses.setdefault(rank, -signal.SIGKILL)
         if statuses.get(rank, 0) < 0:
             break
@@ -134,9 +134,9 @@ def main(arguments: Sequence[str]) -> int:
         os.set_inheritable(lock, False)
     slot = Slot(folder)
     slot.keep_first("started.json", process_record(os.getpid()))  # its starter may have died before it wrote this
-    told = slot.read(GANG)
-    assert told is not None, "written before the start"
-    return run(slot, Gang.from_json(told), locks)
+    document = slot.read(GANG)
+    assert document is not None, "written before the start"
+    return run(slot, Gang.from_json(document), locks)
 
 
 if __name__ == "__main__":

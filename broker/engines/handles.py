@@ -20,7 +20,7 @@ from typing import Any
 
 from broker.core.errors import GiveUp
 from broker.core.market.machines import MachineOutside
-from broker.core.ports import EngineState, Observation, WayIn
+from broker.core.ports import EngineState, EntryCommand, Observation
 from broker.engines.detached import Slot
 
 _HANDLE = re.compile(
@@ -50,33 +50,33 @@ class Handles:
 
     def slot(self, handle: str) -> Slot | None:
         """The slot of the handle; None for a handle of another place."""
-        found = _HANDLE.fullmatch(handle)
-        if found is not None and found["place"] != self._place:
+        match = _HANDLE.fullmatch(handle)
+        if match is not None and match["place"] != self._place:
             return None
         try:
-            return Slot.of(self._root, found["key"] if found else handle)
+            return Slot.of(self._root, match["key"] if match else handle)
         except GiveUp:
             return None
 
     def elsewhere(self, handle: str) -> Observation | None:
         """The observation for a handle of another place; None for all others."""
-        found = _HANDLE.fullmatch(handle)
-        if found is None or found["place"] == self._place:
+        match = _HANDLE.fullmatch(handle)
+        if match is None or match["place"] == self._place:
             return None
-        evidence = f"it was started on {found['host']}, by another user or from another home; query it there"
+        evidence = f"it was started on {match['host']}, by another user or from another home; query it there"
         return Observation(EngineState.ELSEWHERE, evidence=evidence)
 
-    def way_in(self, handle: str, folder: str, words: Sequence[str]) -> WayIn:
+    def way_in(self, handle: str, folder: str, words: Sequence[str]) -> EntryCommand:
         """How to enter the machine of a handle of this place.
 
         ``folder``: the agent's, within the slot. Raises `GiveUp` for a handle of another place.
         """
         slot = self.slot(handle)
         if slot is None:
-            there = self.elsewhere(handle)
-            raise GiveUp(there.evidence if there else f"this machine has no record of {handle}")
+            elsewhere = self.elsewhere(handle)
+            raise GiveUp(elsewhere.evidence if elsewhere else f"this machine has no record of {handle}")
         agent = (sys.executable, "-P", "-m", "broker.agent", "enter", "--scratch", str(slot.folder / folder))
-        return WayIn((*agent, *words))
+        return EntryCommand((*agent, *words))
 
 
 def _place(root: Path) -> str:
@@ -88,7 +88,7 @@ def _place(root: Path) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
-def gone_as_recorded(record: Mapping[str, Any]) -> Observation:
+def recorded_end(record: Mapping[str, Any]) -> Observation:
     """The observation of a machine that is gone, from the record that was stored of it."""
     since = record.get("since")
     return Observation(
@@ -99,5 +99,8 @@ def gone_as_recorded(record: Mapping[str, Any]) -> Observation:
         str(record["evidence"]),
         bool(record.get("no_capacity")),
         bool(record.get("own_end")),
-        tuple(MachineOutside(one["id"], datetime.fromisoformat(one["since"])) for one in record.get("outside") or ()),
+        tuple(
+            MachineOutside(machine["id"], datetime.fromisoformat(machine["since"]))
+            for machine in record.get("outside") or ()
+        ),
     )

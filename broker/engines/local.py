@@ -27,17 +27,17 @@ from broker.core.errors import RetryLater
 from broker.core.market.local_gpus import local_gpus
 from broker.core.market.machines import Machine
 from broker.core.market.shares import MachineShare, total
-from broker.core.ports import EngineState, Launch, Observation, WayIn
+from broker.core.ports import EngineState, EntryCommand, Launch, Observation
 from broker.core.values.clock import Clock
-from broker.engines.detached import Slot, bound_to
+from broker.engines.detached import Slot, bind_to_cpus
 from broker.engines.environment import agent_environment
 from broker.engines.gang import GANG, Gang, GangNode, agent_folders
 from broker.engines.handles import Handles
-from broker.engines.owner import living, note_owner
-from broker.engines.register import DEFAULT, GivenPart, Inventory, MachineRegister, hashed
+from broker.engines.owner import note_owner, running_machines
+from broker.engines.register import DEFAULT, AssignedPart, Inventory, MachineRegister, hash_store
 from broker.placement.shares import may_use_free_cpus
 
-_GIVEN = "given.json"
+_ASSIGNED = "given.json"
 
 
 class LocalSettings(BaseModel):
@@ -74,33 +74,33 @@ class Local:
     def submit(self, launch: Launch) -> str:
         slot = Slot.of(self._root, launch.key)
 
-        def arguments(*held: int) -> list[str]:
+        def arguments(*descriptors: int) -> list[str]:
             if (slot.folder / GANG).exists():
-                return [sys.executable, "-P", "-m", "broker.engines.gang", str(slot.folder), *map(str, held)]
+                return [sys.executable, "-P", "-m", "broker.engines.gang", str(slot.folder), *map(str, descriptors)]
             agent = [sys.executable, "-P", "-m", "broker.agent", "--folder", launch.run_folder]
-            holds = [word for descriptor in held for word in ("--hold", str(descriptor))]
+            holds = [word for descriptor in descriptors for word in ("--hold", str(descriptor))]
             return [*agent, "--gang", launch.key, "--scratch", str(slot.folder), *holds]
 
         note_owner(slot, launch, self._clock)
         if not slot.known():
             name, offer = self._handles.name(launch.key), launch.placement.offer
             share = offer.has
-            there, free = self._inventory(offer.whole or share, share), may_use_free_cpus(offer, launch.job)
-            with self._register.giving(name, share, there, launch.store, free_cpus=free) as (part, lock):
-                slot.write(_GIVEN, json.loads(part.to_text()))
+            inventory, free = self._inventory(offer.whole or share, share), may_use_free_cpus(offer, launch.job)
+            with self._register.assign(name, share, inventory, launch.store, free_cpus=free) as (part, lock):
+                slot.write(_ASSIGNED, json.loads(part.to_text()))
                 nodes = part.divided(launch.job.num_nodes)
                 if len(nodes) > 1:
-                    given = tuple(GangNode(node.cpus, _limits(node)) for node in nodes)
-                    slot.write(GANG, Gang(launch.run_folder, launch.key, given).to_json())
+                    gang_nodes = tuple(GangNode(node.cpus, _limits(node)) for node in nodes)
+                    slot.write(GANG, Gang(launch.run_folder, launch.key, gang_nodes).to_json())
                 environment = agent_environment(launch.secrets, _limits(nodes[0]))
-                with bound_to(part.cpus):
+                with bind_to_cpus(part.cpus):
                     slot.start(lambda own: arguments(own, lock), environment, [lock])
         return self._handles.of(launch.key)
 
     def given_to_others(self, store: Callable[[], str]) -> MachineShare:
-        given = self._register.given().values()
-        mine = hashed(store()) if given else ""
-        return total(part.share for part in given if part.store != mine)
+        parts = self._register.given().values()
+        own_hash = hash_store(store()) if parts else ""
+        return total(part.share for part in parts if part.store != own_hash)
 
     def _inventory(self, whole: MachineShare, share: MachineShare) -> Inventory:
         """CPUs and GPUs of this machine. Raises `RetryLater` if its GPUs cannot be listed."""
@@ -108,15 +108,15 @@ class Local:
         if not share.gpu_count:
             return Inventory(whole, cpus, [])
         try:
-            found, _ = local_gpus(self._nvml())
+            gpus, _ = local_gpus(self._nvml())
         except ImportError as error:
             raise RetryLater(
                 f"the GPUs of this machine cannot be listed: the NVML binding cannot be imported: {error}",
                 where="this machine",
                 hint="install nvidia-ml-py into gpubroker's environment",
             ) from error
-        wanted = {name for name, _ in share.gpus}
-        return Inventory(whole, cpus, [gpu.index for gpu in found if gpu.accelerator in wanted])
+        models = {name for name, _ in share.gpus}
+        return Inventory(whole, cpus, [gpu.index for gpu in gpus if gpu.accelerator in models])
 
     def find(self, key: str) -> str | None:
         return self._handles.find(key)
@@ -131,12 +131,12 @@ class Local:
             slot.enforce(_patience(slot))
 
     def machines(self) -> Iterator[Machine]:
-        return living(self._root, self._handles, "processes on this machine")
+        return running_machines(self._root, self._handles, "processes on this machine")
 
     def end(self, handle: str) -> None:
         self.cancel(handle)
 
-    def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
+    def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> EntryCommand:
         slot = self._handles.slot(handle)
         return self._handles.way_in(handle, agent_folders(slot)[node] if slot is not None else "", words)
 
@@ -172,7 +172,7 @@ class Local:
         return Observation(EngineState.GONE, since, gone_at, evidence="the agent died without a message")
 
 
-def _limits(part: GivenPart) -> dict[str, str]:
+def _limits(part: AssignedPart) -> dict[str, str]:
     """The variables that limit a program to its part: the number of threads for numeric libraries, and the GPUs for
     CUDA, numbered as by NVML and ``nvidia-smi``."""
     gpus = ",".join(map(str, part.gpus))

@@ -26,10 +26,10 @@ def note_owner(slot: Slot, launch: Launch, clock: Clock) -> None:
 
 def owner_of(slot: Slot) -> tuple[str, datetime | None]:
     """The requesting store (empty if not recorded) and the time (UTC)."""
-    noted = slot.read(_OWNER)
-    if noted is None:
+    record = slot.read(_OWNER)
+    if record is None:
         return "", None
-    return str(noted["store"]), datetime.fromisoformat(noted["at"])
+    return str(record["store"]), datetime.fromisoformat(record["at"])
 
 
 def slots(root: Path) -> Iterator[Slot]:
@@ -40,12 +40,12 @@ def slots(root: Path) -> Iterator[Slot]:
                 yield Slot(folder)
 
 
-def living(root: Path, handles: Handles, what: str) -> Iterator[Machine]:
+def running_machines(root: Path, handles: Handles, kind: str) -> Iterator[Machine]:
     """The running machines of an engine whose machines are processes on this machine.
 
-    ``what``: their kind, in words for people.
+    ``kind``: their kind, in words for people.
     """
     for slot in slots(root):
         if slot.alive():
             store, since = owner_of(slot)
-            yield Machine(slot.folder.name, handles.of(slot.folder.name), store, since, what)
+            yield Machine(slot.folder.name, handles.of(slot.folder.name), store, since, kind)

@@ -38,7 +38,7 @@ _CPU = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class GivenPart:
+class AssignedPart:
     """The part of the machine that one job has: ``cpus`` and ``gpus`` by number. ``store``: hash of the job's store."""
 
     share: MachineShare
@@ -46,17 +46,17 @@ class GivenPart:
     gpus: tuple[int, ...] = ()
     store: str = ""
 
-    def divided(self, nodes: int) -> tuple[GivenPart, ...]:
+    def divided(self, nodes: int) -> tuple[AssignedPart, ...]:
         """The part, divided among ``nodes`` nodes: each has its own GPUs, and its own CPUs if there are enough."""
-        each = MachineShare(
+        node_share = MachineShare(
             self.share.milli_cpus // nodes,
             self.share.mib // nodes,
             tuple((name, count // nodes) for name, count in self.share.gpus),
         )
-        gpus, cpus = each.gpu_count, len(self.cpus) // nodes
+        gpus, cpus = node_share.gpu_count, len(self.cpus) // nodes
         return tuple(
-            GivenPart(
-                each,
+            AssignedPart(
+                node_share,
                 self.cpus[node * cpus : (node + 1) * cpus] or self.cpus,
                 self.gpus[node * gpus : (node + 1) * gpus],
                 self.store,
@@ -69,15 +69,15 @@ class GivenPart:
         return json.dumps({"share": share, "cpus": self.cpus, "gpus": self.gpus, "store": self.store})
 
     @classmethod
-    def of_text(cls, text: str) -> GivenPart:
+    def of_text(cls, text: str) -> AssignedPart:
         """Parse the text of a register file. Raises ValueError if it is malformed."""
         try:
-            said: Any = json.loads(text)
-            share = said["share"]
-            kinds = tuple(sorted((str(name), _whole(count)) for name, count in share["gpus"].items()))
-            whole = MachineShare(_whole(share["milli_cpus"]), _whole(share["mib"]), kinds)
-            cpus, gpus = (tuple(map(_whole, said[name])) for name in ("cpus", "gpus"))
-            return cls(whole, cpus, gpus, str(said["store"]))
+            document: Any = json.loads(text)
+            share = document["share"]
+            kinds = tuple(sorted((str(name), _whole_number(count)) for name, count in share["gpus"].items()))
+            machine_share = MachineShare(_whole_number(share["milli_cpus"]), _whole_number(share["mib"]), kinds)
+            cpus, gpus = (tuple(map(_whole_number, document[name])) for name in ("cpus", "gpus"))
+            return cls(machine_share, cpus, gpus, str(document["store"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a part of a machine: {error!r}") from error
 
@@ -98,9 +98,9 @@ class MachineRegister:
         self._folder = folder
 
     @contextmanager
-    def giving(
-        self, name: str, share: MachineShare, there: Inventory, store: str, *, free_cpus: bool = False
-    ) -> Iterator[tuple[GivenPart, int]]:
+    def assign(
+        self, name: str, share: MachineShare, inventory: Inventory, store: str, *, free_cpus: bool = False
+    ) -> Iterator[tuple[AssignedPart, int]]:
         """Assign a part to the process started in the block, which inherits the yielded descriptor. ``name``: unique.
         ``free_cpus``: with all CPUs that are free now, which later parts may contain, too.
 
@@ -108,9 +108,11 @@ class MachineRegister:
         """
         self._make()
         with self._turn():
-            part = _chosen(share, there, [part for _, part in self._live(tidy=True)], hashed(store), free_cpus)
+            part = _choose_part(
+                share, inventory, [part for _, part in self._live(tidy=True)], hash_store(store), free_cpus
+            )
             draft = self._folder / f".{name}.{os.getpid()}"
-            descriptor = _opened(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            descriptor = _open_file(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 os.write(descriptor, part.to_text().encode())
@@ -120,7 +122,7 @@ class MachineRegister:
                 draft.unlink(missing_ok=True)
                 os.close(descriptor)  # the process that inherited it keeps the lock
 
-    def given(self) -> dict[str, GivenPart]:
+    def given(self) -> dict[str, AssignedPart]:
         """All assigned parts by name. Read-only."""
         return dict(self._live(tidy=False))
 
@@ -135,8 +137,8 @@ class MachineRegister:
                 self._folder.mkdir(mode=0o1777)
                 self._folder.chmod(0o1777)
             except FileExistsError:
-                found = self._folder.lstat()
-                if not stat.S_ISDIR(found.st_mode):
+                status = self._folder.lstat()
+                if not stat.S_ISDIR(status.st_mode):
                     raise NotADirectoryError(20, "it is a link or a file") from None
         except OSError as error:
             raise RetryLater(
@@ -150,8 +152,8 @@ class MachineRegister:
         path = self._folder / _MUTEX
         try:
             with suppress(FileExistsError):
-                os.close(_opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
-            descriptor = _opened(path, os.O_RDONLY)
+                os.close(_open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+            descriptor = _open_file(path, os.O_RDONLY)
         except OSError as error:
             raise RetryLater(f"cannot be used: {error.strerror}", where=str(path)) from error
         try:
@@ -166,31 +168,31 @@ class MachineRegister:
         finally:
             os.close(descriptor)
 
-    def _live(self, *, tidy: bool) -> Iterator[tuple[str, GivenPart]]:
+    def _live(self, *, tidy: bool) -> Iterator[tuple[str, AssignedPart]]:
         """Each file whose lock is held. ``tidy``: delete the others; the caller must hold the mutex."""
         with suppress(FileNotFoundError):
             for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
-                text = _held(path)
+                text = _text_if_locked(path)
                 if text is None:
                     if tidy:
                         with suppress(OSError):  # in a sticky folder only the file's owner may delete it
                             path.unlink()
                     continue
                 try:
-                    yield path.name.removesuffix(_SUFFIX), GivenPart.of_text(text)
+                    yield path.name.removesuffix(_SUFFIX), AssignedPart.of_text(text)
                 except ValueError as error:
                     log.warning("%s: %s", path, error)
 
 
-def hashed(store: str) -> str:
+def hash_store(store: str) -> str:
     """The name of a store in the register; a hash, because other users can read the register."""
     return sha256(store.encode()).hexdigest()[:16]
 
 
-def _held(path: Path) -> str | None:
+def _text_if_locked(path: Path) -> str | None:
     """The text of a file whose lock is held; None for any other."""
     try:
-        descriptor = _opened(path, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = _open_file(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -204,34 +206,34 @@ def _held(path: Path) -> str | None:
     return None
 
 
-def _opened(path: Path, flags: int) -> int:
+def _open_file(path: Path, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     if flags & os.O_CREAT:
         os.fchmod(descriptor, 0o644)  # regardless of the umask: brokers of other users read it
     return descriptor
 
 
-def _chosen(
-    share: MachineShare, there: Inventory, others: Sequence[GivenPart], store: str, free_cpus: bool
-) -> GivenPart:
+def _choose_part(
+    share: MachineShare, inventory: Inventory, given_parts: Sequence[AssignedPart], store: str, free_cpus: bool
+) -> AssignedPart:
     """The free GPUs to assign, and the CPUs with the least assigned load. Raises `RetryLater` if too little is free."""
-    used = {gpu for other in others for gpu in other.gpus}
-    free = [gpu for gpu in there.gpus if gpu not in used]
-    left = there.has - total(MachineShare(other.share.milli_cpus, other.share.mib) for other in others)
+    used = {gpu for part in given_parts for gpu in part.gpus}
+    free = [gpu for gpu in inventory.gpus if gpu not in used]
+    left = inventory.has - total(MachineShare(part.share.milli_cpus, part.share.mib) for part in given_parts)
     if len(free) < share.gpu_count or left < MachineShare(share.milli_cpus, share.mib):
         gpus = f", {len(free)} GPUs" if share.gpu_count else ""
         bare = MachineShare(max(left.milli_cpus, 0), max(left.mib, 0))
         raise RetryLater(f"this machine has {bare}{gpus} free now, and the job needs {share}", where="this machine")
     loads: Counter[int] = Counter()
-    for other in others:
-        for cpu in other.cpus:
-            loads[cpu] += other.share.milli_cpus // len(other.cpus)
+    for part in given_parts:
+        for cpu in part.cpus:
+            loads[cpu] += part.share.milli_cpus // len(part.cpus)
     count = max(-(-share.milli_cpus // _CPU), left.milli_cpus // _CPU if free_cpus else 0)
-    cpus = sorted(there.cpus, key=lambda cpu: (loads[cpu], cpu))[:count]
-    return GivenPart(share, tuple(sorted(cpus)), tuple(free[: share.gpu_count]), store)
+    cpus = sorted(inventory.cpus, key=lambda cpu: (loads[cpu], cpu))[:count]
+    return AssignedPart(share, tuple(sorted(cpus)), tuple(free[: share.gpu_count]), store)
 
 
-def _whole(value: Any) -> int:
+def _whole_number(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
         raise ValueError(f"not a whole number: {value!r}")
     return value

@@ -28,16 +28,16 @@ from broker.core.errors import BrokerError, GiveUp, RetryLater
 from broker.core.events.outcomes import Cause
 from broker.core.market.machines import Machine
 from broker.core.market.offers import Offer
-from broker.core.ports import EngineState, Launch, Observation, WayIn
+from broker.core.ports import EngineState, EntryCommand, Launch, Observation
 from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
 from broker.engines.environment import BASICS
-from broker.engines.handles import gone_as_recorded
+from broker.engines.handles import recorded_end
 from broker.engines.owner import note_owner, owner_of
-from broker.engines.slurm_commands import SqueueRow, cluster_name, from_accounting, own_jobs, run
+from broker.engines.slurm_commands import SqueueRow, accounting_record, cluster_name, own_jobs, run
 from broker.placement.feasibility import request_served
+from broker.runfolder.attempt_keys import TICKET_VARIABLE, ticket_of
 from broker.runfolder.runfolder import RunFolder
-from broker.runfolder.signing import TICKET_VARIABLE, ticket_of
 
 _HANDLE = re.compile(r"slurm:(?P<cluster>[A-Za-z0-9._-]+):(?P<number>[0-9]+):(?P<key>[A-Za-z0-9-]{1,40})")
 _SCRIPT = Path(__file__).with_name("slurm_job.sh")
@@ -50,12 +50,12 @@ _SPARE = timedelta(minutes=10)  # how much Slurm's limit exceeds the job's, whic
 _PATIENCE = timedelta(minutes=2)  # from SIGTERM to SIGKILL: the command's grace, the last upload, and a margin
 
 
-def _words(value: object) -> object:
+def _split_words(value: object) -> object:
     """Splits a string like a shell, for a setting that an environment variable gives as one string."""
     return tuple(shlex.split(value)) if isinstance(value, str) else value
 
 
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_split_words)]
 
 
 class SlurmEngineSettings(BaseModel):
@@ -101,11 +101,11 @@ class SlurmEngine:
         from filelock import FileLock  # plans load this module for its features and need no lock
 
         with FileLock(slot.folder / "submit.lock", mode=0o600):
-            known = self.find(launch.key)
-            if known is not None:
-                return known
-            about = {"run_folder": launch.run_folder, "nodes": launch.placement.nodes}
-            slot.write("launch.json", {**about, "at": self._clock.now().isoformat()})
+            stored = self.find(launch.key)
+            if stored is not None:
+                return stored
+            record = {"run_folder": launch.run_folder, "nodes": launch.placement.nodes}
+            slot.write("launch.json", {**record, "at": self._clock.now().isoformat()})
             note_owner(slot, launch, self._clock)
             names = [name for name in (*BASICS, *self._settings.environment) if name in os.environ]
             secrets = {**launch.secrets, "GPUBROKER_SCRIPT": str(_SCRIPT)}
@@ -114,13 +114,13 @@ class SlurmEngine:
             export = f"--export={','.join([*names, *secrets])}"
             agent = [*self._settings.agent, "--folder", launch.run_folder]
             options = [*self._options(launch, slot), export]
-            printed = run(["sbatch", *options, str(_SCRIPT), *agent], secrets)
-            return self._remember(slot, launch.key, printed.strip().partition(";")[0])
+            output = run(["sbatch", *options, str(_SCRIPT), *agent], secrets)
+            return self._remember(slot, launch.key, output.strip().partition(";")[0])
 
     def find(self, key: str) -> str | None:
         slot = Slot.of(self._root, key)
-        if known := slot.read("job.json"):
-            return str(known["handle"])
+        if stored := slot.read("job.json"):
+            return str(stored["handle"])
         rows = own_jobs(key)
         if not rows:
             return None
@@ -128,12 +128,12 @@ class SlurmEngine:
         return self._remember(slot, key, min(rows, key=lambda row: int(row.number)).number)
 
     def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
-        found = {handle: self._known(handle) for handle in handles}
-        if any(one is None for one in found.values()):
+        observations = {handle: self._known(handle) for handle in handles}
+        if any(observation is None for observation in observations.values()):
             rows = {row.number: row for row in own_jobs()}
-            for handle in [handle for handle, one in found.items() if one is None]:
-                found[handle] = self._observe(handle, rows)
-        return {handle: one or _UNKNOWN for handle, one in found.items()}
+            for handle in [handle for handle, observation in observations.items() if observation is None]:
+                observations[handle] = self._observe(handle, rows)
+        return {handle: observation or _UNKNOWN for handle, observation in observations.items()}
 
     def cancel(self, handle: str) -> None:
         parts = self._own(handle)
@@ -164,7 +164,7 @@ class SlurmEngine:
         if parts := self._own(handle):
             _signal(parts["number"])
 
-    def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
+    def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> EntryCommand:
         parts = self._own(handle)
         launch = self._slot(parts["key"]).read("launch.json") if parts else None
         if parts is None or launch is None:
@@ -173,7 +173,7 @@ class SlurmEngine:
         step = ["srun", "--quiet", f"--jobid={parts['number']}", "--overlap", "--nodes=1", "--ntasks=1"]
         step += [f"--relative={node}", "--cpu-bind=none", f"--export={names}", *(["--pty"] if terminal else [])]
         agent = [*self._settings.agent, "enter", "--folder", str(launch["run_folder"]), "--rank", str(node)]
-        return WayIn((*step, *agent, *words), whole_lines=not terminal)
+        return EntryCommand((*step, *agent, *words), whole_lines=not terminal)
 
     def _slot(self, key: str) -> Slot:
         return Slot.of(self._root, key)
@@ -225,34 +225,38 @@ class SlurmEngine:
         if parts["cluster"] != self._name():
             evidence = f"it runs on cluster {parts['cluster']}, and this is {self._name()}; query it there"
             return Observation(EngineState.ELSEWHERE, evidence=evidence)
-        gone = self._slot(parts["key"]).read("gone.json")
-        return gone_as_recorded(gone) if gone else None
+        gone_record = self._slot(parts["key"]).read("gone.json")
+        return recorded_end(gone_record) if gone_record else None
 
     def _observe(self, handle: str, rows: Mapping[str, SqueueRow]) -> Observation:
         parts = _HANDLE.fullmatch(handle)
         assert parts is not None, "the others are known"
-        row = rows.get(parts["number"]) or from_accounting(parts["number"])
+        row = rows.get(parts["number"]) or accounting_record(parts["number"])
         slot = self._slot(parts["key"])
         if row is None or row.key != parts["key"]:
-            return _forgotten(slot)
+            return _observe_forgotten(slot)
         if row.state in _WAITING:
             return Observation(EngineState.QUEUED, evidence=f"in Slurm's queue: {row.reason}")
         since = _since(slot, row)
         if row.state in _STARTING:
             return Observation(EngineState.PENDING, since, evidence=f"Slurm boots {row.nodes}")
         if row.state in _RUNNING:
-            _insist(slot, parts["number"])
+            _force_end(slot, parts["number"])
             return Observation(EngineState.UP, since, evidence=f"{row.state.lower()} on {row.nodes}")
         cancelled = slot.read("cancelled.json") is not None
         gone_at = max(row.ended or self._clock.now(), since or datetime.min.replace(tzinfo=UTC))
-        said = "cancelled by gpubroker" if cancelled and row.state == "CANCELLED" else _WORDS.get(row.state, row.state)
+        state_text = (
+            "cancelled by gpubroker" if cancelled and row.state == "CANCELLED" else _WORDS.get(row.state, row.state)
+        )
         record = {
             "since": since.isoformat() if since and row.nodes else None,
             "at": gone_at.isoformat(),
             "interrupted": row.state in _TAKEN and not cancelled,
-            "evidence": f"Slurm: {said}" + (f" on {row.nodes}" if row.nodes else "") + _last_words(slot, row.state),
+            "evidence": f"Slurm: {state_text}"
+            + (f" on {row.nodes}" if row.nodes else "")
+            + _last_words(slot, row.state),
         }
-        return gone_as_recorded(slot.keep_first("gone.json", record))
+        return recorded_end(slot.keep_first("gone.json", record))
 
 
 _UNKNOWN = Observation(EngineState.LOST, evidence="Slurm has no record of it")
@@ -269,7 +273,7 @@ _WORDS = {
 }
 
 
-def _forgotten(slot: Slot) -> Observation:
+def _observe_forgotten(slot: Slot) -> Observation:
     """The end of a job that Slurm no longer knows, from its run folder.
 
     A batch job ends with its last agent, so if all recorded their end, the nodes were released then; otherwise the end
@@ -282,19 +286,19 @@ def _forgotten(slot: Slot) -> Observation:
     runs_url, _, job_id = job.rpartition("/")
     try:
         runs = RunFolder(runs_url, job_id)
-        claims, exits = runs.read_state(attempt).claims, runs.exits(attempt)
+        claims, exits = runs.read_attempt(attempt).claims, runs.exits(attempt)
     except BrokerError:
         return _UNKNOWN
     if not claims or not exits.keys() >= set(range(int(launch["nodes"]))):
         return _UNKNOWN
-    since, ended = min(one.at for one in claims), max(one.at for one in exits.values())
+    since, ended = min(entry.at for entry in claims), max(entry.at for entry in exits.values())
     record = {
         "since": since.isoformat(),
         "at": max(ended, since).isoformat(),
         "interrupted": exits[0].cause is Cause.PREEMPTED,
         "evidence": f"Slurm has forgotten it; the agent ended: {exits[0].cause.value}",
     }
-    return gone_as_recorded(slot.keep_first("gone.json", record))
+    return recorded_end(slot.keep_first("gone.json", record))
 
 
 def _machine(offer: Offer, launch: Launch, memory_by: str) -> list[str]:
@@ -321,7 +325,7 @@ def _since(slot: Slot, row: SqueueRow) -> datetime | None:
     return max(row.started, datetime.fromisoformat(launch["at"]))
 
 
-def _insist(slot: Slot, number: str) -> None:
+def _force_end(slot: Slot, number: str) -> None:
     """End a job through Slurm that was signalled but did not stop in time."""
     cancelled = slot.read("cancelled.json")
     if cancelled and datetime.now(UTC) - datetime.fromisoformat(cancelled["wall"]) > _PATIENCE:

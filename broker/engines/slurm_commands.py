@@ -62,7 +62,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) 
     """
     name = arguments[0]
     try:
-        done = subprocess.run(  # noqa: S603 (a fixed command; no shell reads its arguments)
+        result = subprocess.run(  # noqa: S603 (a fixed command; no shell reads its arguments)
             list(arguments),
             env={**os.environ, **(environment or {}), "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"},
             stdin=subprocess.DEVNULL,
@@ -76,19 +76,19 @@ def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) 
     except OSError as error:
         hint = "install Slurm's commands here, or run gpubroker on a login node of the cluster"
         raise AskAPerson(f"{name} cannot be run: {error.strerror or error}", where="slurm", hint=hint) from error
-    if done.returncode == 0:
-        return done.stdout
-    raise meaning(name, done.stderr or done.stdout)
+    if result.returncode == 0:
+        return result.stdout
+    raise error_of(name, result.stderr or result.stdout)
 
 
-def meaning(name: str, said: str) -> BrokerError:
+def error_of(name: str, output: str) -> BrokerError:
     """The error for the command's message."""
-    words = " ".join(said.split())
-    for sign, kind, hint in _MEANINGS:
-        if re.search(sign, words, re.IGNORECASE):
-            return kind(f"{name}: {words[:300]}", where="slurm", hint=hint)
+    text = " ".join(output.split())
+    for pattern, kind, hint in _MEANINGS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return kind(f"{name}: {text[:300]}", where="slurm", hint=hint)
     # A command that was killed says nothing.
-    return RetryLater(f"{name}: {words[:300]}" if words else f"{name} failed without a message", where="slurm")
+    return RetryLater(f"{name}: {text[:300]}" if text else f"{name} failed without a message", where="slurm")
 
 
 _FIELDS = "%i|%j|%T|%S|%e|%r|%N"
@@ -97,20 +97,20 @@ _FIELDS = "%i|%j|%T|%S|%e|%r|%N"
 def own_jobs(key: str | None = None) -> list[SqueueRow]:
     """This user's jobs, including ended ones for as long as slurmctld remembers them (MinJobAge); with ``key``, only
     jobs of that name."""
-    named = [f"--name={key}"] if key else []
+    name_filter = [f"--name={key}"] if key else []
     user = f"--user={os.getuid()}"
-    printed = run(["squeue", "--noheader", "--states=all", user, "--format", _FIELDS, *named])
-    return [row for line in printed.splitlines() if (row := _row(line)) is not None]
+    output = run(["squeue", "--noheader", "--states=all", user, "--format", _FIELDS, *name_filter])
+    return [row for line in output.splitlines() if (row := _row(line)) is not None]
 
 
-def from_accounting(number: str) -> SqueueRow | None:
+def accounting_record(number: str) -> SqueueRow | None:
     """Slurm's accounting record of a job that slurmctld has forgotten; None without accounting."""
     fields = "JobIDRaw,JobName,State,Start,End,Reason,NodeList"
     try:
-        printed = run(["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={number}", f"--format={fields}"])
+        output = run(["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={number}", f"--format={fields}"])
     except BrokerError:
         return None
-    rows = [row for line in printed.splitlines() if (row := _row(line)) is not None]
+    rows = [row for line in output.splitlines() if (row := _row(line)) is not None]
     return rows[-1] if rows else None
 
 

@@ -12,7 +12,7 @@ from statistics import median
 NEAR = 0.25  # a prediction counts as right within a quarter of the outcome
 
 
-class Predicted(StrEnum):
+class PredictionKind(StrEnum):
     """The kinds of prediction of a plan."""
 
     COST = "cost"
@@ -60,7 +60,7 @@ class PredictionError:
     means), the median of happened ÷ predicted, the mean and the worst absolute error as a share of the prediction, and
     the share of runs ``within`` 25 %. For interruptions, which are rare, only the totals and their ratio."""
 
-    kind: Predicted
+    kind: PredictionKind
     runs: int
     predicted: float
     happened: float
@@ -116,73 +116,82 @@ class ServedSpeed:
 
 def prediction_errors(runs: Iterable[RunOutcome]) -> tuple[PredictionError, ...]:
     """The error of each kind of prediction; kinds that no run predicted are omitted."""
-    pairs = defaultdict[Predicted, list[tuple[float, float]]](list)
+    pairs = defaultdict[PredictionKind, list[tuple[float, float]]](list)
     for run in runs:
         for kind, expected, happened in (
-            (Predicted.COST, run.expected_usd, run.usd),
-            (Predicted.TIME, run.expected_hours, run.hours),
-            (Predicted.PRICE, run.expected_usd_per_gpu_hour, run.usd_per_gpu_hour),
-            (Predicted.INTERRUPTIONS, run.expected_interruptions, float(run.interruptions)),
+            (PredictionKind.COST, run.expected_usd, run.usd),
+            (PredictionKind.TIME, run.expected_hours, run.hours),
+            (PredictionKind.PRICE, run.expected_usd_per_gpu_hour, run.usd_per_gpu_hour),
+            (PredictionKind.INTERRUPTIONS, run.expected_interruptions, float(run.interruptions)),
         ):
             if expected is not None and happened is not None and isfinite(expected):
                 pairs[kind].append((expected, happened))
-    return tuple(_error(kind, pairs[kind]) for kind in Predicted if pairs[kind])
+    return tuple(_error(kind, pairs[kind]) for kind in PredictionKind if pairs[kind])
 
 
-def _error(kind: Predicted, pairs: Sequence[tuple[float, float]]) -> PredictionError:
-    predicted, happened = sum(one for one, _ in pairs), sum(one for _, one in pairs)
-    if kind is Predicted.PRICE:
+def _error(kind: PredictionKind, pairs: Sequence[tuple[float, float]]) -> PredictionError:
+    predicted, happened = sum(value for value, _ in pairs), sum(value for _, value in pairs)
+    if kind is PredictionKind.PRICE:
         predicted, happened = predicted / len(pairs), happened / len(pairs)
-    if kind is Predicted.INTERRUPTIONS:
+    if kind is PredictionKind.INTERRUPTIONS:
         ratio = happened / predicted if predicted else None
         return PredictionError(kind, len(pairs), predicted, happened, ratio, None, None, None)
     ratios = [after / before for before, after in pairs if before > 0]
     if not ratios:
         return PredictionError(kind, len(pairs), predicted, happened, None, None, None, None)
-    off = [abs(ratio - 1) for ratio in ratios]
+    errors = [abs(ratio - 1) for ratio in ratios]
     near = sum(1 / (1 + NEAR) <= ratio <= 1 + NEAR for ratio in ratios)
     return PredictionError(
-        kind, len(pairs), predicted, happened, median(ratios), sum(off) / len(off), max(off), near / len(ratios)
+        kind,
+        len(pairs),
+        predicted,
+        happened,
+        median(ratios),
+        sum(errors) / len(errors),
+        max(errors),
+        near / len(ratios),
     )
 
 
 def measured_speeds(runs: Iterable[RunOutcome], peaks: dict[str, float]) -> tuple[MeasuredSpeed, ...]:
     """By accelerator, most GPU-hours first, without runs on several kinds. ``peaks``: dense 16-bit
     FLOP/s of one, where known."""
-    by = defaultdict[str, list[RunOutcome]](list)
+    groups = defaultdict[str, list[RunOutcome]](list)
     for run in runs:
         if run.gpu_hours > 0 and run.accelerator:
-            by[run.accelerator].append(run)
-    found = [_speed(name, of, peaks.get(name)) for name, of in by.items()]
-    return tuple(sorted(found, key=lambda one: (-one.gpu_hours, one.accelerator)))
+            groups[run.accelerator].append(run)
+    speeds = [_speed(name, group, peaks.get(name)) for name, group in groups.items()]
+    return tuple(sorted(speeds, key=lambda speed: (-speed.gpu_hours, speed.accelerator)))
 
 
 def model_speeds(runs: Iterable[RunOutcome], peaks: dict[str, float]) -> tuple[ModelSpeed, ...]:
     """By accelerator, size of the model, and whether it was trained; without shares above the peak, and without runs
     that generated tokens, which are limited by bandwidth."""
-    by = defaultdict[tuple[str, float, bool], list[RunOutcome]](list)
+    groups = defaultdict[tuple[str, float, bool], list[RunOutcome]](list)
     for run in runs:
         if run.gpu_hours > 0 and run.accelerator in peaks and run.tokens and run.parameters and not run.generated:
-            by[run.accelerator, run.parameters, run.trains].append(run)
-    found = (ModelSpeed(*key, _share_of_peak(of, peaks[key[0]]), len(of)) for key, of in sorted(by.items()))
-    return tuple(one for one in found if one.share <= 1)
+            groups[run.accelerator, run.parameters, run.trains].append(run)
+    speeds = (
+        ModelSpeed(*key, _share_of_peak(group, peaks[key[0]]), len(group)) for key, group in sorted(groups.items())
+    )
+    return tuple(speed for speed in speeds if speed.share <= 1)
 
 
 def served_speeds(runs: Iterable[RunOutcome]) -> tuple[ServedSpeed, ...]:
     """By accelerator and size of the model: of the runs that reported generated tokens, otherwise of all."""
-    by = defaultdict[tuple[str, float], list[RunOutcome]](list)
+    groups = defaultdict[tuple[str, float], list[RunOutcome]](list)
     for run in runs:
         if run.gpu_hours > 0 and run.accelerator and run.tokens and run.parameters and not run.trains:
-            by[run.accelerator, run.parameters].append(run)
-    found = []
-    for (accelerator, parameters), of in sorted(by.items()):
-        told = [run for run in of if run.generated] or of
-        tokens = sum(run.tokens or 0 for run in told)
-        generated = sum(run.generated or 0 for run in told)
-        speed = tokens / (sum(run.gpu_hours for run in told) * 3600)
+            groups[run.accelerator, run.parameters].append(run)
+    speeds = []
+    for (accelerator, parameters), group in sorted(groups.items()):
+        reporting = [run for run in group if run.generated] or group
+        tokens = sum(run.tokens or 0 for run in reporting)
+        generated = sum(run.generated or 0 for run in reporting)
+        speed = tokens / (sum(run.gpu_hours for run in reporting) * 3600)
         share = min(generated / tokens, 1.0) if generated else None
-        found.append(ServedSpeed(accelerator, parameters, speed, share, len(told)))
-    return tuple(found)
+        speeds.append(ServedSpeed(accelerator, parameters, speed, share, len(reporting)))
+    return tuple(speeds)
 
 
 def _share_of_peak(runs: Sequence[RunOutcome], peak: float) -> float:
@@ -192,8 +201,8 @@ def _share_of_peak(runs: Sequence[RunOutcome], peak: float) -> float:
 
 def _speed(accelerator: str, runs: Sequence[RunOutcome], peak: float | None) -> MeasuredSpeed:
     hours = sum(run.gpu_hours for run in runs)
-    told = [run for run in runs if run.tokens]
-    trained = [run for run in told if run.trains and run.parameters]
+    reporting = [run for run in runs if run.tokens]
+    trained = [run for run in reporting if run.trains and run.parameters]
     spot_hours = sum(run.spot_gpu_hours for run in runs)
     mfu = None
     if peak and trained:
@@ -206,10 +215,10 @@ def _speed(accelerator: str, runs: Sequence[RunOutcome], peak: float | None) -> 
         usd_per_gpu_hour=sum(run.usd for run in runs) / hours,
         mfu=mfu,
         mfu_runs=len(trained) if mfu is not None else 0,
-        tokens_per_second=sum(run.tokens or 0 for run in told) / sum(run.gpu_hours * 3600 for run in told)
-        if told
+        tokens_per_second=sum(run.tokens or 0 for run in reporting) / sum(run.gpu_hours * 3600 for run in reporting)
+        if reporting
         else None,
-        token_runs=len(told),
+        token_runs=len(reporting),
         interruptions_per_1000_hours=1000 * sum(run.spot_interruptions for run in runs) / spot_hours
         if spot_hours
         else None,

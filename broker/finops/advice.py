@@ -13,7 +13,7 @@ from broker.finops.change import Month, total
 from broker.finops.idle import IdleCapacity
 
 _HOUR = 3_600_000  # milliseconds
-_WORTH_SAYING = 0.01  # share of the month's spending
+_MIN_SHARE = 0.01  # share of the month's spending
 
 
 class AdviceKind(StrEnum):
@@ -38,19 +38,19 @@ class MonthAdvice:
 
 def advice(cells: Month, idle: Iterable[IdleCapacity]) -> list[MonthAdvice]:
     """Advice on costs of at least 1 % of the month's spending, including idle capacity, most expensive first."""
-    held = list(idle)
-    whole = total(cells) + sum((one.cost for one in held), Money.ZERO)
-    found = [*_of_waste(cells), *map(_of_idle, held), *_of_untagged(cells)]
-    worth = [one for one in found if one.cost and one.cost >= whole.scaled(_WORTH_SAYING)]
-    return sorted(worth, key=lambda one: (-one.cost.micros, one.about))
+    capacities = list(idle)
+    spending = total(cells) + sum((item.cost for item in capacities), Money.ZERO)
+    candidates = [*_waste_advice(cells), *map(_idle_advice, capacities), *_untagged_advice(cells)]
+    notable = [item for item in candidates if item.cost and item.cost >= spending.scaled(_MIN_SHARE)]
+    return sorted(notable, key=lambda item: (-item.cost.micros, item.about))
 
 
-def _of_waste(cells: Month) -> Iterable[MonthAdvice]:
+def _waste_advice(cells: Month) -> Iterable[MonthAdvice]:
     owners: defaultdict[tuple[str | None, str | None, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for cell, used in cells.items():
-        owner_of = cell.team, cell.project, cell.owner
+        key = cell.team, cell.project, cell.owner
         figures = (used.wasted.micros, used.spent.micros, used.wasted_time, used.time)
-        owners[owner_of] = [one + more for one, more in zip(owners[owner_of], figures, strict=True)]
+        owners[key] = [value + added for value, added in zip(owners[key], figures, strict=True)]
     for (_, _, owner), (wasted, spent, lost, time) in owners.items():
         yield MonthAdvice(
             AdviceKind.WASTE,
@@ -62,7 +62,7 @@ def _of_waste(cells: Month) -> Iterable[MonthAdvice]:
         )
 
 
-def _of_idle(idle: IdleCapacity) -> MonthAdvice:
+def _idle_advice(idle: IdleCapacity) -> MonthAdvice:
     return MonthAdvice(
         AdviceKind.IDLE,
         f"{idle.accelerator} {idle.kind.value}",
@@ -73,7 +73,7 @@ def _of_idle(idle: IdleCapacity) -> MonthAdvice:
     )
 
 
-def _of_untagged(cells: Month) -> Iterable[MonthAdvice]:
+def _untagged_advice(cells: Month) -> Iterable[MonthAdvice]:
     untagged = sum((used.spent for cell, used in cells.items() if cell.team is None), Money.ZERO)
     yield MonthAdvice(
         AdviceKind.UNTAGGED,

@@ -24,7 +24,7 @@ from statistics import fmean, median
 from broker.economics.units import quantile
 
 _WEEK = 7
-_LEAST = 14  # days that have three on each side
+_MIN_DAYS = 14  # days that have three on each side
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,16 @@ def week_pattern(days: Sequence[float]) -> WeekPattern:
     for number in range(3, length - 3):
         if around[number] > 0:
             by_weekday[(number - length) % _WEEK].append(days[number] / around[number] - 1)
-    known = sum(len(one) for one in by_weekday)
-    if known < _LEAST or not all(by_weekday):
+    count = sum(len(values) for values in by_weekday)
+    if count < _MIN_DAYS or not all(by_weekday):
         return WeekPattern((0.0,) * _WEEK, tuple(days))
-    means = [fmean(one) for one in by_weekday]
-    within = sum((value - mean) ** 2 for one, mean in zip(by_weekday, means, strict=True) for value in one)
+    means = [fmean(values) for values in by_weekday]
+    within = sum((value - mean) ** 2 for values, mean in zip(by_weekday, means, strict=True) for value in values)
     centre = fmean(means)
     between = sum((mean - centre) ** 2 for mean in means) / (_WEEK - 1)
-    chance = within / max(1, known - _WEEK) / (known / _WEEK)
-    kept = max(0.0, 1 - chance / between) if between > 0 else 0.0
-    effects = tuple(kept * (mean - centre) for mean in means)
+    chance = within / max(1, count - _WEEK) / (count / _WEEK)
+    weight = max(0.0, 1 - chance / between) if between > 0 else 0.0
+    effects = tuple(weight * (mean - centre) for mean in means)
     levelled = tuple(days[number] - around[number] * effects[(number - length) % _WEEK] for number in range(length))
     return WeekPattern(effects, levelled)
 
@@ -74,9 +74,9 @@ WARM_UP = 14
 _STRETCHES = (1, 2, 3)  # days
 _SETTLED = 7  # days until the level is meaningful
 _SMOOTHING = 0.3
-_DEAR = 0.85  # percentile
-_LEAST_SCALE = 0.2  # share of the mean
-_LEAST_SHARE = 0.5  # share of the stretch's mean excess; a last day with less follows an incident, outside of it
+_HIGH_PERCENTILE = 0.85  # percentile
+_MIN_SCALE = 0.2  # share of the mean
+_MIN_SHARE = 0.5  # share of the stretch's mean excess; a last day with less follows an incident, outside of it
 _LEAST_OF_HIGHEST = 0.05  # share of the highest day so far: the reference after a pause in spending
 _QUIET = 2  # days that end an incident
 _RATIO = 1.4  # of a stretch over the 85th percentile of stretches, above which it is anomalous
@@ -136,50 +136,50 @@ class IncidentAnswer:
 def scores(days: Sequence[float], planned: Sequence[float] | None = None) -> list[DayScore | None]:
     """The scores of each day, from the days before it; None if these are too few. ``planned``: the planned part of
     each day (USD). A day with net refunds counts as one without spending. Raises ValueError if the lengths differ."""
-    known = planned if planned is not None else [0.0] * len(days)
-    unexplained = [max(0.0, amount - part) for amount, part in zip(days, known, strict=True)]
+    planned_parts = planned if planned is not None else [0.0] * len(days)
+    unexplained = [max(0.0, amount - part) for amount, part in zip(days, planned_parts, strict=True)]
     start = next((i for i, amount in enumerate(unexplained) if amount), len(unexplained))
-    highest, found = 0.0, list[DayScore | None]()
+    highest, day_scores = 0.0, list[DayScore | None]()
     for number, amount in enumerate(unexplained):
-        judged = number >= start + WARM_UP
+        is_judged = number >= start + WARM_UP
         window = unexplained[max(start, number - MEMORY) : number + 1]
-        found.append(_score(window, _LEAST_OF_HIGHEST * highest) if judged else None)
+        day_scores.append(_score(window, _LEAST_OF_HIGHEST * highest) if is_judged else None)
         highest = max(highest, amount)
-    return found
+    return day_scores
 
 
-def incidents(found: Sequence[DayScore | None]) -> list[Incident]:
+def incidents(day_scores: Sequence[DayScore | None]) -> list[Incident]:
     """The incidents among the scores of consecutive days, oldest first."""
-    return list(_runs(found))
+    return list(_runs(day_scores))
 
 
-def _score(window: Sequence[float], least: float) -> DayScore:
-    """The scores of the last day of the window. ``least``: the lowest reference for a day (USD)."""
-    *before, amount = window
-    week = week_pattern(before)
+def _score(window: Sequence[float], floor: float) -> DayScore:
+    """The scores of the last day of the window. ``floor``: the lowest reference for a day (USD)."""
+    *previous, amount = window
+    week = week_pattern(previous)
     level, levels = median(week.levelled[:_SETTLED]), list[float]()
     for day in week.levelled:
         levels.append(level)
         level += _SMOOTHING * (day - level)
     levels.append(level)
     days = [*week.levelled, amount - week.effects[0] * level]
-    usual = max(fmean(before), least)
-    found = []
+    mean_level = max(fmean(previous), floor)
+    stretches = []
     for length in _STRETCHES:
         sums = [sum(days[end - length : end]) for end in range(length, len(days) + 1)]
-        excesses = [whole - length * before for whole, before in zip(sums, levels, strict=False)]
-        dear = max(quantile(sums[:-1][-WINDOW:], _DEAR), length * least)
-        scale = max(quantile(excesses[_SETTLED:-1], _DEAR), _LEAST_SCALE * length * usual)
-        share = excesses[-1] / length * _LEAST_SHARE
-        goes_on = days[-1] - levels[-length] >= share
-        found.append(StretchScore(sums[-1] / dear, excesses[-1] / scale if goes_on else 0.0))
-    return DayScore(tuple(found), days[-1] - levels[-max(_STRETCHES)])
+        excesses = [total - length * previous for total, previous in zip(sums, levels, strict=False)]
+        high = max(quantile(sums[:-1][-WINDOW:], _HIGH_PERCENTILE), length * floor)
+        scale = max(quantile(excesses[_SETTLED:-1], _HIGH_PERCENTILE), _MIN_SCALE * length * mean_level)
+        share = excesses[-1] / length * _MIN_SHARE
+        is_rising = days[-1] - levels[-length] >= share
+        stretches.append(StretchScore(sums[-1] / high, excesses[-1] / scale if is_rising else 0.0))
+    return DayScore(tuple(stretches), days[-1] - levels[-max(_STRETCHES)])
 
 
-def _runs(found: Sequence[DayScore | None]) -> Iterator[Incident]:
+def _runs(day_scores: Sequence[DayScore | None]) -> Iterator[Incident]:
     first = last = -1
     excess = 0.0
-    for number, score in enumerate(found):
+    for number, score in enumerate(day_scores):
         if score is None or not score.is_anomalous:
             continue
         if first >= 0 and number - last > _QUIET:

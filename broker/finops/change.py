@@ -33,23 +33,23 @@ def whole_parts(exact: Sequence[Fraction]) -> list[int]:
     total = sum(exact, Fraction(0))
     if total.denominator != 1:
         raise ValueError(f"the sum of the parts is not whole: {total}")
-    found = [floor(part) for part in exact]
-    missing = int(total) - sum(found)
-    for place in sorted(range(len(exact)), key=lambda place: found[place] - exact[place])[:missing]:
-        found[place] += 1
-    return found
+    parts = [floor(part) for part in exact]
+    missing = int(total) - sum(parts)
+    for index in sorted(range(len(exact)), key=lambda index: parts[index] - exact[index])[:missing]:
+        parts[index] += 1
+    return parts
 
 
-def shared(amount: int, weights: Sequence[int]) -> list[int]:
+def divide_by_weights(amount: int, weights: Sequence[int]) -> list[int]:
     """Divides an amount in proportion to ``weights``. Raises ValueError for a negative weight or if all are zero."""
-    whole = sum(weights)
-    if whole <= 0 or min(weights) < 0:
+    weight_sum = sum(weights)
+    if weight_sum <= 0 or min(weights) < 0:
         raise ValueError("expected weights of 0 or more, and at least one above 0")
-    return whole_parts([Fraction(amount * weight, whole) for weight in weights])
+    return whole_parts([Fraction(amount * weight, weight_sum) for weight in weights])
 
 
 NOBODY = "(none)"
-_SIGNS = frozenset('/"')
+_QUOTED_SIGNS = frozenset('/"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,11 @@ class Cell:
 def owner_of(team: str | None, project: str | None) -> str:
     """``nlp / llm``; a name with a slash or a quotation mark is quoted, so that owners are distinct."""
     names = (team or NOBODY, project) if project else (team or NOBODY,)
-    return " / ".join(json.dumps(name, ensure_ascii=False) if set(name) & _SIGNS else name for name in names)
+    return " / ".join(json.dumps(name, ensure_ascii=False) if set(name) & _QUOTED_SIGNS else name for name in names)
 
 
 @dataclass(slots=True)
-class Used:
+class CellUse:
     """The sums of a cell in a month. ``time``: milliseconds of accelerators, or of machines without one. ``wasted`` and
     ``wasted_time``: the parts that were lost work."""
 
@@ -116,19 +116,22 @@ class Change:
     amount: Money
 
 
-Month = Mapping[Cell, Used]
+Month = Mapping[Cell, CellUse]
 
 
 def changes(before: Month, after: Month) -> list[Change]:
     """The parts of the change, largest first. They add up exactly to the change of the total."""
-    found: list[Change] = []
+    all_changes: list[Change] = []
     groups: dict[tuple[str | None, str | None, bool], set[Cell]] = {}
     for cell in {**before, **after}:
         groups.setdefault((cell.team, cell.project, cell.accelerator is not None), set()).add(cell)
     for cells in groups.values():
         owner = next(iter(cells)).owner
-        found += _of_group(owner, sorted(cells, key=lambda cell: cell.place), before, after)
-    return sorted((one for one in found if one.amount), key=lambda one: (-abs(one.amount.micros), one.owner, one.place))
+        all_changes += _group_changes(owner, sorted(cells, key=lambda cell: cell.place), before, after)
+    return sorted(
+        (change for change in all_changes if change.amount),
+        key=lambda change: (-abs(change.amount.micros), change.owner, change.place),
+    )
 
 
 def total(month: Month) -> Money:
@@ -148,39 +151,39 @@ class _Work:
         return Fraction(self.micros, self.time)
 
 
-def _of_group(owner: str, cells: Iterable[Cell], before: Month, after: Month) -> Iterable[Change]:
-    old: dict[Cell, _Work] = {}
-    new: dict[Cell, _Work] = {}
+def _group_changes(owner: str, cells: Iterable[Cell], before: Month, after: Month) -> Iterable[Change]:
+    work_before: dict[Cell, _Work] = {}
+    work_after: dict[Cell, _Work] = {}
     wasted = 0
     for cell in cells:
-        other = 0
-        for month, works, sign in ((before, old, -1), (after, new, 1)):
-            used = month.get(cell, Used())
+        other_charges = 0
+        for month, works, sign in ((before, work_before, -1), (after, work_after, 1)):
+            used = month.get(cell, CellUse())
             wasted += sign * used.wasted.micros
             work = _Work(used.spent.micros - used.wasted.micros, used.time - used.wasted_time)
             if work.time > 0:
                 works[cell] = work
             else:
-                other += sign * work.micros
-        yield Change(Part.OTHER, owner, cell.place, Money(other))
+                other_charges += sign * work.micros
+        yield Change(Part.OTHER, owner, cell.place, Money(other_charges))
     yield Change(Part.WASTE, owner, "", Money(wasted))
-    yield from _of_work(owner, old, new)
+    yield from _work_changes(owner, work_before, work_after)
 
 
-def _of_work(owner: str, old: Mapping[Cell, _Work], new: Mapping[Cell, _Work]) -> Iterable[Change]:
-    was, now = (sum(work.micros for work in works.values()) for works in (old, new))
-    if not old or not new:
-        if old or new:
-            yield Change(Part.NEW if new else Part.ENDED, owner, "", Money(now - was))
+def _work_changes(owner: str, work_before: Mapping[Cell, _Work], work_after: Mapping[Cell, _Work]) -> Iterable[Change]:
+    cost_before, cost_now = (sum(work.micros for work in works.values()) for works in (work_before, work_after))
+    if not work_before or not work_after:
+        if work_before or work_after:
+            yield Change(Part.NEW if work_after else Part.ENDED, owner, "", Money(cost_now - cost_before))
         return
-    hours_before, hours = (sum(work.time for work in works.values()) for works in (old, new))
-    average = Fraction(was, hours_before)
-    reference = {cell: (old.get(cell) or work).price for cell, work in new.items()}
-    at_old_prices = sum((work.time * reference[cell] for cell, work in new.items()), Fraction(0))
+    hours_before, hours = (sum(work.time for work in works.values()) for works in (work_before, work_after))
+    average = Fraction(cost_before, hours_before)
+    reference = {cell: (work_before.get(cell) or work).price for cell, work in work_after.items()}
+    at_old_prices = sum((work.time * reference[cell] for cell, work in work_after.items()), Fraction(0))
     parts = [
         (Part.VOLUME, "", (hours - hours_before) * average),
         (Part.MIX, "", at_old_prices - hours * average),
-        *((Part.PRICE, cell.place, work.micros - work.time * reference[cell]) for cell, work in new.items()),
+        *((Part.PRICE, cell.place, work.micros - work.time * reference[cell]) for cell, work in work_after.items()),
     ]
     amounts = whole_parts([exact for _, _, exact in parts])
     for (part, place, _), micros in zip(parts, amounts, strict=True):

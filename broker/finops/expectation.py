@@ -30,9 +30,9 @@ _SHAPES = ((0.0, 0.0), (1.0, 0.1), (1.0, 0.3), (1.0, 0.8), (0.85, 0.25), (0.85, 
 _DRIFTS = ((0.0, 0.8), (0.02, 0.1), (-0.02, 0.1))  # share per week, and its prior probability
 _DRIFTS_FOR = 30  # days ahead; no growth beyond
 # The prior of a day's error: a share of the mean, with the weight of two days.
-_USUAL_SPREAD = 0.15
-_USUAL_DAYS = 2
-_TINY = 1e-12
+_PRIOR_SPREAD = 0.15
+_PRIOR_DAYS = 2
+_EPSILON = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +71,25 @@ class FittedModels:
 
     def predict(self, ahead: int, after: int | None = None) -> Prediction:
         """The ``ahead`` days that follow the first ``after`` days (None: all of them)."""
-        known = self._length if after is None else after
-        counted = known + _USUAL_DAYS - 1
+        day_count = self._length if after is None else after
+        degrees = day_count + _PRIOR_DAYS - 1
         weights, means, variances = list[float](), list[float](), list[float]()
         for model, states in zip(_MODELS, self._states, strict=True):
-            state, crossed, squares = states[known - 1]
-            pull, weight = _design(model.persistence, model.gain, known)
+            state, crossed, squares = states[day_count - 1]
+            pull, weight = _design(model.persistence, model.gain, day_count)
             mean = crossed / weight
-            surprise = max(0.0, squares - crossed * mean) + _USUAL_DAYS * (_USUAL_SPREAD * mean) ** 2 + _TINY
+            surprise = max(0.0, squares - crossed * mean) + _PRIOR_DAYS * (_PRIOR_SPREAD * mean) ** 2 + _EPSILON
             decayed, noise = _horizon(model.persistence, model.gain, ahead)
             slope = ahead + pull * decayed  # the change of the sum per change of the mean
-            grown = math.exp(model.drift * (known - self._length)) * _growth(model.drift, ahead)
-            means.append((mean * slope + state * decayed) * grown)
-            variances.append(surprise / counted * (noise + slope * slope / weight) * grown * grown)
-            scaling = model.drift * (known * (known - 1) / 2 - (self._length - 1) * known)  # the densities' Jacobian
-            weights.append(model.likely - (math.log(weight) + known * math.log(surprise)) / 2 - scaling)
+            growth = math.exp(model.drift * (day_count - self._length)) * _growth(model.drift, ahead)
+            means.append((mean * slope + state * decayed) * growth)
+            variances.append(surprise / degrees * (noise + slope * slope / weight) * growth * growth)
+            scaling = model.drift * (
+                day_count * (day_count - 1) / 2 - (self._length - 1) * day_count
+            )  # the densities' Jacobian
+            weights.append(model.likely - (math.log(weight) + day_count * math.log(surprise)) / 2 - scaling)
         best = max(weights)
-        weights = [math.exp(one - best) for one in weights]
+        weights = [math.exp(log_weight - best) for log_weight in weights]
         total = sum(weights)
         mean = sum(map(float.__mul__, weights, means)) / total
         variance = sum(w * (v + (m - mean) ** 2) for w, m, v in zip(weights, means, variances, strict=True)) / total
@@ -107,12 +109,12 @@ def _states(model: _Model, days: Sequence[float]) -> Iterator[tuple[float, float
 
 
 @cache
-def _design(persistence: float, gain: float, known: int) -> tuple[float, float]:
+def _design(persistence: float, gain: float, days: int) -> tuple[float, float]:
     """After that many days: the change of the state per unit of the mean, and the sum of its squared slopes on the
     surprises."""
-    if not known:
+    if not days:
         return 0.0, 0.0
-    pull, weight = _design(persistence, gain, known - 1)
+    pull, weight = _design(persistence, gain, days - 1)
     return persistence * pull - gain * (1 + pull), weight + (1 + pull) ** 2
 
 
@@ -120,12 +122,12 @@ def _design(persistence: float, gain: float, known: int) -> tuple[float, float]:
 def _horizon(persistence: float, gain: float, ahead: int) -> tuple[float, float]:
     """The weight of the state in the sum of the days ahead, and the variance of that sum as a multiple of a
     surprise's."""
-    counted, noise, power = 0.0, 0.0, 1.0
+    state_weight, noise, power = 0.0, 0.0, 1.0
     for _ in range(ahead):
-        noise += (1 + gain * counted) ** 2
-        counted += power
+        noise += (1 + gain * state_weight) ** 2
+        state_weight += power
         power *= persistence
-    return counted, noise
+    return state_weight, noise
 
 
 @cache
@@ -134,30 +136,30 @@ def _growth(drift: float, ahead: int) -> float:
     return fmean(math.exp(drift * min(day, _DRIFTS_FOR)) for day in range(1, ahead + 1)) if ahead else 1.0
 
 
-COVERED = 0.8
+COVERAGE = 0.8
 """The share of intervals that should contain the actual spending."""
 
-LEAST_DAYS = 5
+MIN_DAYS = 5
 """Fewer days of history allow no estimate."""
 
-LONGEST = 90
+MAX_DAYS = 90
 """The number of recent days that are used."""
 
 # The prior: normal errors times 1.2, with the weight of three errors. Errors of neighboring days overlap: those of as
 # many days as are predicted count as two.
-_WIDER = 1.2
+_PRIOR_FACTOR = 1.2
 _PRIOR_WEIGHT = 3.0
 _PRIOR_STEPS = 20
 _PERIODS_WEIGHT = 2.0
 
 _FIRST_ORIGIN = 7
-_EVERY = 2
-_LARGEST_MISS = 8.0  # deviations; keeps the interval finite for a past without variation
+_ORIGIN_STEP = 2
+_MAX_MISS = 8.0  # deviations; keeps the interval finite for a past without variation
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The spending of the days ahead: the estimate, and the bounds of the `COVERED` interval (USD, 0 or more)."""
+    """The spending of the days ahead: the estimate, and the bounds of the `COVERAGE` interval (USD, 0 or more)."""
 
     amount: float
     low: float
@@ -166,12 +168,12 @@ class Expectation:
 
 def expect(days: Sequence[float], ahead: int) -> Expectation | None:
     """The total of the ``ahead`` days after ``days`` (daily spending in USD, oldest first, no gaps); None for fewer
-    than `LEAST_DAYS` days. Raises ValueError for a negative ``ahead``."""
+    than `MIN_DAYS` days. Raises ValueError for a negative ``ahead``."""
     if ahead < 0:
         raise ValueError(f"{ahead} days ahead")
-    if len(days) < LEAST_DAYS:
+    if len(days) < MIN_DAYS:
         return None
-    return _expect(tuple(days[-LONGEST:]), ahead)
+    return _expect(tuple(days[-MAX_DAYS:]), ahead)
 
 
 @lru_cache(maxsize=1024)  # budgets query this often, and the days before today do not change during the day
@@ -180,20 +182,20 @@ def _expect(days: tuple[float, ...], ahead: int) -> Expectation:
         return Expectation(0.0, 0.0, 0.0)
     week = week_pattern(days)
     models = FittedModels(week.levelled)
-    found = models.predict(ahead)
-    amount = max(0.0, found.mean * week.share(ahead))
-    half = _reach(models, week.levelled, ahead) * found.deviation
-    return Expectation(amount, max(0.0, amount - half), amount + half)
+    prediction = models.predict(ahead)
+    amount = max(0.0, prediction.mean * week.share(ahead))
+    margin = _interval_width(models, week.levelled, ahead) * prediction.deviation
+    return Expectation(amount, max(0.0, amount - margin), amount + margin)
 
 
-def _reach(models: FittedModels, days: Sequence[float], ahead: int) -> float:
+def _interval_width(models: FittedModels, days: Sequence[float], ahead: int) -> float:
     """The half-width of the interval, in standard deviations."""
-    weight = _PERIODS_WEIGHT * _EVERY / ahead
+    weight = _PERIODS_WEIGHT * _ORIGIN_STEP / ahead
     misses = sorted([*_prior(), *((miss, weight) for miss in _misses(models, days, ahead))])
-    missing = COVERED * sum(weight for _, weight in misses)
+    remaining = COVERAGE * sum(weight for _, weight in misses)
     for miss, weight in misses:
-        missing -= weight
-        if missing <= 0:
+        remaining -= weight
+        if remaining <= 0:
             return miss
     return misses[-1][0]
 
@@ -203,12 +205,12 @@ def _prior() -> Iterator[tuple[float, float]]:
     for step in range(_PRIOR_STEPS):
         # The upper end of each step; for the last step a point inside it, because its end is infinite.
         share = min((step + 1) / _PRIOR_STEPS, 1 - 0.25 / _PRIOR_STEPS)
-        yield _WIDER * normal.inv_cdf(0.5 + share / 2), _PRIOR_WEIGHT / _PRIOR_STEPS
+        yield _PRIOR_FACTOR * normal.inv_cdf(0.5 + share / 2), _PRIOR_WEIGHT / _PRIOR_STEPS
 
 
 def _misses(models: FittedModels, days: Sequence[float], ahead: int) -> Iterator[float]:
     """The errors of the same forecast on earlier days, in its standard deviations."""
-    for origin in range(len(days) - ahead, _FIRST_ORIGIN - 1, -_EVERY):
-        found = models.predict(ahead, after=origin)
-        miss = abs(sum(days[origin : origin + ahead]) - found.mean)
-        yield min(miss / found.deviation, _LARGEST_MISS)
+    for origin in range(len(days) - ahead, _FIRST_ORIGIN - 1, -_ORIGIN_STEP):
+        prediction = models.predict(ahead, after=origin)
+        miss = abs(sum(days[origin : origin + ahead]) - prediction.mean)
+        yield min(miss / prediction.deviation, _MAX_MISS)

@@ -13,7 +13,7 @@ from broker.finops.change import Month
 
 _MILLI = timedelta(milliseconds=1)
 # A commitment is a discount, not capacity, so it cannot be idle.
-_USED_AS = {HoldingKind.OWNED: CapacityType.OWNED, HoldingKind.RESERVATION: CapacityType.RESERVED}
+_CAPACITY_TYPES = {HoldingKind.OWNED: CapacityType.OWNED, HoldingKind.RESERVATION: CapacityType.RESERVED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +35,26 @@ def idle_in(holdings: Iterable[Holding], used: Month, start: datetime, end: date
     held: dict[tuple[str, CapacityType], tuple[int, Money]] = {}
     for holding in holdings:
         first, last = max(start, holding.starts), min(end, holding.ends)
-        if holding.kind not in _USED_AS or first >= last:
+        if holding.kind not in _CAPACITY_TYPES or first >= last:
             continue
-        key = holding.accelerator, _USED_AS[holding.kind]
+        key = holding.accelerator, _CAPACITY_TYPES[holding.kind]
         time, paid = held.get(key, (0, Money.ZERO))
         held[key] = time + (last - first) // _MILLI * holding.gpus, paid + paid_for(holding, last - first)
-    found = []
+    capacities = []
     for (accelerator, kind), (time, paid) in sorted(held.items()):
-        at_work = sum(
-            one.time for cell, one in used.items() if (cell.accelerator, cell.capacity_type) == (accelerator, kind)
+        time_used = sum(
+            cell_use.time
+            for cell, cell_use in used.items()
+            if (cell.accelerator, cell.capacity_type) == (accelerator, kind)
         )
-        idle = max(time - at_work, 0)
-        found.append(IdleCapacity(accelerator, kind, time, idle, paid, paid.share(idle, time) if time else Money.ZERO))
-    return found
+        idle = max(time - time_used, 0)
+        capacities.append(
+            IdleCapacity(accelerator, kind, time, idle, paid, paid.share(idle, time) if time else Money.ZERO)
+        )
+    return capacities
 
 
 def paid_for(holding: Holding, time: timedelta) -> Money:
     """The cost (USD) of that much of its time."""
-    whole = holding.ends - holding.starts
-    return holding.upfront.share(in_microseconds(time), in_microseconds(whole)) + holding.hourly.for_duration(time)
+    term = holding.ends - holding.starts
+    return holding.upfront.share(in_microseconds(time), in_microseconds(term)) + holding.hourly.for_duration(time)

@@ -16,7 +16,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from broker.core.values.money import Money
-from broker.finops.change import NOBODY, shared
+from broker.finops.change import NOBODY, divide_by_weights
 
 IDLE = "(idle)"
 
@@ -43,8 +43,8 @@ class SharingRules:
 @dataclass(frozen=True, slots=True)
 class TeamCost:
     """A team's row. ``cash`` and ``amortised``: of its own use, without capacity bought in advance; ``idle`` and
-    ``shared``: its share, negative for a team whose cost is divided. ``on_own``: the part of its own use that was on
-    owned and reserved machines."""
+    ``divide_by_weights``: its share, negative for a team whose cost is divided. ``on_own``: the part of its own use
+    that was on owned and reserved machines."""
 
     team: str
     cash: Money = Money.ZERO
@@ -69,39 +69,39 @@ class TeamCost:
 
 def showback(costs: Iterable[TeamCost], idle: Money, rules: SharingRules) -> list[TeamCost]:
     """The rows, highest cost first, from each team's own spending and the total idle cost."""
-    rows = {one.team: one for one in costs}
+    rows = {cost.team: cost for cost in costs}
     for team in rules.weights if SharingRule.FIXED in (rules.idle, rules.shared) else ():
         rows.setdefault(team, TeamCost(team))
     bearers = [row for team, row in rows.items() if team != NOBODY and team not in rules.shared_teams]
     by_use = {row.team: max(row.amortised.micros, 0) for row in bearers}
-    for team, amount in _divided(idle, rules.idle, by_use, bearers, rules.weights, IDLE).items():
+    for team, amount in _divide(idle, rules.idle, by_use, bearers, rules.weights, IDLE).items():
         rows[team] = replace(rows.get(team, TeamCost(team)), idle=amount)
     by_cost = {row.team: max(row.own.micros, 0) for row in bearers}
-    for giver in [rows[team] for team in dict.fromkeys(rules.shared_teams) if team in rows]:
-        given = _divided(giver.own, rules.shared, by_cost, bearers, rules.weights, giver.team)
-        if giver.team in given:
+    for shared_team in [rows[team] for team in dict.fromkeys(rules.shared_teams) if team in rows]:
+        shares = _divide(shared_team.own, rules.shared, by_cost, bearers, rules.weights, shared_team.team)
+        if shared_team.team in shares:
             continue  # nobody bears the amount, or it stays where it is
-        for team, amount in {giver.team: -giver.own, **given}.items():
+        for team, amount in {shared_team.team: -shared_team.own, **shares}.items():
             rows[team] = replace(rows[team], shared=rows[team].shared + amount)
     return sorted(rows.values(), key=lambda row: (-row.total.micros, row.team))
 
 
 def total(rows: Iterable[TeamCost]) -> TeamCost:
     """The sum of the rows."""
-    all_of = TeamCost("")
+    combined = TeamCost("")
     for row in rows:
-        all_of = TeamCost(
+        combined = TeamCost(
             "",
-            all_of.cash + row.cash,
-            all_of.amortised + row.amortised,
-            all_of.idle + row.idle,
-            all_of.shared + row.shared,
-            all_of.on_own + row.on_own,
+            combined.cash + row.cash,
+            combined.amortised + row.amortised,
+            combined.idle + row.idle,
+            combined.shared + row.shared,
+            combined.on_own + row.on_own,
         )
-    return all_of
+    return combined
 
 
-def _divided(
+def _divide(
     amount: Money,
     rule: SharingRule,
     proportions: Mapping[str, int],
@@ -110,18 +110,18 @@ def _divided(
     otherwise: str,
 ) -> Mapping[str, Money]:
     """The shares by team; the whole amount for ``otherwise`` if the rule keeps it apart or applies to nobody."""
-    of_rule = {
+    rule_weights = {
         SharingRule.SEPARATE: {},
         SharingRule.PROPORTIONAL: proportions,
         SharingRule.EVEN: {row.team: 1 for row in bearers if row.own},
         SharingRule.FIXED: {row.team: weights.get(row.team, 0) for row in bearers},
     }[rule]
-    by_team = {team: weight for team, weight in sorted(of_rule.items()) if weight}
+    by_team = {team: weight for team, weight in sorted(rule_weights.items()) if weight}
     if not amount:
         return {}
     if not by_team:
         return {otherwise: amount}
-    parts = shared(amount.micros, list(by_team.values()))
+    parts = divide_by_weights(amount.micros, list(by_team.values()))
     return {team: Money(part) for team, part in zip(by_team, parts, strict=True)}
 
 
@@ -156,5 +156,5 @@ class Statement:
     @property
     def total(self) -> Money:
         """The total of all charges (USD)."""
-        amounts = [*(row.total for row in self.rows), *(one.amount for one in self.corrections)]
+        amounts = [*(row.total for row in self.rows), *(correction.amount for correction in self.corrections)]
         return sum(amounts, Money.ZERO)

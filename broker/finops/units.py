@@ -15,7 +15,7 @@ from broker.economics.figures import Figure
 from broker.finops.change import Month, total
 from broker.finops.idle import IdleCapacity
 
-IDLE_BELOW = 5.0
+IDLE_BELOW_PERCENT = 5.0
 """Percent of utilization below which an accelerator is idle."""
 
 _HOUR = 3_600_000  # milliseconds
@@ -117,11 +117,14 @@ def unit_metrics(
     spot = [used for cell, used in on_gpus if cell.capacity_type == CapacityType.SPOT]
     bought = [(cell, used) for cell, used in cells.items() if cell.capacity_type in BOUGHT]
     spent, tagged = total(cells), _sum(used.spent for cell, used in cells.items() if cell.team is not None)
-    known = [one for one in measured if one.percents and one.time > 0]
-    measured_time, busy, idle, idle_cost = _of_samples(known)
-    holdings, told = list(held), list(reported)
-    held_time, unused = sum(one.held_time for one in holdings), sum(one.idle_time for one in holdings)
-    tokens = sum(one.tokens for one in told)
+    sampled = [record for record in measured if record.percents and record.time > 0]
+    measured_time, busy, idle, idle_cost = _utilization(sampled)
+    holdings, reports = list(held), list(reported)
+    held_time, idle_held_time = (
+        sum(record.held_time for record in holdings),
+        sum(record.idle_time for record in holdings),
+    )
+    tokens = sum(record.tokens for record in reports)
     per_hour = gpu_spent.share(_HOUR, time) if time else None
     share = busy / measured_time if measured_time else Fraction(0)
     return UnitMetrics(
@@ -144,25 +147,28 @@ def unit_metrics(
         idle_hours=float(idle) / _HOUR,
         idle_cost=idle_cost,
         per_busy_hour=per_hour.share(share.denominator, share.numerator) if per_hour is not None and share else None,
-        capacity_use=1 - unused / held_time if held_time else None,
+        capacity_use=1 - idle_held_time / held_time if held_time else None,
         coverage=sum(used.time for cell, used in bought if cell.accelerator) / time if time else None,
         tokens=tokens,
-        per_million_tokens=_sum(one.spent for one in told).scaled(_MILLION / tokens) if tokens > 0 else None,
+        per_million_tokens=_sum(record.spent for record in reports).scaled(_MILLION / tokens) if tokens > 0 else None,
     )
 
 
-def _of_samples(known: Sequence[MeasuredAttempt]) -> tuple[int, Fraction, Fraction, Money]:
+def _utilization(attempts: Sequence[MeasuredAttempt]) -> tuple[int, Fraction, Fraction, Money]:
     """Measured, busy and idle milliseconds, and the cost of the idle ones (USD). Each sample stands for the same part
     of its attempt."""
     busy = idle = Fraction(0)
     cost = Money.ZERO
-    for one in known:
-        share = sum(map(Fraction, one.percents), Fraction(0)) / (100 * len(one.percents))
-        lost = Fraction(sum(percent < IDLE_BELOW for percent in one.percents), len(one.percents)) * one.time
-        busy, idle = busy + share * one.time, idle + lost
-        if one.price is not None:
-            cost += one.price.share(lost.numerator, lost.denominator * _HOUR)
-    return sum(one.time for one in known), busy, idle, cost
+    for attempt in attempts:
+        share = sum(map(Fraction, attempt.percents), Fraction(0)) / (100 * len(attempt.percents))
+        idle_time = (
+            Fraction(sum(percent < IDLE_BELOW_PERCENT for percent in attempt.percents), len(attempt.percents))
+            * attempt.time
+        )
+        busy, idle = busy + share * attempt.time, idle + idle_time
+        if attempt.price is not None:
+            cost += attempt.price.share(idle_time.numerator, idle_time.denominator * _HOUR)
+    return sum(attempt.time for attempt in attempts), busy, idle, cost
 
 
 def _sum(amounts: Iterable[Money]) -> Money:
@@ -174,13 +180,13 @@ def quality_costs(runs: Iterable[tuple[str, ScoredRun]]) -> tuple[QualityCost, .
     owners: defaultdict[str, list[ScoredRun]] = defaultdict(list)
     for owner, run in runs:
         owners[owner].append(run)
-    found = []
-    for owner, theirs in sorted(owners.items()):
-        if len(theirs) < 2:
+    costs = []
+    for owner, owner_runs in sorted(owners.items()):
+        if len(owner_runs) < 2:
             continue
-        in_order = sorted(theirs, key=lambda run: (run.cost.micros, run.job_id))
-        cheapest, dearest = in_order[0], in_order[-1]
-        apart = abs(dearest.value - cheapest.value)
-        per_point = (dearest.cost - cheapest.cost).scaled(1 / apart) if apart else None
-        found.append(QualityCost(owner, cheapest, dearest, per_point))
-    return tuple(found)
+        by_cost = sorted(owner_runs, key=lambda run: (run.cost.micros, run.job_id))
+        cheapest, dearest = by_cost[0], by_cost[-1]
+        value_difference = abs(dearest.value - cheapest.value)
+        per_point = (dearest.cost - cheapest.cost).scaled(1 / value_difference) if value_difference else None
+        costs.append(QualityCost(owner, cheapest, dearest, per_point))
+    return tuple(costs)

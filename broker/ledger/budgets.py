@@ -43,11 +43,11 @@ def period_containing(period: str, timezone: str, at: datetime) -> Window:
 
     For fixed days: that one period, wherever ``at`` lies. Raises ValueError for an unknown period or time zone.
     """
-    known = _LAST.get((period, timezone))
-    if known is not None and known[0] <= at < known[1]:
-        return known
-    found = _LAST[period, timezone] = _containing(period, timezone, at)
-    return found
+    cached = _LAST.get((period, timezone))
+    if cached is not None and cached[0] <= at < cached[1]:
+        return cached
+    window = _LAST[period, timezone] = _containing(period, timezone, at)
+    return window
 
 
 # The last result by period and time zone: most calls are about the same period as the call before.
@@ -58,26 +58,26 @@ def _containing(period: str, timezone: str, at: datetime) -> Window:
     local = zone(timezone)
     if is_fixed(period):
         start_day, end_day = map(date.fromisoformat, period.split("/"))
-        return _beginning(start_day, local), _beginning(end_day, local)
+        return _day_start(start_day, local), _day_start(end_day, local)
     first = _first_day(period, at.astimezone(local).date())
-    start, end = _beginning(first, local), _beginning(_next(period, first), local)
+    start, end = _day_start(first, local), _day_start(_next_first_day(period, first), local)
     # If clocks went back over midnight, the period ends at the first of the two midnights.
     while at >= end:
-        first = _next(period, first)
-        start, end = end, _beginning(_next(period, first), local)
+        first = _next_first_day(period, first)
+        start, end = end, _day_start(_next_first_day(period, first), local)
     while at < start:
         first = _first_day(period, first - timedelta(days=1))
-        start, end = _beginning(first, local), start
+        start, end = _day_start(first, local), start
     return start, end
 
 
 def periods_touching(period: str, timezone: str, window: Window) -> list[Window]:
     """Every period that overlaps the half-open window, in order; for an empty window, the period that contains it.
     Fixed days are always returned, whether they overlap or not."""
-    found = [period_containing(period, timezone, window[0])]
-    while not is_fixed(period) and found[-1][1] < window[1]:
-        found.append(period_containing(period, timezone, found[-1][1]))
-    return found
+    periods = [period_containing(period, timezone, window[0])]
+    while not is_fixed(period) and periods[-1][1] < window[1]:
+        periods.append(period_containing(period, timezone, periods[-1][1]))
+    return periods
 
 
 def periods_span(spec: BudgetSpec, window: Window) -> Window:
@@ -113,18 +113,18 @@ def share_within(amount: Money, covers: Window, period: Window) -> Money:
     if whole <= 0:
         return amount if period[0] <= covers[0] < period[1] else Money.ZERO
 
-    def until(moment: datetime) -> Money:
+    def amount_until(moment: datetime) -> Money:
         return amount.share(in_microseconds(min(max(moment, covers[0]), covers[1]) - covers[0]), whole)
 
-    return until(period[1]) - until(period[0])
+    return amount_until(period[1]) - amount_until(period[0])
 
 
 def edges_ahead(specs: Iterable[BudgetSpec], kind: MoneyKind, now: datetime) -> tuple[datetime, ...]:
     """The start and the end (UTC) of the current period of each budget that counts this kind of money, if they lie in
     the future (a start only of fixed days that have not begun); ascending, without duplicates."""
     counting = (spec for spec in specs if kind in spec.counts)
-    found = {edge for spec in counting for edge in period_containing(spec.period, spec.timezone, now) if edge > now}
-    return tuple(sorted(found))
+    edges = {edge for spec in counting for edge in period_containing(spec.period, spec.timezone, now) if edge > now}
+    return tuple(sorted(edges))
 
 
 def held_in(period: Window, burns: Iterable[Burn]) -> Money:
@@ -132,7 +132,7 @@ def held_in(period: Window, burns: Iterable[Burn]) -> Money:
     return sum((burn.share(period) for burn in burns), Money.ZERO)
 
 
-def told_as_one_until(spec: BudgetSpec, now: datetime) -> datetime:
+def summable_until(spec: BudgetSpec, now: datetime) -> datetime:
     """A time (UTC) such that holds ending by then lie in the period of ``now`` or in none, so they may be
     summed."""
     start, end = period_containing(spec.period, spec.timezone, now)
@@ -150,7 +150,7 @@ def budget_uses(
     """The state of a budget in each period that ``window`` touches, in order.
 
     ``spent(start, end)`` and ``holds`` are the ledger's, restricted to what counts under ``spec``; those that last to
-    `told_as_one_until` may be one sum. Each hold counts from ``now`` on, at its full rate (`Burn.share`).
+    `summable_until` may be one sum. Each hold counts from ``now`` on, at its full rate (`Burn.share`).
     ``spent_until()``: the end of the latest spend (UTC); with many periods, later ones are not queried.
     """
     burns = [hold.seen(now) for hold in holds]
@@ -194,7 +194,7 @@ def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
 
 
 @lru_cache(maxsize=4096)
-def _beginning(day: date, local: ZoneInfo) -> datetime:
+def _day_start(day: date, local: ZoneInfo) -> datetime:
     """The first moment of a day on the local calendar (UTC). If clocks skip midnight, the day begins at the skip."""
     return datetime.combine(day, time(), tzinfo=local).astimezone(UTC)
 
@@ -213,7 +213,7 @@ def _first_day(period: str, day: date) -> date:
             raise ValueError(f"{period!r} is not a period; expected one of {', '.join(PERIODS)}")
 
 
-def _next(period: str, first: date) -> date:
+def _next_first_day(period: str, first: date) -> date:
     """The first day of the period after the one that begins with ``first``."""
     longest = {"day": 1, "week": 7, "month": 31, "quarter": 92}[period]
     return _first_day(period, first + timedelta(days=longest))

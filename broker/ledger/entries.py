@@ -114,7 +114,7 @@ class Sum(Entry):
 
 def movements(sums: Iterable[Sum]) -> int:
     """Number of movements in a job's sums. Each movement has two entries."""
-    return sum(one.count for one in sums) // 2
+    return sum(entry_sum.count for entry_sum in sums) // 2
 
 
 def move(  # noqa: PLR0913 - the fields of an entry
@@ -156,7 +156,7 @@ class Dates:
     rate: Money
 
 
-def dates_after(before: Dates | None, held: Money, entry: Entry) -> Dates | None:
+def dates_after(previous: Dates | None, held: Money, entry: Entry) -> Dates | None:
     """The dates of a hold after one more entry, with ``held`` as its new amount; None if nothing is held. The last
     dating movement decides. Amounts of movements without a rate are spread evenly over their own times: the longest of
     these times and the highest rate apply.
@@ -164,13 +164,13 @@ def dates_after(before: Dates | None, held: Money, entry: Entry) -> Dates | None
     if not held:
         return None
     if entry.movement not in (Movement.HOLD, Movement.TOP_UP, Movement.DATE):
-        return before
+        return previous
     if entry.rate is not None:
         return Dates(entry.covers_from, entry.covers_to, entry.rate)
     spread = Burn.evenly(entry.amount, (entry.covers_from, entry.covers_to))
-    if before is None:
+    if previous is None:
         return Dates(spread.start, spread.end, spread.rate)
-    return Dates(before.start, max(before.end, spread.end), max(before.rate, spread.rate))
+    return Dates(previous.start, max(previous.end, spread.end), max(previous.rate, spread.rate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +217,8 @@ def held_burns(entries: Iterable[Entry]) -> Mapping[MoneyKind, Burn]:
         if entry.account is Account.HELD:
             held[entry.money] += entry.amount
             dates[entry.money] = dates_after(dates.get(entry.money), held[entry.money], entry)
-    found = {kind: Balance(held=held[kind], dates=known).burn for kind, known in dates.items()}
-    return {kind: burn for kind, burn in found.items() if burn is not None}
+    burns = {kind: Balance(held=held[kind], dates=hold_dates).burn for kind, hold_dates in dates.items()}
+    return {kind: burn for kind, burn in burns.items() if burn is not None}
 
 
 def faults(entries: Iterable[Entry]) -> list[str]:
@@ -227,24 +227,24 @@ def faults(entries: Iterable[Entry]) -> list[str]:
     Checks that each movement sums to zero within one kind of money and follows its route, and that no job's hold is
     negative.
     """
-    found: list[str] = []
+    problems: list[str] = []
     by_movement: dict[str, Entry] = {}
     held: dict[tuple[str, MoneyKind], int] = defaultdict(int)
     for entry in entries:
         if entry.account is Account.HELD:
-            of = entry.tags.job_id, entry.money
-            held[of] += entry.amount.micros
-            if not held[of]:
-                del held[of]  # saves memory: most jobs hold nothing any more
-        other = by_movement.pop(entry.movement_id, None)
-        if other is None:
+            key = entry.tags.job_id, entry.money
+            held[key] += entry.amount.micros
+            if not held[key]:
+                del held[key]  # saves memory: most jobs hold nothing any more
+        counterpart = by_movement.pop(entry.movement_id, None)
+        if counterpart is None:
             by_movement[entry.movement_id] = entry
             continue
-        source, target = ROUTES[other.movement]
-        if (other.amount + entry.amount).micros or {other.account, entry.account} != {source, target}:
-            found.append(f"movement {entry.movement_id} does not balance")
-        if other.money is not entry.money:
-            found.append(f"movement {entry.movement_id} mixes kinds of money")
-    found += [f"movement {movement_id} does not balance" for movement_id in by_movement]
-    found += [f"job {job} holds {Money(amount)} ({kind})" for (job, kind), amount in held.items() if amount < 0]
-    return list(dict.fromkeys(found))
+        source, target = ROUTES[counterpart.movement]
+        if (counterpart.amount + entry.amount).micros or {counterpart.account, entry.account} != {source, target}:
+            problems.append(f"movement {entry.movement_id} does not balance")
+        if counterpart.money is not entry.money:
+            problems.append(f"movement {entry.movement_id} mixes kinds of money")
+    problems += [f"movement {movement_id} does not balance" for movement_id in by_movement]
+    problems += [f"job {job} holds {Money(amount)} ({kind})" for (job, kind), amount in held.items() if amount < 0]
+    return list(dict.fromkeys(problems))

@@ -74,15 +74,15 @@ def forecast(
             hold = draw.hold.seen(now)
             committed += replace(hold, amount=_at_most(draw.expected, hold.amount)).share(period)
     if pace is not None and now >= use.period_start:
-        return _paced(use, limit, committed, now, pace)
+        return _with_pace(use, limit, committed, now, pace)
     whole, elapsed = use.period_end - use.period_start, now - use.period_start
     if elapsed * _TOO_EARLY < whole:
         return Forecast(committed, None, committed)
     trend = use.spent.share(in_microseconds(whole), in_microseconds(elapsed))
     used_up_at = None
     if trend > limit >= use.spent:
-        left = (limit - use.spent).micros * in_microseconds(elapsed) // use.spent.micros
-        used_up_at = now + timedelta(microseconds=left)
+        time_left = (limit - use.spent).micros * in_microseconds(elapsed) // use.spent.micros
+        used_up_at = now + timedelta(microseconds=time_left)
     return Forecast(committed, trend, max(committed, trend), used_up_at=used_up_at)
 
 
@@ -90,36 +90,36 @@ def _at_most(expected: Money | None, amount: Money) -> Money:
     return amount if expected is None else min(expected, amount)
 
 
-def _paced(use: BudgetUse, limit: Money, committed: Money, now: datetime, pace: SpendingPace) -> Forecast:
+def _with_pace(use: BudgetUse, limit: Money, committed: Money, now: datetime, pace: SpendingPace) -> Forecast:
     trend, used_up_at = use.spent + pace.rest, None
     if trend > limit >= use.spent:
-        left, rest = in_microseconds(use.period_end - now), pace.rest.micros
-        used_up_at = now + timedelta(microseconds=(limit - use.spent).micros * left // rest)
+        time_left, rest = in_microseconds(use.period_end - now), pace.rest.micros
+        used_up_at = now + timedelta(microseconds=(limit - use.spent).micros * time_left // rest)
     expected = max(committed, trend)
     low, high = min(expected, use.spent + pace.low), max(expected, use.spent + pace.high)
     return Forecast(committed, trend, expected, low, high, used_up_at)
 
 
-def passed(alerts: Iterable[str], limit: Money, spent: Money, expected: Money) -> list[str]:
+def passed_thresholds(alerts: Iterable[str], limit: Money, spent: Money, expected: Money) -> list[str]:
     """The thresholds a budget has passed, of ``alerts`` and `EXCEEDED`.
 
     A percentage compares the limit with ``spent``; with ``forecast`` before it, with ``expected``, the spend by the end
     of the period. `FORECAST` alone: more than the limit is expected. Holds are not compared: most of their money is
     released.
     """
-    found = []
+    passed_alerts = []
     for alert in alerts:
         kind, share = threshold(alert)
         amount = spent if kind is not FORECAST else expected
         if share is None:
-            reached = amount > limit
+            is_reached = amount > limit
         else:
-            reached = bool(amount) and amount.micros * 100_000 >= limit.micros * round(share * 1000)
-        if reached:
-            found.append(alert)
+            is_reached = bool(amount) and amount.micros * 100_000 >= limit.micros * round(share * 1000)
+        if is_reached:
+            passed_alerts.append(alert)
     if spent > limit:
-        found.append(EXCEEDED)
-    return found
+        passed_alerts.append(EXCEEDED)
+    return passed_alerts
 
 
 def threshold(mark: str) -> tuple[str, float | None]:

@@ -63,7 +63,7 @@ def ledger_rate(offer: Offer) -> Money:
     return offer.price
 
 
-def billed_at_a_stroke(billing: Billing) -> timedelta:
+def longest_billing_step(billing: Billing) -> timedelta:
     """The longest billing step: the minimum in whole steps, or one step."""
     return max(-(-billing.minimum // billing.granularity) * billing.granularity, billing.granularity)
 
@@ -75,16 +75,16 @@ def exposures(
 
     ``egress``: maximum transfer cost, from the planner. Raises ValueError for an offer without a valid price.
     """
-    found = {kind: Exposure(Money.ZERO, amount) for kind, amount in (egress or {}).items()}
+    result = {kind: Exposure(Money.ZERO, amount) for kind, amount in (egress or {}).items()}
     for placement in placements:
-        before = found.get(placement.money, Exposure(Money.ZERO))
+        previous = result.get(placement.money, Exposure(Money.ZERO))
         billing = placement.offer.billing
-        found[placement.money] = Exposure(
-            rate=max(before.rate, ledger_rate(placement.offer) * placement.nodes),
-            egress=before.egress,
-            minimum=max(before.minimum, billed_at_a_stroke(billing)),
+        result[placement.money] = Exposure(
+            rate=max(previous.rate, ledger_rate(placement.offer) * placement.nodes),
+            egress=previous.egress,
+            minimum=max(previous.minimum, longest_billing_step(billing)),
         )
-    return found
+    return result
 
 
 def hold_needed(
@@ -119,10 +119,10 @@ def burn_of(amount: Money, rate: Money, egress: Money, now: datetime, longest: t
     rate and ends when used up, at the latest after ``longest``. A hold larger than needed for ``longest`` burns at the
     higher rate that uses it up.
     """
-    timed = max(amount - egress, Money.ZERO)
-    full = max(rate, rate_over(timed, longest))
-    lasts = min(timed.lasts(full), longest) if full > Money.ZERO else _NO_TIME
-    return Burn(amount, now, now + lasts, full)
+    machine_money = max(amount - egress, Money.ZERO)
+    full = max(rate, rate_over(machine_money, longest))
+    duration = min(machine_money.lasts(full), longest) if full > Money.ZERO else _NO_TIME
+    return Burn(amount, now, now + duration, full)
 
 
 def longest_billed(exposure: Exposure, max_duration: timedelta, stop_grace: timedelta) -> timedelta:
@@ -131,21 +131,21 @@ def longest_billed(exposure: Exposure, max_duration: timedelta, stop_grace: time
 
 
 def paid_until(
-    start: datetime, left: Money, rate: Money, *, billing: Billing = _PER_SECOND, stop_grace: timedelta
+    start: datetime, remaining: Money, rate: Money, *, billing: Billing = _PER_SECOND, stop_grace: timedelta
 ) -> datetime | None:
-    """When a machine must begin to stop so that its bill stays within ``left``; None if it costs nothing.
+    """When a machine must begin to stop so that its bill stays within ``remaining``; None if it costs nothing.
 
-    ``start``: start of billing; ``left``: what the hold has for this attempt from then (the hold less the present and
-    possible cost of other attempts); ``rate``: maximum USD per hour for all nodes. Includes the provider's whole steps
-    and ``stop_grace`` for checkpoint and removal. Never before ``start``: a machine whose ``paid_until`` is its start
-    must not be launched.
+    ``start``: start of billing; ``remaining``: what the hold has for this attempt from then (the hold less the present
+    and possible cost of other attempts); ``rate``: maximum USD per hour for all nodes. Includes the provider's whole
+    steps and ``stop_grace`` for checkpoint and removal. Never before ``start``: a machine whose ``paid_until`` is its
+    start must not be launched.
     """
     if rate <= Money.ZERO:
         return None
-    if left <= Money.ZERO:
+    if remaining <= Money.ZERO:
         return start
     try:
-        affordable = left.lasts(rate)
+        affordable = remaining.lasts(rate)
         affordable -= affordable % billing.granularity
         if affordable < billing.minimum:
             return start
@@ -155,9 +155,15 @@ def paid_until(
 
 
 def shortfall(
-    start: datetime, left: Money, rate: Money, until: datetime, *, billing: Billing = _PER_SECOND, stop_grace: timedelta
+    start: datetime,
+    remaining: Money,
+    rate: Money,
+    until: datetime,
+    *,
+    billing: Billing = _PER_SECOND,
+    stop_grace: timedelta,
 ) -> Money:
-    """The amount ``left`` lacks for a machine to run until then: with it, `paid_until` is no earlier; with a
+    """The amount ``remaining`` lacks for a machine to run until then: with it, `paid_until` is no earlier; with a
     micro-dollar less, it is. Zero if it suffices. Otherwise as `paid_until`.
     """
     if rate <= Money.ZERO:
@@ -165,7 +171,7 @@ def shortfall(
     billed = max(until - start, _NO_TIME) + stop_grace
     steps = -(-max(billed, billing.minimum) // billing.granularity) * billing.granularity
     cost = -(-rate.micros * in_microseconds(steps) // _HOUR_IN_MICROSECONDS)
-    return max(Money(cost) - left, Money.ZERO)
+    return max(Money(cost) - remaining, Money.ZERO)
 
 
 def cost_of(

@@ -103,7 +103,7 @@ class TaskCounts:
         return sum(self.states.values()) - self.earlier
 
 
-class Reading(Protocol):
+class JournalReader(Protocol):
     """One consistent snapshot of the store. Times are UTC, amounts USD."""
 
     @property
@@ -240,7 +240,7 @@ DatedBody = tuple[datetime, int | None, EventBody]
 """An event to append: its time (UTC), the number of its attempt or None, and its body."""
 
 
-class Writing(Reading, Protocol):
+class JournalWriter(JournalReader, Protocol):
     """A transaction. Leaving it without an exception commits; any exception rolls all of it back."""
 
     def append(self, job_id: str, items: Sequence[tuple[int | None, EventBody]], at: datetime) -> JobView:
@@ -275,36 +275,36 @@ class Writing(Reading, Protocol):
 class Journal(Protocol):
     """The part of the store that has jobs and money."""
 
-    def reading(self) -> AbstractContextManager[Reading]:
+    def reading(self) -> AbstractContextManager[JournalReader]:
         """A consistent snapshot; changes nothing. Raises `StoreProblem`."""
 
-    def asking(self) -> AbstractContextManager[Reading]:
+    def asking(self) -> AbstractContextManager[JournalReader]:
         """As `reading`, for a single query: faster, but two queries may see different states of the store. Raises
         `StoreProblem`."""
 
-    def writing(self) -> AbstractContextManager[Writing]:
+    def writing(self) -> AbstractContextManager[JournalWriter]:
         """A serialized transaction. Raises `StoreProblem` if the store is locked too long, full or read-only."""
 
 
-class NoLongerCurrent(Exception):
+class StaleJobView(Exception):
     """A job has changed since the view on which a decision is based: read it again and decide again."""
 
 
-W = TypeVar("W", bound=Writing, covariant=True)
+W = TypeVar("W", bound=JournalWriter, covariant=True)
 
 
-class _WritingPart(Protocol[W]):
+class _OpensWriter(Protocol[W]):
     def writing(self) -> AbstractContextManager[W]: ...
 
 
 @contextmanager
-def writing_if(journal: _WritingPart[W], view: JobView) -> Iterator[W]:
-    """A transaction of ``journal`` in which ``view`` is the job's current view. Raises `NoLongerCurrent` if it is not,
+def writing_if(journal: _OpensWriter[W], view: JobView) -> Iterator[W]:
+    """A transaction of ``journal`` in which ``view`` is the job's current view. Raises `StaleJobView` if it is not,
     and what `Journal.writing` raises."""
     with journal.writing() as tx:
         current = tx.job(view.id)
         if current is None or current.seq != view.seq:
-            raise NoLongerCurrent(f"job {view.id} has changed since event {view.seq}")
+            raise StaleJobView(f"job {view.id} has changed since event {view.seq}")
         yield tx
 
 

@@ -8,7 +8,7 @@ cost, so each budget period bears exactly its machine time. A stretch has one pr
 A `Meter` stores how far an attempt is settled, and the exact cost at the latest price reported before that. A price
 that becomes known late is dated later than all before, so `advance` need not look back further, and takes the same time
 for a machine of a month as for a new one. If that does not hold (a machine ended before the latest price, rewritten
-prices, no meter), `fits` says so, and `recount` compares with all postings.
+prices, no meter), `can_continue` says so, and `recount` compares with all postings.
 
 Rates are USD per hour of all machines of the attempt, times are UTC.
 """
@@ -93,7 +93,7 @@ class BilledTime:
         return self.start + in_steps(self.end - self.start, self.billing)
 
 
-def fits(meter: Meter, rates: PriceSeries, usage: BilledTime) -> bool:
+def can_continue(meter: Meter, rates: PriceSeries, usage: BilledTime) -> bool:
     """Whether `advance` can continue from the meter. ``rates``: as for `advance`."""
     if meter.since <= usage.start:
         return meter.since == usage.start
@@ -106,20 +106,20 @@ def advance(meter: Meter, rates: PriceSeries, usage: BilledTime) -> tuple[Meter,
     ``rates``: the one in force at ``meter.since``, then each reported up to ``usage.end``; the first also applies
     before its time. Raises ValueError for none.
     """
-    settled = _Course.of([(meter.since, meter.rate)], meter.cost)
-    cost = _course(rates, usage, meter.since, meter.cost)
+    settled = _CostCurve.of([(meter.since, meter.rate)], meter.cost)
+    cost = _cost_curve(rates, usage, meter.since, meter.cost)
     edges = sorted({meter.settled_to, usage.end, *cost.since})
-    found = []
+    stretches = []
     for start, end in pairwise(edges):
-        meant = cost.at(min(end, usage.end)) - cost.at(min(start, usage.end))
+        due = cost.at(min(end, usage.end)) - cost.at(min(start, usage.end))
         posted = settled.at(min(end, meter.settled_to)) - settled.at(min(start, meter.settled_to))
-        found.append(CostStretch(start, end, meant - posted))
+        stretches.append(CostStretch(start, end, due - posted))
     total = cost.at(usage.billed_to)
     # Time billed after the end belongs to the last moment of the machines, so that it never falls into a period without
     # them.
-    beside = (total - cost.at(usage.end)) - (meter.settled - settled.at(meter.settled_to))
-    found.append(CostStretch(max(usage.end - _TICK, usage.start), usage.end, beside))
-    return _meter(cost, rates, total, usage, meter.moved), [one for one in found if one.amount]
+    after_end = (total - cost.at(usage.end)) - (meter.settled - settled.at(meter.settled_to))
+    stretches.append(CostStretch(max(usage.end - _TICK, usage.start), usage.end, after_end))
+    return _meter(cost, rates, total, usage, meter.moved), [stretch for stretch in stretches if stretch.amount]
 
 
 def recount(
@@ -131,28 +131,28 @@ def recount(
     Times are compared by quarter-hours, which make up budget periods; adjacent differences at one rate become one
     stretch.
     """
-    cost = _course(rates, usage, usage.start, 0)
+    cost = _cost_curve(rates, usage, usage.start, 0)
     total = cost.at(usage.billed_to)
-    meant = [(start, end, cost.at(end) - cost.at(start)) for start, end in pairwise([*cost.since, usage.end])]
-    meant.append((max(usage.end - _TICK, usage.start), usage.end, total - cost.at(usage.end)))
-    lacking: dict[int, int] = {}
+    due = [(start, end, cost.at(end) - cost.at(start)) for start, end in pairwise([*cost.since, usage.end])]
+    due.append((max(usage.end - _TICK, usage.start), usage.end, total - cost.at(usage.end)))
+    differences: dict[int, int] = {}
     times = {usage.start, usage.end}
-    for sign, spans in ((1, meant), (-1, posted)):
+    for sign, spans in ((1, due), (-1, posted)):
         for start, end, amount in spans:
             times |= {start, end}
             for slot, micros in slots(sign * amount.micros, _micros(start), _micros(end), QUARTER):
-                lacking[slot] = lacking.get(slot, 0) + micros
-    found = []
-    for first, after, micros in _even_runs(lacking):
+                differences[slot] = differences.get(slot, 0) + micros
+    stretches = []
+    for first, after, micros in _even_runs(differences):
         start, end = _time(first * QUARTER), _time(after * QUARTER)
         if after == first + 1:  # exclude time without machines or settlements
             start, end = max(start, min(times)), min(end, max(times))
-        found.append(CostStretch(start, end, Money(micros)))
-    return _meter(cost, rates, total, usage, moved), found
+        stretches.append(CostStretch(start, end, Money(micros)))
+    return _meter(cost, rates, total, usage, moved), stretches
 
 
 @dataclass(frozen=True, slots=True)
-class _Course:
+class _CostCurve:
     """The cost of machines over time. ``since``: when each rate took effect; ``rates``: those; ``before``: exact cost
     by then, in micro-dollars times an hour in microseconds.
     """
@@ -162,7 +162,7 @@ class _Course:
     before: Sequence[int]
 
     @classmethod
-    def of(cls, changes: PriceSeries, before: int) -> _Course:
+    def of(cls, changes: PriceSeries, before: int) -> _CostCurve:
         """From the rates with the time from which each holds, and the exact cost before the first."""
         costs = [before]
         for (at, rate), (until, _) in pairwise(changes):
@@ -179,19 +179,19 @@ class _Course:
         return self.before[index] + self.rates[index].micros * in_microseconds(time - self.since[index])
 
 
-def _course(rates: PriceSeries, usage: BilledTime, since: datetime, before: int) -> _Course:
+def _cost_curve(rates: PriceSeries, usage: BilledTime, since: datetime, before: int) -> _CostCurve:
     """Changes at or after the end of the usage do not count: the machines were gone, and the rest of the last step is
     billed at the last price before."""
     if not rates:
         raise ValueError("nothing can be metered without a rate")
     if usage.free:
-        return _Course.of([(since, Money.ZERO)], 0)
-    told = [(since, rates[0][1]), *((at, rate) for at, rate in rates[1:] if since < at < usage.end)]
-    changes = [told[0], *(after for before_it, after in pairwise(told) if after[1] != before_it[1])]
-    return _Course.of(changes, before)
+        return _CostCurve.of([(since, Money.ZERO)], 0)
+    series = [(since, rates[0][1]), *((at, rate) for at, rate in rates[1:] if since < at < usage.end)]
+    changes = [series[0], *(after for previous, after in pairwise(series) if after[1] != previous[1])]
+    return _CostCurve.of(changes, before)
 
 
-def _meter(cost: _Course, rates: PriceSeries, total: Money, usage: BilledTime, moved: Money) -> Meter:
+def _meter(cost: _CostCurve, rates: PriceSeries, total: Money, usage: BilledTime, moved: Money) -> Meter:
     """The meter continues from the latest reported price, even if it repeats the price before, so that no earlier
     prices are read again."""
     since = cost.since[0]
@@ -201,15 +201,16 @@ def _meter(cost: _Course, rates: PriceSeries, total: Money, usage: BilledTime, m
     return Meter(total, usage.end, since, cost.rates[-1], cost.exactly(since), moved, ended)
 
 
-def _even_runs(lacking: dict[int, int]) -> Iterator[tuple[int, int, int]]:
+def _even_runs(differences: dict[int, int]) -> Iterator[tuple[int, int, int]]:
     """Runs of consecutive slots over which an amount may be spread evenly: first slot, slot after the last, amount. At
-    each edge within a run the error is at most `_ROUNDING`; the amounts add up exactly. ``lacking`` is not empty."""
-    first, after = min(lacking), max(lacking) + 1
+    each edge within a run the error is at most `_ROUNDING`; the amounts add up exactly. ``differences`` is not
+    empty."""
+    first, after = min(differences), max(differences) + 1
     while first < after:
         end = amount = total = 0
         low, high = float("-inf"), float("inf")
         for slot in range(first, after):
-            total += lacking.get(slot, 0)
+            total += differences.get(slot, 0)
             length = slot + 1 - first
             if not low <= total / length <= high:
                 break

@@ -41,14 +41,14 @@ def budget_shares(budgets: Iterable[BudgetSpec], burns: Mapping[MoneyKind, Burn]
     Periods without a hold are left out. The shares of one budget add up to what it counts of the hold; for fixed days
     only to what falls into them.
     """
-    return [share for budget in budgets for share in _of(budget, burns)]
+    return [share for budget in budgets for share in _shares_in(budget, burns)]
 
 
-def _of(budget: BudgetSpec, burns: Mapping[MoneyKind, Burn]) -> Iterable[BudgetShare]:
-    counted = [burn for kind, burn in burns.items() if kind in budget.counts and burn.amount > Money.ZERO]
-    if not counted:
+def _shares_in(budget: BudgetSpec, burns: Mapping[MoneyKind, Burn]) -> Iterable[BudgetShare]:
+    matching = [burn for kind, burn in burns.items() if kind in budget.counts and burn.amount > Money.ZERO]
+    if not matching:
         return
-    start, end = min(burn.start for burn in counted), max(burn.end for burn in counted)
+    start, end = min(burn.start for burn in matching), max(burn.end for burn in matching)
     for period in periods_touching(budget.period, budget.timezone, (start, end)):
-        if held := held_in(period, counted):
+        if held := held_in(period, matching):
             yield BudgetShare(budget, period, held, max(start, period[0]), min(end, period[1]))

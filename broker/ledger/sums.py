@@ -19,10 +19,10 @@ SIZES = (DAY, QUARTER)
 
 def amount_before(micros: int, covers_from: int, covers_to: int, edge: int) -> int:
     """The part of an amount for that time before ``edge``; an amount without duration belongs to its start."""
-    whole = covers_to - covers_from
-    if whole <= 0:
+    duration = covers_to - covers_from
+    if duration <= 0:
         return micros if covers_from < edge else 0
-    return divide_half_even(micros * min(max(edge - covers_from, 0), whole), whole)
+    return divide_half_even(micros * min(max(edge - covers_from, 0), duration), duration)
 
 
 def slots(micros: int, covers_from: int, covers_to: int, size: int) -> Iterator[tuple[int, int]]:
@@ -39,16 +39,16 @@ def slots(micros: int, covers_from: int, covers_to: int, size: int) -> Iterator[
 def spans(left: int, right: int) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
     """The half-open time from ``left`` to ``right`` as few ranges of whole slots (size, first slot, slot after the
     last), and the remaining ranges, which are shorter than a slot."""
-    whole: list[tuple[int, int, int]] = []
-    rest = [(left, right)]
+    whole_slots: list[tuple[int, int, int]] = []
+    remaining = [(left, right)]
     for size in SIZES:
         smaller: list[tuple[int, int]] = []
-        for start, end in rest:
+        for start, end in remaining:
             first, after = -(-start // size), end // size
             if first < after:
-                whole.append((size, first, after))
+                whole_slots.append((size, first, after))
                 smaller += [(start, first * size), (after * size, end)]
             else:
                 smaller.append((start, end))
-        rest = [(start, end) for start, end in smaller if start < end]
-    return whole, rest
+        remaining = [(start, end) for start, end in smaller if start < end]
+    return whole_slots, remaining

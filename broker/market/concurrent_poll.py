@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from broker.store.store import Store
 
 
-_LOOK = 0.1  # seconds between checks for timeout and stop
+_CHECK_INTERVAL = 0.1  # seconds between checks for timeout and stop
 
 Watch = Callable[[Sequence[PollSession]], None]
 """Called several times a second with the sessions that have not ended."""
 
 
 def poll_concurrently(
-    asks: Sequence[PollRequest],
+    requests: Sequence[PollRequest],
     store: Store,
     clock: Clock,
     *,
@@ -40,18 +40,18 @@ def poll_concurrently(
     exception (Ctrl-C) or ``stop`` end it: complete results are stored, others dropped. Writing happens in the caller's
     thread, one provider at a time. Raises `StoreProblem`.
     """
-    done: SimpleQueue[PollSession] = SimpleQueue()
+    finished: SimpleQueue[PollSession] = SimpleQueue()
     waiting: list[PollSession] = []
     try:
-        for ask in asks:
-            session = PollSession(ask, clock)
+        for request in requests:
+            session = PollSession(request, clock)
             waiting.append(session)
             # Daemon threads: a hanging provider must not block the exit.
-            threading.Thread(target=_listen, args=(session, done), name=f"poll {ask.name}", daemon=True).start()
+            threading.Thread(target=_listen, args=(session, finished), name=f"poll {request.name}", daemon=True).start()
         while waiting and not (stop is not None and stop.is_set()):
             if watch is not None:
                 watch(waiting)
-            for session in _over(waiting, done):
+            for session in _ended_sessions(waiting, finished):
                 waiting.remove(session)
                 yield session.record(store)
     finally:
@@ -59,25 +59,25 @@ def poll_concurrently(
             session.drop()
 
 
-def _listen(session: PollSession, done: SimpleQueue[PollSession]) -> None:
+def _listen(session: PollSession, finished: SimpleQueue[PollSession]) -> None:
     session.listen()
-    done.put(session)
+    finished.put(session)
 
 
-def _over(waiting: Sequence[PollSession], done: SimpleQueue[PollSession]) -> list[PollSession]:
+def _ended_sessions(waiting: Sequence[PollSession], finished: SimpleQueue[PollSession]) -> list[PollSession]:
     """The sessions that have ended; if none has, those past their timeout."""
-    soonest = min(session.seconds_left for session in waiting)
+    first_timeout = min(session.seconds_left for session in waiting)
     answered: list[PollSession] = []
     with suppress(Empty):
-        answered.append(done.get(timeout=max(0.0, min(_LOOK, soonest))))
+        answered.append(finished.get(timeout=max(0.0, min(_CHECK_INTERVAL, first_timeout))))
         while True:
-            answered.append(done.get_nowait())
+            answered.append(finished.get_nowait())
     if answered:
         return [session for session in answered if session in waiting]  # without those that had timed out before
-    late = [session for session in waiting if session.seconds_left <= 0]
-    for session in late:
+    timed_out = [session for session in waiting if session.seconds_left <= 0]
+    for session in timed_out:
         session.time_out()
-    return late
+    return timed_out
 
 
 log = logging.getLogger(__name__)
@@ -95,51 +95,53 @@ def check_installed() -> None:
 
 
 def run_schedule(
-    due: Mapping[str, timedelta],
-    ask: Callable[[str], PollRequest],
-    every: Callable[[str], timedelta],
+    first_delays: Mapping[str, timedelta],
+    request_for: Callable[[str], PollRequest],
+    interval_of: Callable[[str], timedelta],
     store: Store,
     clock: Clock,
     *,
     stop: threading.Event,
     still_leading: Callable[[], bool],
-    tell: Callable[[PollResult], None],
+    report: Callable[[PollResult], None],
 ) -> None:
     """Poll until ``stop`` is set or leadership is lost; running polls are then dropped, unless they are being stored.
 
-    ``due``: wall-clock time until each provider's first poll; ``every``: the time between its polls, computed again
-    after each. Polls of one provider never overlap; missed polls (after a sleep, or a slow poll) are replaced by one. A
-    store error is logged, and the next poll tries again.
+    ``first_delays``: wall-clock time until each provider's first poll; ``interval_of``: the time between its polls,
+    computed again after each. Polls of one provider never overlap; missed polls (after a sleep, or a slow poll) are
+    replaced by one. A store error is logged, and the next poll tries again.
     """
     from apscheduler.executors.pool import ThreadPoolExecutor
     from apscheduler.schedulers.background import BackgroundScheduler
     from apscheduler.triggers.interval import IntervalTrigger
 
-    def trigger(each: timedelta) -> IntervalTrigger:
-        seconds = each.total_seconds()
+    def trigger(interval: timedelta) -> IntervalTrigger:
+        seconds = interval.total_seconds()
         return IntervalTrigger(seconds=seconds, jitter=seconds * _JITTER, timezone=UTC)
 
     def poll_one(name: str) -> None:
         try:
-            for result in poll_concurrently([ask(name)], store, clock, stop=halt):
-                tell(result)
-            now_every = every(name)
+            for result in poll_concurrently([request_for(name)], store, clock, stop=halt):
+                report(result)
+            new_interval = interval_of(name)
         except BrokerError as error:
             log.warning("%s: not polled: %s (%s)", name, error, error.hint)
             return
-        if now_every != paces[name] and not halt.is_set():
-            paces[name] = now_every
-            scheduler.reschedule_job(name, trigger=trigger(now_every))
+        if new_interval != intervals[name] and not halt.is_set():
+            intervals[name] = new_interval
+            scheduler.reschedule_job(name, trigger=trigger(new_interval))
 
     halt = threading.Event()
-    paces = {name: every(name) for name in due}
+    intervals = {name: interval_of(name) for name in first_delays}
     scheduler = BackgroundScheduler(
-        executors={"default": ThreadPoolExecutor(max(len(due), 1))},
+        executors={"default": ThreadPoolExecutor(max(len(first_delays), 1))},
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         timezone=UTC,
     )
-    for name, wait in due.items():
-        scheduler.add_job(poll_one, trigger(paces[name]), args=(name,), id=name, next_run_time=datetime.now(UTC) + wait)
+    for name, wait in first_delays.items():
+        scheduler.add_job(
+            poll_one, trigger(intervals[name]), args=(name,), id=name, next_run_time=datetime.now(UTC) + wait
+        )
     scheduler.start()
     try:
         while not stop.wait(_STOP_CHECK) and still_leading():

@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.core.errors import BrokerError, GiveUp, LoginMissing, MissingExtra, NoLogin, Unreachable
-from broker.core.market import kept_answers
-from broker.core.market.judging import MarketJudge
-from broker.core.market.kept_answers import KeptAnswer, LentAnswers
+from broker.core.market import cached_answers
+from broker.core.market.cached_answers import CachedAnswer, PollAnswers
+from broker.core.market.market_judge import MarketJudge
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
-from broker.core.ports import Provider, TellsConversions
+from broker.core.ports import HasConversions, Provider
 from broker.core.values.clock import Clock
 from broker.store.records import CONVERTED, PollStatus
 
@@ -72,16 +72,16 @@ class PollRequest:
     timeout: float
     max_age: timedelta | None = None
     judge: MarketJudge | None = None
-    kept: Mapping[str, KeptAnswer] = field(default_factory=dict)
+    kept: Mapping[str, CachedAnswer] = field(default_factory=dict)
 
 
 class PollSession:
     """One provider's answer as it arrives. One thread receives it; other threads may read its progress and end it at
     any time."""
 
-    def __init__(self, ask: PollRequest, clock: Clock) -> None:
-        self.name = ask.name
-        self._ask = ask
+    def __init__(self, request: PollRequest, clock: Clock) -> None:
+        self.name = request.name
+        self._ask = request
         self._clock = clock
         self._lock = threading.Lock()
         self._over = False
@@ -90,9 +90,9 @@ class PollSession:
         self._offers: list[Offer] = []
         self._skipped: Counter[str] = Counter()
         self._samples: dict[str, list[str]] = {}
-        self._answers = LentAnswers(ask.kept)
+        self._answers = PollAnswers(request.kept)
         self.started = clock.now()
-        self._ends = time.monotonic() + ask.timeout
+        self._ends = time.monotonic() + request.timeout
 
     @property
     def arrived(self) -> int:
@@ -106,15 +106,15 @@ class PollSession:
     def listen(self) -> None:
         """Receive the answer to its end or the timeout. Raises nothing: errors are in the result."""
         try:
-            with kept_answers.lent(self._answers):
-                self._take_in()
+            with cached_answers.provide_answers(self._answers):
+                self._receive()
         except BrokerError as failure:
             self._end(failure)
         except Exception as bug:  # a bug in one adapter must not affect the others; the log has the traceback
             log.exception("%s: the adapter failed", self.name)
             self._end(GiveUp(f"the adapter failed: {type(bug).__name__}: {bug}", where=self.name, hint="report it"))
 
-    def _take_in(self) -> None:
+    def _receive(self) -> None:
         provider = self._ask.make()
         for row in provider.offers(OfferQuery()):
             with self._lock:
@@ -126,23 +126,23 @@ class PollSession:
                 else:
                     self._offers.append(row)
                     # Known before the first price, and stored even if the rest of the answer fails.
-                    if CONVERTED not in self._samples and isinstance(provider, TellsConversions):
+                    if CONVERTED not in self._samples and isinstance(provider, HasConversions):
                         self._samples[CONVERTED] = list(provider.conversions())
 
     def _keep_sample(self, row: SkippedRow) -> None:
         """Keep a few different details for each reason, so that skipped rows can be identified."""
-        kept = self._samples.setdefault(row.reason, [])
+        samples = self._samples.setdefault(row.reason, [])
         detail = row.detail if len(row.detail) <= _SAMPLE_LENGTH else f"{row.detail[:_SAMPLE_LENGTH]}…"
-        if detail and len(kept) < _SAMPLES and detail not in kept:
-            kept.append(detail)
+        if detail and len(samples) < _SAMPLES and detail not in samples:
+            samples.append(detail)
 
     def time_out(self) -> None:
         """End it: its time is up."""
         self._cut_short = True
-        kept = "the offers received so far are kept" if self._offers else "no offer was received"
+        note = "the offers received so far are kept" if self._offers else "no offer was received"
         self._end(
             Unreachable(
-                f"not done after {self._ask.timeout:g} s; {kept}",
+                f"not done after {self._ask.timeout:g} s; {note}",
                 where=self.name,
                 hint=f"if it is only slow, allow more: GPUBROKER_PRICES__{self.name.upper()}__TIMEOUT",
             )
@@ -188,8 +188,8 @@ class PollSession:
             judge=self._ask.judge,
             answers=dict(self._answers.read),
         )
-        told = (run.seen, run.changed, run.skipped, run.error, run.hint, run.status)
-        return PollResult(self.name, self.started, finished, *told, self._cut_short)
+        outcome = (run.seen, run.changed, run.skipped, run.error, run.hint, run.status)
+        return PollResult(self.name, self.started, finished, *outcome, self._cut_short)
 
 
 def _status(failure: BrokerError | None) -> PollStatus:
@@ -223,8 +223,8 @@ def poll(
     return session.record(store, keep_unchanged=keep_unchanged)
 
 
-SOONEST = timedelta(minutes=10)
-LATEST = timedelta(hours=6)
+MIN_INTERVAL = timedelta(minutes=10)
+MAX_INTERVAL = timedelta(hours=6)
 _TIMES_WITHIN_LIMIT = 3
 
 
@@ -235,5 +235,5 @@ def interval(limit: timedelta | None, *, has_offers: bool) -> timedelta:
     provider without offers (new, or unreachable) is polled often.
     """
     if not has_offers:
-        return SOONEST
-    return LATEST if limit is None else min(max(limit / _TIMES_WITHIN_LIMIT, SOONEST), LATEST)
+        return MIN_INTERVAL
+    return MAX_INTERVAL if limit is None else min(max(limit / _TIMES_WITHIN_LIMIT, MIN_INTERVAL), MAX_INTERVAL)

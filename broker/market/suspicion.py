@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from math import comb, sqrt
 
-from broker.core.market.judging import (
+from broker.core.market.market_judge import (
     AnswerCounts,
     GroupCount,
     ModelLevels,
@@ -33,11 +33,11 @@ from broker.core.market.offers import CapacityType, Doubt, MoneyKind, Offer
 from broker.core.values.accelerators import lookup, siblings
 from broker.core.values.money import Money
 
-_LEAST_CHURN, _MOST_CHURN = 0.05, 0.5
+_MIN_CHURN, _MAX_CHURN = 0.05, 0.5
 _PART_OF_ALL, _PART_OF_GROUP = 0.2, 0.5
 _CHANCE = 0.00135  # the probability of a number beyond three standard deviations
 _SMALL = 50  # offers up to which the binomial is summed
-_NAMED = 4  # the maximum number of groups named in a message
+_MAX_NAMED = 4  # the maximum number of groups named in a message
 
 BAND = 4  # factor below the lowest median, and above the highest
 JUMP = 4  # factor of the offer's own previous price
@@ -53,11 +53,11 @@ _RELATED = {
 # A model without any known price is compared with the purchase price of the card: nobody rents one out for so little
 # that 50,000 hours, six years without a pause, do not pay for it.
 _HOURS_OF_A_CARD = 50_000
-_MOST = Money.usd(100)
+_MAX_PRICE = Money.usd(100)
 
 
 class Suspicion:
-    """The judge of prices from other places than this machine: `broker.core.market.judging.MarketJudge`."""
+    """The judge of prices from other places than this machine: `broker.core.market.market_judge.MarketJudge`."""
 
     def __init__(self, listed: ModelLevels | None = None, *, judges_gaps: bool = True) -> None:
         """``listed``: the levels of the price book that comes with gpubroker. They are always known, so that a new
@@ -73,76 +73,87 @@ class Suspicion:
         if not answer.told:
             return "" if answer.was_empty else f"an empty answer{_known_before(answer.all)}"
         recent = max(answer.churn, default=0.0)
-        named = sorted(
-            (one for one in answer.groups.items() if _too_few(one[1], _churn(one[1], answer, recent), _PART_OF_GROUP)),
-            key=lambda found: (-found[1].missing, found[0]),
+        suspect_groups = sorted(
+            (
+                item
+                for item in answer.groups.items()
+                if _too_few(item[1], _churn(item[1], answer, recent), _PART_OF_GROUP)
+            ),
+            key=lambda entry: (-entry[1].missing, entry[0]),
         )
-        if not named and not _too_few(answer.all, max(_LEAST_CHURN, recent), _PART_OF_ALL):
+        if not suspect_groups and not _too_few(answer.all, max(_MIN_CHURN, recent), _PART_OF_ALL):
             return ""
-        groups = [f"{dimension} {name}: {count.told} of {count.known}" for (dimension, name), count in named[:_NAMED]]
-        more = [f"and {len(named) - _NAMED} more groups"] if len(named) > _NAMED else []
-        told = f"only {answer.all.told:,} of {answer.all.known:,} known offers were returned"
-        return "; ".join([told, *groups, *more])
+        groups = [
+            f"{dimension} {name}: {count.told} of {count.known}"
+            for (dimension, name), count in suspect_groups[:_MAX_NAMED]
+        ]
+        more = [f"and {len(suspect_groups) - _MAX_NAMED} more groups"] if len(suspect_groups) > _MAX_NAMED else []
+        summary = f"only {answer.all.told:,} of {answer.all.known:,} known offers were returned"
+        return "; ".join([summary, *groups, *more])
 
     def odd_price(self, offer: Offer, context: PriceContext) -> OddPrice | None:
         """Why a new price is not believed; None if it is believed, or if nothing is known to compare it with."""
         if offer.money is not MoneyKind.CASH or offer.price is None or offer.price.micros <= 0:
             return None
-        price, before = offer.price, context.trusted
-        if before is not None and before.micros and not _between(price, before, before, JUMP, JUMP):
-            return OddPrice(Doubt.SUDDEN, f"{price}/h after {before}/h")
+        price, previous = offer.price, context.trusted
+        if previous is not None and previous.micros and not _is_between(price, previous, previous, JUMP, JUMP):
+            return OddPrice(Doubt.SUDDEN, f"{price}/h after {previous}/h")
         if offer.capacity_type is CapacityType.SPOT and context.on_demand is not None:
-            most = context.on_demand.micros * _ABOVE_ON_DEMAND
-            if price.micros > most:
+            maximum = context.on_demand.micros * _ABOVE_ON_DEMAND
+            if price.micros > maximum:
                 return OddPrice(Doubt.ABOVE_ON_DEMAND, f"{price}/h; on demand {context.on_demand}/h")
-        each, unit = offer.price_per_unit, "GPU" if offer.accelerator else "vCPU"
+        unit_price, unit = offer.price_per_unit, "GPU" if offer.accelerator else "vCPU"
         bounds = self._bounds(offer, context.levels)
-        if each is None or bounds is None:
+        if unit_price is None or bounds is None:
             # What a person accepted may change within the limit of a jump.
             unknown = f"{price}/h; no other price of {offer.accelerator or 'machines without accelerators'} is known"
-            return None if before is not None else OddPrice(Doubt.UNCOMPARED, unknown)
+            return None if previous is not None else OddPrice(Doubt.UNCOMPARED, unknown)
         low, high = bounds
-        if low <= each <= high:
+        if low <= unit_price <= high:
             return None
         # An implausible price that a person accepted may change further, within the limit of a jump.
-        usual = None if before is None else before.share(each.micros, price.micros)
-        if usual is not None and not low <= usual <= high:
+        usual_price = None if previous is None else previous.share(unit_price.micros, price.micros)
+        if usual_price is not None and not low <= usual_price <= high:
             return None
-        expected = f"{each} per {unit}-hour; prices from {low} to {high} are believed"
-        return OddPrice(Doubt.TOO_LOW if each < low else Doubt.TOO_HIGH, expected)
+        expected = f"{unit_price} per {unit}-hour; prices from {low} to {high} are believed"
+        return OddPrice(Doubt.TOO_LOW if unit_price < low else Doubt.TOO_HIGH, expected)
 
-    def _bounds(self, offer: Offer, known: Mapping[str, PriceLevels]) -> tuple[Money, Money] | None:
+    def _bounds(self, offer: Offer, levels_by_type: Mapping[str, PriceLevels]) -> tuple[Money, Money] | None:
         """The lowest and the highest price of a GPU-hour (vCPU-hour) that is believed; None if nothing is known."""
         model = offer.accelerator or ""
-        levels = merge_levels(known, self._listed.get(model, {}))
+        levels = merge_levels(levels_by_type, self._listed.get(model, {}))
         bounds = _band(offer.capacity_type, levels)
         if not model and bounds is not None:
             bounds = Money(bounds[0].micros // _VCPU), bounds[1]
         if bounds is not None or not model:
             return bounds
-        others = siblings(model)
-        for other, number in others:
-            levels = merge_levels(levels, scale_levels(self._listed.get(other, {}), number))
+        related_models = siblings(model)
+        for related, number in related_models:
+            levels = merge_levels(levels, scale_levels(self._listed.get(related, {}), number))
         if (bounds := _band(offer.capacity_type, levels)) is not None:
             return bounds
-        for other, number in [(model, 1.0), *others]:
-            if (bought := lookup(other).street_price) is not None:
-                return Money(int(bought[0] * number * 1_000_000 / _HOURS_OF_A_CARD)), _MOST
+        for related, number in [(model, 1.0), *related_models]:
+            if (street_price := lookup(related).street_price) is not None:
+                return Money(int(street_price[0] * number * 1_000_000 / _HOURS_OF_A_CARD)), _MAX_PRICE
         return None
 
 
-def _known_before(all: GroupCount) -> str:
-    return f", where {all.known:,} offers were known" if all.known else ": no offer at all, and none was known before"
+def _known_before(counts: GroupCount) -> str:
+    return (
+        f", where {counts.known:,} offers were known"
+        if counts.known
+        else ": no offer at all, and none was known before"
+    )
 
 
 def _churn(group: GroupCount, answer: AnswerCounts, recent: float) -> float:
     """The fraction of the group that is expected to disappear in one poll."""
-    own = (group.ended + 1) / (group.known * answer.polls + 1 / _LEAST_CHURN)
-    return max(own, recent)
+    group_rate = (group.ended + 1) / (group.known * answer.polls + 1 / _MIN_CHURN)
+    return max(group_rate, recent)
 
 
 def _too_few(count: GroupCount, churn: float, part: float) -> bool:
-    n, missing, p = count.known, count.missing, min(churn, _MOST_CHURN)
+    n, missing, p = count.known, count.missing, min(churn, _MAX_CHURN)
     if missing < part * n or not missing:
         return False
     if n > _SMALL:
@@ -151,14 +162,14 @@ def _too_few(count: GroupCount, churn: float, part: float) -> bool:
 
 
 def _band(kind: CapacityType, levels: Mapping[str, PriceLevels]) -> tuple[Money, Money] | None:
-    below, above, known = BAND, BAND, levels.get(kind.value)
-    if known is None and kind in _RELATED:
+    below, above, level = BAND, BAND, levels.get(kind.value)
+    if level is None and kind in _RELATED:
         related, below, above = _RELATED[kind]
-        known = levels.get(related.value)
-    if known is None:
+        level = levels.get(related.value)
+    if level is None:
         return None
-    return Money(known.lowest.micros // below), Money(known.highest.micros * above)
+    return Money(level.lowest.micros // below), Money(level.highest.micros * above)
 
 
-def _between(price: Money, low: Money, high: Money, below: int, above: int) -> bool:
+def _is_between(price: Money, low: Money, high: Money, below: int, above: int) -> bool:
     return low.micros <= price.micros * below and price.micros <= high.micros * above

@@ -36,7 +36,7 @@ class WatchFinding:
     details: tuple[str, ...] = ()
 
 
-def look(
+def evaluate(
     watch: Watch,
     offers: Iterable[Offer],
     before: Iterable[Offer],
@@ -79,40 +79,44 @@ def _unit_price(offer: Offer) -> Money:
     return price
 
 
-def _to_be_had(offers: Iterable[Offer]) -> list[Offer]:
+def _purchasable(offers: Iterable[Offer]) -> list[Offer]:
     """Available offers with a price, cheapest first."""
-    found = [offer for offer in offers if offer.has_valid_price() and offer.availability not in _SOLD_OUT]
-    return sorted(found, key=lambda offer: (_unit_price(offer), offer.id))
+    matches = [offer for offer in offers if offer.has_valid_price() and offer.availability not in _SOLD_OUT]
+    return sorted(matches, key=lambda offer: (_unit_price(offer), offer.id))
 
 
 def _below(watch: Watch, offers: Sequence[Offer]) -> WatchFinding:
-    had = _to_be_had(offers)
-    if not had:
+    purchasable = _purchasable(offers)
+    if not purchasable:
         return WatchFinding((), "sold out")
     assert watch.price is not None
-    below = [offer for offer in had if _unit_price(offer) < watch.price]
-    return WatchFinding(_ALL if below else (), f"cheapest: {_told(had[0])}", _lines(below))
+    cheap_enough = [offer for offer in purchasable if _unit_price(offer) < watch.price]
+    return WatchFinding(_ALL if cheap_enough else (), f"cheapest: {_offer_text(purchasable[0])}", _lines(cheap_enough))
 
 
 def _rises(watch: Watch, offers: Sequence[Offer], before: Sequence[Offer]) -> WatchFinding:
-    had, earlier = _to_be_had(offers), _to_be_had(before)
+    purchasable, earlier = _purchasable(offers), _purchasable(before)
     ago = print_duration(watch.within or timedelta(0))
-    if not had:
+    if not purchasable:
         return WatchFinding(None, "sold out: there is no price to compare")
     if not earlier or not _unit_price(earlier[0]):
         return WatchFinding(None, f"no price from {ago} ago is known")
-    now_costs, then_cost = _unit_price(had[0]), _unit_price(earlier[0])
-    part = now_costs.micros / then_cost.micros - 1
-    words = f"{part:+.1%} in {ago}, from {then_cost}; cheapest: {_told(had[0])}"
-    so = now_costs >= then_cost.scaled(1 + (watch.part or 0))  # exact: `part` is a float, and 12 / 10 - 1 < 0.2
-    return WatchFinding(_ALL if so else (), words, _lines(had))
+    current_price, earlier_price = _unit_price(purchasable[0]), _unit_price(earlier[0])
+    change = current_price.micros / earlier_price.micros - 1
+    words = f"{change:+.1%} in {ago}, from {earlier_price}; cheapest: {_offer_text(purchasable[0])}"
+    has_risen = current_price >= earlier_price.scaled(
+        1 + (watch.part or 0)
+    )  # exact: `part` is a float, and 12 / 10 - 1 < 0.2
+    return WatchFinding(_ALL if has_risen else (), words, _lines(purchasable))
 
 
 def _available(offers: Sequence[Offer]) -> WatchFinding:
-    there = [offer for offer in offers if offer.availability is Availability.AVAILABLE]
-    if there:
-        listed = sorted(there, key=lambda offer: (not offer.has_valid_price(), _unit_price_or_zero(offer), offer.id))
-        return WatchFinding(_ALL, f"available: {_told(listed[0])}", _lines(listed))
+    available = [offer for offer in offers if offer.availability is Availability.AVAILABLE]
+    if available:
+        ranked = sorted(
+            available, key=lambda offer: (not offer.has_valid_price(), _unit_price_or_zero(offer), offer.id)
+        )
+        return WatchFinding(_ALL, f"available: {_offer_text(ranked[0])}", _lines(ranked))
     if any(offer.availability in _SOLD_OUT for offer in offers):
         return WatchFinding((), "sold out")
     return WatchFinding(None, "its providers do not report availability")
@@ -124,34 +128,34 @@ def _unit_price_or_zero(offer: Offer) -> Money:
 
 def _stale(watch: Watch, fresh: Mapping[str, Freshness], now: datetime) -> WatchFinding:
     age = watch.age or timedelta(0)
-    late = []
+    stale = []
     for name in sorted(fresh):
-        well = fresh[name].last_success
-        if watch.fits_provider(name) and (well is None or now - well > age):
-            late.append(name)
+        last_success = fresh[name].last_success
+        if watch.fits_provider(name) and (last_success is None or now - last_success > age):
+            stale.append(name)
     if not any(watch.fits_provider(name) for name in fresh):
         return WatchFinding(None, "never polled")
-    if not late:
+    if not stale:
         return WatchFinding((), "fresh")
-    polls = tuple(_of_poll(fresh[name], now) for name in late)
+    polls = tuple(_poll_text(fresh[name], now) for name in stale)
     if len(polls) == 1:
-        return WatchFinding(tuple(late), polls[0])
-    return WatchFinding(tuple(late), f"no successful poll of {', '.join(late)}", polls)
+        return WatchFinding(tuple(stale), polls[0])
+    return WatchFinding(tuple(stale), f"no successful poll of {', '.join(stale)}", polls)
 
 
-def _of_poll(found: Freshness, now: datetime) -> str:
-    well = "never" if found.last_success is None else f"{_ago(now - found.last_success)} ago"
-    first, *others = (found.last.error if found.last is not None else "").splitlines() or [""]
-    why = f": {first}" if first else ""
+def _poll_text(freshness: Freshness, now: datetime) -> str:
+    last_success = "never" if freshness.last_success is None else f"{_ago(now - freshness.last_success)} ago"
+    first, *others = (freshness.last.error if freshness.last is not None else "").splitlines() or [""]
+    reason = f": {first}" if first else ""
     more = f"; and {len(others)} more" if others else ""
-    return f"{found.provider}: last successful poll {well}{why}{more}"
+    return f"{freshness.provider}: last successful poll {last_success}{reason}{more}"
 
 
 def _ago(age: timedelta) -> str:
     return print_duration(timedelta(minutes=max(age // timedelta(minutes=1), 0)))
 
 
-def _told(offer: Offer) -> str:
+def _offer_text(offer: Offer) -> str:
     unit = "per GPU-hour" if offer.count else "per hour"
     price = f"{_unit_price(offer)} {unit}, " if offer.has_valid_price() else ""
     kind = offer.capacity_type.value.replace("_", "-")
@@ -159,42 +163,44 @@ def _told(offer: Offer) -> str:
 
 
 def _lines(offers: Sequence[Offer]) -> tuple[str, ...]:
-    shown = [f"{_told(offer)} (by {offer.source}, {offer.as_of:%Y-%m-%d %H:%M} UTC)" for offer in offers[:_LISTED]]
-    more = len(offers) - len(shown)
-    return (*shown, f"and {more} more") if more else tuple(shown)
+    lines = [
+        f"{_offer_text(offer)} (by {offer.source}, {offer.as_of:%Y-%m-%d %H:%M} UTC)" for offer in offers[:_LISTED]
+    ]
+    more = len(offers) - len(lines)
+    return (*lines, f"and {more} more") if more else tuple(lines)
 
 
-def step(watch: Watch, state: WatchState, seen: WatchFinding, now: datetime) -> tuple[WatchState, Notice | None]:
+def step(watch: Watch, state: WatchState, finding: WatchFinding, now: datetime) -> tuple[WatchState, Notice | None]:
     """The new state of the watch, and the alert that is due, if any.
 
     An alert is due when a condition begins to hold, and at least ``watch.pause`` after the last alert: a condition
     that began within the pause and still holds is reported then. Unknown findings change nothing. The same state and
     finding give the same alert and key.
     """
-    known = replace(state, seen=seen.words, known=seen.holds is not None, checked_at=now)
-    if seen.holds is None:
-        return known, None
-    still = tuple(name for name in state.firing if name in seen.holds)
-    new = [name for name in seen.holds if name not in still]
-    paused = state.noticed_at is not None and timedelta(0) <= now - state.noticed_at < watch.pause
-    if not new or paused:
-        return replace(known, firing=still, since=state.since if still == state.firing else now), None
-    after = replace(known, firing=seen.holds, since=now, noticed_at=now, number=state.number + 1)
-    return after, _notice(watch, after, seen)
+    updated = replace(state, seen=finding.words, known=finding.holds is not None, checked_at=now)
+    if finding.holds is None:
+        return updated, None
+    still_firing = tuple(name for name in state.firing if name in finding.holds)
+    newly_firing = [name for name in finding.holds if name not in still_firing]
+    is_paused = state.noticed_at is not None and timedelta(0) <= now - state.noticed_at < watch.pause
+    if not newly_firing or is_paused:
+        return replace(updated, firing=still_firing, since=state.since if still_firing == state.firing else now), None
+    after = replace(updated, firing=finding.holds, since=now, noticed_at=now, number=state.number + 1)
+    return after, _notice(watch, after, finding)
 
 
-def _notice(watch: Watch, state: WatchState, seen: WatchFinding) -> Notice:
-    body = [seen.words, *seen.details, "", f"Watch {watch.name!r} by {watch.made_by}."]
+def _notice(watch: Watch, state: WatchState, finding: WatchFinding) -> Notice:
+    body = [finding.words, *finding.details, "", f"Watch {watch.name!r} by {watch.made_by}."]
     body.append(f"To stop these alerts: gpubroker prices watch remove {watch.name}")
     return Notice(
-        key=f"{keys(watch)}{state.number}",
+        key=f"{key_prefix(watch)}{state.number}",
         title=f"gpubroker: {watch.sentence}",
         body="\n".join(body),
         severity=Severity.WARNING if watch.trigger in (Trigger.RISES, Trigger.STALE) else Severity.INFO,
     )
 
 
-def keys(watch: Watch) -> str:
+def key_prefix(watch: Watch) -> str:
     """The prefix of the keys of its alerts. A watch created again under the same name has another one."""
     return f"watch/{watch.name}/{watch.made_at.isoformat()}/"
 
@@ -207,34 +213,34 @@ PriceSteps = Sequence[tuple[datetime, Money | None]]
 """The price from each time on, oldest first; None: not offered from then on."""
 
 
-def lowest(series: Iterable[PriceSteps], start: datetime, end: datetime) -> list[Money | None]:
+def lowest_prices(series: Iterable[PriceSteps], start: datetime, end: datetime) -> list[Money | None]:
     """The lowest of these prices at the end of each of `_STEPS` equal parts of the time; None where none is known."""
-    known = [(list(map(_time, points)), points) for points in series]
-    found: list[Money | None] = []
+    indexed = [(list(map(_time, points)), points) for points in series]
+    lows: list[Money | None] = []
     for step in range(1, _STEPS + 1):
-        at = start + (end - start) * (step / _STEPS)
-        prices = [points[place - 1][1] for times, points in known if (place := bisect_right(times, at))]
-        found.append(min((price for price in prices if price is not None), default=None))
-    return found
+        moment = start + (end - start) * (step / _STEPS)
+        prices = [points[place - 1][1] for times, points in indexed if (place := bisect_right(times, moment))]
+        lows.append(min((price for price in prices if price is not None), default=None))
+    return lows
 
 
 def _time(point: tuple[datetime, Money | None]) -> datetime:
     return point[0]
 
 
-def line(prices: Sequence[Money | None], period: timedelta, per: str = "GPU-hour") -> str:
+def sparkline(prices: Sequence[Money | None], period: timedelta, per: str = "GPU-hour") -> str:
     """``last 7 d: ▂▂▃▅█ $1.90 to $2.40``; empty if fewer than two prices are known.
 
     Each bar shows a price on the scale from the lowest to the highest of the line; equal prices give low bars. ``per``:
     the unit that the prices are for.
     """
-    known = [price for price in prices if price is not None]
-    if len(known) < 2:
+    priced = [price for price in prices if price is not None]
+    if len(priced) < 2:
         return ""
-    low, high = min(known), max(known)
-    between = high.micros - low.micros
+    low, high = min(priced), max(priced)
+    spread = high.micros - low.micros
     bars = "".join(
-        _NONE if price is None else _BARS[(price.micros - low.micros) * (len(_BARS) - 1) // (between or 1)]
+        _NONE if price is None else _BARS[(price.micros - low.micros) * (len(_BARS) - 1) // (spread or 1)]
         for price in prices
     )
     return f"last {_length(period)}: {bars} {low} to {high} per {per} (lowest offer)"

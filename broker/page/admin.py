@@ -14,16 +14,16 @@ from broker.app.service.health import Pulses
 from broker.core.access.people import ROLES, TeamRole
 from broker.core.actors import Role
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
-from broker.page.drawing import drawn, shown_error
+from broker.page.render import error_sentence, render_page
 from broker.page.visitors import By, Form, Visitor
 
-_LINES = 100  # of the audit log
+_AUDIT_LINES = 100  # of the audit log
 
 
 def me(by: By) -> Response:
     """The person signed in, their permissions, and the form that ends all their sessions."""
-    found = CallerIdentity.of(by.caller.access)
-    return drawn("me.html", by, {"me": found}, title=found.person.name, at="/me")
+    identity = CallerIdentity.of(by.caller.access)
+    return render_page("me.html", by, {"me": identity}, title=identity.person.name, at="/me")
 
 
 def people_and_tokens(by: By) -> Response:
@@ -34,9 +34,9 @@ def people_and_tokens(by: By) -> Response:
         "provider": broker.settings.sign_in is not None,
         "people": PeopleList.of(people.people(broker)).people,
         "tokens": TokenList.of(tokens.tokens(broker), broker.clock.now()).tokens,
-        "audit": AuditLog.of(audit.audit_log(broker, by=by.caller.actor, limit=_LINES)),
+        "audit": AuditLog.of(audit.audit_log(broker, by=by.caller.actor, limit=_AUDIT_LINES)),
     }
-    return drawn("people.html", by, values, title="People and tokens", at="/people")
+    return render_page("people.html", by, values, title="People and tokens", at="/people")
 
 
 def health(by: By, request: Request) -> Response:
@@ -48,37 +48,37 @@ def health(by: By, request: Request) -> Response:
         "ill": pulses.ill(),
         "providers": price_status(by.caller.broker).providers,
     }
-    return drawn("health.html", by, values, title="Health", at="/health")
+    return render_page("health.html", by, values, title="Health", at="/health")
 
 
-AT = "/people"
-_MOST_ROLE = 64  # characters of a role's or team's name
+PEOPLE_PATH = "/people"
+_MAX_ROLE_LENGTH = 64  # characters of a role's or team's name
 
 
 def person(by: By, name: str) -> Response:
     """A person with roles and tokens, and the form that changes them. For administrators."""
-    return _drawn(by, name)
+    return _render_person(by, name)
 
 
-def adding(by: By, form: Form) -> Response:
+def add_person(by: By, form: Form) -> Response:
     """Add a person without a role."""
     name = form.get("name", "").strip()
     _check_recent(by)
     people.add(by.caller.broker, name, by=by.caller.actor, service=form.get("service") == "yes")
-    return RedirectResponse(f"{AT}/{name}", 303)
+    return RedirectResponse(f"{PEOPLE_PATH}/{name}", 303)
 
 
-def changing(by: By, request: Request, name: str, form: Form) -> Response:
+def change_person(by: By, request: Request, name: str, form: Form) -> Response:
     """Make the change of the pressed button to a person."""
     _check_recent(by)
     try:
-        link = _changed(by, request, name, form)
+        link = _apply_change(by, request, name, form)
     except InvalidInput as error:
-        return _drawn(by, name, trouble=shown_error(error), status=422)
-    return _drawn(by, name, link=link) if link else RedirectResponse(f"{AT}/{name}", 303)
+        return _render_person(by, name, trouble=error_sentence(error), status=422)
+    return _render_person(by, name, link=link) if link else RedirectResponse(f"{PEOPLE_PATH}/{name}", 303)
 
 
-def _changed(by: Visitor, request: Request, name: str, form: Mapping[str, str]) -> str:
+def _apply_change(by: Visitor, request: Request, name: str, form: Mapping[str, str]) -> str:
     """Make the change; returns a sign-in link, or an empty text."""
     broker, actor, change = by.caller.broker, by.caller.actor, form.get("change", "")
     team = form.get("team", "").strip() or None
@@ -87,10 +87,10 @@ def _changed(by: Visitor, request: Request, name: str, form: Mapping[str, str]) 
             people.give_role(broker, name, _role(form), team, by=actor)
         case "withdraw":
             role = _role(form)
-            only = role if isinstance(role, Role) and team is None else None
-            if only is None and team is None:
+            everywhere_role = role if isinstance(role, Role) and team is None else None
+            if everywhere_role is None and team is None:
                 raise InvalidInput("to withdraw a team role, name the team")
-            people.take_role(broker, name, only, team, by=actor)
+            people.take_role(broker, name, everywhere_role, team, by=actor)
         case "disable":
             people.disable(broker, name, by=actor)
         case "enable":
@@ -99,16 +99,16 @@ def _changed(by: Visitor, request: Request, name: str, form: Mapping[str, str]) 
             base = request.app.state.transport.own_url(request.headers.get("host", ""))
             return CreatedLink.of(sessions.invite(broker, name, by=actor), base).link
         case "revoke":
-            if (id := form.get("token", "")) not in {one.id for one in tokens.tokens(broker, name)}:
+            if (id := form.get("token", "")) not in {token.id for token in tokens.tokens(broker, name)}:
                 raise InvalidInput(f"{name} has no such token", hint="choose one of the list")
             tokens.revoke(broker, id, by=actor)
         case _:
-            raise UnknownName("change", change[:_MOST_ROLE], ())
+            raise UnknownName("change", change[:_MAX_ROLE_LENGTH], ())
     return ""
 
 
 def _role(form: Mapping[str, str]) -> Role | TeamRole:
-    name = form.get("role", "")[:_MOST_ROLE]
+    name = form.get("role", "")[:_MAX_ROLE_LENGTH]
     if name not in ROLES:
         raise InvalidInput(f"{name!r} is not a role", hint=f"one of {', '.join(ROLES)}")
     return ROLES[name]
@@ -123,17 +123,17 @@ def _check_recent(by: Visitor) -> None:
         )
 
 
-def _drawn(by: Visitor, name: str, *, trouble: str = "", link: str = "", status: int = 200) -> Response:
+def _render_person(by: Visitor, name: str, *, trouble: str = "", link: str = "", status: int = 200) -> Response:
     broker = by.caller.broker
-    found = next((one for one in people.people(broker) if one.name == name), None)
-    if found is None:
+    match = next((known_person for known_person in people.people(broker) if known_person.name == name), None)
+    if match is None:
         raise UnknownName("person", name, ())
     values = {
-        "person": PersonResult.of(found),
+        "person": PersonResult.of(match),
         "tokens": TokenList.of(tokens.tokens(broker, name), broker.clock.now()).tokens,
         "roles": list(ROLES),
         "provider": broker.settings.sign_in is not None,
         "trouble": trouble,
         "link": link,
     }
-    return drawn("person.html", by, values, title=name, at=AT, status=status)
+    return render_page("person.html", by, values, title=name, at=PEOPLE_PATH, status=status)

@@ -12,11 +12,11 @@ from fastapi.responses import RedirectResponse, Response
 from broker.core.access.permissions import Permission
 from broker.core.errors import BrokerError, InvalidInput
 from broker.core.purchases.quotes import PurchaseProduct
-from broker.page.drawing import drawn
+from broker.page.render import render_page
 from broker.page.visitors import By, Form, request_key
-from broker.server import procuring, routes_money
+from broker.server import routes_money, routes_purchases
 from broker.server.changes import DecisionBody
-from broker.server.procuring import (
+from broker.server.routes_purchases import (
     BuyBody,
     CancelBody,
     PurchaseApprovalBody,
@@ -24,7 +24,7 @@ from broker.server.procuring import (
     WithdrawBody,
 )
 
-AT = "/capacity"
+CAPACITY_PATH = "/capacity"
 
 
 def capacity_list(by: By, ask: Annotated[bool, Query()] = False) -> Response:
@@ -37,23 +37,24 @@ def capacity_list(by: By, ask: Annotated[bool, Query()] = False) -> Response:
         "asked": ask,
         "may_buy": by.may(Permission.BUY),
     }
-    return drawn("capacity.html", by, values, title="Capacity", at=AT)
+    return render_page("capacity.html", by, values, title="Capacity", at=CAPACITY_PATH)
 
 
 def purchase(by: By, purchase: str) -> Response:
     """One purchase: its capacity, price (USD), approvals and events."""
-    found = routes_money.show_purchase(by.caller, purchase)
-    one, me = found.purchase, by.caller.actor.identity
+    details = routes_money.show_purchase(by.caller, purchase)
+    purchase_result, me = details.purchase, by.caller.actor.identity
     values = {
-        "found": found,
-        "one": one,
-        "may_change": by.caller.access.may(Permission.BUY, one.team),
-        "may_decide": me in one.approvers and by.caller.access.may(Permission.APPROVE, one.team),
+        "found": details,
+        "one": purchase_result,
+        "may_change": by.caller.access.may(Permission.BUY, purchase_result.team),
+        "may_decide": me in purchase_result.approvers
+        and by.caller.access.may(Permission.APPROVE, purchase_result.team),
     }
-    return drawn("purchase.html", by, values, title=f"Purchase {purchase}", at=AT)
+    return render_page("purchase.html", by, values, title=f"Purchase {purchase}", at=CAPACITY_PATH)
 
 
-def quoting(
+def quote_form(
     by: By,
     machine: Annotated[str, Query(max_length=200)] = "",
     machines: Annotated[int, Query(ge=1, le=10_000)] = 1,
@@ -62,72 +63,81 @@ def quoting(
     product: Annotated[str, Query(max_length=40)] = PurchaseProduct.CAPACITY_BLOCK.value,
 ) -> Response:
     """The form for quotes. With ``machine``, also the capacity on sale now (USD), each with a form to buy it."""
-    found, problem = None, None
+    quotes, problem = None, None
     if machine:
         body = QuotesBody(machine=machine, machines=machines, length=length, region=region or None, products=[product])
         try:
-            found = procuring.ask_quotes(by.caller, body)
+            quotes = routes_purchases.ask_quotes(by.caller, body)
         except BrokerError as error:
             problem = error
-    asked = {"machine": machine, "machines": machines, "length": length, "region": region, "product": product}
-    values = {"asked": asked, "found": found, "problem": problem, "products": [one.value for one in PurchaseProduct]}
-    return drawn("quotes.html", by, values, title="Buy capacity", at=AT)
+    form_values = {"machine": machine, "machines": machines, "length": length, "region": region, "product": product}
+    values = {
+        "asked": form_values,
+        "found": quotes,
+        "problem": problem,
+        "products": [product_kind.value for product_kind in PurchaseProduct],
+    }
+    return render_page("quotes.html", by, values, title="Buy capacity", at=CAPACITY_PATH)
 
 
-def buying(by: By, form: Form) -> Response:
+def buy(by: By, form: Form) -> Response:
     """Start a purchase."""
-    number = form.get("quote", "")
-    if not number.isdecimal() or not int(number[:12]) > 0:
+    quote_number = form.get("quote", "")
+    if not quote_number.isdecimal() or not int(quote_number[:12]) > 0:
         raise InvalidInput("no quote is named", where="quote", hint="ask for quotes, and buy one of them")
     body = BuyBody(
-        quote=int(number[:12]),
+        quote=int(quote_number[:12]),
         ceiling=form.get("ceiling") or None,
         team=form.get("team") or None,
         project=form.get("project") or None,
     )
-    done = procuring.buy_quote(by.caller, request_key(form), body)
-    return RedirectResponse(f"/purchases/{_id(done.body)}", 303)
+    answer = routes_purchases.buy_quote(by.caller, request_key(form), body)
+    return RedirectResponse(f"/purchases/{_purchase_id(answer.body)}", 303)
 
 
-def undoing(by: By, purchase: str) -> Response:
+def undo_form(by: By, purchase: str) -> Response:
     """The present cost of cancelling a purchase (USD), with the form that cancels it."""
-    one = routes_money.show_purchase(by.caller, purchase).purchase
+    purchase_result = routes_money.show_purchase(by.caller, purchase).purchase
     terms, problem = None, None
     try:
-        terms = procuring.show_undo_terms(by.caller, purchase)
+        terms = routes_purchases.show_undo_terms(by.caller, purchase)
     except BrokerError as error:
         problem = error
-    values = {"one": one, "terms": terms, "problem": problem}
-    return drawn("undo.html", by, values, title=f"Cancel {purchase}?", at=AT)
+    values = {"one": purchase_result, "terms": terms, "problem": problem}
+    return render_page("undo.html", by, values, title=f"Cancel {purchase}?", at=CAPACITY_PATH)
 
 
-def cancelling(by: By, purchase: str, form: Form) -> Response:
+def cancel_purchase(by: By, purchase: str, form: Form) -> Response:
     """Cancel or return a purchase."""
-    procuring.cancel_purchase(by.caller, purchase, request_key(form), CancelBody(at_most=form.get("at_most", "0")[:40]))
+    routes_purchases.cancel_purchase(
+        by.caller, purchase, request_key(form), CancelBody(at_most=form.get("at_most", "0")[:40])
+    )
     return RedirectResponse(f"/purchases/{purchase}", 303)
 
 
-def approving(by: By, purchase: str, form: Form) -> Response:
+def approve(by: By, purchase: str, form: Form) -> Response:
     """Approve the purchase with the terms that were shown. Raises `InvalidInput` if they have changed."""
     body = PurchaseApprovalBody(binding=form.get("binding", "")[:100] or None)
-    procuring.approve_purchase(by.caller, purchase, request_key(form), body)
+    routes_purchases.approve_purchase(by.caller, purchase, request_key(form), body)
     return RedirectResponse(f"/purchases/{purchase}", 303)
 
 
-def rejecting(by: By, purchase: str, form: Form) -> Response:
+def reject(by: By, purchase: str, form: Form) -> Response:
     """Refuse the purchase; its money is released."""
-    procuring.reject_purchase(by.caller, purchase, request_key(form), DecisionBody(reason=form.get("reason", "")[:400]))
+    routes_purchases.reject_purchase(
+        by.caller, purchase, request_key(form), DecisionBody(reason=form.get("reason", "")[:400])
+    )
     return RedirectResponse(f"/purchases/{purchase}", 303)
 
 
-def withdrawing(by: By, purchase: str, form: Form) -> Response:
+def withdraw(by: By, purchase: str, form: Form) -> Response:
     """Withdraw a purchase before its order."""
     body = WithdrawBody(nothing_bought=form.get("nothing_bought") == "yes")
-    procuring.withdraw_purchase(by.caller, purchase, request_key(form), body)
+    routes_purchases.withdraw_purchase(by.caller, purchase, request_key(form), body)
     return RedirectResponse(f"/purchases/{purchase}", 303)
 
 
-def _id(document: str) -> str:
+def _purchase_id(document: str) -> str:
     from broker.app.results.purchases import PurchaseResult
 
     return PurchaseResult.model_validate_json(document).id

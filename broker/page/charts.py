@@ -11,14 +11,15 @@ from broker.app.market.price_history import PriceHistory
 from broker.app.results.budgets import BudgetDetails
 from broker.core.values.money import Money
 
-WIDE, HIGH = 600.0, 120.0
-MOST_POINTS = 200  # per curve, so that a page stays small
+WIDTH, HEIGHT = 600.0, 120.0
+MAX_POINTS = 200  # per curve, so that a page stays small
 
 
 @dataclass(frozen=True, slots=True)
 class SpendCurve:
-    """Spending over a period, in a picture of `WIDE` by `HIGH`. ``spent``: the points of the line; ``ahead``: the line
-    from now to the forecast at the end; ``limit``: the height of the limit; ``most``: the amount at the upper edge."""
+    """Spending over a period, in a picture of `WIDTH` by `HEIGHT`. ``spent``: the points of the line; ``ahead``: the
+    line from now to the forecast at the end; ``limit``: the height of the limit; ``most``: the amount at the upper
+    edge."""
 
     spent: str
     ahead: str
@@ -30,28 +31,28 @@ def spend_curve(budget: BudgetDetails) -> SpendCurve:
     """A budget's spending by day with its limit and forecast."""
     start, end, spent = budget.period_start, budget.period_end, budget.days or ()
     amounts = [budget.limit, budget.forecast.expected, *(day.total for day in spent)]
-    most = max(*amounts, Money(1))
+    top = max(*amounts, Money(1))
 
-    def at(moment: datetime, amount: Money) -> str:
-        return f"{WIDE * ((moment - start) / (end - start)):.1f},{_height(amount, most):.1f}"
+    def at(time: datetime, amount: Money) -> str:
+        return f"{WIDTH * ((time - start) / (end - start)):.1f},{_height(amount, top):.1f}"
 
     points = [at(day.until, day.total) for day in spent]
     return SpendCurve(
         spent=" ".join(points),
         ahead=f"{points[-1]} {at(end, budget.forecast.expected)}",
-        limit=round(_height(budget.limit, most), 1),
-        most=most,
+        limit=round(_height(budget.limit, top), 1),
+        most=top,
     )
 
 
-def _height(amount: Money, most: Money) -> float:
-    return HIGH * (1 - amount.micros / most.micros)
+def _height(amount: Money, top: Money) -> float:
+    return HEIGHT * (1 - amount.micros / top.micros)
 
 
 @dataclass(frozen=True, slots=True)
 class PriceCurve:
-    """Prices over a period, in a picture of `WIDE` by `HIGH`: one step line for each time with a price. ``most``: the
-    price at the upper edge, None without any."""
+    """Prices over a period, in a picture of `WIDTH` by `HEIGHT`: one step line for each time with a price. ``most``:
+    the price at the upper edge, None without any."""
 
     lines: tuple[str, ...]
     most: Money | None
@@ -60,25 +61,25 @@ class PriceCurve:
 def price_curve(history: PriceHistory) -> PriceCurve:
     """The prices of one series."""
     start, length = history.start, history.end - history.start
-    highest = max((one.price for one in history.stretches if one.price is not None), default=None)
-    most = None if highest is None else highest.share(11, 10)  # a line at the upper edge would be invisible
+    highest = max((stretch.price for stretch in history.stretches if stretch.price is not None), default=None)
+    top = None if highest is None else highest.share(11, 10)  # a line at the upper edge would be invisible
     lines: list[list[str]] = []
-    ended: datetime | None = None
-    for one in history.stretches:
-        if one.price is None or most is None:
+    previous_end: datetime | None = None
+    for stretch in history.stretches:
+        if stretch.price is None or top is None:
             continue
-        height = _height(one.price, max(most, Money(1)))
-        if one.start != ended:
+        height = _height(stretch.price, max(top, Money(1)))
+        if stretch.start != previous_end:
             lines.append([])
-        lines[-1] += [f"{WIDE * ((at - start) / length):.1f},{height:.1f}" for at in (one.start, one.end)]
-        ended = one.end
-    return PriceCurve(tuple(" ".join(points) for points in lines), most)
+        lines[-1] += [f"{WIDTH * ((at - start) / length):.1f},{height:.1f}" for at in (stretch.start, stretch.end)]
+        previous_end = stretch.end
+    return PriceCurve(tuple(" ".join(points) for points in lines), top)
 
 
 @dataclass(frozen=True, slots=True)
 class FigureCurve:
-    """The values that a program reported under one name, in a picture of `WIDE` by `HIGH`: the least one at the lower
-    edge, the greatest one at the upper edge."""
+    """The values that a program reported under one name, in a picture of `WIDTH` by `HEIGHT`: the least one at the
+    lower edge, the greatest one at the upper edge."""
 
     name: str
     points: Sequence[tuple[datetime, float]]
@@ -88,13 +89,13 @@ class FigureCurve:
 
 
 def figure_curves(reports: Iterable[tuple[datetime, Mapping[str, float]]]) -> list[FigureCurve]:
-    """The curves of all names, in alphabetical order, each with its newest `MOST_POINTS` points. ``reports``: times
+    """The curves of all names, in alphabetical order, each with its newest `MAX_POINTS` points. ``reports``: times
     (UTC) and values by name, oldest first."""
-    found: dict[str, list[tuple[datetime, float]]] = {}
+    series: dict[str, list[tuple[datetime, float]]] = {}
     for at, figures in reports:
         for name, value in figures.items():
-            found.setdefault(name, []).append((at, value))
-    return [figure_curve(name, points) for name, points in sorted(found.items())]
+            series.setdefault(name, []).append((at, value))
+    return [figure_curve(name, points) for name, points in sorted(series.items())]
 
 
 class Scale(NamedTuple):
@@ -105,16 +106,16 @@ class Scale(NamedTuple):
 
 
 def figure_curve(name: str, reported: Sequence[tuple[datetime, float]], scale: Scale | None = None) -> FigureCurve:
-    """The newest `MOST_POINTS`, oldest first, of at least one. ``scale``: None: from the least value to the
+    """The newest `MAX_POINTS`, oldest first, of at least one. ``scale``: None: from the least value to the
     greatest."""
-    points = reported[-MOST_POINTS:]
+    points = reported[-MAX_POINTS:]
     values = [value for _, value in points]
-    least, most = scale or Scale(min(values), max(values))
-    begins, length = points[0][0], (points[-1][0] - points[0][0]).total_seconds()
+    least, greatest = scale or Scale(min(values), max(values))
+    start, length = points[0][0], (points[-1][0] - points[0][0]).total_seconds()
 
     def place(at: datetime, value: float) -> str:
-        across = WIDE * ((at - begins).total_seconds() / length) if length else 0.0
-        up = (value - least) / (most - least) if most > least else 0.5
-        return f"{across:.1f},{HIGH * (0.95 - 0.9 * up):.1f}"
+        across = WIDTH * ((at - start).total_seconds() / length) if length else 0.0
+        up = (value - least) / (greatest - least) if greatest > least else 0.5
+        return f"{across:.1f},{HEIGHT * (0.95 - 0.9 * up):.1f}"
 
-    return FigureCurve(name, points, " ".join(place(at, value) for at, value in points), least, most)
+    return FigureCurve(name, points, " ".join(place(at, value) for at, value in points), least, greatest)

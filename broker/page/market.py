@@ -10,17 +10,17 @@ from fastapi import Query
 from fastapi.responses import Response
 
 from broker.app.market.offer_rows import OfferFilter
-from broker.app.market.price_history import over
+from broker.app.market.price_history import price_histories
 from broker.app.market.risk import risks
 from broker.app.results.offers import OfferResult, RiskResult
 from broker.app.results.price_history import PriceSeries
 from broker.core.market.offers import CapacityType
-from broker.page.charts import HIGH, WIDE, price_curve
-from broker.page.drawing import drawn
+from broker.page.charts import HEIGHT, WIDTH, price_curve
+from broker.page.render import render_page
 from broker.page.visitors import By
 from broker.server import routes_jobs
 
-AT = "/offers"
+OFFERS_PATH = "/offers"
 _ROWS = 50
 _SERIES = 12  # price series on one page
 _CURRENT = ("live", "recorded", "simulated")  # kinds of prices
@@ -40,21 +40,21 @@ def offer_list(
 ) -> Response:
     """Offers, cheapest GPU first, in pages, with the age of each price. A filter may have several names, separated by
     commas."""
-    asked = {"gpu": gpu, "provider": provider, "region": region, "capacity_type": capacity_type}
-    names = {name: _names(text) for name, text in asked.items()}
-    wanted = OfferFilter.of({**names, "price_kind": _CURRENT if live else ()}, available=available)
-    found = routes_jobs.offer_page(by.caller, wanted, limit=_ROWS, cursor=cursor)
-    flags = {name: "true" for name, said in (("available", available), ("live", live)) if said}
-    given = {name: value for name, value in asked.items() if value} | flags
+    filters = {"gpu": gpu, "provider": provider, "region": region, "capacity_type": capacity_type}
+    names = {name: _names(text) for name, text in filters.items()}
+    offer_filter = OfferFilter.of({**names, "price_kind": _CURRENT if live else ()}, available=available)
+    result = routes_jobs.offer_page(by.caller, offer_filter, limit=_ROWS, cursor=cursor)
+    flags = {name: "true" for name, is_set in (("available", available), ("live", live)) if is_set}
+    query = {name: value for name, value in filters.items() if value} | flags
     values = {
-        "page": found,
-        "asked": asked | {"available": available, "live": live},
+        "page": result,
+        "asked": filters | {"available": available, "live": live},
         "capacity_types": list(CapacityType),
-        "history": [_history_of(one) for one in found.offers],
-        "first": f"{AT}?{urlencode(given)}" if cursor is not None else "",
-        "more": f"{AT}?{urlencode(given | {'cursor': found.next_cursor})}" if found.next_cursor else "",
+        "history": [_history_path(offer) for offer in result.offers],
+        "first": f"{OFFERS_PATH}?{urlencode(query)}" if cursor is not None else "",
+        "more": f"{OFFERS_PATH}?{urlencode(query | {'cursor': result.next_cursor})}" if result.next_cursor else "",
     }
-    return drawn("offers.html", by, values, title="Offers", at=AT)
+    return render_page("offers.html", by, values, title="Offers", at=OFFERS_PATH)
 
 
 def price_history(
@@ -69,35 +69,40 @@ def price_history(
     """Recorded prices (USD) of matching offers over ``days``, with their risk of interruption, as chart
     and table."""
     now = by.caller.broker.clock.now()
-    asked = {"gpu": gpu, "provider": provider, "region": region, "capacity_type": capacity_type}
-    wanted = OfferFilter.of({name: _names(text) for name, text in (asked | {"instance_type": instance_type}).items()})
-    found = over(by.caller.broker, wanted, now - timedelta(days=days), now, most=_SERIES)
-    risk = risks(by.caller.broker, wanted.query)
+    filters = {"gpu": gpu, "provider": provider, "region": region, "capacity_type": capacity_type}
+    offer_filter = OfferFilter.of(
+        {name: _names(text) for name, text in (filters | {"instance_type": instance_type}).items()}
+    )
+    prices = price_histories(by.caller.broker, offer_filter, now - timedelta(days=days), now, limit=_SERIES)
+    risk_index = risks(by.caller.broker, offer_filter.query)
     values = {
-        "found": found,
+        "found": prices,
         "series": [
-            (PriceSeries.of(one), price_curve(one), RiskResult.of(risk.of(one.offer))) for one in found.histories
+            (PriceSeries.of(history), price_curve(history), RiskResult.of(risk_index.of(history.offer)))
+            for history in prices.histories
         ],
         "days": days,
-        "wide": WIDE,
-        "high": HIGH,
+        "wide": WIDTH,
+        "high": HEIGHT,
     }
-    return drawn("prices.html", by, values, title="Price history", at=AT)
+    return render_page("prices.html", by, values, title="Price history", at=OFFERS_PATH)
 
 
 def queue(by: By) -> Response:
     """The waiting jobs in queue order."""
-    return drawn("queue.html", by, {"queue": routes_jobs.show_queue(by.caller)}, title="Queue", at="/queue", live=True)
+    return render_page(
+        "queue.html", by, {"queue": routes_jobs.show_queue(by.caller)}, title="Queue", at="/queue", live=True
+    )
 
 
-def _history_of(one: OfferResult) -> str:
+def _history_path(offer: OfferResult) -> str:
     place = {
-        "gpu": one.machine,
-        "provider": one.provider,
-        "region": one.region,
-        "capacity_type": one.capacity_type.value,
+        "gpu": offer.machine,
+        "provider": offer.provider,
+        "region": offer.region,
+        "capacity_type": offer.capacity_type.value,
     }
-    return f"/prices?{urlencode(place | {'instance_type': one.instance_type})}"
+    return f"/prices?{urlencode(place | {'instance_type': offer.instance_type})}"
 
 
 def _names(text: str) -> tuple[str, ...]:

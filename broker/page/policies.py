@@ -12,93 +12,93 @@ from broker.app.policy import documents, policies
 from broker.app.results.policies import Activation
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
-from broker.page.drawing import drawn
+from broker.page.render import render_page
 from broker.page.visitors import By, Form, request_key
 from broker.server import routes_policies
-from broker.server.routes_policies import MOST_FILES, check_names
+from broker.server.routes_policies import MAX_FILES, check_names
 
-AT = "/policies"
+POLICIES_PATH = "/policies"
 Number = Annotated[int, Path(ge=1)]
 
 
 def policy_list(by: By) -> Response:
     """The rules in force, their approvers, and file and line of each; for those who see all teams, also files and
     versions."""
-    found = routes_policies.policy_in_force(by.caller, files=True).active
+    policy = routes_policies.policy_in_force(by.caller, files=True).active
     values = {
-        "active": found,
-        "versions": documents.versions(by.caller.broker).versions if by.may(Permission.SEE_ALL_TEAMS) else None,
+        "active": policy,
+        "versions": documents.policy_versions(by.caller.broker).versions if by.may(Permission.SEE_ALL_TEAMS) else None,
         "changes": by.may(Permission.CHANGE_POLICIES),
     }
-    return drawn("policies.html", by, values, title="Policies", at=AT)
+    return render_page("policies.html", by, values, title="Policies", at=POLICIES_PATH)
 
 
 def policy_version(by: By, number: Number) -> Response:
     """One version: its difference from the one before, and its files."""
     history = list(by.caller.broker.store.policy_history())
-    version = policies.version_before(by.caller.broker, number)
-    before = next((one.files for one in history if one.number == number - 1), {})
+    version = policies.find_version(by.caller.broker, number)
+    earlier_files = next((other_version.files for other_version in history if other_version.number == number - 1), {})
     values = {
         "version": Activation.of(version),
         "files": dict(version.files),
-        "difference": policies.difference(before, version.files),
+        "difference": policies.difference(earlier_files, version.files),
         "active": history[0].number == number,
         "changes": by.may(Permission.CHANGE_POLICIES),
     }
-    return drawn("policy_version.html", by, values, title=f"Policy version {number}", at=AT)
+    return render_page("policy_version.html", by, values, title=f"Policy version {number}", at=POLICIES_PATH)
 
 
-def changing(by: By, version: int | None = None) -> Response:
+def change_form(by: By, version: int | None = None) -> Response:
     """The form with the texts of a version (default: the active one), to be edited."""
     broker = by.caller.broker
     active = broker.store.active_policy()
-    shown = policies.version_before(broker, version) if version is not None else active
-    note = policies.rollback_note(shown, "") if version is not None and shown else ""
-    return _form(by, dict(shown.files) if shown else {"policy.yaml": ""}, note, active.number if active else 0)
+    edited = policies.find_version(broker, version) if version is not None else active
+    note = policies.rollback_note(edited, "") if version is not None and edited else ""
+    return _form(by, dict(edited.files) if edited else {"policy.yaml": ""}, note, active.number if active else 0)
 
 
 def _form(by: By, files: Mapping[str, str], reason: str, base: int, problem: InvalidInput | None = None) -> Response:
-    if len(files) > MOST_FILES:  # files that do not fit into the form would no longer apply
-        said = f"the policy has {len(files)} files, and this form at most {MOST_FILES}"
-        raise InvalidInput(said, where="files", hint="`gpubroker policy apply` on the server takes any number")
-    values = {"files": dict(files), "reason": reason, "base": base, "problem": problem, "most": MOST_FILES}
+    if len(files) > MAX_FILES:  # files that do not fit into the form would no longer apply
+        message = f"the policy has {len(files)} files, and this form at most {MAX_FILES}"
+        raise InvalidInput(message, where="files", hint="`gpubroker policy apply` on the server takes any number")
+    values = {"files": dict(files), "reason": reason, "base": base, "problem": problem, "most": MAX_FILES}
     status = 422 if problem else 200
-    return drawn("policy_change.html", by, values, title="Change the policy", at=AT, status=status)
+    return render_page("policy_change.html", by, values, title="Change the policy", at=POLICIES_PATH, status=status)
 
 
-def previewing(by: By, form: Form) -> Response:
+def preview_change(by: By, form: Form) -> Response:
     """The effect that the texts of the form would have, with the form that applies them. Changes nothing."""
-    files, reason, base = _files(form), form.get("reason", "").strip(), _base(form)
+    files, reason, base = _files(form), form.get("reason", "").strip(), _base_version(form)
     try:
         check_names(files)
-        seen = documents.seen_before(by.caller.broker, files)
+        effect = documents.preview_policy(by.caller.broker, files)
     except InvalidInput as problem:  # the form keeps the texts
         return _form(by, files, reason, base, problem)
-    values: dict[str, Any] = {"seen": seen, "files": files, "reason": reason, "base": base}
-    return drawn("policy_preview.html", by, values, title="Effect of the change", at=AT)
+    values: dict[str, Any] = {"seen": effect, "files": files, "reason": reason, "base": base}
+    return render_page("policy_preview.html", by, values, title="Effect of the change", at=POLICIES_PATH)
 
 
-def applying(by: By, form: Form) -> Response:
+def apply_change(by: By, form: Form) -> Response:
     """Apply the texts that were previewed, unless another version is active meanwhile."""
     reason = form.get("reason", "").strip()
-    routes_policies.apply(by.caller, _files(form), reason, request_key(form), _base(form))
-    return RedirectResponse(AT, 303)
+    routes_policies.apply(by.caller, _files(form), reason, request_key(form), _base_version(form))
+    return RedirectResponse(POLICIES_PATH, 303)
 
 
 def _files(form: Mapping[str, str]) -> dict[str, str]:
     """The files of the form that have a name. Browsers send line breaks as CR LF."""
-    found: dict[str, str] = {}
-    for place in range(MOST_FILES):
-        name, text = form.get(f"name{place}", "").strip(), form.get(f"text{place}", "")
+    files: dict[str, str] = {}
+    for index in range(MAX_FILES):
+        name, text = form.get(f"name{index}", "").strip(), form.get(f"text{index}", "")
         if not name:
             continue
-        if name in found:
+        if name in files:
             raise InvalidInput(f"two files are called {name}", where="files")
-        found[name] = text.replace("\r\n", "\n")
-    return found
+        files[name] = text.replace("\r\n", "\n")
+    return files
 
 
-def _base(form: Mapping[str, str]) -> int:
+def _base_version(form: Mapping[str, str]) -> int:
     base = form.get("base", "")
     if not base.isdecimal() or len(base) > 9:
         raise InvalidInput("the form does not say which version it is about", hint="open the page again")

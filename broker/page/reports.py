@@ -9,19 +9,19 @@ from fastapi import Query
 from fastapi.responses import Response
 
 from broker.app.billing import charges, showback
-from broker.app.billing.months import MONTH, PERIODS, ReportPeriod, month_named, report_timezone
+from broker.app.billing.months import MONTH, PERIODS, ReportPeriod, report_timezone, resolve_month
 from broker.app.billing.report import DIMENSIONS
 from broker.app.billing.review import review
 from broker.app.results.charges import BilledReport
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.finops.showback import SharingRule, SharingRules
-from broker.page.charts import HIGH, WIDE, spend_curve
-from broker.page.drawing import drawn
+from broker.page.charts import HEIGHT, WIDTH, spend_curve
+from broker.page.render import render_page
 from broker.page.visitors import By
 from broker.server import routes_jobs, routes_money
 
-AT = "/reports"
+REPORTS_PATH = "/reports"
 _JOB = "job"
 Text = Annotated[str, Query(max_length=200)]
 Month = Annotated[str, Query(max_length=7)]
@@ -37,83 +37,87 @@ def spending(
 ) -> Response:
     """Spending in a period, by one or two dimensions, with a bar for each amount. A row opens its jobs, and a job its
     ledger entries. ``only``: ``dimension:value``."""
-    named = ",".join(filter(None, (dimensions, then)))
-    kept = _kept(only or [])
-    found = routes_money.spend_report(by.caller, named, ReportPeriod(name=period), sandbox=simulated, only=kept)
-    names = found.by.split(",")
+    grouping = ",".join(filter(None, (dimensions, then)))
+    filters = _parse_filters(only or [])
+    report = routes_money.spend_report(by.caller, grouping, ReportPeriod(name=period), sandbox=simulated, only=filters)
+    names = report.by.split(",")
     fixed = {"period": period} | ({"simulated": "true"} if simulated else {})
-    opened = []
-    for row in found.rows:
-        of_row = kept | dict(zip(names, row.values, strict=True))
-        if _JOB in of_row:
-            opened.append(f"/jobs/{of_row[_JOB]}/ledger")
+    links = []
+    for row in report.rows:
+        row_filters = filters | dict(zip(names, row.values, strict=True))
+        if _JOB in row_filters:
+            links.append(f"/jobs/{row_filters[_JOB]}/ledger")
         else:
-            asked = [("by", _JOB), *fixed.items(), *(("only", f"{name}:{value}") for name, value in of_row.items())]
-            opened.append(f"{AT}?{urlencode(asked)}")
-    amounts = [row.sandbox if simulated else row.cash + row.amortised for row in found.rows]
+            query = [
+                ("by", _JOB),
+                *fixed.items(),
+                *(("only", f"{name}:{value}") for name, value in row_filters.items()),
+            ]
+            links.append(f"{REPORTS_PATH}?{urlencode(query)}")
+    amounts = [row.sandbox if simulated else row.cash + row.amortised for row in report.rows]
     values = {
-        "found": found,
+        "found": report,
         "names": names,
-        "rows": list(zip(found.rows, amounts, opened, strict=True)),
+        "rows": list(zip(report.rows, amounts, links, strict=True)),
         "most": max(amounts, default=None),
         "asked": {"by": names[0], "then": names[1] if len(names) > 1 else "", "period": period, "simulated": simulated},
-        "only": kept,
-        "whole": f"{AT}?{urlencode(fixed)}",
+        "only": filters,
+        "whole": f"{REPORTS_PATH}?{urlencode(fixed)}",
         "dimensions": DIMENSIONS,
         "periods": PERIODS,
         "all_teams": by.may(Permission.SEE_ALL_TEAMS),
         "incidents": routes_money.anomalies(by.caller).incidents,
     }
-    return drawn("reports.html", by, values, title="Reports", at=AT)
+    return render_page("reports.html", by, values, title="Reports", at=REPORTS_PATH)
 
 
-def _kept(only: list[str]) -> dict[str, str]:
-    kept: dict[str, str] = {}
-    for one in only:
-        name, colon, value = one.partition(":")
-        if not colon or name in kept:
-            raise InvalidInput(f"expected DIMENSION:VALUE, each dimension once, found {one!r}", where="only")
-        kept[name] = value
-    return kept
+def _parse_filters(only: list[str]) -> dict[str, str]:
+    filters: dict[str, str] = {}
+    for filter_text in only:
+        name, colon, value = filter_text.partition(":")
+        if not colon or name in filters:
+            raise InvalidInput(f"expected DIMENSION:VALUE, each dimension once, found {filter_text!r}", where="only")
+        filters[name] = value
+    return filters
 
 
 def month(by: By, month: Month = "") -> Response:
     """A month for all teams (USD): changes with their causes, showback, unit costs, and billed against metered cost."""
     broker = by.caller.broker
-    local = report_timezone(broker)
-    wanted = month_named(broker, month or MONTH, local)
-    name, bounds = wanted.name, (wanted.start, wanted.end)
+    time_zone = report_timezone(broker)
+    billing_month = resolve_month(broker, month or MONTH, time_zone)
+    name, bounds = billing_month.name, (billing_month.start, billing_month.end)
     rules = SharingRules(SharingRule.SEPARATE, SharingRule.SEPARATE, (), {})
     values = {
         "month": name,
         "review": review(broker, name),
-        "showback": showback.shown(broker, name, rules),
+        "showback": showback.showback_report(broker, name, rules),
         "units": routes_money.units(by.caller, name),
-        "billed": BilledReport.of(charges.billed(broker, *bounds), "provider", *bounds, local),
+        "billed": BilledReport.of(charges.billed_attempts(broker, *bounds), "provider", *bounds, time_zone),
         "statements": showback.statements(broker).statements,
     }
-    return drawn("report_month.html", by, values, title=f"Report of {name}", at=AT)
+    return render_page("report_month.html", by, values, title=f"Report of {name}", at=REPORTS_PATH)
 
 
-BUDGETS = "/budgets"
+BUDGETS_PATH = "/budgets"
 
 
 def budget_list(by: By) -> Response:
     """Every budget that counts only teams that the visitor may see."""
-    return drawn(
-        "budgets.html", by, {"budgets": routes_money.list_budgets(by.caller).budgets}, title="Budgets", at=BUDGETS
+    return render_page(
+        "budgets.html", by, {"budgets": routes_money.list_budgets(by.caller).budgets}, title="Budgets", at=BUDGETS_PATH
     )
 
 
 def budget(by: By, id: str) -> Response:
     """One budget: spending by day, holds by job and period, and its alerts."""
-    found = routes_money.show_budget(by.caller, id, by_day=True)
-    values = {"budget": found, "curve": spend_curve(found), "wide": WIDE, "high": HIGH}
-    return drawn("budget.html", by, values, title=f"Budget {id}", at=BUDGETS)
+    details = routes_money.show_budget(by.caller, id, by_day=True)
+    values = {"budget": details, "curve": spend_curve(details), "wide": WIDTH, "high": HEIGHT}
+    return render_page("budget.html", by, values, title=f"Budget {id}", at=BUDGETS_PATH)
 
 
 def job_ledger(by: By, id: str) -> Response:
     """The ledger entries that add up to a job's cost (USD)."""
-    return drawn(
+    return render_page(
         "ledger.html", by, {"ledger": routes_jobs.job_ledger(by.caller, id)}, title=f"Ledger of {id}", at="/jobs"
     )

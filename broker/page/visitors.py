@@ -19,7 +19,7 @@ from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.actors import EntryPoint
 from broker.core.errors import NotAllowed
-from broker.server.callers import Caller, SignInNeeded, address_of, refused
+from broker.server.callers import Caller, SignInNeeded, address_of, missing_permission
 from broker.server.device_flow import form_of
 from broker.server.limits import RequestRate, WrongTokens
 
@@ -33,7 +33,7 @@ class ForeignForm(NotAllowed):
         )
 
 
-RENEWED_EVERY = 30
+RENEWAL_SECONDS = 30
 """Seconds after which a browser asks for the figures of a page again."""
 
 
@@ -41,7 +41,7 @@ class Renewal(StrEnum):
     """How a page whose figures change is renewed: its parameter ``refresh``."""
 
     IN_PLACE = ""  # by htmx; nothing is renewed where no scripts run
-    RELOAD = str(RENEWED_EVERY)  # by the browser, through an HTTP header; needs no scripts
+    RELOAD = str(RENEWAL_SECONDS)  # by the browser, through an HTTP header; needs no scripts
     NEVER = "0"
 
 
@@ -103,15 +103,15 @@ def sign_in_state(request: Request) -> SignInState:
     return state
 
 
-At = Annotated[SignInState, Depends(sign_in_state)]
+SignIn = Annotated[SignInState, Depends(sign_in_state)]
 
 
-def from_here(request: Request) -> None:
+def check_same_origin(request: Request) -> None:
     """Raises `ForeignForm` for a request from another site. Browsers state the origin: newer ones in
     ``Sec-Fetch-Site``, which pages cannot forge, older ones in ``Origin``."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "")
-    ours = site == "same-origin" if site is not None else urlsplit(origin).netloc == request.headers.get("host")
-    if not ours or (not origin and site is None):
+    is_own = site == "same-origin" if site is not None else urlsplit(origin).netloc == request.headers.get("host")
+    if not is_own or (not origin and site is None):
         raise ForeignForm
 
 
@@ -121,14 +121,14 @@ def gate(broker: Broker, cookie: Cookie, permission: Permission | None, rate: Re
     `SignInNeeded`, `TooManyRequests`, `RoleMissing`, `ForeignForm`."""
 
     def check(request: Request) -> None:
-        request.state.visitor = visitor = _entered(broker, cookie, request)
+        request.state.visitor = visitor = _authenticate(broker, cookie, request)
         rate.take(visitor.caller.token)
         if request.method != "GET":
-            from_here(request)
+            check_same_origin(request)
             if not hmac.compare_digest(form_of(request).get("form_token", "").encode(), visitor.form_token.encode()):
                 raise ForeignForm
         if permission is not None and not visitor.may(permission):
-            raise refused(visitor.caller.access, permission, "")
+            raise missing_permission(visitor.caller.access, permission, "")
 
     return check
 
@@ -159,19 +159,21 @@ def new_key() -> str:
     return secrets.token_hex(_KEY_BYTES)
 
 
-def _entered(broker: Broker, cookie: Cookie, request: Request) -> Visitor:
+def _authenticate(broker: Broker, cookie: Cookie, request: Request) -> Visitor:
     id = request.cookies.get(cookie.name, "")
-    renewal = next((one for one in Renewal if one == request.query_params.get("refresh", "")), Renewal.IN_PLACE)
-    by_itself = request.method == "GET" and (renewal is Renewal.RELOAD or by_script(request))
-    entrant = sessions.resume(broker, id, used=not by_itself) if id else None
+    renewal = next(
+        (choice for choice in Renewal if choice == request.query_params.get("refresh", "")), Renewal.IN_PLACE
+    )
+    is_automatic = request.method == "GET" and (renewal is Renewal.RELOAD or is_scripted(request))
+    entrant = sessions.resume(broker, id, used=not is_automatic) if id else None
     if entrant is None:
         raise SignInNeeded
-    at = request.state.request_id
-    caller = Caller(broker, entrant.access, entrant.token.id, address_of(request), at, EntryPoint.PAGE)
+    request_id = request.state.request_id
+    caller = Caller(broker, entrant.access, entrant.token.id, address_of(request), request_id, EntryPoint.PAGE)
     return Visitor(caller, id, request.url.path, renewal, sessions.is_recent(broker, entrant.token))
 
 
-def by_script(request: Request) -> bool:
+def is_scripted(request: Request) -> bool:
     """Whether htmx sent the request, which it does only to renew figures; links of people are followed by the
     browser."""
     return request.headers.get("hx-request") == "true"

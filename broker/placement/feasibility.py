@@ -29,9 +29,9 @@ from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.reasons import Reason, Rejection
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
-from broker.core.values.figures import span
+from broker.core.values.figures import duration_in_hours
 from broker.placement.conditions import Conditions
-from broker.placement.shares import lacking, machines
+from broker.placement.shares import machines, shortage
 
 _STRENGTH = {Interconnect.NONE: 0, Interconnect.PCIE: 1, Interconnect.NVLINK: 2}
 _Matches = Callable[[str], bool]
@@ -87,7 +87,7 @@ class PreparedJob:
             conditions=conditions,
             now=now,
             excluded=excluded or {},
-            machines=tuple(_machine(rank, request) for rank, request in enumerate(machines)),
+            machines=tuple(_compile_machine(rank, request) for rank, request in enumerate(machines)),
             needs=job.needs,
             provider=_any_of(limits.providers),
             region=_any_of(limits.regions),
@@ -95,10 +95,10 @@ class PreparedJob:
         )
 
 
-def why_not(offer: Offer, request: PreparedJob) -> Rejection | None:
+def rejection_of(offer: Offer, request: PreparedJob) -> Rejection | None:
     """Why the offer cannot serve the job, or None if it can."""
-    found = fit(offer, request)
-    return found if isinstance(found, Rejection) else None
+    outcome = fit(offer, request)
+    return outcome if isinstance(outcome, Rejection) else None
 
 
 def fit(offer: Offer, request: PreparedJob) -> int | Rejection:
@@ -110,7 +110,7 @@ def fit(offer: Offer, request: PreparedJob) -> int | Rejection:
     served: _CompiledMachine | None = None
     if finding is None:
         any_machine = request.conditions.cpu_jobs_on_gpus
-        outcome = _served(offer, request.machines, ordered=request.job.ordered, cpu_jobs_on_gpus=any_machine)
+        outcome = _best_machine(offer, request.machines, ordered=request.job.ordered, cpu_jobs_on_gpus=any_machine)
         if isinstance(outcome, _CompiledMachine):
             served = outcome
             finding = _interconnect(offer, request) or _availability(offer, request, served) or _price(offer, request)
@@ -126,8 +126,10 @@ def fit(offer: Offer, request: PreparedJob) -> int | Rejection:
 def request_served(offer: Offer, job: Job) -> MachineRequest | None:
     """The job's acceptable machine that a placement on the offer serves; None if the job no longer accepts it."""
     # The placement passed the plan's conditions already; a CPU job may hold a machine with accelerators.
-    machines = tuple(_machine(rank, request) for rank, request in enumerate(job.resources or (MachineRequest(),)))
-    served = _served(offer, machines, ordered=job.ordered, cpu_jobs_on_gpus=True)
+    machines = tuple(
+        _compile_machine(rank, request) for rank, request in enumerate(job.resources or (MachineRequest(),))
+    )
+    served = _best_machine(offer, machines, ordered=job.ordered, cpu_jobs_on_gpus=True)
     return served.request if isinstance(served, _CompiledMachine) else None
 
 
@@ -148,7 +150,7 @@ def _capacity_type(offer: Offer, allowed: tuple[CapacityType, ...]) -> _Finding 
     return None
 
 
-def _served(
+def _best_machine(
     offer: Offer, machines: Sequence[_CompiledMachine], *, ordered: bool, cpu_jobs_on_gpus: bool
 ) -> _CompiledMachine | _Finding:
     """The acceptable machine that the offer serves best, or the finding of the one that passed most checks."""
@@ -168,39 +170,39 @@ def _served(
 
 def _machine_finding(offer: Offer, machine: _CompiledMachine, cpu_jobs_on_gpus: bool) -> tuple[int, _Finding | None]:
     """How many checks the offer passes for this machine, and the finding of the first failed one."""
-    wanted = machine.request
+    request = machine.request
     if not machine.provider(offer.provider):
-        return 0, (Reason.WRONG_PROVIDER, f"{offer.provider}; the job asks for {wanted.infra}")
+        return 0, (Reason.WRONG_PROVIDER, f"{offer.provider}; the job asks for {request.infra}")
     if not machine.region(offer.region):
-        return 1, (Reason.WRONG_REGION, f"{offer.region}; the job asks for {wanted.infra}")
+        return 1, (Reason.WRONG_REGION, f"{offer.region}; the job asks for {request.infra}")
     if machine.zone and not (offer.zone and machine.zone(offer.zone)):
-        return 1, (Reason.WRONG_REGION, f"zone {offer.zone or 'not known'}; the job asks for {wanted.infra}")
-    if wanted.capacity_types and (finding := _capacity_type(offer, wanted.capacity_types)):
+        return 1, (Reason.WRONG_REGION, f"zone {offer.zone or 'not known'}; the job asks for {request.infra}")
+    if request.capacity_types and (finding := _capacity_type(offer, request.capacity_types)):
         return 2, finding
     if failed := _accelerators(offer, machine, cpu_jobs_on_gpus):
         return failed
     if not machine.instance_type(offer.instance_type):
-        return 5, (Reason.WRONG_INSTANCE_TYPE, f"{offer.instance_type}; the job asks for {wanted.instance_type}")
-    if wanted.cpus is not None and (offer.cpus is None or offer.cpus < wanted.cpus):
-        return 6, (Reason.TOO_FEW_CPUS, f"has {_figure(offer.cpus)}, needs {wanted.cpus:g}")
-    if wanted.memory_gib is not None and (offer.memory_gib is None or offer.memory_gib < wanted.memory_gib):
-        return 7, (Reason.TOO_LITTLE_MEMORY, f"has {_figure(offer.memory_gib)} GiB, needs {wanted.memory_gib:g} GiB")
+        return 5, (Reason.WRONG_INSTANCE_TYPE, f"{offer.instance_type}; the job asks for {request.instance_type}")
+    if request.cpus is not None and (offer.cpus is None or offer.cpus < request.cpus):
+        return 6, (Reason.TOO_FEW_CPUS, f"has {_figure(offer.cpus)}, needs {request.cpus:g}")
+    if request.memory_gib is not None and (offer.memory_gib is None or offer.memory_gib < request.memory_gib):
+        return 7, (Reason.TOO_LITTLE_MEMORY, f"has {_figure(offer.memory_gib)} GiB, needs {request.memory_gib:g} GiB")
     return 8, None
 
 
 def _accelerators(offer: Offer, machine: _CompiledMachine, cpu_jobs_on_gpus: bool) -> tuple[int, _Finding] | None:
     """The failed check of kind (3) or number (4) of the accelerators."""
-    wanted = machine.request
-    if wanted.accelerator is None:
+    request = machine.request
+    if request.accelerator is None:
         # A job that names an instance type accepts its accelerators.
-        if offer.accelerator is not None and not cpu_jobs_on_gpus and not wanted.instance_type:
+        if offer.accelerator is not None and not cpu_jobs_on_gpus and not request.instance_type:
             return 3, (Reason.NOT_A_CPU_OFFER, f"has {offer.machine}")
         return None
-    if offer.accelerator != wanted.accelerator:
+    if offer.accelerator != request.accelerator:
         stage, reason = 3, Reason.WRONG_ACCELERATOR
-    elif offer.count < wanted.count:
+    elif offer.count < request.count:
         stage, reason = 4, Reason.TOO_FEW_ACCELERATORS
-    elif offer.count > wanted.count and not (wanted.at_least or offer.may_be_free()):
+    elif offer.count > request.count and not (request.at_least or offer.may_be_free()):
         stage, reason = 4, Reason.TOO_MANY_ACCELERATORS
     else:
         return None
@@ -208,12 +210,12 @@ def _accelerators(offer: Offer, machine: _CompiledMachine, cpu_jobs_on_gpus: boo
 
 
 def _interconnect(offer: Offer, request: PreparedJob) -> _Finding | None:
-    wanted = request.job.constraints.interconnect
+    required = request.job.constraints.interconnect
     # A machine with one accelerator needs no interconnect.
-    if wanted is None or wanted is Interconnect.NONE or offer.count <= 1:
+    if required is None or required is Interconnect.NONE or offer.count <= 1:
         return None
-    if offer.interconnect is None or _STRENGTH[offer.interconnect] < _STRENGTH[wanted]:
-        return Reason.INTERCONNECT_TOO_WEAK, f"has {offer.interconnect or 'not known'}, needs {wanted}"
+    if offer.interconnect is None or _STRENGTH[offer.interconnect] < _STRENGTH[required]:
+        return Reason.INTERCONNECT_TOO_WEAK, f"has {offer.interconnect or 'not known'}, needs {required}"
     return None
 
 
@@ -225,7 +227,7 @@ def _availability(offer: Offer, request: PreparedJob, served: _CompiledMachine) 
     nodes = request.job.num_nodes
     if offer.slots is not None and offer.slots < machines(offer, nodes):
         return Reason.TOO_FEW_MACHINES, f"has {offer.slots}, needs {nodes}"
-    if in_use := lacking(offer, served.request, nodes):
+    if in_use := shortage(offer, served.request, nodes):
         return Reason.TOO_FEW_MACHINES, in_use
     return request.excluded.get(offer.pool) if request.excluded else None
 
@@ -239,7 +241,7 @@ def _price(offer: Offer, request: PreparedJob) -> _Finding | None:
     if offer.max_age is not None and not offer.reference and not request.conditions.allow_stale_prices:
         age = request.now - offer.as_of
         if age > offer.max_age:
-            return Reason.STALE_PRICE, f"{span(age)} old; the limit is {span(offer.max_age)}"
+            return Reason.STALE_PRICE, f"{duration_in_hours(age)} old; the limit is {duration_in_hours(offer.max_age)}"
     return None
 
 
@@ -251,33 +253,33 @@ def _engine(offer: Offer, request: PreparedJob) -> _Finding | None:
             Reason.NO_ENGINE,
             offer.unavailable_because or f"no engine runs machines of {offer.provider} {offer.region}",
         )
-    honours = request.conditions.engines.get(offer.engine)
-    if honours is None:
+    supported = request.conditions.engines.get(offer.engine)
+    if supported is None:
         return Reason.ENGINE_NOT_INSTALLED, f"the engine {offer.engine!r} is not installed"
-    if missing := request.needs - honours:
-        named = {
+    if missing := request.needs - supported:
+        details = {
             "image": _images(request),
             "several_nodes": f" ({request.job.num_nodes})",
             "another_machine": " (the job came over the network; an administrator can allow it here: `jobs_here = true`"
             " under `[serve]`)",
         }
-        words = ", ".join(f"{need}{named.get(need, '')}" for need in sorted(missing))
-        return Reason.ENGINE_CANNOT, f"{offer.engine} cannot do: {words}"
+        text = ", ".join(f"{need}{details.get(need, '')}" for need in sorted(missing))
+        return Reason.ENGINE_CANNOT, f"{offer.engine} cannot do: {text}"
     if offer.engine in request.conditions.out_of_reach:
         return Reason.RUNS_OUT_OF_REACH, f"{offer.engine} cannot reach GPUBROKER_RUNS"
     return None
 
 
 def _images(request: PreparedJob) -> str:
-    images = dict.fromkeys(one.request.image for one in request.machines if one.request.image)
-    named = ", ".join(images)
+    images = dict.fromkeys(machine.request.image for machine in request.machines if machine.request.image)
+    names = ", ".join(images)
     return (
-        f" {named} (container images need the extra `skypilot` and a cloud or Kubernetes; here, write what the image"
+        f" {names} (container images need the extra `skypilot` and a cloud or Kubernetes; here, write what the image"
         " brings into `setup:`)"
     )
 
 
-def _machine(rank: int, request: MachineRequest) -> _CompiledMachine:
+def _compile_machine(rank: int, request: MachineRequest) -> _CompiledMachine:
     provider, region, zone = [*(request.infra or "").split("/"), "", ""][:3]
     return _CompiledMachine(
         rank=rank,

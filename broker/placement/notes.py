@@ -10,7 +10,7 @@ from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason, Rejection
 from broker.core.market.offers import CapacityType, MoneyKind
-from broker.core.values.figures import gigabytes, hours, hours_of, span
+from broker.core.values.figures import duration_in_hours, gigabytes, hours, hours_of
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
 from broker.placement.conditions import Conditions
@@ -23,9 +23,9 @@ from broker.placement.shares import may_use_free_cpus
 from broker.placement.strategy.live import changeover_of, is_spot, seconds_on
 
 # A note mentions a storage cost of this much a month or more.
-_WORTH_A_NOTE = Money.usd(1)
+_NOTE_THRESHOLD = Money.usd(1)
 # A note warns if at least this part of the billed time could be saved.
-_WORTH_A_WARNING = 0.05
+_WARNING_THRESHOLD = 0.05
 
 
 def notes(
@@ -79,14 +79,14 @@ def _about_the_job(job: Job, effort: Effort, best: Placement | None) -> Iterator
 
 def _about_spot(job: Job, effort: Effort) -> Iterator[str]:
     """That spot offers are left out although the job does not say so."""
-    if job.resources and not effort.checkpoints and all(_spot_left_out(one) for one in job.resources):
+    if job.resources and not effort.checkpoints and all(_excludes_spot(request) for request in job.resources):
         yield (
             "spot is off because the job has no `checkpoint:`; `use_spot: true` under `resources:` uses spot only, "
             "`capacity_types: [on_demand, spot]` both"
         )
 
 
-def _spot_left_out(request: MachineRequest) -> bool:
+def _excludes_spot(request: MachineRequest) -> bool:
     """Whether the request names capacity types, and spot is not one of them."""
     return bool(request.capacity_types) and CapacityType.SPOT not in request.capacity_types
 
@@ -116,16 +116,18 @@ def _about_slack(
         return
     rate = max(placement.interruptions_per_hour for placement in placements if is_spot(placement))
     needed = timedelta(seconds=2 * changeover_of(job, conditions, rate))
-    spare = left - timedelta(seconds=seconds_on(steady, effort.remaining))
-    enough = f"{span(needed)} of slack (twice start-up, restart and the loss of an interruption)"
-    if spare < needed:
+    slack = left - timedelta(seconds=seconds_on(steady, effort.remaining))
+    needed_slack = f"{duration_in_hours(needed)} of slack (twice start-up, restart and the loss of an interruption)"
+    if slack < needed:
         yield (
-            f"a start on spot needs {enough}, and there are {span(max(spare, timedelta(0)))}: the job starts "
+            f"a start on spot needs {needed_slack}, and there are {duration_in_hours(max(slack, timedelta(0)))}: the "
+            "job starts "
             f"on {steady.offer.pool}, expected cost {steady.expected_cost.rounded()}"
         )
     else:
         yield (
-            f"{span(spare)} of slack; placement is reviewed while the job runs, and below {enough} it moves "
+            f"{duration_in_hours(slack)} of slack; placement is reviewed while the job runs, and below "
+            f"{needed_slack} it moves "
             "to uninterruptible capacity"
         )
 
@@ -133,8 +135,10 @@ def _about_slack(
 def _about_the_best(job: Job, effort: Effort, best: Placement) -> Iterator[str]:
     limit = job.max_duration
     if best.duration is not None and limit is not None and best.duration > limit:
-        needed = span(best.duration)
-        yield f"warning: the best placement needs about {needed}, but the job is stopped after {span(limit)}"
+        needed = duration_in_hours(best.duration)
+        yield (
+            f"warning: the best placement needs about {needed}, but the job is stopped after {duration_in_hours(limit)}"
+        )
     if effort.work is not None and job.max_cost is not None and best.expected_cost > job.max_cost:
         yield (
             f"the best placement is expected to cost {best.expected_cost.rounded()}, "
@@ -188,7 +192,7 @@ def _wasteful_interval(effort: Effort, best: Placement) -> Iterator[str]:
         return
     interval, facts = _best_interval(effort, best)
     wasted, least = 1 - best.useful_fraction, 1 - _useful_at(interval, effort, best)
-    if wasted - least > _WORTH_A_WARNING:
+    if wasted - least > _WARNING_THRESHOLD:
         yield (
             f"warning: checkpoints every {hours(effort.interval)} waste {wasted:.0%} of the time there; every "
             f"{hours(interval)} would waste {least:.0%} ({facts})"
@@ -210,18 +214,19 @@ def _on_notice(effort: Effort, best: Placement) -> Iterator[str]:
     if 2 * effort.write > hours_of(notice):
         yield (
             f"warning: a checkpoint of {gigabytes(effort.size)} takes about {hours(effort.write)} to write "
-            f"and as long to upload, and {best.offer.provider} takes a machine back {span(notice)} after its "
+            f"and as long to upload, and {best.offer.provider} takes a machine back {duration_in_hours(notice)} "
+            "after its "
             "notice: that checkpoint may be lost, and the job then resumes from the one before (costs assume "
             "this)"
         )
 
 
 def _kept_checkpoints(effort: Effort) -> Iterator[str]:
-    """The monthly cost of checkpoints that stay in the store after the job, if it is at least `_WORTH_A_NOTE`."""
+    """The monthly cost of checkpoints that stay in the store after the job, if it is at least `_NOTE_THRESHOLD`."""
     if effort.keeping is None or not effort.size:
         return
     monthly = effort.keeping.cost(effort.size * effort.keep, MONTH)
-    if monthly >= _WORTH_A_NOTE:
+    if monthly >= _NOTE_THRESHOLD:
         yield (
             f"the last {effort.keep} checkpoints (`checkpoint.keep`) stay after the job: {monthly.rounded()} "
             "per month until `gpubroker jobs prune` deletes them"
@@ -233,8 +238,8 @@ def _about_its_disk(job: Job, best: Placement) -> Iterator[str]:
     if not attaches_disk(best.offer):
         return
     request = request_served(best.offer, job)
-    named = "" if request and request.disk_gib else " (SkyPilot's default; `disk_size` sets another)"
-    disks = f"disks of {disk_gib(request)} GB{named}"
+    default_note = "" if request and request.disk_gib else " (SkyPilot's default; `disk_size` sets another)"
+    disks = f"disks of {disk_gib(request)} GB{default_note}"
     rate = rate_for(best.offer, request)
     if rate.upper_bound:
         bound = f"an upper bound of {best.offer.disk * best.nodes}/h"
@@ -248,11 +253,11 @@ def _without_checkpoints(effort: Effort, best: Placement) -> Iterator[str]:
     """What interruptions cost a job that declares no checkpoints: a warning if these would save much of its time."""
     between = hours(1 / best.interruptions_per_hour)
     interval = daly_interval(effort.write, 1 / best.interruptions_per_hour)
-    with_them = _useful_at(interval, effort, best)
-    if with_them - best.useful_fraction > _WORTH_A_WARNING:
+    useful_fraction = _useful_at(interval, effort, best)
+    if useful_fraction - best.useful_fraction > _WARNING_THRESHOLD:
         yield (
             f"warning: without checkpoints {1 - best.useful_fraction:.0%} of the time there is lost; with one "
-            f"every {hours(interval)}, {1 - with_them:.0%} (one interruption in {between} expected, "
+            f"every {hours(interval)}, {1 - useful_fraction:.0%} (one interruption in {between} expected, "
             f"{hours(effort.write)} per checkpoint assumed)"
         )
     else:
@@ -262,10 +267,10 @@ def _without_checkpoints(effort: Effort, best: Placement) -> Iterator[str]:
         )
 
 
-def _useful_at(interval: float, effort: Effort, there: Placement) -> float:
+def _useful_at(interval: float, effort: Effort, placement: Placement) -> float:
     """The useful fraction of billed time with a checkpoint after every ``interval`` useful hours."""
-    start = effort.start_on(there.offer.capacity_type)
-    return effort.run(there.throughput, there.interruptions_per_hour, interval, start).useful_fraction
+    start = effort.start_on(placement.offer.capacity_type)
+    return effort.run(placement.throughput, placement.interruptions_per_hour, interval, start).useful_fraction
 
 
 def _about_rejected_offers(rejections: Sequence[Rejection]) -> Iterator[str]:
@@ -292,27 +297,29 @@ NOTICE = {
 }
 
 
-ROOM = 1.5  # the limit per expected time: estimates of work may be a third too low
+LIMIT_FACTOR = 1.5  # the limit per expected time: estimates of work may be a third too low
 _SPARE = timedelta(hours=1)  # in addition, for the starts and waits of short jobs
 _FALLBACKS = 3  # uninterruptible placements that the hold covers too
 
 
 def time_limit(job: Job, placements: Sequence[Placement], default: timedelta) -> timedelta:
-    """The job's own limit. Without one, and with known work: `ROOM` × the longest expected time on the best placement
-    and its fallbacks, plus an hour, rounded up to minutes. Without known work: the policy's ``default``."""
+    """The job's own limit. Without one, and with known work: `LIMIT_FACTOR` × the longest expected time on the best
+    placement and its fallbacks, plus an hour, rounded up to minutes. Without known work: the policy's ``default``."""
     if job.max_duration is not None:
         return job.max_duration
-    steady = [one for one in placements if one.offer.capacity_type is not CapacityType.SPOT]
-    expected = [one.duration for one in (*placements[:1], *steady[:_FALLBACKS]) if one.duration is not None]
+    steady = [placement for placement in placements if placement.offer.capacity_type is not CapacityType.SPOT]
+    expected = [
+        placement.duration for placement in (*placements[:1], *steady[:_FALLBACKS]) if placement.duration is not None
+    ]
     if not expected:
         return default
-    limit = max(expected) * ROOM + _SPARE
+    limit = max(expected) * LIMIT_FACTOR + _SPARE
     return -(-limit // timedelta(minutes=1)) * timedelta(minutes=1)
 
 
 def never_done(job: Job, placements: Sequence[Placement]) -> timedelta | None:
     """The shortest expected time, if the job's `max_duration` is shorter than that on every placement; else None."""
-    needed = [one.duration for one in placements if one.duration is not None]
+    needed = [placement.duration for placement in placements if placement.duration is not None]
     if job.max_duration is None or not needed or len(needed) < len(placements):
         return None
     return min(needed) if min(needed) > job.max_duration else None

@@ -65,11 +65,11 @@ class Board:
     @classmethod
     def of(cls, offers: Iterable[Offer], hazard: Hazard) -> Board:
         """Index the available offers that have a price; the others serve no job. Takes a second for 200,000."""
-        found: dict[tuple[Any, ...], list[Offer]] = defaultdict(list)
+        grouped: dict[tuple[Any, ...], list[Offer]] = defaultdict(list)
         for offer in offers:
             if offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA) or not offer.has_valid_price():
                 continue
-            found[
+            grouped[
                 (
                     offer.accelerator,
                     offer.count,
@@ -88,14 +88,14 @@ class Board:
                 )
             ].append(offer)
         groups: dict[str | None, list[list[Offer]]] = defaultdict(list)
-        for (accelerator, *_), members in found.items():
+        for (accelerator, *_), members in grouped.items():
             members.sort(key=lambda offer: (offer.price, offer.id))
             groups[accelerator].append(members)
         return cls(hazard, dict(groups))
 
-    def judge(self, job: Job, **how: Any) -> Judge:
+    def judge(self, job: Job, **arguments: Any) -> Judge:
         """A judge for `ranked` with this board's interruption rates. ``how``: arguments of `Judge.of`."""
-        return Judge.of(job, **how, hazard=self.hazard)
+        return Judge.of(job, **arguments, hazard=self.hazard)
 
     def ranked(self, judge: Judge, *, most_limited: float = math.inf) -> Iterator[Placement]:
         """The placements of `make_plan` in order, computed lazily; at most ``most_limited`` on pools with a known
@@ -104,10 +104,10 @@ class Board:
         if judge.conditions.by_carbon:
             raise ValueError("a board ranks by cost alone")
         job = judge.request.job
-        wanted = [machine.accelerator for machine in job.resources] or [None]
-        if None in wanted or len(set(wanted)) < len(wanted):
+        accelerators = [machine.accelerator for machine in job.resources] or [None]
+        if None in accelerators or len(set(accelerators)) < len(accelerators):
             # An offer may serve several of the machines, so the order of prices is not the order of costs.
-            yield from self._all_judged(judge, most_limited)
+            yield from self._rank_all(judge, most_limited)
             return
         tie = count()
         heap = list(self._lower_bounds(judge, tie))
@@ -139,24 +139,24 @@ class Board:
                 if request.at_least:
                     hours = _bare_hours(judge.effort, request, cheapest.count)
                 bound = _bound(cheapest, hours, judge)
-                least = (0.0, judge.place(cheapest), machine if job.ordered else 0, bound, timedelta(0), 0, "")
-                yield least, next(tie), None, iter(members), cheapest.slots is not None
+                rank_key = (0.0, judge.place(cheapest), machine if job.ordered else 0, bound, timedelta(0), 0, "")
+                yield rank_key, next(tie), None, iter(members), cheapest.slots is not None
 
-    def _all_judged(self, judge: Judge, most_limited: float) -> Iterator[Placement]:
-        everything = (judge(o) for groups in self.groups.values() for members in groups for o in members)
-        for _, one in sorted((found for found in everything if not isinstance(found, Rejection)), key=_key):
-            limited = one.offer.slots is not None
+    def _rank_all(self, judge: Judge, most_limited: float) -> Iterator[Placement]:
+        outcomes = (judge(o) for groups in self.groups.values() for members in groups for o in members)
+        for _, placement in sorted((outcome for outcome in outcomes if not isinstance(outcome, Rejection)), key=_key):
+            limited = placement.offer.slots is not None
             if not limited or most_limited > 0:
                 most_limited -= limited
-                yield one
+                yield placement
 
-    def best(self, job: Job, limit: int, **how: Any) -> list[Placement]:
+    def best(self, job: Job, limit: int, **arguments: Any) -> list[Placement]:
         """The ``limit`` best placements, in order. ``how``: arguments of `Judge.of`."""
-        return list(islice(self.ranked(self.judge(job, **how)), limit))
+        return list(islice(self.ranked(self.judge(job, **arguments)), limit))
 
 
-def _key(found: tuple[RankKey, Placement]) -> RankKey:
-    return found[0]
+def _key(entry: tuple[RankKey, Placement]) -> RankKey:
+    return entry[0]
 
 
 def _bare_hours(effort: Effort, machine: MachineRequest, count: int) -> float:

@@ -11,16 +11,16 @@ from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import Reason, Rejection, RuleObjection
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.memory import without_collection
-from broker.core.values.figures import hours, span
+from broker.core.values.figures import duration_in_hours, hours
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.feasibility import PreparedJob, fit
 from broker.placement.notes import notes, remarks
 from broker.placement.pricing.estimate import Estimator, Hazard, margin
 from broker.placement.pricing.run_model import Effort
-from broker.placement.pricing.time_value import value_of_time, worth_of_time
+from broker.placement.pricing.time_value import time_cost, value_of_time
 from broker.placement.ranking import RankKey, rank_key
-from broker.placement.shares import machines, part
+from broker.placement.shares import machines, offer_part
 
 # The number of uninterruptible placements (on-demand, owned, reserved) among a plan's fallbacks, and the number of
 # fallbacks if no placement is uninterruptible.
@@ -71,12 +71,12 @@ class Judge:
         )
 
     def __call__(self, offer: Offer) -> tuple[RankKey, Placement] | Rejection:
-        found = fit(offer, self.request)
-        if isinstance(found, Rejection):
-            return found
-        wanted = self.request.machines[found].request
-        offer = part(offer, wanted, self.effort.nodes, self.conditions.unknown_disk)
-        placement = self.estimator.placement(offer, wanted)
+        outcome = fit(offer, self.request)
+        if isinstance(outcome, Rejection):
+            return outcome
+        machine_request = self.request.machines[outcome].request
+        offer = offer_part(offer, machine_request, self.effort.nodes, self.conditions.unknown_disk)
+        placement = self.estimator.placement(offer, machine_request)
         if placement is None:
             return _never_finishes(
                 offer, self.estimator.hazard(offer) * machines(offer, self.effort.nodes), self.effort.interval
@@ -84,13 +84,13 @@ class Judge:
         conditions = self.conditions
         if conditions.carbon is not None and (kg := conditions.carbon(offer)) is not None:
             placement = replace(placement, kg_co2e_per_hour=kg * placement.nodes)
-        if (late := _too_late(placement, self.estimator, self.deadline)) is not None:
-            return Rejection(offer.id, *late)
-        if (denied := _not_allowed(placement, conditions, self.deny)) is not None:
-            return denied
+        if (finding := _deadline_finding(placement, self.estimator, self.deadline)) is not None:
+            return Rejection(offer.id, *finding)
+        if (rejection := _policy_rejection(placement, conditions, self.deny)) is not None:
+            return rejection
         if self.value_of_time:
-            placement = replace(placement, surcharge=worth_of_time(placement, self.value_of_time))
-        machine = found if self.request.job.ordered else 0
+            placement = replace(placement, surcharge=time_cost(placement, self.value_of_time))
+        machine = outcome if self.request.job.ordered else 0
         return rank_key(placement, self.place(offer), machine, by_carbon=conditions.by_carbon), placement
 
     def place(self, offer: Offer) -> int:
@@ -127,11 +127,11 @@ def make_plan(
     rejections: list[Rejection] = []
     with without_collection():  # about ten objects per offer and no cycles: halves the time of a large plan
         for offer in offers:
-            found = judge(offer)
-            if isinstance(found, Rejection):
-                rejections.append(found)
+            outcome = judge(offer)
+            if isinstance(outcome, Rejection):
+                rejections.append(outcome)
             else:
-                ranked.append(found)
+                ranked.append(outcome)
     ranked.sort(key=lambda pair: pair[0])
     placements = tuple(placement for _, placement in ranked)
     return Plan(
@@ -159,30 +159,36 @@ def fallbacks(plan: Plan) -> tuple[Placement, ...]:
 
 
 def _never_finishes(offer: Offer, interruptions: float, interval: float | None) -> Rejection:
-    every = "" if interval is None else f", a checkpoint every {hours(interval)} (`checkpoint.every`)"
+    interval_text = "" if interval is None else f", a checkpoint every {hours(interval)} (`checkpoint.every`)"
     detail = (
-        f"one interruption in {hours(1 / interruptions)} expected{every}"
+        f"one interruption in {hours(1 / interruptions)} expected{interval_text}"
         if interruptions
-        else f"start-up and checkpoints leave no time for work{every}"
+        else f"start-up and checkpoints leave no time for work{interval_text}"
     )
     return Rejection(offer.id, Reason.TOO_OFTEN_INTERRUPTED, detail)
 
 
-def _too_late(placement: Placement, estimator: Estimator, deadline: datetime | None) -> tuple[Reason, str] | None:
+def _deadline_finding(
+    placement: Placement, estimator: Estimator, deadline: datetime | None
+) -> tuple[Reason, str] | None:
     """The finding that the placement misses the deadline, less the margin of a changeover; None if it does not."""
     if deadline is None:
         return None
     now = estimator.now
-    spare = margin(placement, estimator.effort)
-    late = (placement.finish or now) + spare - deadline
+    slack = margin(placement, estimator.effort)
+    late = (placement.finish or now) + slack - deadline
     if late <= timedelta(0):
         return None
     if placement.finish is None:
-        return Reason.MISSES_DEADLINE, f"the deadline was {span(late)} ago"
-    return Reason.MISSES_DEADLINE, f"{span(late)} late: needs {span(placement.finish - now)}, {span(spare)} of margin"
+        return Reason.MISSES_DEADLINE, f"the deadline was {duration_in_hours(late)} ago"
+    return (
+        Reason.MISSES_DEADLINE,
+        f"{duration_in_hours(late)} late: needs {duration_in_hours(placement.finish - now)}, "
+        f"{duration_in_hours(slack)} of margin",
+    )
 
 
-def _not_allowed(placement: Placement, conditions: Conditions, deny: Deny | None) -> Rejection | None:
+def _policy_rejection(placement: Placement, conditions: Conditions, deny: Deny | None) -> Rejection | None:
     """The rejection by a policy, or None if the policies allow the placement."""
     if placement.offer.reference and not conditions.allow_reference_prices:
         detail = f"{placement.offer.source}, {placement.offer.as_of:%Y-%m-%d}"

@@ -12,9 +12,9 @@ from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.reasons import MISSING_SETUP, Reason
 from broker.core.market.offers import Interconnect, Offer
 from broker.core.values.accelerators import nearest
-from broker.placement.feasibility import PreparedJob, why_not
+from broker.placement.feasibility import PreparedJob, rejection_of
 
-ELSEWHERE: Mapping[Reason, str] = {
+FIXES_ELSEWHERE: Mapping[Reason, str] = {
     Reason.TOO_LITTLE_GPU_MEMORY: "use a smaller batch, more accelerators or a method that needs less memory: `model:`",
     Reason.UNAVAILABLE: "wait for capacity; `gpubroker prices poll` updates the availability",
     Reason.NO_QUOTA: "request a higher quota from the provider",
@@ -70,49 +70,53 @@ class Remedy:
     text: str = ""
 
     def __str__(self) -> str:
-        return "; ".join(filter(None, [", ".join(map(_in_words, self.changes, self.changes.values())), self.text]))
+        return "; ".join(filter(None, [", ".join(map(_change_text, self.changes, self.changes.values())), self.text]))
 
 
-def _in_words(key: str, value: object) -> str:
+def _change_text(key: str, value: object) -> str:
     section, _, name = key.rpartition(".")
     if value is None:
         return f"remove `{name}:`{f' from `{section}:`' if section else ''}"
-    shown = f"[{', '.join(map(str, value))}]" if isinstance(value, list) else str(value)
-    return f"`{name}: {shown}`{f' under `{section}:`' if section else ''}"
+    value_text = f"[{', '.join(map(str, value))}]" if isinstance(value, list) else str(value)
+    return f"`{name}: {value_text}`{f' under `{section}:`' if section else ''}"
 
 
 def remedy(reason: Reason, job: Job, offers: Sequence[Offer], engines: Mapping[str, frozenset[str]]) -> Remedy:
     """What would take the reason away. ``offers``: some that were rejected for it; ``engines``: what each engine can
     do."""
-    if reason in ELSEWHERE:
-        return Remedy(text=ELSEWHERE[reason])
+    if reason in FIXES_ELSEWHERE:
+        return Remedy(text=FIXES_ELSEWHERE[reason])
     if not offers and reason not in _OF_THE_JOB_ALONE:
         return Remedy(text=_WITHOUT_OFFERS.get(reason, _LOOK))
     return _REMEDIES[reason](job, offers) if reason in _REMEDIES else _engine(job, offers, engines)
 
 
 def _other_accelerator(job: Job, offers: Sequence[Offer]) -> Remedy:
-    wanted = [one for one in job.resources if one.accelerator]
+    requests = [request for request in job.resources if request.accelerator]
     counts = {offer.accelerator: offer.count for offer in offers if offer.accelerator}
-    name = (nearest(wanted[0].accelerator or "", counts, 1) if wanted else []) or list(counts)[:1]
+    name = (nearest(requests[0].accelerator or "", counts, 1) if requests else []) or list(counts)[:1]
     if not name:
         return Remedy({"resources.accelerators": None}, "only machines without accelerators are offered there")
-    others = [one.machine for one in wanted]
+    machines = [request.machine for request in requests]
     text = "the nearest that is offered; `gpubroker offers --by gpu` lists all"
-    return Remedy({"resources.accelerators": [*others, f"{name[0]}:{counts[name[0]]}"]}, text)
+    return Remedy({"resources.accelerators": [*machines, f"{name[0]}:{counts[name[0]]}"]}, text)
 
 
 def _fewer_accelerators(job: Job, offers: Sequence[Offer]) -> Remedy:
     largest = max(offers, key=lambda offer: offer.count)
-    request = next((one for one in job.resources if one.accelerator == largest.accelerator), MachineRequest())
+    request = next(
+        (candidate for candidate in job.resources if candidate.accelerator == largest.accelerator), MachineRequest()
+    )
     nodes = -(-request.count * job.num_nodes // largest.count) if largest.count else 1
     text = f"no machine has more; with `num_nodes: {nodes}` the job has as many in all"
     return Remedy({"resources.accelerators": largest.machine}, text)
 
 
 def _more_accelerators(job: Job, offers: Sequence[Offer]) -> Remedy:
-    wanted = [f"{one.machine.rstrip('+')}+" for one in job.resources if one.accelerator]
-    return Remedy({"resources.accelerators": wanted[0] if len(wanted) == 1 else wanted}, "takes larger machines, too")
+    machines = [f"{request.machine.rstrip('+')}+" for request in job.resources if request.accelerator]
+    return Remedy(
+        {"resources.accelerators": machines[0] if len(machines) == 1 else machines}, "takes larger machines, too"
+    )
 
 
 def _any_machine(job: Job, offers: Sequence[Offer]) -> Remedy:
@@ -120,7 +124,7 @@ def _any_machine(job: Job, offers: Sequence[Offer]) -> Remedy:
     return Remedy({"resources.accelerators": offers[0].machine}, text)
 
 
-def _at_most(key: str, value: Callable[[Offer], float | None]) -> Callable[[Job, Sequence[Offer]], Remedy]:
+def _lower_minimum(key: str, value: Callable[[Offer], float | None]) -> Callable[[Job, Sequence[Offer]], Remedy]:
     def least(job: Job, offers: Sequence[Offer]) -> Remedy:
         most = max((amount for offer in offers if (amount := value(offer)) is not None), default=None)
         return Remedy({key: None if most is None else f"{most:g}"}, "" if most is None else "no machine has more there")
@@ -130,7 +134,7 @@ def _at_most(key: str, value: Callable[[Offer], float | None]) -> Callable[[Job,
 
 def _other_types(job: Job, offers: Sequence[Offer]) -> Remedy:
     own = job.constraints.capacity_types
-    allowed = own or tuple(kind for one in job.resources for kind in one.capacity_types)
+    allowed = own or tuple(kind for request in job.resources for kind in request.capacity_types)
     kinds = [str(kind.value) for kind in dict.fromkeys([*allowed, *sorted({offer.capacity_type for offer in offers})])]
     key = "constraints.capacity_types" if own else "resources.capacity_types"
     spot_alone = {kind.value for kind in allowed} == {"spot"}
@@ -141,7 +145,7 @@ def _other_types(job: Job, offers: Sequence[Offer]) -> Remedy:
 def _other_places(name: str, value: Callable[[Offer], str]) -> Callable[[Job, Sequence[Offer]], Remedy]:
     def allowed(job: Job, offers: Sequence[Offer]) -> Remedy:
         own: tuple[str, ...] = getattr(job.constraints, name)
-        if own and not any(one.infra for one in job.resources):
+        if own and not any(request.infra for request in job.resources):
             return Remedy({f"constraints.{name}": [*own, *dict.fromkeys(map(value, offers[:1]))]})
         return Remedy({"resources.infra": None}, f"or name another of its {name}, such as {value(offers[0])}")
 
@@ -180,8 +184,8 @@ _REMEDIES: Mapping[Reason, Callable[[Job, Sequence[Offer]], Remedy]] = {
     Reason.TOO_FEW_ACCELERATORS: _fewer_accelerators,
     Reason.TOO_MANY_ACCELERATORS: _more_accelerators,
     Reason.NOT_A_CPU_OFFER: _any_machine,
-    Reason.TOO_FEW_CPUS: _at_most("resources.cpus", lambda offer: offer.cpus),
-    Reason.TOO_LITTLE_MEMORY: _at_most("resources.memory", lambda offer: offer.memory_gib),
+    Reason.TOO_FEW_CPUS: _lower_minimum("resources.cpus", lambda offer: offer.cpus),
+    Reason.TOO_LITTLE_MEMORY: _lower_minimum("resources.memory", lambda offer: offer.memory_gib),
     Reason.WRONG_CAPACITY_TYPE: _other_types,
     Reason.WRONG_PROVIDER: _other_places("providers", lambda offer: offer.provider),
     Reason.WRONG_REGION: _other_places("regions", lambda offer: offer.region),
@@ -226,10 +230,10 @@ def matching_otherwise(reason: Reason, request: PreparedJob, offers: Sequence[Of
     prepared = PreparedJob.of(relaxed, request.conditions, request.now, request.excluded)
 
     def excluded(offer: Offer) -> bool:
-        found = why_not(offer, request)
+        found = rejection_of(offer, request)
         if found is None or found.reason is not reason:
             return False
-        other = why_not(offer, prepared)
+        other = rejection_of(offer, prepared)
         return other is None or other.reason in MISSING_SETUP
 
     return list(filter(excluded, offers))

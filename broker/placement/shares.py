@@ -24,48 +24,48 @@ from broker.placement.pricing.data_cost import disk_price
 _CPU = 1000
 
 
-def share_of(offer: Offer, wanted: MachineRequest) -> MachineShare:
+def share_of(offer: Offer, request: MachineRequest) -> MachineShare:
     """The part of the whole machine for a job with this request; never more than the machine has."""
-    has = offer.has
-    everything = wanted.accelerator is None and wanted.instance_type is not None
-    gpus = offer.count if everything else wanted.count if wanted.accelerator is not None else 0
-    if wanted.cpus is not None:
-        cpus = round(wanted.cpus * _CPU)
-    elif everything:
-        cpus = has.milli_cpus
+    total = offer.has
+    takes_whole_machine = request.accelerator is None and request.instance_type is not None
+    gpus = offer.count if takes_whole_machine else request.count if request.accelerator is not None else 0
+    if request.cpus is not None:
+        cpus = round(request.cpus * _CPU)
+    elif takes_whole_machine:
+        cpus = total.milli_cpus
     elif gpus:
-        cpus = has.milli_cpus * 3 * gpus // (4 * offer.count)
+        cpus = total.milli_cpus * 3 * gpus // (4 * offer.count)
         cpus = cpus // _CPU * _CPU or cpus
     else:
-        cpus = min(_CPU, has.milli_cpus)
-    if wanted.memory_gib is not None:
-        mib = MachineShare.of(0, wanted.memory_gib).mib
-    elif everything:
-        mib = has.mib
+        cpus = min(_CPU, total.milli_cpus)
+    if request.memory_gib is not None:
+        mib = MachineShare.of(0, request.memory_gib).mib
+    elif takes_whole_machine:
+        mib = total.mib
     elif gpus:
-        mib = has.mib * gpus // (2 * offer.count)
+        mib = total.mib * gpus // (2 * offer.count)
     else:
-        mib = has.mib * cpus // max(has.milli_cpus, 1)
-    given = ((offer.accelerator, gpus),) if gpus and offer.accelerator is not None else ()
-    return MachineShare(cpus, mib, given).at_most(has)
+        mib = total.mib * cpus // max(total.milli_cpus, 1)
+    accelerators = ((offer.accelerator, gpus),) if gpus and offer.accelerator is not None else ()
+    return MachineShare(cpus, mib, accelerators).at_most(total)
 
 
-def part(offer: Offer, wanted: MachineRequest, nodes: int = 1, unknown_disk: Money | None = None) -> Offer:
+def offer_part(offer: Offer, request: MachineRequest, nodes: int = 1, unknown_disk: Money | None = None) -> Offer:
     """The offer as the job gets it. Of a divided machine: the part of all nodes of the job, priced by the largest
     fraction that it takes of CPUs, memory or GPUs. Of a machine with which a disk is rented: priced with the job's
     disk, whose price ``unknown_disk`` bounds if it is not known. Other offers stay unchanged."""
     if not offer.divided or offer.whole is not None:
-        return _with_disk(offer, disk_price(offer, wanted, unknown_disk))
-    share = share_of(offer, wanted) * nodes
-    used = share.part_of(offer.has)
+        return _with_disk(offer, disk_price(offer, request, unknown_disk))
+    share = share_of(offer, request) * nodes
+    fraction = share.part_of(offer.has)
     return replace(
         offer,
         accelerator=offer.accelerator if share.gpu_count else None,
         count=share.gpu_count,
         cpus=share.cpus,
         memory_gib=share.memory_gib,
-        price=None if offer.price is None else offer.price.share(used.numerator, used.denominator),
-        amortised=None if offer.amortised is None else offer.amortised.share(used.numerator, used.denominator),
+        price=None if offer.price is None else offer.price.share(fraction.numerator, fraction.denominator),
+        amortised=None if offer.amortised is None else offer.amortised.share(fraction.numerator, fraction.denominator),
         whole=offer.has,
         left=None,
     )
@@ -80,18 +80,18 @@ def _with_disk(offer: Offer, disk: Money) -> Offer:
 def may_use_free_cpus(offer: Offer, job: Job) -> bool:
     """Whether the job may use all CPUs of a divided machine that are free when it starts, though it counts as one: it
     gets no GPU, and its file does not say how many CPUs it needs."""
-    return offer.whole is not None and not offer.count and all(one.cpus is None for one in job.resources)
+    return offer.whole is not None and not offer.count and all(request.cpus is None for request in job.resources)
 
 
-def price_now(current: Offer, placed: Offer) -> Money | None:
+def current_price(current: Offer, placed: Offer) -> Money | None:
     """The current price per hour (USD) of a machine with its disk, or the part of one, that a job was placed on.
     ``current``: the offer of the whole machine now; ``placed``: the offer as the job got it."""
     if current.price is None:
         return None
     if placed.whole is None:
         return current.price + placed.disk
-    used = placed.has.part_of(placed.whole)
-    return current.price.share(used.numerator, used.denominator)
+    fraction = placed.has.part_of(placed.whole)
+    return current.price.share(fraction.numerator, fraction.denominator)
 
 
 def machines(offer: Offer, nodes: int) -> int:
@@ -100,11 +100,11 @@ def machines(offer: Offer, nodes: int) -> int:
     return 1 if offer.divided else nodes
 
 
-def lacking(offer: Offer, wanted: MachineRequest, nodes: int = 1) -> str:
+def shortage(offer: Offer, request: MachineRequest, nodes: int = 1) -> str:
     """Why a divided machine is too small for the job's nodes, or has too little free now; empty if neither."""
     if not offer.divided or offer.whole is not None:
         return ""
-    share = share_of(offer, wanted) * nodes
+    share = share_of(offer, request) * nodes
     if offer.has < share:
         return f"has {offer.has}; {nodes} nodes on one machine need {share}"
     if offer.left is None:

@@ -12,10 +12,10 @@ from typing import Any
 from broker.core.job.placements import Placement, Plan
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.market.shares import MachineShare
-from broker.core.values.figures import about
+from broker.core.values.figures import estimate
 from broker.core.values.money import Money
 
-PAID = (CapacityType.OWNED, CapacityType.RESERVED)
+PREPAID = (CapacityType.OWNED, CapacityType.RESERVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class WaitForReserved:
     why: str
 
 
-def worth_waiting(
+def find_reserved_wait(
     free: Plan,
     unoccupied: Plan,
     occupants: Iterable[Occupant],
@@ -58,11 +58,11 @@ def worth_waiting(
     end is not assumed to end soon.
     """
     burst = free.placements[0] if free.placements else None
-    if burst is None or any(p.offer.capacity_type in PAID for p in free.placements):
+    if burst is None or any(p.offer.capacity_type in PREPAID for p in free.placements):
         return None
     busy = list(occupants)
     for placement in unoccupied.placements:
-        if placement.offer.capacity_type not in PAID:
+        if placement.offer.capacity_type not in PREPAID:
             continue
         until = _free_at(placement, busy, now)
         if until is None or until - since > longest:
@@ -72,21 +72,21 @@ def worth_waiting(
             continue
         saves = _cash(burst) - _cash(placement)
         if saves > Money.ZERO:
-            return WaitForReserved(until, placement, burst, saves, _why(placement, burst, until, saves))
+            return WaitForReserved(until, placement, burst, saves, _explanation(placement, burst, until, saves))
     return None
 
 
 def _free_at(placement: Placement, occupants: Iterable[Occupant], now: datetime) -> datetime | None:
     """When enough machines of the placement's pool are expected to be free (UTC); None if unknown."""
     offer = placement.offer
-    mine = [one for one in occupants if one.pool == offer.capacity]
-    if offer.slots is None or not mine:
+    same_pool = [entry for entry in occupants if entry.pool == offer.capacity]
+    if offer.slots is None or not same_pool:
         return None
-    whole: Any = offer.slots if offer.whole is None else offer.whole
+    total: Any = offer.slots if offer.whole is None else offer.whole
     needed: Any = placement.nodes if offer.whole is None else offer.has
-    free = reduce(sub, (one.amount for one in mine), whole)
-    known = [(one.until, one.amount) for one in mine if one.until is not None and one.until > now]
-    for until, amount in sorted(known, key=lambda one: one[0]):
+    free = reduce(sub, (entry.amount for entry in same_pool), total)
+    releases = [(entry.until, entry.amount) for entry in same_pool if entry.until is not None and entry.until > now]
+    for until, amount in sorted(releases, key=lambda entry: entry[0]):
         free = free + amount
         if free >= needed:
             return until
@@ -98,9 +98,9 @@ def _cash(placement: Placement) -> Money:
     return Money.ZERO if placement.money is MoneyKind.AMORTISED else placement.expected_cost
 
 
-def _why(placement: Placement, burst: Placement, until: datetime, saves: Money) -> str:
+def _explanation(placement: Placement, burst: Placement, until: datetime, saves: Money) -> str:
     unit = "" if burst.duration is not None else " an hour"
     return (
         f"waits for {placement.offer.instance_type} ({placement.offer.capacity_type.value}), expected to be free at"
-        f" {until:%Y-%m-%d %H:%M} UTC: that saves {about(saves)}{unit} on {burst.offer.provider}"
+        f" {until:%Y-%m-%d %H:%M} UTC: that saves {estimate(saves)}{unit} on {burst.offer.provider}"
     )

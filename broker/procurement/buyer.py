@@ -20,22 +20,22 @@ from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
 from broker.core.purchases import purchase_events as ev
 from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import AT_ITS_END, CapacityQuote, Order, OrderState, SellsProduct, UndoTerms
+from broker.core.purchases.quotes import ENDS_AT_TERM, CapacityQuote, Order, OrderState, SellsProduct, UndoTerms
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.ledger.entries import Entry
-from broker.procurement.judging import PurchaseJudgement, decision_of, judge_again, objections
+from broker.procurement.judgment import PurchaseJudgement, decision_of, judge_again, objections
 from broker.procurement.money import (
     accrual,
     billed_until,
     early_end,
-    ended,
+    end_entries,
     next_due,
     overdue,
-    paid_for,
-    released,
-    undone,
+    payment_entries,
+    release_entries,
+    undo_entries,
 )
 from broker.procurement.notices import ending_notice, notice_of, unended_notice
 
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
 # A process that is delayed longer than this after it wrote `OrderSent` does not send the order.
 _SENT_WITHIN = timedelta(seconds=10)
 # The process that sent an order may wait this long for the answer; the time-outs of providers are shorter.
-_MAY_BE_ANSWERED = timedelta(seconds=50)
+_ANSWER_TIME = timedelta(seconds=50)
 # The shortest time between an order and the start of its period.
-_TOO_SHORT = timedelta(minutes=5)
+_MIN_PERIOD = timedelta(minutes=5)
 # How long a purchase that begins with its order waits for approvals.
-_ASKED_FOR = timedelta(days=7)
+_APPROVAL_TIME = timedelta(days=7)
 # An order without an answer is sent again this often at most, and not before the answer may have been listed.
-_REPEATS = 3
-_REPEATED_AFTER = timedelta(seconds=15)
-_GONE = (OrderState.OVER, OrderState.FAILED, OrderState.REFUSED)
+_MAX_REPEATS = 3
+_REPEAT_DELAY = timedelta(seconds=15)
+_FINAL_STATES = (OrderState.OVER, OrderState.FAILED, OrderState.REFUSED)
 
 
 class CapacityBuyer:
@@ -83,23 +83,23 @@ class CapacityBuyer:
                 purchase = changed
             return changed
         finally:
-            seen = self._store.purchase(id)
-            if (notice := notice_of(seen)) is not None:
+            latest = self._store.purchase(id)
+            if (notice := notice_of(latest)) is not None:
                 self._tell(notice)
-            ending = ending_notice(seen, self._clock.now())
+            ending = ending_notice(latest, self._clock.now())
             if ending is not None:
                 self._tell(ending)
 
     def _step(self, purchase: Purchase) -> Purchase:
         now = self._clock.now()
         match purchase.state:
-            case PurchaseState.ASKING if now >= _last_moment(purchase):
+            case PurchaseState.ASKING if now >= _order_deadline(purchase):
                 return self._fail(purchase, ev.NotBought.TOO_LATE)
             case PurchaseState.ASKING:
-                return self._asks_anew(purchase)
+                return self._ask_again(purchase)
             case PurchaseState.APPROVED:
                 return self._order(purchase)
-            case PurchaseState.ORDERING if purchase.sent_at is None or now >= purchase.sent_at + _MAY_BE_ANSWERED:
+            case PurchaseState.ORDERING if purchase.sent_at is None or now >= purchase.sent_at + _ANSWER_TIME:
                 return self._look_for(purchase, "the process that sent the order did not report an answer")
             case PurchaseState.UNKNOWN:
                 return self._look_again(purchase)
@@ -112,42 +112,45 @@ class CapacityBuyer:
             case _:
                 return purchase
 
-    def _asks_anew(self, purchase: Purchase) -> Purchase:
+    def _ask_again(self, purchase: Purchase) -> Purchase:
         """Ask the approvers whom the policies in force name, if they differ from those asked. A denial waits for the
         order."""
         with self._store.writing() as tx:
             current = tx.purchase(purchase.id)
             if current is None or current.seq != purchase.seq:
                 return purchase if current is None else current
-            judged = judge_again(current, current.quote, self._policy(tx), tx, self._clock.now())
-            if judged.answer is Answer.DENY or not current.asks_others(judged.questions):
+            judgment = judge_again(current, current.quote, self._policy(tx), tx, self._clock.now())
+            if judgment.answer is Answer.DENY or not current.has_other_questions(judgment.questions):
                 return current
-            return tx.append_purchase(current.id, _asked_again(current.quote, judged), self._clock.now())
+            return tx.append_purchase(current.id, _asked_again_event(current.quote, judgment), self._clock.now())
 
     # --- the order ---------------------------------------------------------------------------------------------------
 
     def _order(self, purchase: Purchase) -> Purchase:
         now = self._clock.now()
-        if now >= _last_moment(purchase):
+        if now >= _order_deadline(purchase):
             return self._fail(purchase, ev.NotBought.TOO_LATE)
         seller = self._seller(purchase.quote)
-        newest = [quote for quote in _quotes(seller, purchase.quote) if quote.same_capacity(purchase.quote)]
-        if not newest:
+        matching = [quote for quote in _quotes(seller, purchase.quote) if quote.same_capacity(purchase.quote)]
+        if not matching:
             return self._fail(purchase, ev.NotBought.GONE)
-        quote = min(newest, key=lambda one: (one.total, one.offering != purchase.quote.offering, one.offering))
+        quote = min(
+            matching,
+            key=lambda candidate: (candidate.total, candidate.offering != purchase.quote.offering, candidate.offering),
+        )
         if quote.total > purchase.ceiling:
-            said = f"it costs {quote.total.rounded(2)} now; at most {purchase.ceiling.rounded(2)} was approved"
-            return self._fail(purchase, ev.NotBought.DEARER, said)
+            explanation = f"it costs {quote.total.rounded(2)} now; at most {purchase.ceiling.rounded(2)} was approved"
+            return self._fail(purchase, ev.NotBought.DEARER, explanation)
         try:
             seller.try_order(quote, purchase.id)
         except (GiveUp, TryAnotherOffer) as error:
             return self._fail(purchase, ev.NotBought.PROVIDER_REFUSED, str(error))
-        sent = self._judged_again(purchase, quote, marked=seller.marked)
-        if sent.state is not PurchaseState.ORDERING or sent.seq != purchase.seq + 1:
-            return sent  # the policies object, or another process was faster
-        return self._send(sent, seller)
+        updated = self._judge_and_record(purchase, quote, marked=seller.marked)
+        if updated.state is not PurchaseState.ORDERING or updated.seq != purchase.seq + 1:
+            return updated  # the policies object, or another process was faster
+        return self._send(updated, seller)
 
-    def _judged_again(self, purchase: Purchase, quote: CapacityQuote, *, marked: bool) -> Purchase:
+    def _judge_and_record(self, purchase: Purchase, quote: CapacityQuote, *, marked: bool) -> Purchase:
         """Judge by the rules in force and record that the order is sent, in one transaction: no change of rules and no
         other purchase can come between. Orders without a mark are sent one after the other: two of the same, both
         without an answer, could not be told apart."""
@@ -158,17 +161,17 @@ class CapacityBuyer:
                 return self._store.purchase(purchase.id) if current is None else current
             if not marked and any(_same_queue(other, quote) for other in tx.purchases()):
                 return current
-            judged = judge_again(purchase, quote, self._policy(tx), tx, now)
-            tx.record(decision_of(purchase.id, judged, now))
-            if judged.answer is Answer.DENY:
-                denied = tuple(verdict.objection for verdict in judged.denials)
-                said = ev.PurchaseFailed(
-                    reason=ev.NotBought.POLICY, evidence=objections(judged.denials), objections=denied
+            judgment = judge_again(purchase, quote, self._policy(tx), tx, now)
+            tx.record(decision_of(purchase.id, judgment, now))
+            if judgment.answer is Answer.DENY:
+                denial_objections = tuple(verdict.objection for verdict in judgment.denials)
+                failure = ev.PurchaseFailed(
+                    reason=ev.NotBought.POLICY, evidence=objections(judgment.denials), objections=denial_objections
                 )
-                tx.post(released(purchase, now))
-                return tx.append_purchase(purchase.id, said, now)
-            agreed = purchase.asking(judged.questions).agreed
-            event = ev.OrderSent(quote=quote) if agreed else _asked_again(quote, judged)
+                tx.post(release_entries(purchase, now))
+                return tx.append_purchase(purchase.id, failure, now)
+            is_agreed = purchase.asking(judgment.questions).agreed
+            event = ev.OrderSent(quote=quote) if is_agreed else _asked_again_event(quote, judgment)
             return tx.append_purchase(purchase.id, event, now)
 
     def _send(self, purchase: Purchase, seller: SellsProduct) -> Purchase:
@@ -197,28 +200,28 @@ class CapacityBuyer:
         """Search for the order by its tag. A search without result proves nothing: the provider may list it late."""
         seller = self._seller(purchase.quote)
         try:
-            found = self._orders(seller, purchase)
+            candidates = self._orders(seller, purchase)
         except BrokerError as error:
-            found, evidence = [], f"{evidence}; and the orders cannot be listed: {error}"
-        if not seller.marked and len(found) > 1:
-            orders = ", ".join(sorted(order.id for order in found))
-            found, evidence = [], f"{evidence}; several orders could be it: {orders}"
-        if found:
-            return self._write(purchase, ev.OrderTaken(order=_first(found), found=True))
+            candidates, evidence = [], f"{evidence}; and the orders cannot be listed: {error}"
+        if not seller.marked and len(candidates) > 1:
+            order_ids = ", ".join(sorted(order.id for order in candidates))
+            candidates, evidence = [], f"{evidence}; several orders could be it: {order_ids}"
+        if candidates:
+            return self._write(purchase, ev.OrderTaken(order=_preferred_order(candidates), found=True))
         if purchase.state is PurchaseState.UNKNOWN:
             return purchase
         return self._write(purchase, ev.OrderUnanswered(evidence=evidence))
 
     def _look_again(self, purchase: Purchase) -> Purchase:
         """Search again; where the provider knows the order by its key, send it again."""
-        found = self._look_for(purchase, purchase.evidence)
+        current = self._look_for(purchase, purchase.evidence)
         seller, now = self._seller(purchase.quote), self._clock.now()
-        first, last = purchase.first_sent_at, purchase.sent_at
-        if found.seq != purchase.seq or first is None or last is None:
-            return found
-        too_late = now >= min(first + seller.repeats_for, purchase.quote.ends - _TOO_SHORT)
-        if purchase.repeats >= _REPEATS or too_late or now < last + _REPEATED_AFTER:
-            return found
+        first_sent, last_sent = purchase.first_sent_at, purchase.sent_at
+        if current.seq != purchase.seq or first_sent is None or last_sent is None:
+            return current
+        too_late = now >= min(first_sent + seller.repeats_for, purchase.quote.ends - _MIN_PERIOD)
+        if purchase.repeats >= _MAX_REPEATS or too_late or now < last_sent + _REPEAT_DELAY:
+            return current
         repeated = self._repeated(purchase)
         if repeated.state is not PurchaseState.ORDERING or repeated.seq != purchase.seq + 1:
             return repeated  # another process was faster
@@ -230,28 +233,30 @@ class CapacityBuyer:
             current = tx.purchase(purchase.id)
             if current is None or current.seq != purchase.seq:
                 return purchase if current is None else current
-            judged = judge_again(current, current.quote, self._policy(tx), tx, self._clock.now())
-            if judged.answer is Answer.DENY or not current.asking(judged.questions).agreed:
+            judgment = judge_again(current, current.quote, self._policy(tx), tx, self._clock.now())
+            if judgment.answer is Answer.DENY or not current.asking(judgment.questions).agreed:
                 return current
             return tx.append_purchase(current.id, ev.OrderRepeated(), self._clock.now())
 
     def _orders(self, seller: SellsProduct, purchase: Purchase) -> Sequence[Order]:
         """The orders that may be this purchase's."""
-        found = seller.find_orders(purchase.quote, purchase.id)
+        orders = seller.find_orders(purchase.quote, purchase.id)
         if seller.marked:
-            return found
-        others = {one.order.id for one in self._store.purchases(closed=True) if one.order and one.id != purchase.id}
-        return [order for order in found if order.id not in others]
+            return orders
+        other_orders = {
+            other.order.id for other in self._store.purchases(closed=True) if other.order and other.id != purchase.id
+        }
+        return [order for order in orders if order.id not in other_orders]
 
     def _newest(self, purchase: Purchase) -> Order:
         """The order as the provider lists it now, or as last seen if it is not listed. ``billed_from`` is kept: a
         provider that has deleted the resource no longer reports it."""
-        known = purchase.order
-        assert known is not None
-        found = self._seller(purchase.quote).find_orders(purchase.quote, purchase.id)
-        newest = next((one for one in found if one.id == known.id), known)
-        if newest.billed_from is None and known.billed_from is not None:
-            return newest.model_copy(update={"billed_from": known.billed_from})
+        recorded = purchase.order
+        assert recorded is not None
+        listed = self._seller(purchase.quote).find_orders(purchase.quote, purchase.id)
+        newest = next((listed_order for listed_order in listed if listed_order.id == recorded.id), recorded)
+        if newest.billed_from is None and recorded.billed_from is not None:
+            return newest.model_copy(update={"billed_from": recorded.billed_from})
         return newest
 
     def _confirm(self, purchase: Purchase) -> Purchase:
@@ -278,19 +283,19 @@ class CapacityBuyer:
             if current is None or current.seq != purchase.seq:
                 return purchase if current is None else current
             number = tx.add_holding(_holding(purchase, order, charged), by=purchase.user, at=now)
-            tx.post(paid_for(purchase, charged, now))
+            tx.post(payment_entries(purchase, charged, now))
             return tx.append_purchase(purchase.id, ev.OrderPaid(order=order, charged=charged, holding=number), now)
 
     def _hold(self, purchase: Purchase, now: datetime) -> Purchase:
         """Book the due payments of a purchase that is paid over its period; end the purchase after its period."""
         due = next_due(purchase)
         if due is None:
-            why = early_end(purchase)
-            if not why and now < purchase.quote.ends:
+            end_reason = early_end(purchase)
+            if not end_reason and now < purchase.quote.ends:
                 return purchase
-            if not why and not self._seller(purchase.quote).ends_itself:
-                return self._write(purchase, ev.UndoAsked(by=purchase.user, terms=UndoTerms(way=AT_ITS_END)))
-            return self._write(purchase, ev.PurchaseEnded(evidence=why))
+            if not end_reason and not self._seller(purchase.quote).ends_itself:
+                return self._write(purchase, ev.UndoAsked(by=purchase.user, terms=UndoTerms(way=ENDS_AT_TERM)))
+            return self._write(purchase, ev.PurchaseEnded(evidence=end_reason))
         if now < due:
             return purchase
         event, entries = accrual(purchase, self._newest(purchase), due, now)
@@ -302,8 +307,8 @@ class CapacityBuyer:
         assert terms is not None
         order = self._newest(purchase)
         if order.state in (OrderState.HELD, OrderState.PENDING):
-            if terms.way == AT_ITS_END:
-                purchase = self._booked_beyond(purchase, order)
+            if terms.way == ENDS_AT_TERM:
+                purchase = self._book_overrun(purchase, order)
                 if purchase.state is not PurchaseState.UNDOING:
                     return purchase  # another process was faster
             refused: BrokerError | None = None
@@ -315,13 +320,13 @@ class CapacityBuyer:
                 refused = error
             order = self._newest(purchase)
             if refused and order.state in (OrderState.HELD, OrderState.PENDING):
-                if terms.way == AT_ITS_END:
+                if terms.way == ENDS_AT_TERM:
                     self._tell(unended_notice(purchase, str(refused)))
                     raise refused  # repeated later, until the order is gone
                 return self._write(purchase, ev.UndoRefused(evidence=str(refused)))
-        return self._undone(purchase, order, terms) if order.state in _GONE else purchase
+        return self._undone(purchase, order, terms) if order.state in _FINAL_STATES else purchase
 
-    def _booked_beyond(self, purchase: Purchase, order: Order) -> Purchase:
+    def _book_overrun(self, purchase: Purchase, order: Order) -> Purchase:
         """Book what the provider bills after the end of the period, until it ends the order."""
         if (due := overdue(purchase, self._clock.now())) is None:
             return purchase
@@ -339,7 +344,7 @@ class CapacityBuyer:
                 tx.post(entries)
                 current = tx.append_purchase(current.id, event, now)
             charge, refund = (Money.ZERO, Money.ZERO) if current.paid_at is None else (terms.charge, terms.refund)
-            tx.post(undone(current, charge, refund, now))
+            tx.post(undo_entries(current, charge, refund, now))
             if current.holding is not None:
                 tx.remove_holding(current.holding, by=current.undone_by, at=now)
             return tx.append_purchase(current.id, ev.Undone(order=order, charge=charge, refund=refund), now)
@@ -349,9 +354,9 @@ class CapacityBuyer:
     def declare_nothing_bought(self, purchase: Purchase, by: str, evidence: str) -> Purchase:
         """Record that a person verified at the provider that an unanswered order bought nothing. First searches for the
         order once more; raises the provider's error if that fails."""
-        found = self._orders(self._seller(purchase.quote), purchase)
-        if found:
-            return self._write(purchase, ev.OrderTaken(order=_first(found), found=True))
+        orders = self._orders(self._seller(purchase.quote), purchase)
+        if orders:
+            return self._write(purchase, ev.OrderTaken(order=_preferred_order(orders), found=True))
         return self._fail(purchase, ev.NotBought.FOUND_NOTHING, evidence, by=by)
 
     def end_unbought(self, purchase: Purchase, reason: ev.NotBought, by: str, evidence: str) -> Purchase:
@@ -360,8 +365,8 @@ class CapacityBuyer:
 
     def ask_undo(self, purchase: Purchase, terms: UndoTerms, by: str) -> Purchase:
         """Record that a person undoes the purchase on these terms, and ask the provider."""
-        asked = self._write(purchase, ev.UndoAsked(by=by, terms=terms))
-        return self.advance(purchase.id) if asked.state is PurchaseState.UNDOING else asked
+        updated = self._write(purchase, ev.UndoAsked(by=by, terms=terms))
+        return self.advance(purchase.id) if updated.state is PurchaseState.UNDOING else updated
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -374,37 +379,41 @@ class CapacityBuyer:
                 return purchase if current is None else current
             tx.post(entries)
             if isinstance(event, ev.PurchaseFailed):
-                tx.post(released(purchase, now))
+                tx.post(release_entries(purchase, now))
             if isinstance(event, ev.PurchaseEnded):
-                tx.post(ended(purchase, now))
+                tx.post(end_entries(purchase, now))
             return tx.append_purchase(purchase.id, event, now)
 
     def _fail(self, purchase: Purchase, reason: ev.NotBought, evidence: str = "", by: str = "") -> Purchase:
         return self._write(purchase, ev.PurchaseFailed(reason=reason, by=by, evidence=evidence))
 
 
-def _asked_again(quote: CapacityQuote, judged: PurchaseJudgement) -> ev.AskedAgain:
-    return ev.AskedAgain(quote=quote, questions=judged.questions)
+def _asked_again_event(quote: CapacityQuote, judgment: PurchaseJudgement) -> ev.AskedAgain:
+    return ev.AskedAgain(quote=quote, questions=judgment.questions)
 
 
-def _last_moment(purchase: Purchase) -> datetime:
+def _order_deadline(purchase: Purchase) -> datetime:
     """The time (UTC) until which the purchase may be ordered."""
     quote = purchase.quote
-    return purchase.intended_at + _ASKED_FOR if quote.at_once else quote.starts - _TOO_SHORT
+    return purchase.intended_at + _APPROVAL_TIME if quote.at_once else quote.starts - _MIN_PERIOD
 
 
 def _same_queue(other: Purchase, quote: CapacityQuote) -> bool:
     """Whether the other purchase has sent an order that could be taken for one of this quote."""
-    theirs = other.quote
-    alike = theirs.provider == quote.provider and theirs.region == quote.region and theirs.product == quote.product
-    return alike and other.state in (PurchaseState.ORDERING, PurchaseState.UNKNOWN)
+    other_quote = other.quote
+    is_same_product = (
+        other_quote.provider == quote.provider
+        and other_quote.region == quote.region
+        and other_quote.product == quote.product
+    )
+    return is_same_product and other.state in (PurchaseState.ORDERING, PurchaseState.UNKNOWN)
 
 
 def _quotes(seller: SellsProduct, quote: CapacityQuote) -> Iterator[CapacityQuote]:
-    return (one for one in seller.quotes(quote.request) if not isinstance(one, SkippedRow))
+    return (row for row in seller.quotes(quote.request) if not isinstance(row, SkippedRow))
 
 
-def _first(orders: Sequence[Order]) -> Order:
+def _preferred_order(orders: Sequence[Order]) -> Order:
     """The order to use of several with one tag, which this program never creates."""
     alive = [order for order in orders if order.state not in (OrderState.FAILED, OrderState.REFUSED)]
     return min(alive or orders, key=lambda order: order.id)

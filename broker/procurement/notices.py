@@ -7,13 +7,13 @@ from zlib import crc32
 
 from broker.core.notices import Notice, Severity
 from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import AT_ITS_END
+from broker.core.purchases.quotes import ENDS_AT_TERM
+from broker.procurement.bought_offers import LEAVE_BEFORE
 from broker.procurement.money import is_late
-from broker.procurement.using import LEAVES
 
-_TOLD_BEFORE = timedelta(days=1)
+_NOTICE_BEFORE = timedelta(days=1)
 # Purchases at least this long have a notice this long before their end, too.
-_LONG, _DECIDED_BEFORE = timedelta(days=90), timedelta(days=30)
+_LONG, _RENEWAL_BEFORE = timedelta(days=90), timedelta(days=30)
 
 
 def summary(purchase: Purchase) -> str:
@@ -27,18 +27,18 @@ def summary(purchase: Purchase) -> str:
 
 def notice_of(purchase: Purchase) -> Notice | None:
     """The notice for the state of a purchase; None for a state without one."""
-    what, provider = summary(purchase), purchase.quote.provider
+    description, provider = summary(purchase), purchase.quote.provider
     # A notice is sent once per key: repeated events within a state must not change the key.
     number, name, severity = purchase.seq, purchase.state.value, Severity.INFO
     match purchase.state:
         case PurchaseState.ASKING:
-            who = sorted({name for question in purchase.questions for name in question.approvers})
+            approvers = sorted({name for question in purchase.questions for name in question.approvers})
             title = f"{purchase.user} asks to buy capacity for {purchase.ceiling.rounded(2)}"
-            body = f"{what}. To be approved by {' or '.join(who)}: gpubroker capacity grant {purchase.id}"
+            body = f"{description}. To be approved by {' or '.join(approvers)}: gpubroker capacity grant {purchase.id}"
         case PurchaseState.UNKNOWN:
             title = f"Unknown whether {provider} accepted an order of {purchase.ceiling.rounded(2)}"
             body = (
-                f"{what}. {purchase.evidence}. gpubroker searches for it and never sends it twice."
+                f"{description}. {purchase.evidence}. gpubroker searches for it and never sends it twice."
                 f" See the provider's console; if nothing was bought:"
                 f" gpubroker capacity undo {purchase.id} --nothing-bought"
             )
@@ -46,30 +46,37 @@ def notice_of(purchase: Purchase) -> Notice | None:
         case PurchaseState.HELD if is_late(purchase):
             title = f"Late: {purchase.id}"
             body = (
-                f"{what}. It should have begun, but {provider} has not delivered it ({_word(purchase)})."
+                f"{description}. It should have begun, but {provider} has not delivered it "
+                f"({_provider_word(purchase)})."
                 f" Cost of undoing it: gpubroker capacity undo {purchase.id} --dry-run"
             )
             severity, number, name = Severity.WARNING, 0, "late"
         case PurchaseState.ORDERED | PurchaseState.HELD if purchase.evidence:
             title = f"Not undone: {purchase.id}"
-            body = f"{what}. {provider}: {purchase.evidence}. It stays as it was"
-            severity, number, name = Severity.WARNING, _sum(purchase.evidence), "not-undone"
+            body = f"{description}. {provider}: {purchase.evidence}. It stays as it was"
+            severity, number, name = Severity.WARNING, _checksum(purchase.evidence), "not-undone"
         case PurchaseState.HELD:
-            title = f"Bought: {_paid(purchase)} of capacity"
-            body, number = f"{what}. Order {purchase.order.id if purchase.order else ''}", _stamp(purchase.paid_at)
-        case PurchaseState.UNDONE if purchase.undo is not None and purchase.undo.way == AT_ITS_END:
+            title = f"Bought: {_paid_amount(purchase)} of capacity"
+            body, number = (
+                f"{description}. Order {purchase.order.id if purchase.order else ''}",
+                _stamp(purchase.paid_at),
+            )
+        case PurchaseState.UNDONE if purchase.undo is not None and purchase.undo.way == ENDS_AT_TERM:
             title = f"Ended: {purchase.id}"
-            body = f"{what}. The order to end it was sent to {provider}; in total it cost {purchase.charged.rounded(2)}"
+            body = (
+                f"{description}. The order to end it was sent to {provider}; in total it cost "
+                f"{purchase.charged.rounded(2)}"
+            )
         case PurchaseState.UNDONE:
             title = f"Undone by {purchase.undone_by}: {purchase.id}"
-            body = f"{what}. In total it cost {purchase.charged.rounded(2)}"
+            body = f"{description}. In total it cost {purchase.charged.rounded(2)}"
         case PurchaseState.ENDED if purchase.evidence:
             title = f"Ended early: {purchase.id}"
-            body = f"{what}. {provider} says {purchase.evidence}; {purchase.charged.rounded(2)} was paid"
+            body = f"{description}. {provider} says {purchase.evidence}; {purchase.charged.rounded(2)} was paid"
             severity = Severity.WARNING
         case PurchaseState.NOT_BOUGHT:
             title = f"Not bought: {purchase.id}"
-            body = f"{what}. {purchase.reason.value if purchase.reason else ''} {purchase.evidence}".strip()
+            body = f"{description}. {purchase.reason.value if purchase.reason else ''} {purchase.evidence}".strip()
             severity = Severity.WARNING
         case _:
             return None
@@ -86,7 +93,7 @@ def unended_notice(purchase: Purchase, refusal: str) -> Notice:
     )
     thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
     return Notice(
-        f"{thread}/not-ended/{_sum(refusal)}", f"Not ended: {purchase.id}", body, Severity.FAILURE, thread, teams
+        f"{thread}/not-ended/{_checksum(refusal)}", f"Not ended: {purchase.id}", body, Severity.FAILURE, thread, teams
     )
 
 
@@ -94,14 +101,16 @@ def ending_notice(purchase: Purchase, now: datetime) -> Notice | None:
     """The notice that a purchase ends soon: for machines a day before, or in the last tenth of a shorter period; for
     periods of months also a month before, so that a renewal can be decided and approved. None outside these times."""
     quote = purchase.quote
-    soon = quote.ends - min(_TOLD_BEFORE, (quote.ends - quote.starts) / 10)
+    soon = quote.ends - min(_NOTICE_BEFORE, (quote.ends - quote.starts) / 10)
     if purchase.state is not PurchaseState.HELD or now >= quote.ends:
         return None
-    if now < soon and quote.length >= _LONG and now >= quote.ends - _DECIDED_BEFORE:
+    if now < soon and quote.length >= _LONG and now >= quote.ends - _RENEWAL_BEFORE:
         return _renewal_notice(purchase)
     if not quote.product.holds_machines or now < soon:
         return None
-    body = f"{summary(purchase)}. Jobs leave it at {quote.ends - LEAVES:%Y-%m-%d %H:%M} UTC and continue elsewhere."
+    body = (
+        f"{summary(purchase)}. Jobs leave it at {quote.ends - LEAVE_BEFORE:%Y-%m-%d %H:%M} UTC and continue elsewhere."
+    )
     body += f" How it was used: gpubroker capacity review {purchase.id}"
     thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
     title = f"Ends soon: {quote.machines} × {quote.instance_type} in {quote.zone or quote.region}"
@@ -111,19 +120,19 @@ def ending_notice(purchase: Purchase, now: datetime) -> Notice | None:
 def _renewal_notice(purchase: Purchase) -> Notice:
     quote = purchase.quote
     term = f"{round(quote.length / timedelta(days=365))}y" if quote.length >= timedelta(days=300) else "30d"
-    what = f"{quote.instance_type} --machines {quote.machines} --for {term} --region {quote.region}"
+    quote_options = f"{quote.instance_type} --machines {quote.machines} --for {term} --region {quote.region}"
     kind = quote.product.value.replace("_", "-")
     body = (
         f"{summary(purchase)}. It does not renew by itself. How it was used: gpubroker capacity review {purchase.id}."
         f" What the use of the last months says: gpubroker policy findings. What it would cost again:"
-        f" gpubroker capacity quote {what} --product {kind} --provider {quote.provider}"
+        f" gpubroker capacity quote {quote_options} --product {kind} --provider {quote.provider}"
     )
     thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
     title = f"Renew it or let it end on {quote.ends:%Y-%m-%d}: {quote.machines} × {quote.instance_type}"
     return Notice(f"{thread}/renewal/{_stamp(quote.ends)}", title, body, Severity.WARNING, thread, teams)
 
 
-def _paid(purchase: Purchase) -> str:
+def _paid_amount(purchase: Purchase) -> str:
     quote = purchase.quote
     over_time = f"{quote.recurring.rounded(2)} over its period" if quote.recurring else ""
     return " and ".join(
@@ -131,7 +140,7 @@ def _paid(purchase: Purchase) -> str:
     )
 
 
-def _word(purchase: Purchase) -> str:
+def _provider_word(purchase: Purchase) -> str:
     return "" if purchase.order is None else purchase.order.word
 
 
@@ -139,5 +148,5 @@ def _stamp(at: datetime | None) -> int:
     return 0 if at is None else int(at.timestamp())
 
 
-def _sum(text: str) -> int:
+def _checksum(text: str) -> int:
     return crc32(text.encode())

@@ -16,10 +16,10 @@ _PARTS = "gpubroker/_parts"
 _HERE = "broker/public"
 
 
-def wheel(root: Path) -> dict[str, str]:
+def wheel_paths(root: Path) -> dict[str, str]:
     """Paths in the checkout at ``root``, each with its path in the wheel."""
-    of_broker = [f"broker/{entry.name}" for entry in (root / "broker").iterdir()]
-    parts = [part for part in of_broker if part not in (_HERE, "broker/__pycache__")]
+    entries = [f"broker/{entry.name}" for entry in (root / "broker").iterdir()]
+    parts = [part for part in entries if part not in (_HERE, "broker/__pycache__")]
     return {
         f"{_HERE}/gpubroker": "gpubroker",
         f"{_HERE}/gpubroker.pth": "gpubroker.pth",
@@ -34,4 +34,4 @@ class PackageLayout(BuildHookInterface[Any]):  # type: ignore[misc,unused-ignore
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """``version``: ``standard`` for a wheel, ``editable`` for an editable install."""
         if version == "standard":
-            build_data["force_include"].update(wheel(Path(self.root)))
+            build_data["force_include"].update(wheel_paths(Path(self.root)))

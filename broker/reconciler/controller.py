@@ -17,7 +17,7 @@ from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.market.offers import MoneyKind
 from broker.ledger.entries import Balance, Sum
-from broker.ledger.journal import NoLongerCurrent
+from broker.ledger.journal import StaleJobView
 from broker.ledger.meter import Meter
 
 
@@ -118,7 +118,7 @@ class Controller(Protocol):
         job does not concern it. Must be fast: it is called for each job in each tick."""
 
     def reconcile(self, about: JobContext) -> ControllerResult:
-        """Act. Raises `NoLongerCurrent`, and `BrokerError` for failures that the next tick may overcome."""
+        """Act. Raises `StaleJobView`, and `BrokerError` for failures that the next tick may overcome."""
 
     def forget(self, key: str) -> None:
         """Drop the state of the job or attempt with that key: it is over."""
@@ -153,25 +153,25 @@ class Agenda:
         if goes_by is None:
             entries.pop(key, None)
             return False
-        before = entries.get(key)
-        if before is not None and before.rests(goes_by, now):
+        previous = entries.get(key)
+        if previous is not None and previous.rests(goes_by, now):
             return False
-        failures = 1 + (before.failures if before is not None else 0)
+        failures = 1 + (previous.failures if previous is not None else 0)
         # This entry remains if the controller raises an unexpected exception.
         entries[key] = self._later(RetryReason.DEFECT, goes_by, now, failures)
         try:
-            answer = controller.reconcile(about)
-        except (BrokerError, NoLongerCurrent):
+            result = controller.reconcile(about)
+        except (BrokerError, StaleJobView):
             del entries[key]
             raise
-        match answer:
+        match result:
             case AtRest(until) | DecideAnew(datetime() as until):
                 entries[key] = _Entry(goes_by, now, until)
             case TryLater(reason):
                 entries[key] = self._later(reason, goes_by, now, failures)
             case NextLook() | DecideAnew():
                 del entries[key]
-        return isinstance(answer, DecideAnew)
+        return isinstance(result, DecideAnew)
 
     def _later(self, reason: RetryReason, goes_by: Hashable, now: datetime, failures: int) -> _Entry:
         return _Entry(goes_by, now, now + self._back_offs[reason].after(failures), failures)

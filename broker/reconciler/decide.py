@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.core.events import wait_reasons
-from broker.core.events.folding import PUTS_POOL_OUT
+from broker.core.events.folding import POOL_AVOIDED_AFTER
 from broker.core.events.outcomes import AttemptState, Cause, JobState, Next
 from broker.core.events.views import AttemptView, JobView
 
@@ -129,10 +129,10 @@ Step = (
 # or that the job itself breaks.
 _SLOWEST_RETRY = timedelta(minutes=5)
 # An attempt whose machine existed for this long does not count as fruitless.
-_A_WHILE = timedelta(minutes=1)
+_FRUITFUL_AFTER = timedelta(minutes=1)
 
 # How long the removal of a lost machine delays its job.
-_LOST_FOR_GOOD = timedelta(minutes=1)
+_LOST_DELAY = timedelta(minutes=1)
 
 
 def next_steps(
@@ -159,39 +159,39 @@ def next_steps(
         return [Expire()]
     latest = view.latest
     if latest is not None and not latest.state.final:
-        left_over = [a for a in view.attempts if not a.over and a is not latest]
-        return [*(Observe(a, remove=True) for a in left_over), _live(view, latest, now, billed, paid_until)]
-    left_over = [a for a in view.attempts if not a.over]
-    watches: list[Step] = [Observe(a, remove=True) for a in left_over]
-    in_the_way = [a for a in left_over if _holds_up(a, now)]
-    if in_the_way:
+        unfinished = [a for a in view.attempts if not a.over and a is not latest]
+        return [*(Observe(a, remove=True) for a in unfinished), _running_step(view, latest, now, billed, paid_until)]
+    unfinished = [a for a in view.attempts if not a.over]
+    removals: list[Step] = [Observe(a, remove=True) for a in unfinished]
+    blocking = [a for a in unfinished if _delays_job(a, now)]
+    if blocking:
         # An engine may fail to end a machine for a long time; a cancelled job does not wait for that.
         cancelled = view.cancel_requested and not view.state.final
-        if not cancelled or not all(a.removal_delayed for a in in_the_way):
-            return watches
-    return [*watches, _idle(view, now, billed, holds=holds, all_gone=not left_over)]
+        if not cancelled or not all(a.removal_delayed for a in blocking):
+            return removals
+    return [*removals, _idle_step(view, now, billed, holds=holds, all_gone=not unfinished)]
 
 
-def _holds_up(attempt: AttemptView, now: datetime) -> bool:
+def _delays_job(attempt: AttemptView, now: datetime) -> bool:
     if attempt.state is not AttemptState.LOST:
         return True
-    return now - (attempt.ended_at or now) < _LOST_FOR_GOOD
+    return now - (attempt.ended_at or now) < _LOST_DELAY
 
 
-def _idle(view: JobView, now: datetime, billed: timedelta, *, holds: bool, all_gone: bool) -> Step:
+def _idle_step(view: JobView, now: datetime, billed: timedelta, *, holds: bool, all_gone: bool) -> Step:
     """The next step of a job without a running attempt."""
     if view.state.final:
         if view.closed or not all_gone:
             return Wait(None, "closed" if view.closed else "a machine is not known to be gone")
         return Close()
-    if view.comes_later and not view.cancel_requested:
+    if view.awaits_predecessors and not view.cancel_requested:
         return AwaitJobs()
     if view.job.array is not None:
         return RunTasks()
     latest = view.latest
     if latest is not None and latest.next is Next.SUCCEED:
         return End(
-            JobState.SUCCEEDED, wait_reasons.Completed() if latest.cause is Cause.COMPLETED else _stopped(latest)
+            JobState.SUCCEEDED, wait_reasons.Completed() if latest.cause is Cause.COMPLETED else _stop_cause(latest)
         )
     if view.cancel_requested:
         return End(JobState.CANCELLED, wait_reasons.Cancelled())
@@ -199,13 +199,15 @@ def _idle(view: JobView, now: datetime, billed: timedelta, *, holds: bool, all_g
         return Wait(None, "awaiting approval")
     if view.state is JobState.PAUSED_BUDGET:
         return Release() if holds and all_gone else Wait(None, "paused")
-    step = Place("first attempt") if latest is None else _after(view, latest, now)
+    step = Place("first attempt") if latest is None else _step_after_end(view, latest, now)
     if isinstance(step, Place) and billed >= view.max_duration:
         return Pause(wait_reasons.MaxDurationUsed(limit_seconds=view.max_duration.total_seconds()))
     return step
 
 
-def _live(view: JobView, latest: AttemptView, now: datetime, billed: timedelta, paid_until: datetime | None) -> Step:
+def _running_step(
+    view: JobView, latest: AttemptView, now: datetime, billed: timedelta, paid_until: datetime | None
+) -> Step:
     if latest.state is AttemptState.REQUESTED:
         return Abandon(latest, Cause.CANCELLED_BY_USER) if view.cancel_requested else Submit(latest)
     if latest.stop_requested is None:
@@ -219,23 +221,23 @@ def _live(view: JobView, latest: AttemptView, now: datetime, billed: timedelta, 
     return Observe(latest)
 
 
-def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
+def _step_after_end(view: JobView, latest: AttemptView, now: datetime) -> Step:
     """The step that follows the end of an attempt, by ``OUTCOMES`` and the job's limits."""
     ended_at = latest.ended_at or now
     assert latest.cause is not None, "only what has ended is followed by something"
     evidence = wait_reasons.cause_text(latest.cause, latest.evidence)
-    stopped = _stopped(latest)
+    stopped = _stop_cause(latest)
     if view.job.session is not None and latest.cause is Cause.MAX_DURATION:
         return End(JobState.SUCCEEDED, stopped)  # its agreed time is over
     # A node may stop by itself when its money ends, before it reads that more was refused.
-    refused = latest.stop_requested is Cause.MONEY_REFUSED and latest.cause is Cause.PAID_UNTIL
-    match Next.PAUSE if refused else latest.next:
+    is_money_refused = latest.stop_requested is Cause.MONEY_REFUSED and latest.cause is Cause.PAID_UNTIL
+    match Next.PAUSE if is_money_refused else latest.next:
         case Next.GIVE_UP:
             return End(JobState.FAILED, stopped)
         case Next.CANCEL:
             return End(JobState.CANCELLED, stopped)
         case Next.PAUSE if view.extended_after != latest.number:
-            return Pause(_why_paused(latest, stopped))
+            return Pause(_pause_reason(latest, stopped))
         case Next.RETRY_FAILURE if view.failures > view.job.retry.failures:
             return End(JobState.FAILED, stopped)
         case Next.RETRY_FAILURE:
@@ -243,70 +245,70 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
         case Next.PAUSE:
             return Place("extended")
         case _ if view.failed_launches >= view.job.retry.launches:
-            return Pause(_launches_fail(view))
+            return Pause(_launch_failures(view))
         case _:
-            return _place_after(ended_at, _patience(view), now, evidence)
+            return _place_after(ended_at, _retry_delay(view), now, evidence)
 
 
-def _stopped(latest: AttemptView) -> wait_reasons.AttemptStopped:
+def _stop_cause(latest: AttemptView) -> wait_reasons.AttemptStopped:
     assert latest.cause is not None, "it has ended"
-    if latest.failed_by_itself and latest.cause is Cause.PREEMPTED:
+    if latest.is_own_failure and latest.cause is Cause.PREEMPTED:
         unconfirmed = f"the provider does not confirm that it took the machine back ({latest.evidence})"
         return wait_reasons.AttemptStopped(cause=Cause.AGENT_DIED, evidence=unconfirmed)
     return wait_reasons.AttemptStopped(cause=latest.cause, evidence=latest.evidence)
 
 
-def _why_paused(latest: AttemptView, stopped: wait_reasons.AttemptStopped) -> wait_reasons.WaitReason:
-    seen = "" if latest.stop_reason else latest.evidence
+def _pause_reason(latest: AttemptView, stopped: wait_reasons.AttemptStopped) -> wait_reasons.WaitReason:
+    evidence = "" if latest.stop_reason else latest.evidence
     if latest.cause is Cause.STOPPED_BY_POLICY:
-        return wait_reasons.StoppedByPolicy(stop=latest.stop_reason, evidence=seen)
+        return wait_reasons.StoppedByPolicy(stop=latest.stop_reason, evidence=evidence)
     if Cause.MONEY_REFUSED in (latest.stop_requested, latest.cause):
-        return wait_reasons.MoneyEnded(stop=latest.stop_reason, evidence=seen)
+        return wait_reasons.MoneyEnded(stop=latest.stop_reason, evidence=evidence)
     return stopped
 
 
-def _launches_fail(view: JobView) -> wait_reasons.LaunchesFailed:
+def _launch_failures(view: JobView) -> wait_reasons.LaunchesFailed:
     """Why a job with failing launches is paused: failures by pool, and the evidence of the last one."""
-    unheard = [a for a in view.attempts if a.claimed_at is None and a.cause not in (None, Cause.NO_CAPACITY)]
-    pools = Counter(a.placement.offer.pool for a in unheard)
-    if not unheard:
+    unclaimed = [a for a in view.attempts if a.claimed_at is None and a.cause not in (None, Cause.NO_CAPACITY)]
+    pools = Counter(a.placement.offer.pool for a in unclaimed)
+    if not unclaimed:
         return wait_reasons.LaunchesFailed(count=view.failed_launches)
-    last = unheard[-1]
+    last = unclaimed[-1]
     return wait_reasons.LaunchesFailed(
         count=view.failed_launches, pools=pools, attempt=last.number, cause=last.cause, evidence=last.evidence
     )
 
 
-def _place_after(ended_at: datetime, wait: timedelta, now: datetime, why: str) -> Step:
+def _place_after(ended_at: datetime, wait: timedelta, now: datetime, reason: str) -> Step:
     if now < ended_at:  # the clock was set back since: its earlier time is not waited for
-        return Place(why)
-    return Wait(ended_at + wait, why) if now < ended_at + wait else Place(why)
+        return Place(reason)
+    return Wait(ended_at + wait, reason) if now < ended_at + wait else Place(reason)
 
 
-def _patience(view: JobView) -> timedelta:
+def _retry_delay(view: JobView) -> timedelta:
     """The wait before the next attempt: none after a fruitful one, or if the last one's pool rests, as another pool may
     work; else doubled each time."""
     latest = view.latest
-    if latest is not None and latest.claimed_at is None and latest.cause in PUTS_POOL_OUT:
+    if latest is not None and latest.claimed_at is None and latest.cause in POOL_AVOIDED_AFTER:
         return timedelta(0)
     fruitless = 0
     for attempt in reversed(view.attempts):
-        if not _came_to_nothing(attempt):
+        if not _is_fruitless(attempt):
             break
-        fruitless += attempt.cause not in PUTS_POOL_OUT
+        fruitless += attempt.cause not in POOL_AVOIDED_AFTER
     if fruitless == len(view.attempts):
         fruitless = view.attempt_count  # attempts that the view does not keep in full were fruitless, too
     return min(timedelta(seconds=2 ** min(fruitless, 20)), _SLOWEST_RETRY) if fruitless else timedelta(0)
 
 
-def _came_to_nothing(attempt: AttemptView) -> bool:
+def _is_fruitless(attempt: AttemptView) -> bool:
     """Whether the attempt never ran, or died without an interruption and without a checkpoint.
 
-    An attempt that was interrupted or moved before it ran counts only if its machine existed for less than `_A_WHILE`:
-    the strategy decides how long to wait for volatile capacity.
+    An attempt that was interrupted or moved before it ran counts only if its machine existed for less than
+    `_FRUITFUL_AFTER`: the strategy decides how long to wait for volatile capacity.
     """
-    taken = attempt.cause in (Cause.PREEMPTED, Cause.MOVED)
-    if taken and attempt.up_since and attempt.ended_at and attempt.ended_at - attempt.up_since >= _A_WHILE:
+    was_taken = attempt.cause in (Cause.PREEMPTED, Cause.MOVED)
+    if was_taken and attempt.up_since and attempt.ended_at and attempt.ended_at - attempt.up_since >= _FRUITFUL_AFTER:
         return False
-    died = attempt.cause in (Cause.AGENT_DIED, Cause.MACHINE_LOST, Cause.FENCED)
-    return attempt.running_at is None or (died and not attempt.checkpoints)
+    has_died = attempt.cause in (Cause.AGENT_DIED, Cause.MACHINE_LOST, Cause.FENCED)
+    return attempt.running_at is None or (has_died and not attempt.checkpoints)

@@ -51,8 +51,8 @@ class EngineCalls:
 
         If no call for the key is running or unread and its lane is not full, starts ``call``.
         """
-        if (known := self.taken(key, purpose)) is not None:
-            return known
+        if (outcome := self.taken(key, purpose)) is not None:
+            return outcome
         with self._changed:
             if key in self._under_way:
                 return None
@@ -104,8 +104,8 @@ class EngineCalls:
         with self._changed:
             if not self._news and self._under_way:
                 self._changed.wait(seconds)
-            found, self._news = self._news, set()
-            return found
+            ended_keys, self._news = self._news, set()
+            return ended_keys
 
     def forget(self, key: str) -> None:
         """Drop outcomes for the key."""

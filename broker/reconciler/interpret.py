@@ -51,9 +51,9 @@ class Silence:
 
     def of(self, key: str, heartbeat_at: datetime | None, now: datetime) -> timedelta:
         """The silence of that attempt, updated with its heartbeat at ``now`` (UTC)."""
-        before, looked_at, silent = self._last.get(key, (heartbeat_at, now, timedelta(0)))
-        silent += min(max(now - looked_at, timedelta(0)), self._longest_gap)
-        if heartbeat_at != before:
+        last_heartbeat, last_tick, silent = self._last.get(key, (heartbeat_at, now, timedelta(0)))
+        silent += min(max(now - last_tick, timedelta(0)), self._longest_gap)
+        if heartbeat_at != last_heartbeat:
             silent = timedelta(0)
         self._last[key] = (heartbeat_at, now, silent)
         return silent
@@ -63,8 +63,13 @@ class Silence:
         self._last.pop(key, None)
 
 
-def news(
-    attempt: AttemptView, node: NodeState, seen: Observation, silent: timedelta, now: datetime, patience: Patience
+def new_events(
+    attempt: AttemptView,
+    node: NodeState,
+    observation: Observation,
+    silent: timedelta,
+    now: datetime,
+    patience: Patience,
 ) -> list[Dated]:
     """The events that follow from the reports, in order; empty if nothing new happened. ``attempt`` has a handle.
 
@@ -75,45 +80,52 @@ def news(
     def sane(at: datetime) -> datetime:
         return min(max(at, attempt.requested_at), now)
 
-    found: list[Dated] = []
-    if seen.state is EngineState.QUEUED and attempt.queued_at is None and not attempt.state.final:
-        found.append(Dated(now, ev.Queued(because=seen.evidence)))
-    if seen.since is not None and attempt.up_since is None and not seen.no_capacity:
+    events: list[Dated] = []
+    if observation.state is EngineState.QUEUED and attempt.queued_at is None and not attempt.state.final:
+        events.append(Dated(now, ev.Queued(because=observation.evidence)))
+    if observation.since is not None and attempt.up_since is None and not observation.no_capacity:
         # The date of the bill is that of the cloud's clock, even if the broker's clock is behind.
-        found.append(Dated(min(seen.since, now), ev.MachineUp(since=seen.since)))
-    found += [Dated(sane(entry.at), entry.body) for entry in node.journal]
-    final, claimed = attempt.state.final, _claimed(attempt, node)
+        events.append(Dated(min(observation.since, now), ev.MachineUp(since=observation.since)))
+    events += [Dated(sane(entry.at), entry.body) for entry in node.journal]
+    final, claimed = attempt.state.final, _is_claimed(attempt, node)
     if not final:
-        ended = _ended(attempt, node, seen, silent, now, patience)
-        if ended is not None:
-            found.append(Dated(sane(ended.at), ended.body))
+        end_event = _end_event(attempt, node, observation, silent, now, patience)
+        if end_event is not None:
+            events.append(Dated(sane(end_event.at), end_event.body))
             final = True
     if final and not attempt.gone:
-        up = attempt.up_since is not None or (seen.since is not None and not seen.no_capacity)
-        if seen.state is EngineState.GONE:
+        was_billed = attempt.up_since is not None or (observation.since is not None and not observation.no_capacity)
+        if observation.state is EngineState.GONE:
             # If no machine ever existed, it ended before it cost anything.
-            gone_at = (attempt.up_since or now) if seen.no_capacity else seen.gone_at or now
-            gone = ev.MachineGone(
-                gone_at=gone_at if up else None,
-                evidence=seen.evidence,
-                interrupted=seen.interrupted,
-                own_end=seen.own_end,
-                never_existed=seen.no_capacity,
-                outside=seen.outside,
+            gone_at = (attempt.up_since or now) if observation.no_capacity else observation.gone_at or now
+            gone_event = ev.MachineGone(
+                gone_at=gone_at if was_billed else None,
+                evidence=observation.evidence,
+                interrupted=observation.interrupted,
+                own_end=observation.own_end,
+                never_existed=observation.no_capacity,
+                outside=observation.outside,
             )
-            found.append(Dated(now, gone))
-        elif seen.state is EngineState.LOST and (node.exit or not claimed or silent > patience.heartbeat):
+            events.append(Dated(now, gone_event))
+        elif observation.state is EngineState.LOST and (node.exit or not claimed or silent > patience.heartbeat):
             evidence = "the engine no longer knows it"
-            found.append(Dated(now, ev.MachineGone(gone_at=now if up else None, evidence=evidence, interrupted=False)))
-    return found
+            events.append(
+                Dated(now, ev.MachineGone(gone_at=now if was_billed else None, evidence=evidence, interrupted=False))
+            )
+    return events
 
 
-def _claimed(attempt: AttemptView, node: NodeState) -> bool:
+def _is_claimed(attempt: AttemptView, node: NodeState) -> bool:
     return attempt.claimed_at is not None or any(isinstance(entry.body, Claimed) for entry in node.journal)
 
 
-def _ended(
-    attempt: AttemptView, node: NodeState, seen: Observation, silent: timedelta, now: datetime, patience: Patience
+def _end_event(
+    attempt: AttemptView,
+    node: NodeState,
+    observation: Observation,
+    silent: timedelta,
+    now: datetime,
+    patience: Patience,
 ) -> Dated | None:
     """The end of the attempt, if the reports show one."""
 
@@ -121,18 +133,20 @@ def _ended(
         return Dated(at, ev.AttemptEnded(cause=cause, evidence=evidence, step=node.step))
 
     if node.exit is not None:
-        last = node.exit
-        step = last.step if last.step is not None else node.step
-        body = ev.AttemptEnded(cause=last.cause, evidence=last.evidence, exit_status=last.exit_status, step=step)
-        return Dated(last.at, body)
+        exit_record = node.exit
+        step = exit_record.step if exit_record.step is not None else node.step
+        body = ev.AttemptEnded(
+            cause=exit_record.cause, evidence=exit_record.evidence, exit_status=exit_record.exit_status, step=step
+        )
+        return Dated(exit_record.at, body)
     if node.unreachable and silent < patience.start:
         return None  # its exit record may be there
-    claimed = _claimed(attempt, node)
-    if seen.state is EngineState.ELSEWHERE or (seen.state is EngineState.QUEUED and not claimed):
+    claimed = _is_claimed(attempt, node)
+    if observation.state is EngineState.ELSEWHERE or (observation.state is EngineState.QUEUED and not claimed):
         return None
-    match seen.state:
+    match observation.state:
         case EngineState.GONE:
-            return end(*_gone(attempt, seen, now, claimed=claimed))
+            return end(*_gone_cause(attempt, observation, now, claimed=claimed))
         # Engines may list a machine with delay, and they forget: an attempt with a heartbeat is not lost and must not
         # run twice.
         case EngineState.LOST if silent <= patience.heartbeat if claimed else silent < patience.start:
@@ -155,25 +169,27 @@ def _ended(
             return None
 
 
-def _gone(attempt: AttemptView, seen: Observation, now: datetime, *, claimed: bool) -> tuple[Cause, str, datetime]:
+def _gone_cause(
+    attempt: AttemptView, observation: Observation, now: datetime, *, claimed: bool
+) -> tuple[Cause, str, datetime]:
     """Why the machine of an attempt without an exit record is gone, the evidence, and since when."""
-    at = seen.gone_at or now
+    at = observation.gone_at or now
     if attempt.stop_requested is not None:
         return attempt.stop_requested, "the machine was ended before the agent's final report", at
-    if seen.no_capacity:
-        return Cause.NO_CAPACITY, seen.evidence, now
-    if seen.interrupted:
-        return Cause.PREEMPTED, seen.evidence, at
+    if observation.no_capacity:
+        return Cause.NO_CAPACITY, observation.evidence, now
+    if observation.interrupted:
+        return Cause.PREEMPTED, observation.evidence, at
     if not claimed:
-        return Cause.LAUNCH_FAILED, seen.evidence or "the machine went away before the agent started", at
-    return Cause.AGENT_DIED, seen.evidence or "the machine is gone and left no exit record", at
+        return Cause.LAUNCH_FAILED, observation.evidence or "the machine went away before the agent started", at
+    return Cause.AGENT_DIED, observation.evidence or "the machine is gone and left no exit record", at
 
 
 def _billed_for(attempt: AttemptView, now: datetime) -> timedelta:
     return now - attempt.up_since if attempt.up_since is not None else timedelta(0)
 
 
-def must_be_removed(attempt: AttemptView, now: datetime, grace: timedelta) -> bool:
+def needs_removal(attempt: AttemptView, now: datetime, grace: timedelta) -> bool:
     """Whether the machine must be ended by force: its attempt is over, or the stop was requested longer than ``grace``
     ago, or before an agent ran that could save a checkpoint.
     """

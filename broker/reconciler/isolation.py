@@ -7,23 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from broker.core.errors import BrokerError, StoreProblem
-from broker.ledger.journal import NoLongerCurrent
+from broker.ledger.journal import StaleJobView
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def isolated(what: str) -> Iterator[None]:
-    """Log an exception of the enclosed step and continue after it. ``what``: the step's name in the log.
+def isolate_errors(step: str) -> Iterator[None]:
+    """Log an exception of the enclosed step and continue after it. ``step``: the step's name in the log.
 
-    Passes on `StoreProblem`, as no step works without the store, and `NoLongerCurrent`, as the decision was based on an
+    Passes on `StoreProblem`, as no step works without the store, and `StaleJobView`, as the decision was based on an
     earlier state of the job.
     """
     try:
         yield
-    except (StoreProblem, NoLongerCurrent):
+    except (StoreProblem, StaleJobView):
         raise
     except BrokerError as error:
-        log.warning("%s: %s", what, error)
+        log.warning("%s: %s", step, error)
     except Exception:  # a bug in one step, of gpubroker or a plug-in, must not prevent the others
-        log.exception("%s: left for the next tick", what)
+        log.exception("%s: left for the next tick", step)

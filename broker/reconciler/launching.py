@@ -32,10 +32,10 @@ from broker.ledger.journal import append_if
 from broker.reconciler.admission.launch_check import LaunchCheck, Objection, Ruling
 from broker.reconciler.controller import Controller, ControllerResult, DecideAnew, JobContext, NextLook
 from broker.reconciler.engine_calls import CallOutcome, Purpose
-from broker.reconciler.isolation import isolated
+from broker.reconciler.isolation import isolate_errors
 from broker.reconciler.leases import Leases
+from broker.reconciler.news_recorder import NewsRecorder
 from broker.reconciler.ports import ReconcilerPorts
-from broker.reconciler.recording import NewsRecorder
 from broker.runfolder.mailbox import LeaseGrant
 
 log = logging.getLogger(__name__)
@@ -43,13 +43,13 @@ log = logging.getLogger(__name__)
 Secrets = Callable[[JobView], Mapping[str, str]]
 
 
-def _without_secrets(error: Exception, mask: Mask) -> Exception:
+def _hide_secrets(error: Exception, mask: Mask) -> Exception:
     """The same error: engines repeat what they were given, and the error is recorded and logged."""
     if isinstance(error, BrokerError):
         error.message, error.hint = mask.text(error.message), mask.text(error.hint)
         return error
-    said = str(error)
-    return error if mask.text(said) == said else RuntimeError(f"{type(error).__name__}: {mask.text(said)}")
+    text = str(error)
+    return error if mask.text(text) == text else RuntimeError(f"{type(error).__name__}: {mask.text(text)}")
 
 
 class Launching(Controller):
@@ -74,7 +74,7 @@ class Launching(Controller):
         self._check = check
         self._secrets = secrets
         self._patience = patience
-        self._let_go: dict[str, tuple[Cause, str]] = {}
+        self._abandoned: dict[str, tuple[Cause, str]] = {}
 
     def goes_by(self, about: JobContext) -> str | None:
         """Why the attempt is to be abandoned, if it is."""
@@ -89,36 +89,36 @@ class Launching(Controller):
     def _submit(self, view: JobView, attempt: AttemptView) -> bool:
         """Find the attempt at its engine, or launch it if the rules in force still allow it. If the engine cannot be
         queried, the attempt does not end: an earlier process may have launched it."""
-        if (known := self._let_go.get(attempt.key)) is not None:
-            return self._abandon(view, attempt, *known)
-        if (launched := self._ports.calls.taken(attempt.key, Purpose.LAUNCH)) is not None:
-            return self._launched(view, attempt, launched)
+        if (abandoned := self._abandoned.get(attempt.key)) is not None:
+            return self._abandon(view, attempt, *abandoned)
+        if (finished := self._ports.calls.taken(attempt.key, Purpose.LAUNCH)) is not None:
+            return self._launched(view, attempt, finished)
         if self._ports.calls.under_way(attempt.key):
             return False
         try:
             engine = self._ports.engines(attempt.engine)
-            prepared = self._prepared(view, attempt, engine)
-            if prepared is None:
+            preparation = self._prepared(view, attempt, engine)
+            if preparation is None:
                 return False
-            if prepared.value is not None:
-                return self._is_launched(view, attempt, prepared.value)
+            if preparation.value is not None:
+                return self._note_launch(view, attempt, preparation.value)
             secrets = self._secrets(view)
             ruling = self._check(view, attempt)  # last: nothing slow may happen between this and the launch
         except BrokerError as error:
-            return self._delayed(view, attempt, error)
+            return self._delay(view, attempt, error)
         if isinstance(ruling, Objection):
             return self._abandon(view, attempt, ruling.cause, ruling.why)
         if ruling is Ruling.LOOK_AGAIN:
             return True
         folder = self._ports.mailbox.url(view, attempt)
-        held = self._ports.reservations(attempt.placement.offer)
-        launch = Launch(attempt.key, view.job, attempt.placement, folder, secrets, self._ports.store_id, held)
+        reservations = self._ports.reservations(attempt.placement.offer)
+        launch = Launch(attempt.key, view.job, attempt.placement, folder, secrets, self._ports.store_id, reservations)
 
         def make() -> str | None:
             try:
                 return engine.submit(launch) if self._check.holds(view, attempt) else None
             except Exception as error:  # noqa: BLE001 (the same error, without secrets)
-                raise _without_secrets(error, Mask(secrets.values())) from None
+                raise _hide_secrets(error, Mask(secrets.values())) from None
 
         outcome = self._ports.calls.make(attempt.engine, attempt.key, Purpose.LAUNCH, make)
         return outcome is not None and self._launched(view, attempt, outcome)
@@ -136,10 +136,10 @@ class Launching(Controller):
                 self._ports.mailbox.prepare(view, attempt, lease)
             return handle
 
-        prepared = self._ports.calls.make(attempt.engine, attempt.key, Purpose.PREPARE, prepare)
-        if prepared is not None and prepared.error is not None:
-            raise prepared.error
-        return prepared
+        preparation = self._ports.calls.make(attempt.engine, attempt.key, Purpose.PREPARE, prepare)
+        if preparation is not None and preparation.error is not None:
+            raise preparation.error
+        return preparation
 
     def _launched(self, view: JobView, attempt: AttemptView, outcome: CallOutcome) -> bool:
         """Record the outcome of the call.
@@ -151,11 +151,11 @@ class Launching(Controller):
             case None if outcome.value is None:
                 return False
             case None:
-                return self._is_launched(view, attempt, outcome.value)
+                return self._note_launch(view, attempt, outcome.value)
             case Throttled() as error:  # the service has no room for a while: the request expires, not the patience
-                return self._delayed(view, attempt, error)
+                return self._delay(view, attempt, error)
             case RetryLater() as error if self._ports.clock.now() - attempt.requested_at <= self._patience:
-                return self._delayed(view, attempt, error)
+                return self._delay(view, attempt, error)
             case TryAnotherOffer() as error:
                 cause, evidence = Cause.NO_CAPACITY, _with_hint(error)
             case (AskAPerson() | GiveUp()) as error:
@@ -169,57 +169,57 @@ class Launching(Controller):
 
     def _abandon(self, view: JobView, attempt: AttemptView, cause: Cause, evidence: str = "never launched") -> bool:
         """Abandon a request, unless its engine knows it: from before a crash, or from a call that failed afterwards."""
-        launched = self._ports.calls.taken(attempt.key, Purpose.LAUNCH)
-        if launched is not None and launched.value is not None:
-            return self._append(view, (attempt.number, ev.Launched(handle=launched.value)))
+        finished = self._ports.calls.taken(attempt.key, Purpose.LAUNCH)
+        if finished is not None and finished.value is not None:
+            return self._append(view, (attempt.number, ev.Launched(handle=finished.value)))
         if self._ports.calls.under_way(attempt.key):  # it cannot be cancelled, but its node can be stopped
             if view.cancel_requested:
                 self._withdraw(view, attempt, cause)
             return False
-        self._let_go[attempt.key] = cause, evidence
+        self._abandoned[attempt.key] = cause, evidence
         try:
             engine = self._ports.engines(attempt.engine)
-            found = self._ports.calls.make(
+            lookup = self._ports.calls.make(
                 attempt.engine, attempt.key, Purpose.FIND, lambda: self._find(engine, view, attempt, cause)
             )
-            if found is None:
+            if lookup is None:
                 return False
-            self._let_go.pop(attempt.key)
-            if found.error is not None:
-                raise found.error
+            self._abandoned.pop(attempt.key)
+            if lookup.error is not None:
+                raise lookup.error
         except BrokerError as error:
-            self._let_go.pop(attempt.key, None)
+            self._abandoned.pop(attempt.key, None)
             if view.cancel_requested:  # a machine of an earlier process stops without its engine
                 self._withdraw(view, attempt, cause)
-            return self._delayed(view, attempt, error)
-        if found.value is not None:
-            return self._append(view, (attempt.number, ev.Launched(handle=found.value)))
+            return self._delay(view, attempt, error)
+        if lookup.value is not None:
+            return self._append(view, (attempt.number, ev.Launched(handle=lookup.value)))
         return self._append(view, (attempt.number, ev.AttemptEnded(cause=cause, evidence=evidence)))
 
     def forget(self, key: str) -> None:
-        self._let_go.pop(key, None)
+        self._abandoned.pop(key, None)
 
     def _find(self, engine: Engine, view: JobView, attempt: AttemptView, cause: Cause) -> str | None:
         handle = engine.find(attempt.key)
         if handle is None:
             # If a machine of the attempt still comes up, this tells it to stop.
-            with isolated(f"job {view.id}, attempt {attempt.number}: no stop request could be left for it"):
+            with isolate_errors(f"job {view.id}, attempt {attempt.number}: no stop request could be left for it"):
                 self._ports.mailbox.prepare(view, attempt, LeaseGrant(stop=cause))
         return handle
 
     def _withdraw(self, view: JobView, attempt: AttemptView, cause: Cause) -> None:
-        with isolated(f"job {view.id}, attempt {attempt.number}: its lease"):
+        with isolate_errors(f"job {view.id}, attempt {attempt.number}: its lease"):
             self._leases.withdraw(view, attempt, self._ports.clock.now(), cause)
 
-    def _delayed(self, view: JobView, attempt: AttemptView, error: BrokerError) -> bool:
+    def _delay(self, view: JobView, attempt: AttemptView, error: BrokerError) -> bool:
         """Try again with the next tick; record the reason once."""
         log.warning("job %s, attempt %s: %s; trying again", view.id, attempt.number, _with_hint(error))
-        reason = _why_not_launched(error)
+        reason = _launch_wait_reason(error)
         if reason != view.waiting:
             self._append(view, (attempt.number, ev.LaunchDelayed(reason=reason)))
         return False
 
-    def _is_launched(self, view: JobView, attempt: AttemptView, handle: str) -> bool:
+    def _note_launch(self, view: JobView, attempt: AttemptView, handle: str) -> bool:
         """Note the launch, to be recorded together with reports about other jobs.
 
         If the process ends before that, the engine still knows the attempt.
@@ -236,7 +236,7 @@ def _with_hint(error: BrokerError) -> str:
     return f"{error} ({error.hint})" if error.hint else str(error)
 
 
-def _why_not_launched(error: BrokerError) -> WaitReason:
+def _launch_wait_reason(error: BrokerError) -> WaitReason:
     match error:
         case SecretsAbsent():
             return SecretsMissing(names=error.names, owner=error.owner, process_user=error.process_user)

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 # Far less than the stop grace, for which money is held beyond ``paid_until``.
 _ROUNDING = timedelta(seconds=5)
 # The maximum number of leases per tick written for changes that can wait some ticks: writing delays observations.
-_A_LOOK = 100
+_MAX_WRITES = 100
 
 
 class NodeLimits(Protocol):
@@ -68,7 +68,7 @@ class Leases:
         self._found: dict[str, LeaseGrant | None] = {}
         self._turns = _Turns()
 
-    def begin_look(self) -> Collection[str]:
+    def begin_tick(self) -> Collection[str]:
         """Start a tick.
 
         Returns the keys of the attempts whose lease may be written in it; an attempt that is not visited in this tick
@@ -85,14 +85,16 @@ class Leases:
         sums, longest = self._worklist.sums(view.id), self._limits.max_unattended(view.job)
         idle = tuple(self._limits.idle_limits(view))
         # If the only running machine has a fixed price, time alone changes nothing.
-        fixed = attempt.up_since is not None and attempt.placement.offer.capacity_type is not CapacityType.SPOT
-        steady = fixed and all(other.over for other in view.attempts if other is not attempt)
+        has_fixed_price = (
+            attempt.up_since is not None and attempt.placement.offer.capacity_type is not CapacityType.SPOT
+        )
+        is_constant = has_fixed_price and all(other.over for other in view.attempts if other is not attempt)
         meter = self._worklist.meters(view.id).get(attempt.number)
         judged = self._worklist.burn(view.id, attempt.placement.money)
-        made_of = (view.seq, sums, meter, judged, longest, idle)
-        known = self._granted.get(attempt.key) if steady else None
-        if known is not None and known[0] == made_of:
-            return known[1:]
+        inputs = (view.seq, sums, meter, judged, longest, idle)
+        cached = self._granted.get(attempt.key) if is_constant else None
+        if cached is not None and cached[0] == inputs:
+            return cached[1:]
         kind = attempt.placement.money
         funds = funds_of(
             view,
@@ -108,7 +110,7 @@ class Leases:
         # Machines that cost nothing may run without a broker, but not idle.
         lease = replace(lease, idle=idle, max_unattended=longest if lease.paid_until is not None else None)
         paid = funds.paid_until if lease.paid_until is not None else None
-        self._granted[attempt.key] = made_of, lease, paid
+        self._granted[attempt.key] = inputs, lease, paid
         return lease, paid
 
     def paid_until(self, view: JobView, now: datetime) -> datetime | None:
@@ -145,27 +147,27 @@ class Leases:
             # Reading the lease of an earlier process is far cheaper than writing it again, but does not show when it
             # was written.
             if attempt.key not in self._written and not lease.max_unattended:
-                there = self._found.pop(attempt.key, None) or self._mailbox.lease(view, attempt)
-                if there is not None and not there.max_unattended:
-                    self._written[attempt.key] = there, now
-            if self._is_to_be_written(attempt.key, lease, now):
+                stored = self._found.pop(attempt.key, None) or self._mailbox.lease(view, attempt)
+                if stored is not None and not stored.max_unattended:
+                    self._written[attempt.key] = stored, now
+            if self._needs_write(attempt.key, lease, now):
                 self._mailbox.write_lease(view, attempt, lease)
                 self._written[attempt.key] = lease, now
         except BrokerError as error:
             log.warning("job %s, attempt %s: the lease cannot be written: %s", view.id, attempt.number, error)
 
-    def _is_to_be_written(self, key: str, lease: LeaseGrant, now: datetime) -> bool:
+    def _needs_write(self, key: str, lease: LeaseGrant, now: datetime) -> bool:
         """Whether to write the lease now.
 
         Changes of money, time and stop cause do not wait, nor do renewals that are due soon.
         """
         if key not in self._written:
             return True
-        known, renewed_at = self._written[key]
-        if not _alike(known, lease) or _is_due(known, renewed_at, now, 1 / 2):
+        written, renewed_at = self._written[key]
+        if not _is_equivalent(written, lease) or _is_due(written, renewed_at, now, 1 / 2):
             return True
-        news = _limits(known) != _limits(lease) or _is_due(lease, renewed_at, now, 1 / 4)
-        return news and self._turns.take(key)
+        has_new_limits = _limits(written) != _limits(lease) or _is_due(lease, renewed_at, now, 1 / 4)
+        return has_new_limits and self._turns.take(key)
 
     def forget(self, key: str) -> None:
         """Drop the state of an attempt: it is over."""
@@ -184,10 +186,10 @@ class _Turns:
 
     def begin(self) -> Collection[str]:
         # A key whose turn it was and that was not written needs no write any more.
-        self._called = set(islice(self._waiting, _A_LOOK))
+        self._called = set(islice(self._waiting, _MAX_WRITES))
         for key in self._called:
             del self._waiting[key]
-        self._free = _A_LOOK - len(self._called)
+        self._free = _MAX_WRITES - len(self._called)
         return frozenset(self._called)
 
     def take(self, key: str) -> bool:
@@ -201,15 +203,15 @@ class _Turns:
         return False
 
 
-def _alike(one: LeaseGrant, other: LeaseGrant) -> bool:
+def _is_equivalent(first: LeaseGrant, second: LeaseGrant) -> bool:
     """Whether money, time and stop cause are the same, apart from rounding: each settlement rounds the end of the money
     differently.
     """
-    if (one.ends_at, one.stop) != (other.ends_at, other.stop):
+    if (first.ends_at, first.stop) != (second.ends_at, second.stop):
         return False
-    if one.paid_until is None or other.paid_until is None:
-        return one.paid_until == other.paid_until
-    return abs(one.paid_until - other.paid_until) <= _ROUNDING
+    if first.paid_until is None or second.paid_until is None:
+        return first.paid_until == second.paid_until
+    return abs(first.paid_until - second.paid_until) <= _ROUNDING
 
 
 def _limits(lease: LeaseGrant) -> object:
@@ -217,7 +219,7 @@ def _limits(lease: LeaseGrant) -> object:
 
     The line of a rule in its file does not: it changes with each edit above it.
     """
-    return lease.max_unattended, [(one.below, one.stretch) for one in lease.idle]
+    return lease.max_unattended, [(limit.below, limit.stretch) for limit in lease.idle]
 
 
 def _is_due(lease: LeaseGrant, renewed_at: datetime, now: datetime, part: float) -> bool:

@@ -19,30 +19,30 @@ from broker.core.events import events as ev
 from broker.core.events.events import EventBody
 from broker.core.events.views import AttemptView, JobView
 from broker.core.ports import EngineState
-from broker.ledger.journal import NoLongerCurrent, append_if, writing_if
+from broker.ledger.journal import StaleJobView, append_if, writing_if
 from broker.reconciler import decide
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.admission.launch_check import LaunchCheck
 from broker.reconciler.controller import BACK_OFFS, Agenda, BackOff, JobContext, RetryReason
-from broker.reconciler.controllers.after import ComingAfter
-from broker.reconciler.interpret import Silence, news
-from broker.reconciler.isolation import isolated
+from broker.reconciler.controllers.predecessors import AwaitPredecessors
+from broker.reconciler.interpret import Silence, new_events
+from broker.reconciler.isolation import isolate_errors
 from broker.reconciler.launching import Launching, Secrets
 from broker.reconciler.leases import Leases, NodeLimits, NoNodeLimits
+from broker.reconciler.news_recorder import AT_ONCE, NewsRecorder
 from broker.reconciler.ports import Controllers, ReconcilerPorts, Timing
 from broker.reconciler.progress import billed_time
-from broker.reconciler.recording import AT_ONCE, NewsRecorder
 from broker.reconciler.removal import Removals
 from broker.reconciler.settlement.batch import Settling
 from broker.reconciler.signals import Signals
-from broker.reconciler.visit_order import in_turn
-from broker.reconciler.worklist import LookTurns, Worklist, WorkQueue
+from broker.reconciler.visit_order import visit_order
+from broker.reconciler.worklist import VisitTurns, Worklist, WorkQueue
 
 log = logging.getLogger(__name__)
 
 # Seconds (wall clock) that a tick waits for answers of engines, before and after its visits, and that `close` waits for
 # running calls.
-_A_MOMENT, _LAST_WAIT = 0.1, 5.0
+_ANSWER_WAIT, _LAST_WAIT = 0.1, 5.0
 # More steps than a job can take in one tick (launch, end, pause, close …); a guard against an endless loop.
 _STEPS_PER_TICK = 8
 
@@ -65,7 +65,7 @@ class Reconciler:
     """Runs the jobs of one store.
 
     A store should have one reconciler at a time; a second one does no harm, but its writes fail with
-    `NoLongerCurrent`.
+    `StaleJobView`.
 
     ``check``: judges requested launches again. ``limits``: limits that nodes enforce. ``secrets``: returns the secrets
     for a launch of a job. ``closing``: called before a job is closed.
@@ -84,11 +84,15 @@ class Reconciler:
     ) -> None:
         self._journal, self._clock, self._calls = ports.journal, ports.clock, ports.calls
         self._timing = timing or Timing()
-        self._place, self._tasks, self._following = controllers.place, controllers.tasks, ComingAfter(ports.journal)
+        self._place, self._tasks, self._following = (
+            controllers.place,
+            controllers.tasks,
+            AwaitPredecessors(ports.journal),
+        )
         self._judges = controllers.judges
         self._silence = Silence(self._timing.patience.heartbeat / 4)
         self._worklist, self._queue = Worklist(ports.journal), WorkQueue()
-        self._turns = LookTurns(self._timing.visits, self._worklist.balances)
+        self._turns = VisitTurns(self._timing.visits, self._worklist.balances)
         self._leases = Leases(ports.mailbox, self._worklist, limits or NoNodeLimits())
         self._settling = Settling(ports.journal, self._timing.settle_every)
         self._signals = Signals(ports, self._leases)
@@ -106,13 +110,13 @@ class Reconciler:
         """
         views = self._worklist.look()
         self._recorded.clear()
-        chosen = self._turns.choose(views, {_job_of(key) for key in self._leases.begin_look()})
-        chosen |= {_job_of(key) for key in self._signals.ask(views, _A_MOMENT, chosen)}
+        selected = self._turns.choose(views, {_job_of(key) for key in self._leases.begin_tick()})
+        selected |= {_job_of(key) for key in self._signals.ask(views, _ANSWER_WAIT, selected)}
         self._turns.again(self._signals.unread)
-        ordered = in_turn(views, self._clock.now())
-        self._queue.add(view.id for view in ordered if view.id in chosen and not self._signals.awaits(view))
+        ordered = visit_order(views, self._clock.now())
+        self._queue.add(view.id for view in ordered if view.id in selected and not self._signals.awaits(view))
         steps, waiting = self._work()
-        with isolated("settling what runs"):
+        with isolate_errors("settling what runs"):
             self._settling.settle(self._clock.now())
         return Tick(len(views), waiting, steps)
 
@@ -146,16 +150,16 @@ class Reconciler:
                 if job_id is None:
                     continue
             if job_id is None:
-                until = until or time.monotonic() + _A_MOMENT
+                until = until or time.monotonic() + _ANSWER_WAIT
                 left = until - time.monotonic()
-                if left <= 0 or not self._hear(left):
+                if left <= 0 or not self._collect_answers(left):
                     return steps, len(waiting)
                 continue
             view = self._worklist.view(job_id)
-            taken, people = self._visit(view) if view is not None else (0, False)
-            steps += taken
-            (waiting.add if people else waiting.discard)(job_id)
-            self._hear(0.0)
+            count, waits_for_person = self._visit(view) if view is not None else (0, False)
+            steps += count
+            (waiting.add if waits_for_person else waiting.discard)(job_id)
+            self._collect_answers(0.0)
 
     def _write(self) -> set[str]:
         """Record the noted events, and queue their jobs for the next steps; returns the ids of these jobs.
@@ -172,26 +176,26 @@ class Reconciler:
             log.exception("the recorded events cannot be read")
             return set()
         for id, view in reversed(list(written.items())):
-            fresh = self._worklist.view(id)
-            if fresh is None:
+            current = self._worklist.view(id)
+            if current is None:
                 self._forget(view)
                 continue
-            self._forget_attempts(attempt for attempt in fresh.attempts if attempt.over)
+            self._forget_attempts(attempt for attempt in current.attempts if attempt.over)
             self._recorded[id] += 1
-            if fresh.seq != view.seq and self._recorded[id] < _STEPS_PER_TICK:
+            if current.seq != view.seq and self._recorded[id] < _STEPS_PER_TICK:
                 self._queue.news(id)
         return set(written)
 
-    def _hear(self, seconds: float) -> bool:
+    def _collect_answers(self, seconds: float) -> bool:
         """Move jobs whose engine calls have ended to the front of the queue; returns whether there were any. Waits up
         to ``seconds`` (wall clock) for the first one."""
         ended = self._calls.ended(seconds)
-        told = {key: self._signals.take(key) for key in ended}
-        with isolated("jobs whose engine answered"):
-            self._worklist.refresh([_job_of(key) for key, attempts in told.items() if attempts is None])
-        for key, attempts in told.items():
+        reported = {key: self._signals.take(key) for key in ended}
+        with isolate_errors("jobs whose engine answered"):
+            self._worklist.refresh([_job_of(key) for key, attempts in reported.items() if attempts is None])
+        for key, attempts in reported.items():
             for job_id in {_job_of(attempt) for attempt in ([key] if attempts is None else attempts)}:
-                with isolated(f"job {job_id}: what its engine answered"):
+                with isolate_errors(f"job {job_id}: what its engine answered"):
                     if self._worklist.view(job_id) is not None:
                         self._queue.news(job_id)
                     else:  # closed: its outcome is not read
@@ -200,73 +204,75 @@ class Reconciler:
 
     def _advance(self, view: JobView) -> tuple[int, bool]:
         """Take steps until nothing changes; returns their number, and whether the job now waits for a person."""
-        taken, steps = 0, list[decide.Step]()
+        step_count, steps = 0, list[decide.Step]()
         for _ in range(_STEPS_PER_TICK):
             now = self._clock.now()
-            known = self._worklist.known(view.id)
-            about = JobContext(view, now, self._worklist.money(view.id), known=known)
+            money = self._worklist.known(view.id)
+            context = JobContext(view, now, self._worklist.money(view.id), known=money)
             steps = decide.next_steps(
                 view,
                 now,
                 billed=billed_time(view, now),
-                holds=any(balance.held for balance in about.money.values()),
+                holds=any(balance.held for balance in context.money.values()),
                 paid_until=self._leases.paid_until(view, now),
             )
-            if not self._act(steps, about) or view.id in self._recording:
+            if not self._act(steps, context) or view.id in self._recording:
                 break
-            taken += 1
-            fresh = self._worklist.again(view.id)
-            if fresh is None:
+            step_count += 1
+            current = self._worklist.again(view.id)
+            if current is None:
                 self._forget(view)
-                return taken, False
-            view = fresh
+                return step_count, False
+            view = current
             self._forget_attempts(attempt for attempt in view.attempts if attempt.over)
-        people = any(isinstance(step, decide.Wait) and step.until is None for step in steps)
+        waits_for_person = any(isinstance(step, decide.Wait) and step.until is None for step in steps)
         # A job with predecessors proceeds when they end. An array waits for its tasks, unless it just started some or
         # could not start any.
-        people |= not taken and any(isinstance(step, decide.AwaitJobs) for step in steps)
-        people |= not taken and view.waiting is None and any(isinstance(step, decide.RunTasks) for step in steps)
-        return taken, people
+        waits_for_person |= not step_count and any(isinstance(step, decide.AwaitJobs) for step in steps)
+        waits_for_person |= (
+            not step_count and view.waiting is None and any(isinstance(step, decide.RunTasks) for step in steps)
+        )
+        return step_count, waits_for_person
 
-    def _act(self, steps: Sequence[decide.Step], about: JobContext) -> bool:
+    def _act(self, steps: Sequence[decide.Step], context: JobContext) -> bool:
         """Take the steps, and run the judges if they changed nothing. Returns whether to decide again."""
         changed = False
         for step in steps:
-            changed |= self._tried(partial(self._take, step), about, type(step).__name__.lower())
-        for judge in () if self._recording.delays_judges(about.view.id) else self._judges:
-            changed = changed or self._tried(partial(self._agenda.ask, judge), about, "judging what runs")
+            changed |= self._tried(partial(self._take, step), context, type(step).__name__.lower())
+        for judge in () if self._recording.delays_judges(context.view.id) else self._judges:
+            changed = changed or self._tried(partial(self._agenda.ask, judge), context, "judging what runs")
         return changed
 
-    def _tried(self, do: Callable[[JobContext], bool], about: JobContext, what: str) -> bool:
+    def _tried(self, step: Callable[[JobContext], bool], context: JobContext, action: str) -> bool:
         """Whether the call changed the job, or failed because the job had changed: the only code that handles
-        `NoLongerCurrent`.
+        `StaleJobView`.
         """
         try:
-            with isolated(f"job {about.view.id}: {what}"):
-                return do(about)
-        except NoLongerCurrent:
+            with isolate_errors(f"job {context.view.id}: {action}"):
+                return step(context)
+        except StaleJobView:
             return True
         return False
 
-    def _take(self, step: decide.Step, about: JobContext) -> bool:
-        view = about.view
+    def _take(self, step: decide.Step, context: JobContext) -> bool:
+        view = context.view
         match step:
             case decide.MissDeadline() | decide.Stop() | decide.Pause() | decide.End():
                 return self._append(view, _event_of(step))
             case decide.Expire():
                 return self._expire(view)
             case decide.Submit(attempt):
-                return self._agenda.ask(self._launching, replace(about, attempt=attempt))
+                return self._agenda.ask(self._launching, replace(context, attempt=attempt))
             case decide.Abandon(attempt, cause):
-                return self._agenda.ask(self._launching, replace(about, attempt=attempt, cause=cause))
+                return self._agenda.ask(self._launching, replace(context, attempt=attempt, cause=cause))
             case decide.Observe(attempt, remove):
-                return self._watch(replace(about, attempt=attempt), attempt, remove=remove)
+                return self._watch(replace(context, attempt=attempt), attempt, remove=remove)
             case decide.Place():
-                return self._agenda.ask(self._place, about)
+                return self._agenda.ask(self._place, context)
             case decide.RunTasks():
-                return self._tasks is not None and self._agenda.ask(self._tasks, about)
+                return self._tasks is not None and self._agenda.ask(self._tasks, context)
             case decide.AwaitJobs():
-                return self._agenda.ask(self._following, about)
+                return self._agenda.ask(self._following, context)
             case decide.Release():
                 self._recording.release(view, self._clock.now())
                 return True
@@ -284,7 +290,7 @@ class Reconciler:
             refuse(tx, view, self._clock.now())
         return True
 
-    def _watch(self, about: JobContext, attempt: AttemptView, *, remove: bool) -> bool:
+    def _watch(self, context: JobContext, attempt: AttemptView, *, remove: bool) -> bool:
         """Note new events of the attempt.
 
         Once they are recorded with their cost, end the machine if it is no longer needed, so that an engine that fails
@@ -292,39 +298,41 @@ class Reconciler:
         """
         if attempt.handle is None:
             return False
-        view, now = about.view, about.now
+        view, now = context.view, context.now
         # Even if its engine does not answer: the node depends on its lease.
-        with isolated(f"job {view.id}, attempt {attempt.number}: its lease"):
+        with isolate_errors(f"job {view.id}, attempt {attempt.number}: its lease"):
             self._leases.keep(view, attempt, now)
         signal = self._signals.of(attempt)
         if signal is None:
             return False
-        seen, node = signal.seen, signal.news_for(attempt)
+        observation, node = signal.seen, signal.news_for(attempt)
         silent = self._silence.of(attempt.key, node.heartbeat_at, now)
-        if seen.state is EngineState.QUEUED and attempt.claimed_at is None:
+        if observation.state is EngineState.QUEUED and attempt.claimed_at is None:
             self._silence.forget(attempt.key)
-        found = news(attempt, node, seen, silent, now, self._timing.patience)
-        there = seen.state in (EngineState.UP, EngineState.PENDING, EngineState.QUEUED)
-        forgotten = seen.state is EngineState.LOST and any(isinstance(dated.body, ev.MachineGone) for dated in found)
-        removing = there and (remove or self._removals.due(attempt, now, self._timing.grace))
-        then = partial(self._end_machine, about, attempt, removing=removing, forgotten=forgotten)
-        if found:
-            self._recording.note(view, [(dated.at, attempt.number, dated.body) for dated in found], then)
+        events = new_events(attempt, node, observation, silent, now, self._timing.patience)
+        exists = observation.state in (EngineState.UP, EngineState.PENDING, EngineState.QUEUED)
+        forgotten = observation.state is EngineState.LOST and any(
+            isinstance(dated.body, ev.MachineGone) for dated in events
+        )
+        removing = exists and (remove or self._removals.due(attempt, now, self._timing.grace))
+        afterwards = partial(self._end_machine, context, attempt, removing=removing, forgotten=forgotten)
+        if events:
+            self._recording.note(view, [(dated.at, attempt.number, dated.body) for dated in events], afterwards)
         else:  # due entries are settled together with those of other jobs
             self._settling.note(view, self._worklist.sums(view.id), self._worklist.meters(view.id), now)
-            then()
+            afterwards()
         return False
 
-    def _end_machine(self, about: JobContext, attempt: AttemptView, *, removing: bool, forgotten: bool) -> None:
+    def _end_machine(self, context: JobContext, attempt: AttemptView, *, removing: bool, forgotten: bool) -> None:
         """End the attempt's machine if it is no longer needed; ``forgotten``: its engine does not know it any more."""
         if removing:
-            self._agenda.ask(self._removals, about)
+            self._agenda.ask(self._removals, context)
         if forgotten:
             # The attempt is not visited again. If its machine still exists, the engine ends it, or it stops itself by
             # its lease.
-            with isolated(f"job {about.view.id}, attempt {attempt.number}: its lease"):
-                self._leases.withdraw(about.view, attempt, about.now)
-            self._agenda.ask(self._removals, about)
+            with isolate_errors(f"job {context.view.id}, attempt {attempt.number}: its lease"):
+                self._leases.withdraw(context.view, attempt, context.now)
+            self._agenda.ask(self._removals, context)
 
     def _forget(self, view: JobView) -> None:
         """The job is closed: drop its state."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from broker.core.events.folding import since_last_start
+from broker.core.events.folding import rests_since_start
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import JobView, PoolRest
 from broker.core.events.wait_reasons import AttemptStopped
@@ -18,7 +18,7 @@ from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason, Rejection
 
 # Reasons that may cease to apply with time, after another launch or under another policy.
-_PASSING = frozenset(
+_TEMPORARY = frozenset(
     {
         Reason.UNAVAILABLE,
         Reason.NO_QUOTA,
@@ -33,7 +33,7 @@ _PASSING = frozenset(
 )
 
 
-def left_alone(view: JobView, now: datetime) -> dict[str, tuple[Reason, str]]:
+def avoided_pools(view: JobView, now: datetime) -> dict[str, tuple[Reason, str]]:
     """The pools that the job avoids now, each with reason and evidence; other jobs may use them.
 
     A clock that was set back does not extend this time.
@@ -48,21 +48,21 @@ def left_alone(view: JobView, now: datetime) -> dict[str, tuple[Reason, str]]:
 def untried_first(placements: Collection[Placement], view: JobView) -> tuple[Placement, ...]:
     """The placements, stably sorted by the number of failed launches in their pool since an agent of the job last
     reported."""
-    tried = {rest.pool: rest.times for rest in since_last_start(view)}
+    tried = {rest.pool: rest.times for rest in rests_since_start(view)}
     return tuple(sorted(placements, key=lambda placement: tried.get(placement.offer.pool, 0)))
 
 
-def refused_everywhere(view: JobView, rejections: Collection[Rejection]) -> AttemptStopped | None:
+def permanent_refusal(view: JobView, rejections: Collection[Rejection]) -> AttemptStopped | None:
     """Why the job ends: every suitable pool refused its launch permanently, and the other offers are rejected for
     permanent reasons. None if an offer may become available.
     """
     reasons = {rejection.reason for rejection in rejections}
     banned = [rest for rest in view.rests if rest.banned]
-    if not banned or Reason.LAUNCH_REFUSED not in reasons or reasons & _PASSING:
+    if not banned or Reason.LAUNCH_REFUSED not in reasons or reasons & _TEMPORARY:
         return None
     last = max(banned, key=lambda rest: rest.attempt)
-    kept = view.attempt(last.attempt)
-    return AttemptStopped(cause=Cause.LAUNCH_REFUSED, evidence=kept.evidence if kept else last.evidence)
+    attempt = view.attempt(last.attempt)
+    return AttemptStopped(cause=Cause.LAUNCH_REFUSED, evidence=attempt.evidence if attempt else last.evidence)
 
 
 def _evidence(rest: PoolRest) -> str:

@@ -16,7 +16,7 @@ from broker.reconciler.interpret import Patience
 from broker.runfolder.mailbox import Mailbox
 
 
-def _none_bought(_: Offer) -> tuple[str, ...]:
+def _no_reservations(_: Offer) -> tuple[str, ...]:
     return ()
 
 
@@ -34,7 +34,7 @@ class ReconcilerPorts:
     clock: Clock
     calls: EngineCalls = field(default_factory=EngineCalls)
     store_id: str = ""
-    reservations: Callable[[Offer], tuple[str, ...]] = _none_bought
+    reservations: Callable[[Offer], tuple[str, ...]] = _no_reservations
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,26 +16,26 @@ from broker.core.values.money import Money
 
 def work_at_checkpoints(view: JobView) -> dict[str, timedelta]:
     """Useful work at each checkpoint, by id."""
-    done: dict[str, timedelta] = {}
+    work_by_checkpoint: dict[str, timedelta] = {}
     for attempt in view.attempts:
         if attempt.running_at is None:
             continue
-        before = done.get(attempt.resumed_from or "", timedelta(0))
+        base = work_by_checkpoint.get(attempt.resumed_from or "", timedelta(0))
         for checkpoint in attempt.checkpoints:
-            ran = max(checkpoint.at - attempt.running_at, timedelta(0))
-            done[checkpoint.id] = before + ran * attempt.placement.throughput
-    return done
+            run_time = max(checkpoint.at - attempt.running_at, timedelta(0))
+            work_by_checkpoint[checkpoint.id] = base + run_time * attempt.placement.throughput
+    return work_by_checkpoint
 
 
 def work_done(view: JobView) -> timedelta:
     """Useful work that would survive a stop now; all of it once the job succeeded."""
-    done = work_at_checkpoints(view)
+    work_by_checkpoint = work_at_checkpoints(view)
     latest = view.latest
     if latest is not None and latest.next is Next.SUCCEED and latest.running_at and latest.ended_at:
-        ran = latest.ended_at - latest.running_at
-        return done.get(latest.resumed_from or "", timedelta(0)) + ran * latest.placement.throughput
+        run_time = latest.ended_at - latest.running_at
+        return work_by_checkpoint.get(latest.resumed_from or "", timedelta(0)) + run_time * latest.placement.throughput
     newest = view.checkpoint
-    return done.get(newest.id, timedelta(0)) if newest else timedelta(0)
+    return work_by_checkpoint.get(newest.id, timedelta(0)) if newest else timedelta(0)
 
 
 def remaining_work(view: JobView) -> timedelta | None:
@@ -63,11 +63,11 @@ def billed_time(view: JobView, now: datetime) -> timedelta:
 
 def steps_redone(view: JobView) -> int:
     """Training steps done twice: reached before an interruption, but not in the checkpoint that was resumed from."""
-    ran = [attempt for attempt in view.attempts if attempt.running_at is not None]
+    started = [attempt for attempt in view.attempts if attempt.running_at is not None]
     return sum(
-        max(before.last_step - (after.resumed_step or 0), 0)
-        for before, after in pairwise(ran)
-        if before.last_step is not None
+        max(earlier.last_step - (later.resumed_step or 0), 0)
+        for earlier, later in pairwise(started)
+        if earlier.last_step is not None
     )
 
 
@@ -79,10 +79,10 @@ def on_demand_cost(view: JobView) -> Money | None:
     """
     if view.on_demand is None:
         return None
-    ran = [a for a in view.attempts if a.running_at is not None and a.up_since is not None]
-    if not ran:
+    started = [a for a in view.attempts if a.running_at is not None and a.up_since is not None]
+    if not started:
         return Money.ZERO
-    first, last = ran[0], ran[-1]
+    first, last = started[0], started[-1]
     start_up = max((first.running_at or first.requested_at) - (first.up_since or first.requested_at), timedelta(0))
     removal = timedelta(0)
     if last.gone_at is not None and last.ended_at is not None:

@@ -15,7 +15,7 @@ from broker.core.errors import BrokerError, RetryLater
 from broker.core.events.views import AttemptView, JobView
 from broker.core.ports import Engine, EngineState, Observation
 from broker.reconciler.engine_calls import Purpose
-from broker.reconciler.isolation import isolated
+from broker.reconciler.isolation import isolate_errors
 from broker.reconciler.leases import Leases
 from broker.reconciler.ports import ReconcilerPorts
 from broker.runfolder.node_state import NodeState
@@ -23,9 +23,9 @@ from broker.runfolder.node_state import NodeState
 log = logging.getLogger(__name__)
 
 # Threads that read run folders, and run folders per thread that make a thread worthwhile.
-_READERS, _A_BATCH = 16, 32
+_READERS, _BATCH_SIZE = 16, 32
 # The number of ticks for which a job waits for its engine's answer before it is visited without it.
-_PATIENT_LOOKS = 3
+_MAX_WAIT_TICKS = 3
 
 Wanted = Sequence[tuple[JobView, AttemptView]]
 
@@ -72,24 +72,24 @@ class Signals:
             for attempt in view.attempts:
                 if attempt.handle is not None and not attempt.over:
                     by_engine[attempt.engine].append((view, attempt))
-        asked = []
-        for name, wanted in by_engine.items():
+        pending = []
+        for name, pairs in by_engine.items():
             if self._unanswered[name]:
-                self.unread |= {view.id for view, _ in wanted} & reading
+                self.unread |= {view.id for view, _ in pairs} & reading
             else:
-                self._asked[name] = [attempt.key for view, attempt in wanted if view.id in reading]
-            with isolated(f"engine {name} does not answer"):
-                look = partial(self._look, self._ports.engines(name), wanted, reading)
-                outcome = self._ports.calls.make(_key(name), _key(name), Purpose.OBSERVE, look)
+                self._asked[name] = [attempt.key for view, attempt in pairs if view.id in reading]
+            with isolate_errors(f"engine {name} does not answer"):
+                query = partial(self._look, self._ports.engines(name), pairs, reading)
+                outcome = self._ports.calls.make(_key(name), _key(name), Purpose.OBSERVE, query)
                 if outcome is None:
                     self._unanswered[name] += 1
-                    asked.append(_key(name))
+                    pending.append(_key(name))
                     continue
                 del self._unanswered[name]
                 if outcome.error is not None:
                     raise outcome.error
                 self._signals |= outcome.value
-        self._ports.calls.wait(asked, seconds)
+        self._ports.calls.wait(pending, seconds)
         return self._signals.keys()
 
     def take(self, key: str) -> Collection[str] | None:
@@ -102,17 +102,17 @@ class Signals:
         del self._unanswered[name]
         outcome = self._ports.calls.taken(key, Purpose.OBSERVE)
         if outcome is not None and outcome.error is not None:
-            with isolated(f"engine {name} does not answer"):
+            with isolate_errors(f"engine {name} does not answer"):
                 raise outcome.error
             return self._asked[name]
-        found: Mapping[str, Signal] = outcome.value or {} if outcome is not None else {}
-        self._signals |= found
-        return found.keys()
+        signals: Mapping[str, Signal] = outcome.value or {} if outcome is not None else {}
+        self._signals |= signals
+        return signals.keys()
 
     def awaits(self, view: JobView) -> bool:
         """Whether to postpone the visit to the job until its engine has answered."""
         return any(
-            0 < self._unanswered[attempt.engine] <= _PATIENT_LOOKS
+            0 < self._unanswered[attempt.engine] <= _MAX_WAIT_TICKS
             for attempt in view.attempts
             if attempt.handle is not None and not attempt.over
         )
@@ -121,40 +121,48 @@ class Signals:
         """The report about the attempt in this tick; None if its engine has not answered."""
         return self._signals.get(attempt.key)
 
-    def _look(self, engine: Engine, wanted: Wanted, reading: Set[str]) -> dict[str, Signal]:
+    def _look(self, engine: Engine, pairs: Wanted, reading: Set[str]) -> dict[str, Signal]:
         """Query the engine, then read the run folders of the machines that it knows.
 
         In this order, the run folder of a machine reported as ended is complete.
         """
-        seen = engine.observe([attempt.handle for _, attempt in wanted if attempt.handle is not None])
-        before = self._seen.get(engine.name, {})
-        told = {one.key: seen[one.handle] for _, one in wanted if one.handle is not None and one.handle in seen}
-        known = [
+        observations = engine.observe([attempt.handle for _, attempt in pairs if attempt.handle is not None])
+        previous = self._seen.get(engine.name, {})
+        reports = {
+            candidate.key: observations[candidate.handle]
+            for _, candidate in pairs
+            if candidate.handle is not None and candidate.handle in observations
+        }
+        readable = [
             (view, attempt)
-            for view, attempt in wanted
-            if attempt.key in told
-            and (view.id in reading or told[attempt.key] != before.get(attempt.key) or not _is_up(told[attempt.key]))
+            for view, attempt in pairs
+            if attempt.key in reports
+            and (
+                view.id in reading
+                or reports[attempt.key] != previous.get(attempt.key)
+                or not _is_up(reports[attempt.key])
+            )
         ]
-        self._seen[engine.name] = told
-        nodes = self._read_all(known)
+        self._seen[engine.name] = reports
+        nodes = self._read_all(readable)
         return {
-            attempt.key: Signal(seen[attempt.handle], node, attempt.agent_events)
-            for (_, attempt), node in zip(known, nodes, strict=True)
+            attempt.key: Signal(observations[attempt.handle], node, attempt.agent_events)
+            for (_, attempt), node in zip(readable, nodes, strict=True)
             if attempt.handle is not None
         }
 
-    def _read_all(self, wanted: Wanted) -> list[NodeState]:
+    def _read_all(self, pairs: Wanted) -> list[NodeState]:
         """Read run folders concurrently, as each read waits for its object store."""
-        batches = [wanted[first : first + _A_BATCH] for first in range(0, len(wanted), _A_BATCH)]
+        batches = [pairs[first : first + _BATCH_SIZE] for first in range(0, len(pairs), _BATCH_SIZE)]
         if len(batches) < 2:
-            return self._read_batch(wanted)
+            return self._read_batch(pairs)
         # Its threads are daemons: one that hangs must not keep the process from ending.
         with ThreadPool(min(_READERS, len(batches))) as readers:
             return [node for batch in readers.map(self._read_batch, batches) for node in batch]
 
     def _read_batch(self, batch: Wanted) -> list[NodeState]:
         for view, attempt in batch:
-            with isolated(f"job {view.id}, attempt {attempt.number}: its lease"):
+            with isolate_errors(f"job {view.id}, attempt {attempt.number}: its lease"):
                 self._leases.find(view, attempt)
         return [self._read(view, attempt) for view, attempt in batch]
 
@@ -173,8 +181,8 @@ class Signals:
             return NodeState(unreachable=True)
 
 
-def _is_up(seen: Observation) -> bool:
-    return seen.state is EngineState.UP
+def _is_up(observation: Observation) -> bool:
+    return observation.state is EngineState.UP
 
 
 def _key(engine: str) -> str:

@@ -99,7 +99,7 @@ def job_of(key: str) -> str:
 
 def leftovers(
     machines: Iterable[FoundMachine],
-    listed: Collection[str],
+    listed_engines: Collection[str],
     jobs: Mapping[str, JobView],
     seen: Mapping[str, Observation],
     holds: Iterable[HeldMoney],
@@ -110,47 +110,56 @@ def leftovers(
 ) -> list[Leftover]:
     """All leftovers, machines first.
 
-    ``listed``: the engines that listed all their machines. ``jobs``: the open jobs, and those named by machines and
-    holds, if in the store. ``seen``: reports of engines about attempts, by key. ``store``: this store's id. Leftovers
-    younger than ``grace``, and machines of unknown age, are ``too_young``.
+    ``listed_engines``: the engines that listed all their machines. ``jobs``: the open jobs, and those named by machines
+    and holds, if in the store. ``seen``: reports of engines about attempts, by key. ``store``: this store's id.
+    Leftovers younger than ``grace``, and machines of unknown age, are ``too_young``.
     """
-    there = list(machines)
-    found = [one for machine in there if (one := _machine(machine, jobs, store, now, grace)) is not None]
-    keys = {machine.key for machine in there}
-    found += _attempts(jobs.values(), listed, keys, seen, now, grace)
-    found += [one for held in holds if (one := _hold(held, jobs.get(held.job_id), now, grace)) is not None]
-    return found
+    all_machines = list(machines)
+    result = [
+        leftover for machine in all_machines if (leftover := _machine(machine, jobs, store, now, grace)) is not None
+    ]
+    keys = {machine.key for machine in all_machines}
+    result += _attempts(jobs.values(), listed_engines, keys, seen, now, grace)
+    result += [leftover for held in holds if (leftover := _hold(held, jobs.get(held.job_id), now, grace)) is not None]
+    return result
 
 
 def _machine(
     machine: FoundMachine, jobs: Mapping[str, JobView], store: str, now: datetime, grace: timedelta
 ) -> Leftover | None:
     view = jobs.get(job_of(machine.key))
-    attempt = next((one for one in view.attempts if one.key == machine.key), None) if view is not None else None
+    attempt = (
+        next((candidate for candidate in view.attempts if candidate.key == machine.key), None)
+        if view is not None
+        else None
+    )
     if attempt is not None and not attempt.over:
         return None  # in use, or its end is under way
     since = machine.since
     if machine.store and machine.store != store:
-        standing, why = LeftoverState.ANOTHER_STORE, f"store {machine.store} asked for it; that store's sweep checks it"
+        standing, reason = (
+            LeftoverState.ANOTHER_STORE,
+            f"store {machine.store} asked for it; that store's sweep checks it",
+        )
     elif attempt is not None:
         ended = attempt.gone_at or attempt.ended_at
         since = max((at for at in (since, ended) if at is not None), default=None)
-        standing, why = (
+        standing, reason = (
             _by_age(since, now, grace),
             f"attempt {attempt.number} is over, and its machine was assumed gone",
         )
     elif machine.store:
-        standing, why = _by_age(since, now, grace), "this store asked for it, and has no such attempt on record"
+        standing, reason = _by_age(since, now, grace), "this store asked for it, and has no such attempt on record"
     elif machine.tagged:
-        standing, why = LeftoverState.UNKNOWN_OWNER, "no tag says which store asked for it, and this one did not"
+        standing, reason = LeftoverState.UNKNOWN_OWNER, "no tag says which store asked for it, and this one did not"
     else:
         return None  # a foreign machine with a name in the form of a key
-    return Leftover(LeftoverKind.MACHINE, standing, job_of(machine.key), machine.key, since, why, machine=machine)
+    return Leftover(LeftoverKind.MACHINE, standing, job_of(machine.key), machine.key, since, reason, machine=machine)
 
 
 def _attempts(
     jobs: Iterable[JobView],
-    listed: Collection[str],
+    listed_engines: Collection[str],
     keys: Collection[str],
     seen: Mapping[str, Observation],
     now: datetime,
@@ -160,20 +169,28 @@ def _attempts(
     that it does not exist."""
     for view in jobs:
         for attempt in view.attempts:
-            if attempt.over or attempt.launched_at is None or attempt.engine not in listed or attempt.key in keys:
+            if (
+                attempt.over
+                or attempt.launched_at is None
+                or attempt.engine not in listed_engines
+                or attempt.key in keys
+            ):
                 continue
-            look = seen.get(attempt.key)
-            if look is None or look.state not in (EngineState.LOST, EngineState.GONE):
+            observation = seen.get(attempt.key)
+            if observation is None or observation.state not in (EngineState.LOST, EngineState.GONE):
                 continue
             since, standing = attempt.ended_at, _by_age(attempt.ended_at, now, grace)
-            why = f"{attempt.engine} has no machine of it: {look.evidence or look.state.value}"
+            reason = f"{attempt.engine} has no machine of it: {observation.evidence or observation.state.value}"
             if not attempt.state.final:
-                standing, why = LeftoverState.RECONCILER, f"{why}; the reconciler reads its final report and decides"
-            elif look.state is EngineState.LOST and attempt.claimed_at is not None:
-                # Engines forget machines; only the heartbeat shows whether a machine still runs.
-                standing, why = (
+                standing, reason = (
                     LeftoverState.RECONCILER,
-                    f"{why}; the reconciler decides once its heartbeat stands still",
+                    f"{reason}; the reconciler reads its final report and decides",
+                )
+            elif observation.state is EngineState.LOST and attempt.claimed_at is not None:
+                # Engines forget machines; only the heartbeat shows whether a machine still runs.
+                standing, reason = (
+                    LeftoverState.RECONCILER,
+                    f"{reason}; the reconciler decides once its heartbeat stands still",
                 )
             yield Leftover(
                 LeftoverKind.ATTEMPT,
@@ -181,9 +198,9 @@ def _attempts(
                 view.id,
                 attempt.key,
                 since,
-                why,
+                reason,
                 attempt=attempt.number,
-                gone_at=look.gone_at,
+                gone_at=observation.gone_at,
             )
 
 
@@ -191,15 +208,15 @@ def _hold(held: HeldMoney, view: JobView | None, now: datetime, grace: timedelta
     """Money held for a job that is not on record, closed, or ended with all machines gone. Holds of waiting jobs are
     legitimate."""
     if view is None:
-        why, since = "no such job is on record", held.since
+        reason, since = "no such job is on record", held.since
     elif view.closed:
-        why, since = "its job is closed", view.ended_at
+        reason, since = "its job is closed", view.ended_at
     elif view.state.final and all(attempt.over for attempt in view.attempts):
-        why, since = f"its job {view.state.value}, and nothing of it runs", _last_end(view)
+        reason, since = f"its job {view.state.value}, and nothing of it runs", _last_end(view)
     else:
         return None
     standing = _by_age(since, now, grace)
-    return Leftover(LeftoverKind.HOLD, standing, held.job_id, "", since, why, held=held)
+    return Leftover(LeftoverKind.HOLD, standing, held.job_id, "", since, reason, held=held)
 
 
 def _last_end(view: JobView) -> datetime | None:

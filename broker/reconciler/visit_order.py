@@ -15,7 +15,7 @@ from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import QueueTurn
 from broker.core.market.shares import MachineShare
 from broker.placement.queue.queue import EPSILON, Amount, Free, QueueEntry, Turn
-from broker.placement.queue.queue import in_turn as entries_in_turn
+from broker.placement.queue.queue import order_by_turn as entries_in_turn
 from broker.reconciler.controllers.placement import QueueDecision
 from broker.reconciler.progress import remaining_work
 
@@ -32,54 +32,58 @@ def queue_decision(
     ``longest`` in total, of which ``waited`` has passed. Machines that are free now are reserved for others if the job
     would occupy them beyond the start of another job's turn.
     """
-    mine = next((turn for turn in turns if turn.entry.id == job_id), None)
-    if mine is None or mine.option is None:
+    own_turn = next((turn for turn in turns if turn.entry.id == job_id), None)
+    if own_turn is None or own_turn.option is None:
         return QueueDecision()
-    option = mine.option
-    now = option.pool is not None and mine.start <= EPSILON
-    taken = frozenset(
-        pool for pool in free if not (now and pool == option.pool) and not _left_over(pool, mine, turns, free[pool])
+    option = own_turn.option
+    starts_now = option.pool is not None and own_turn.start <= EPSILON
+    reserved = frozenset(
+        pool
+        for pool in free
+        if not (starts_now and pool == option.pool) and not _has_unreserved(pool, own_turn, turns, free[pool])
     )
-    if now:
-        return QueueDecision(option.name, taken)
+    if starts_now:
+        return QueueDecision(option.name, reserved)
     if option.pool is None:
-        return QueueDecision(taken=taken)
-    alone = all(other.pool is not None for other in mine.entry.options)
-    start = timedelta(hours=mine.start)
-    if alone or (longest is not None and waited + start <= longest):
-        return QueueDecision(taken=taken, wait=QueueTurn(pool=option.pool))
-    return QueueDecision(taken=taken)
+        return QueueDecision(taken=reserved)
+    has_only_pools = all(other.pool is not None for other in own_turn.entry.options)
+    start = timedelta(hours=own_turn.start)
+    if has_only_pools or (longest is not None and waited + start <= longest):
+        return QueueDecision(taken=reserved, wait=QueueTurn(pool=option.pool))
+    return QueueDecision(taken=reserved)
 
 
-def queue_decision_beside(view: JobView, turns: Iterable[Turn], free: Mapping[str, Free]) -> QueueDecision:
+def decision_outside_round(view: JobView, turns: Iterable[Turn], free: Mapping[str, Free]) -> QueueDecision:
     """The result for a job outside the round: it may use machines that stay free as long as it may run."""
-    others, needs = list(turns), (remaining_work(view) or view.max_duration) / _HOUR
+    other_turns, needs = list(turns), (remaining_work(view) or view.max_duration) / _HOUR
     return QueueDecision(
-        taken=frozenset(pool for pool in free if not _spare(free[pool], _promised(pool, others, needs), view))
+        taken=frozenset(
+            pool for pool in free if not _has_spare(free[pool], _reserved_amounts(pool, other_turns, needs), view)
+        )
     )
 
 
-def _spare(free: Free, promised: Sequence[Amount], view: JobView) -> bool:
+def _has_spare(free: Free, promised: Sequence[Amount], view: JobView) -> bool:
     """Whether enough machines remain for the job.
 
     Of a shared machine, nothing remains if another job waits for a part: the part that this job needs is not known
     here.
     """
-    now = free.steps[0][1]
-    return not promised if isinstance(now, MachineShare) else _less(now, promised) >= view.job.num_nodes
+    free_now = free.steps[0][1]
+    return not promised if isinstance(free_now, MachineShare) else _subtract(free_now, promised) >= view.job.num_nodes
 
 
-def _left_over(pool: str, mine: Turn, turns: Sequence[Turn], free: Free) -> bool:
+def _has_unreserved(pool: str, own_turn: Turn, turns: Sequence[Turn], free: Free) -> bool:
     """Whether enough free machines of the pool remain unreserved for as long as the job needs them."""
-    options = [option for option in mine.entry.options if option.pool == pool]
-    needs = max((option.hours for option in options), default=mine.entry.needs)
-    others = (turn for turn in turns if turn is not mine)
-    left = _less(free.steps[0][1], _promised(pool, others, needs))
-    wanted: list[Any] = [option.takes(mine.entry.nodes) for option in options] or [mine.entry.nodes]
-    return not isinstance(left, type(wanted[0])) or all(left >= one for one in wanted)
+    options = [option for option in own_turn.entry.options if option.pool == pool]
+    needs = max((option.hours for option in options), default=own_turn.entry.needs)
+    other_turns = (turn for turn in turns if turn is not own_turn)
+    left = _subtract(free.steps[0][1], _reserved_amounts(pool, other_turns, needs))
+    amounts: list[Any] = [option.takes(own_turn.entry.nodes) for option in options] or [own_turn.entry.nodes]
+    return not isinstance(left, type(amounts[0])) or all(left >= amount for amount in amounts)
 
 
-def _promised(pool: str, turns: Iterable[Turn], hours: float) -> list[Amount]:
+def _reserved_amounts(pool: str, turns: Iterable[Turn], hours: float) -> list[Amount]:
     """The amounts of the pool that become another job's turn within that many hours."""
     return [
         turn.option.takes(turn.entry.nodes)
@@ -88,14 +92,14 @@ def _promised(pool: str, turns: Iterable[Turn], hours: float) -> list[Amount]:
     ]
 
 
-def _less(now: Any, promised: Iterable[Amount]) -> Any:
-    return reduce(sub, promised, now)
+def _subtract(amount: Any, promised: Iterable[Amount]) -> Any:
+    return reduce(sub, promised, amount)
 
 
-def waits(view: JobView) -> bool:
+def waits_for_machine(view: JobView) -> bool:
     """Whether the job waits only for a machine."""
-    free = not view.cancel_requested and not view.comes_later
-    return view.state in _WAITING and free and all(attempt.over for attempt in view.attempts)
+    may_begin = not view.cancel_requested and not view.awaits_predecessors
+    return view.state in _WAITING and may_begin and all(attempt.over for attempt in view.attempts)
 
 
 def running_by_team(views: Iterable[JobView]) -> Counter[str]:
@@ -103,10 +107,10 @@ def running_by_team(views: Iterable[JobView]) -> Counter[str]:
     return Counter(view.job.team or "" for view in views if any(not attempt.over for attempt in view.attempts))
 
 
-def in_turn(views: Iterable[JobView], now: datetime) -> list[JobView]:
-    """The jobs in the order of visits: see `broker.placement.queue.queue.in_turn`."""
+def visit_order(views: Iterable[JobView], now: datetime) -> list[JobView]:
+    """The jobs in the order of visits: see `broker.placement.queue.queue.order_by_turn`."""
     views = list(views)
-    waiting = {view.id: view for view in views if waits(view)}
+    waiting = {view.id: view for view in views if waits_for_machine(view)}
     ordered = entries_in_turn([_entry(view, now) for view in waiting.values()], running_by_team(views))
     return [view for view in views if view.id not in waiting] + [waiting[entry.id] for entry in ordered]
 

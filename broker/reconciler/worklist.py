@@ -62,28 +62,30 @@ class Worklist:
     def look(self) -> list[JobView]:
         """Every open job that can be read, oldest first. Raises `StoreProblem`."""
         self._prices.clear()
-        with self._journal.reading() as look:
-            last = look.last_events()
+        with self._journal.reading() as snapshot:
+            last = snapshot.last_events()
             changed = [id for id, seq in last.items() if id not in self._views or self._views[id].seq != seq]
-            fresh = {view.id: view for view in look.views(changed)}
-            self._tell(look.unreadable)
-            kept = self._views.keys() - changed
-            self._views = {id: fresh.get(id) or self._views[id] for id in last if id in fresh or id in kept}
-            self._balances = dict(look.open_balances())
+            changed_views = {view.id: view for view in snapshot.views(changed)}
+            self._tell(snapshot.unreadable)
+            unchanged = self._views.keys() - changed
+            self._views = {
+                id: changed_views.get(id) or self._views[id] for id in last if id in changed_views or id in unchanged
+            }
+            self._balances = dict(snapshot.open_balances())
             unknown = [id for id in last if id not in self._sums or not self._agrees(id)]
             self._sums = {id: sums for id, sums in self._sums.items() if id in last}
-            self._sums |= dict.fromkeys(unknown, ()) | dict(look.sums(unknown))
+            self._sums |= dict.fromkeys(unknown, ()) | dict(snapshot.sums(unknown))
             self._meters = {id: meters for id, meters in self._meters.items() if id in last}
-            self._meters |= {id: {} for id in unknown} | dict(look.meters(unknown))
+            self._meters |= {id: {} for id in unknown} | dict(snapshot.meters(unknown))
             self._money = {id: money for id, money in self._money.items() if id in last}
         return list(self._views.values())
 
     def _tell(self, unreadable: Sequence[UnreadableJob]) -> None:
         """Log each unreadable job, once per reason."""
-        for one in unreadable:
-            if self._told.get(one.job_id) != one.because:
-                log.error("%s; it is left alone (%s)", one, one.hint)
-        self._told = {one.job_id: one.because for one in unreadable}
+        for job in unreadable:
+            if self._told.get(job.job_id) != job.because:
+                log.error("%s; it is left alone (%s)", job, job.hint)
+        self._told = {job.job_id: job.because for job in unreadable}
 
     def _agrees(self, job_id: str) -> bool:
         return self.money(job_id) == self.balances(job_id)
@@ -91,10 +93,10 @@ class Worklist:
     def money(self, job_id: str) -> Mapping[MoneyKind, Balance]:
         """The balances, as computed from the cached sums of the job's entries."""
         sums = self.sums(job_id)
-        known = self._money.get(job_id)
-        if known is None or known[0] is not sums:
-            known = self._money[job_id] = sums, balances(sums)
-        return known[1]
+        cached = self._money.get(job_id)
+        if cached is None or cached[0] is not sums:
+            cached = self._money[job_id] = sums, balances(sums)
+        return cached[1]
 
     def balances(self, job_id: str) -> Mapping[MoneyKind, Balance]:
         """The cached balances of the job as stored; without dates of a hold where they are not known."""
@@ -106,47 +108,47 @@ class Worklist:
 
     def again(self, job_id: str) -> JobView | None:
         """Read the job again; None if it is closed. Raises `StoreProblem` and `UnreadableJob`."""
-        with self._journal.reading() as look:
-            view = look.job(job_id)
+        with self._journal.reading() as snapshot:
+            view = snapshot.job(job_id)
             if view is None or view.closed:
                 self._drop(job_id)
                 return None
             self._views[job_id] = view
-            self._sums[job_id] = look.sums([job_id]).get(job_id, ())
-            self._meters[job_id] = look.meters([job_id]).get(job_id, {})
-            self._balances[job_id] = look.balance(job_id)
+            self._sums[job_id] = snapshot.sums([job_id]).get(job_id, ())
+            self._meters[job_id] = snapshot.meters([job_id]).get(job_id, {})
+            self._balances[job_id] = snapshot.balance(job_id)
         return view
 
     def took(self, views: Mapping[str, JobView | None]) -> None:
         """Cache the new views of jobs that were just recorded (None: unknown, to be read), and read their balances
         again. Raises `StoreProblem`.
         """
-        known = {id: view for id, view in views.items() if view is not None}
-        with self._journal.reading() as look:
-            if unknown := [id for id in views if id not in known]:
-                known |= {view.id: view for view in look.views(unknown)}
-            still = [id for id, view in known.items() if not view.closed]
-            if still:
-                sums, meters, money = look.sums(still), look.meters(still), look.balances(still)
+        known_views = {id: view for id, view in views.items() if view is not None}
+        with self._journal.reading() as snapshot:
+            if unknown := [id for id in views if id not in known_views]:
+                known_views |= {view.id: view for view in snapshot.views(unknown)}
+            open_ids = [id for id, view in known_views.items() if not view.closed]
+            if open_ids:
+                sums, meters, money = snapshot.sums(open_ids), snapshot.meters(open_ids), snapshot.balances(open_ids)
         for id in views:
-            if id not in still:
+            if id not in open_ids:
                 self._drop(id)
                 continue
-            self._views[id], self._balances[id] = known[id], money.get(id, _NONE)
+            self._views[id], self._balances[id] = known_views[id], money.get(id, _NONE)
             self._sums[id], self._meters[id] = sums.get(id, ()), meters.get(id, {})
 
     def refresh(self, job_ids: Sequence[str]) -> None:
         """Read those of these jobs again that have changed. Raises `StoreProblem`."""
         if not job_ids:
             return
-        with self._journal.asking() as look:
-            last = look.last_events(job_ids)
+        with self._journal.asking() as snapshot:
+            last = snapshot.last_events(job_ids)
         if changed := [id for id in job_ids if id not in self._views or self._views[id].seq != last.get(id)]:
             self.took(dict.fromkeys(changed))
 
     def _drop(self, job_id: str) -> None:
-        for kept in (self._views, self._sums, self._meters, self._balances):
-            kept.pop(job_id, None)
+        for cache in (self._views, self._sums, self._meters, self._balances):
+            cache.pop(job_id, None)
 
     def sums(self, job_id: str) -> Sequence[Sum]:
         """The cached sums of the job's entries (`Reading.sums`)."""
@@ -166,29 +168,29 @@ class Worklist:
 
     def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
         """As `Reading.price_series`. A price at a single moment is cached until the tick ends, whatever the moment."""
-        known = self._prices.get((offer.id, offer.disk)) if start == end else None
-        if known is None:
-            with self._journal.reading() as look:
-                known = look.price_series(offer, start, end)
+        cached = self._prices.get((offer.id, offer.disk)) if start == end else None
+        if cached is None:
+            with self._journal.reading() as snapshot:
+                cached = snapshot.price_series(offer, start, end)
             if start == end:
-                self._prices[offer.id, offer.disk] = known
-        return known
+                self._prices[offer.id, offer.disk] = cached
+        return cached
 
 
-SHARE = 8
+TURN_TICKS = 8
 
 Balances = Mapping[MoneyKind, Balance]
 
 
-class LookTurns:
+class VisitTurns:
     """Selects the jobs to visit in a tick if very many run: those with news, and some of the others in turn. For one
     thread.
 
     A visit costs the same whether anything happened or not. So if more jobs run than are visited in one tick, each
-    further job adds little to the duration of a tick. A job without news waits at most `SHARE` ticks for its turn.
+    further job adds little to the duration of a tick. A job without news waits at most `TURN_TICKS` ticks for its turn.
 
-    ``at_once``: the number of running jobs without news visited in one tick; if a `SHARE`-th of them is more, that many
-    are. ``money``: returns the balances of a job.
+    ``at_once``: the number of running jobs without news visited in one tick; if a `TURN_TICKS`-th of them is more, that
+    many are. ``money``: returns the balances of a job.
     """
 
     def __init__(self, at_once: int, money: Callable[[str], Balances]) -> None:
@@ -202,28 +204,28 @@ class LookTurns:
         if len(views) <= self._at_once:
             self._visited.clear()
             return {view.id for view in views}
-        present = {view.id: (view, self._money(view.id)) for view in views}
-        chosen = {
-            id for id, (view, money) in present.items() if not _runs(view) or not self._as_before(id, view, money)
+        current = {view.id: (view, self._money(view.id)) for view in views}
+        selected = {
+            id for id, (view, money) in current.items() if not _runs(view) or not self._is_unchanged(id, view, money)
         }
-        chosen |= present.keys() & besides
-        quiet = [id for id in self._visited if id in present and id not in chosen]
-        chosen.update(quiet[: max(self._at_once, len(views) // SHARE)])
-        kept = {id: self._visited[id] for id in quiet if id not in chosen}
-        self._visited = kept | {id: one for id, one in present.items() if id in chosen}
-        return chosen
+        selected |= current.keys() & besides
+        idle_ids = [id for id in self._visited if id in current and id not in selected]
+        selected.update(idle_ids[: max(self._at_once, len(views) // TURN_TICKS)])
+        rest = {id: self._visited[id] for id in idle_ids if id not in selected}
+        self._visited = rest | {id: entry for id, entry in current.items() if id in selected}
+        return selected
 
     def again(self, ids: Collection[str]) -> None:
         """Visit these jobs in the next tick: their engine could not be asked in this one."""
         for id in ids:
             self._visited.pop(id, None)
 
-    def _as_before(self, id: str, view: JobView, money: Balances) -> bool:
+    def _is_unchanged(self, id: str, view: JobView, money: Balances) -> bool:
         """Whether view and balances, with the dates of holds, are the same objects as at the last visit."""
-        before = self._visited.get(id)
-        if before is None or before[0] is not view or len(before[1]) != len(money):
+        last = self._visited.get(id)
+        if last is None or last[0] is not view or len(last[1]) != len(money):
             return False
-        return all(before[1].get(kind) is balance for kind, balance in money.items())
+        return all(last[1].get(kind) is balance for kind, balance in money.items())
 
 
 def _runs(view: JobView) -> bool:

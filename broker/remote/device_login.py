@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 
 from broker.core.errors import AskAPerson, Malformed, Unreachable
-from broker.remote.logins import SavedLogin, connected
+from broker.remote.logins import SavedLogin, http_client
 from broker.server.paths import CLIENT, DEVICE_AUTHORIZATION, GRANT, REVOCATION, TOKEN
 
 _TIMEOUT = httpx.Timeout(20.0, connect=10.0)  # seconds
-_SLOWER = 5.0  # seconds added to the interval after `slow_down` (RFC 8628, section 3.5)
+_SLOW_DOWN_SECONDS = 5.0  # seconds added to the interval after `slow_down` (RFC 8628, section 3.5)
 _REFUSED = {
     "access_denied": "the login was refused in the web UI, or the person is disabled",
     "expired_token": "nobody entered the code in time",
@@ -49,50 +49,50 @@ def log_in(
 
     Raises `LoginRefused`, `Unreachable`, and `Malformed` for a server that is not gpubroker's. Nothing is saved.
     """
-    with connected(url, _TIMEOUT, transport) as http:
-        asked = {"client_id": CLIENT, "client_name": machine, "scope": " ".join(scopes)}
-        begun = _posted(http, url, DEVICE_AUTHORIZATION, asked)
-        if "error" in begun:
-            raise LoginRefused(str(begun.get("error_description") or begun["error"]), where=url)
+    with http_client(url, _TIMEOUT, transport) as http:
+        request = {"client_id": CLIENT, "client_name": machine, "scope": " ".join(scopes)}
+        authorization = _post_form(http, url, DEVICE_AUTHORIZATION, request)
+        if "error" in authorization:
+            raise LoginRefused(str(authorization.get("error_description") or authorization["error"]), where=url)
         try:
             show(
                 ShownCode(
-                    begun["user_code"],
-                    begun["verification_uri"],
-                    begun["verification_uri_complete"],
-                    int(begun["expires_in"]),
+                    authorization["user_code"],
+                    authorization["verification_uri"],
+                    authorization["verification_uri_complete"],
+                    int(authorization["expires_in"]),
                 )
             )
-            code, pause = begun["device_code"], float(begun.get("interval", 5))
+            code, interval = authorization["device_code"], float(authorization.get("interval", 5))
         except (KeyError, TypeError, ValueError) as error:
             raise Malformed("the server's answer has no code", where=url, hint="is it a gpubroker server?") from error
         while True:
-            wait(pause)
-            answer = _posted(http, url, TOKEN, {"grant_type": GRANT, "client_id": CLIENT, "device_code": code})
+            wait(interval)
+            answer = _post_form(http, url, TOKEN, {"grant_type": GRANT, "client_id": CLIENT, "device_code": code})
             if token := answer.get("access_token"):
                 return SavedLogin(url, str(token))
             match answer.get("error"):
                 case "authorization_pending":
                     continue
                 case "slow_down":
-                    pause += _SLOWER
+                    interval += _SLOW_DOWN_SECONDS
                 case reason:
-                    said = _REFUSED.get(str(reason), f"the server refuses the login: {reason}")
-                    raise LoginRefused(said, where=url, hint=f"`gpubroker login {url}`")
+                    message = _REFUSED.get(str(reason), f"the server refuses the login: {reason}")
+                    raise LoginRefused(message, where=url, hint=f"`gpubroker login {url}`")
 
 
-def give_up(login: SavedLogin, *, transport: httpx.BaseTransport | None = None) -> None:
+def revoke_login(login: SavedLogin, *, transport: httpx.BaseTransport | None = None) -> None:
     """Revoke the login's token at the server. Idempotent. Raises `Unreachable`."""
-    with connected(login.url, _TIMEOUT, transport) as http:
-        _posted(http, login.url, REVOCATION, {"token": login.token})
+    with http_client(login.url, _TIMEOUT, transport) as http:
+        _post_form(http, login.url, REVOCATION, {"token": login.token})
 
 
-def _posted(http: httpx.Client, url: str, path: str, form: dict[str, str]) -> dict[str, Any]:
+def _post_form(http: httpx.Client, url: str, path: str, form: dict[str, str]) -> dict[str, Any]:
     try:
         answer = http.post(path, data=form)
     except httpx.TransportError as error:
-        said = f"the server cannot be reached: {error or type(error).__name__}"
-        raise Unreachable(said, where=url, hint="check the address and the network") from error
+        message = f"the server cannot be reached: {error or type(error).__name__}"
+        raise Unreachable(message, where=url, hint="check the address and the network") from error
     if answer.status_code >= 500:
         raise Unreachable(f"the server answers {answer.status_code}", where=url, hint="try again in a minute")
     try:

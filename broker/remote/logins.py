@@ -38,13 +38,13 @@ class SavedLogin:
         return f"<SavedLogin {self.url}>"
 
 
-def place(environment: Mapping[str, str] = os.environ) -> Path:
+def login_file(environment: Mapping[str, str] = os.environ) -> Path:
     """The file of the login: in the folder that ``GPUBROKER_HOME`` names, or in the user's configuration folder."""
     home = environment.get("GPUBROKER_HOME")
     return Path(home or platformdirs.user_config_dir("gpubroker")) / "login.json"
 
 
-def current(environment: Mapping[str, str] = os.environ) -> SavedLogin | None:
+def current_login(environment: Mapping[str, str] = os.environ) -> SavedLogin | None:
     """The login from the environment, or else the saved one; None if commands use a store of this machine. Sends no
     request. Raises `InvalidInput` for a server without a token, a token without a server, and a file that cannot be
     read."""
@@ -59,10 +59,10 @@ def current(environment: Mapping[str, str] = os.environ) -> SavedLogin | None:
     if environment.get(TOKEN):  # otherwise the command would act as another person than the token's
         hint = f"set {SERVER} to the server's address, or unset {TOKEN}; {SERVER}=off uses the store of this machine"
         raise InvalidInput(f"{TOKEN} is set and {SERVER} is not", hint=hint)
-    file = place(environment)
+    file = login_file(environment)
     try:
-        kept = json.loads(file.read_bytes())
-        return SavedLogin(server_url(kept["url"]), str(kept["token"]))
+        saved = json.loads(file.read_bytes())
+        return SavedLogin(server_url(saved["url"]), str(saved["token"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -70,15 +70,15 @@ def current(environment: Mapping[str, str] = os.environ) -> SavedLogin | None:
         raise InvalidInput(f"the saved login cannot be read: {error}", where=str(file), hint=hint) from error
 
 
-def keep(login: SavedLogin, environment: Mapping[str, str] = os.environ) -> Path:
+def save_login(login: SavedLogin, environment: Mapping[str, str] = os.environ) -> Path:
     """Save the login, readable by this user only; replaces an earlier one. Raises `StoreProblem`."""
-    file = place(environment)
+    file = login_file(environment)
     draft = file.with_name(f".{file.name}.{secrets.token_hex(6)}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as written:
-            json.dump({"url": login.url, "token": login.token}, written)
+        with os.fdopen(descriptor, "w") as stream:
+            json.dump({"url": login.url, "token": login.token}, stream)
         draft.replace(file)
     except OSError as error:
         draft.unlink(missing_ok=True)
@@ -86,20 +86,22 @@ def keep(login: SavedLogin, environment: Mapping[str, str] = os.environ) -> Path
     return file
 
 
-def forget(environment: Mapping[str, str] = os.environ) -> None:
+def delete_login(environment: Mapping[str, str] = os.environ) -> None:
     """Delete the saved login. Idempotent. Raises `StoreProblem`."""
     try:
-        place(environment).unlink(missing_ok=True)
+        login_file(environment).unlink(missing_ok=True)
     except OSError as error:
-        raise StoreProblem(f"the login cannot be deleted: {error.strerror}", where=str(place(environment))) from error
+        raise StoreProblem(
+            f"the login cannot be deleted: {error.strerror}", where=str(login_file(environment))
+        ) from error
 
 
 def server_url(text: str) -> str:
     """The address of a server: ``https://gpus.example.org``. Without a scheme, https is used. Raises `InvalidInput` for
     an invalid address, and for http to another machine, where the token would be sent unencrypted."""
-    whole = text if "://" in text else f"https://{text}"
+    url = text if "://" in text else f"https://{text}"
     try:
-        parts = urlsplit(whole)
+        parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
         raise InvalidInput(f"not a server address: {text!r}", hint="expected https://HOST[:PORT]") from error
@@ -110,7 +112,7 @@ def server_url(text: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def connected(
+def http_client(
     url: str,
     timeout: httpx.Timeout,
     transport: httpx.BaseTransport | None = None,

@@ -10,8 +10,8 @@ from pathlib import Path
 import yaml
 
 from broker.app.jobs.jobs import refuse_several
-from broker.app.jobs.sealed_secrets import missing_secrets, note_of_missing_secrets, sealed_for
-from broker.app.jobs.snapshots import Survey, has_local_files, resolved, stored_in, surveyed
+from broker.app.jobs.sealed_secrets import encrypt_for_service, missing_secrets, missing_secrets_notes
+from broker.app.jobs.snapshots import Survey, has_local_files, resolve_paths, store_snapshot, survey_files
 from broker.app.results.jobs import JobFileText, SubmissionTerms
 from broker.app.results.plans import PlanResult
 from broker.core.errors import InvalidInput, Malformed, StoreProblem, UnknownName
@@ -22,8 +22,8 @@ from broker.remote.team_api import SAME_VERSION, Document, TeamApi
 from broker.snapshots.upload import Progress, no_progress
 
 _TREES, _FILES = "trees", "files"
-_MATCHES = 50  # jobs of one name that are looked at, open ones first
-_KNOWN = 50  # jobs among which one of a similar name is looked for
+_MAX_MATCHES = 50  # jobs of one name that are looked at, open ones first
+_MAX_KNOWN = 50  # jobs among which one of a similar name is looked for
 
 
 class _ServerPool:
@@ -48,46 +48,49 @@ def _address(path: str) -> tuple[str, str]:
     return (_TREES, name.removesuffix(".json")) if kind == _TREES else (_FILES, name)
 
 
-def planned(api: TeamApi, job: Job, *, by_carbon: bool = False, limit: int) -> PlanResult:
+def plan_on_server(api: TeamApi, job: Job, *, by_carbon: bool = False, limit: int) -> PlanResult:
     """The server's plan for a job, with at most ``limit`` placements, but not more than 100. ``by_carbon``: ranked by
     expected CO2. Changes nothing and uploads nothing."""
-    body = {"job_file": print_job(with_ids(api, job))}
-    found = api.query(PlanResult, "/plans", body, by_carbon=by_carbon, limit=min(limit, 100))
-    return found.model_copy(update={"notes": [*found.notes, *note_of_missing_secrets(job)]})
+    body = {"job_file": print_job(resolve_job_ids(api, job))}
+    result = api.query(PlanResult, "/plans", body, by_carbon=by_carbon, limit=min(limit, 100))
+    return result.model_copy(update={"notes": [*result.notes, *missing_secrets_notes(job)]})
 
 
-def with_ids(api: TeamApi, job: Job) -> Job:
+def resolve_job_ids(api: TeamApi, job: Job) -> Job:
     """The job with the full ids of the jobs that it comes after or resumes. Jobs whose results it takes must be given
     by their ids, because the folders of the results are named as the job file names the jobs. Idempotent. Raises as
     `job_id`."""
-    after = tuple(one if one.inputs else one.model_copy(update={"job": job_id(api, one.job)}) for one in job.after)
-    point = job.resume_from
-    if point is not None:
-        point = point.model_copy(update={"job": job_id(api, point.job)})
-    return job.model_copy(update={"after": after, "resume_from": point})
+    after = tuple(
+        predecessor if predecessor.inputs else predecessor.model_copy(update={"job": job_id(api, predecessor.job)})
+        for predecessor in job.after
+    )
+    resume_point = job.resume_from
+    if resume_point is not None:
+        resume_point = resume_point.model_copy(update={"job": job_id(api, resume_point.job)})
+    return job.model_copy(update={"after": after, "resume_from": resume_point})
 
 
 def survey_of(api: TeamApi, job: Job) -> Survey | None:
     """The files that a submission would upload; None if the job has none. Raises `InvalidInput` for files that cannot
     be read, or that are larger than the server takes."""
-    return surveyed(job, api.fetch(SubmissionTerms, "/submission").max_snapshot) if has_local_files(job) else None
+    return survey_files(job, api.fetch(SubmissionTerms, "/submission").max_snapshot) if has_local_files(job) else None
 
 
-def as_it_was(api: TeamApi, id: str, workdir: Path | None, envs: Mapping[str, str]) -> Job:
+def original_job(api: TeamApi, id: str, workdir: Path | None, envs: Mapping[str, str]) -> Job:
     """The job as it was submitted, with the files of this machine: those of ``workdir``, or of the folder that it was
     submitted from. Raises `InvalidInput` if that folder is not on this machine."""
     text, now = api.fetch(JobFileText, f"/jobs/{id}/job-file").job_file, datetime.now(UTC)
-    given = yaml.safe_load(text)
-    given.pop("deadline", None)  # the old job's deadline, which may have passed
-    given.pop("resume_from", None)
+    fields = yaml.safe_load(text)
+    fields.pop("deadline", None)  # the old job's deadline, which may have passed
+    fields.pop("resume_from", None)
     if workdir is not None:
-        given["workdir"] = str(workdir.expanduser().absolute())
-    given["envs"] = {**(given.get("envs") or {}), **envs}
-    job = parse_job(yaml.safe_dump(given, sort_keys=False), file=f"job {id}", now=now)
-    return resolved(job, Path.cwd(), id)
+        fields["workdir"] = str(workdir.expanduser().absolute())
+    fields["envs"] = {**(fields.get("envs") or {}), **envs}
+    job = parse_job(yaml.safe_dump(fields, sort_keys=False), file=f"job {id}", now=now)
+    return resolve_paths(job, Path.cwd(), id)
 
 
-def body_of(api: TeamApi, job: Job, progress: Progress = no_progress) -> Document:
+def submission_body(api: TeamApi, job: Job, progress: Progress = no_progress) -> Document:
     """The request that submits the job, whose paths are absolute: its files are uploaded, unless the server has them,
     and its secrets encrypted.
 
@@ -101,17 +104,17 @@ def body_of(api: TeamApi, job: Job, progress: Progress = no_progress) -> Documen
     terms = api.fetch(SubmissionTerms, "/submission")
     body: Document = {"job_file": print_job(job)}
     if has_local_files(job):
-        whole = stored_in(job, terms.pool, lambda: _ServerPool(api), progress)
-        assert whole.snapshot is not None
-        body["snapshot"] = whole.snapshot.model_dump(mode="json")
+        stored_job = store_snapshot(job, terms.pool, lambda: _ServerPool(api), progress)
+        assert stored_job.snapshot is not None
+        body["snapshot"] = stored_job.snapshot.model_dump(mode="json")
     values = {name: os.environ[name] for name in job.secrets if name in os.environ}
     if values:
-        box = sealed_for(_key(terms), values)
+        box = encrypt_for_service(_secrets_key(terms), values)
         body["sealed"] = {"key": box.key, "id": box.id, "box": box.box}
     return body
 
 
-def _key(terms: SubmissionTerms) -> str:
+def _secrets_key(terms: SubmissionTerms) -> str:
     if not terms.secrets_key:
         raise StoreProblem("this server takes no secrets: its service has not published a key", hint="ask who runs it")
     return terms.secrets_key
@@ -121,14 +124,14 @@ def job_id(api: TeamApi, reference: str) -> str:
     """The id of the job that `broker.app.jobs.jobs.find` finds, among those that the person may see. Raises as it
     does."""
     try:
-        rows = api.pages("/jobs", "jobs", _MATCHES, reference=reference)
-        found = [(str(one["id"]), one["name"], JobState(one["state"]).final) for one in rows]
-        known = [] if found else [str(one["id"]) for one in api.pages("/jobs", "jobs", _KNOWN)]
+        rows = api.pages("/jobs", "jobs", _MAX_MATCHES, reference=reference)
+        matches = [(str(row["id"]), row["name"], JobState(row["state"]).final) for row in rows]
+        known_ids = [] if matches else [str(row["id"]) for row in api.pages("/jobs", "jobs", _MAX_KNOWN)]
     except (KeyError, TypeError, ValueError) as error:
         raise Malformed("the server's list of jobs cannot be read", where=api.url, hint=SAME_VERSION) from error
-    if reference not in (id for id, _, _ in found):
-        refuse_several(reference, [id for id, name, ended in found if name == reference and not ended])
-    named = [id for id, name, _ in found if reference in (id, name)]
-    if named or len(found) == 1:
-        return named[0] if named else found[0][0]
-    raise UnknownName("job", reference, known or [id for id, _, _ in found])
+    if reference not in (id for id, _, _ in matches):
+        refuse_several(reference, [id for id, name, ended in matches if name == reference and not ended])
+    exact_ids = [id for id, name, _ in matches if reference in (id, name)]
+    if exact_ids or len(matches) == 1:
+        return exact_ids[0] if exact_ids else matches[0][0]
+    raise UnknownName("job", reference, known_ids or [id for id, _, _ in matches])

@@ -16,19 +16,19 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop
 from broker.app.results.errors import ErrorDetails, kind_of
 from broker.app.results.values import plain
 from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, Throttled, Unreachable
-from broker.remote.logins import SERVER, TOKEN, SavedLogin, connected
+from broker.remote.logins import SERVER, TOKEN, SavedLogin, http_client
 from broker.server.paths import CONTENTS, VERSION
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)  # seconds; a submission plans before it answers
 _TRIES = 3
-FOLLOWING = 18
+FOLLOW_TRIES = 18
 """The tries of a command that follows a job: with the pauses between them a minute, in which a server restarts."""
-_LONGEST = 90.0  # seconds for more tries than the usual ones, if each takes long
+_MAX_RETRY_SECONDS = 90.0  # seconds for more tries than the usual ones, if each takes long
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 SAME_VERSION = "use the same version here and on the server"
 NOT_KNOWN = "whether the change was made is not known"
-LOOK_FIRST = "check whether the server has it before you repeat the command"
-_AS_IT_IS = {"Accept-Encoding": "identity"}
+CHECK_FIRST = "check whether the server has it before you repeat the command"
+_UNCOMPRESSED = {"Accept-Encoding": "identity"}
 Document = dict[str, Any]
 R = TypeVar("R")
 
@@ -38,18 +38,20 @@ class ServerRefusal(BrokerError):
     whole problem detail. The exit code is that of the same refusal without a server."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
-        said = str(document.get("detail", "refused"))
-        super().__init__(said, where=str(document.get("where", "")), hint=str(document.get("hint", "")))
+        message = str(document.get("detail", "refused"))
+        super().__init__(message, where=str(document.get("where", "")), hint=str(document.get("hint", "")))
         self.kind = str(document.get("kind", ""))
         self.document = document
         code = document.get("exit_code")
         self.exit_code = code if isinstance(code, int) else 5
 
 
-def _invalid_input(found: ErrorDetails) -> InvalidInput:
+def _invalid_input(details: ErrorDetails) -> InvalidInput:
     """The same error as without a server, with its findings."""
-    others = [_invalid_input(one) for one in found.others or ()]
-    return InvalidInput(found.message, where=found.where, hint=found.hint, problems=found.problems, others=others)
+    other_errors = [_invalid_input(detail) for detail in details.others or ()]
+    return InvalidInput(
+        details.message, where=details.where, hint=details.hint, problems=details.problems, others=other_errors
+    )
 
 
 class TeamApi:
@@ -61,7 +63,7 @@ class TeamApi:
         """``transport``: replaces the network in tests. Sends no request."""
         self.url = login.url
         headers = {"Authorization": f"Bearer {login.token}"}
-        self._http = connected(login.url, _TIMEOUT, transport, headers)
+        self._http = http_client(login.url, _TIMEOUT, transport, headers)
         self.changing = False
         self.tries = _TRIES
         self._by_variable = login.by_variable
@@ -89,53 +91,53 @@ class TeamApi:
     def request(self, kind: type[R], path: str, body: Mapping[str, Any] | None = None) -> R:
         """Request a change, which takes effect once: a request repeated after a lost answer has the same idempotency
         key."""
-        done = self.change(path, body)
-        id = done.get("id")
-        return self._read(kind, done, f"the change was made{f' ({id})' if isinstance(id, str) else ''}, but ")
+        document = self.change(path, body)
+        id = document.get("id")
+        return self._read(kind, document, f"the change was made{f' ({id})' if isinstance(id, str) else ''}, but ")
 
     def whole(self, kind: type[R], path: str, rows: str, limit: int | None, page: int, **parameters: Any) -> R:
         """The result whose list ``rows`` comes in pages, with at most ``limit`` rows (None: all), and its other lists
         with the entries of all pages. ``page``: the most rows that the server puts on one."""
-        most = sys.maxsize if limit is None else limit
-        found = last = self.get(path, limit=min(most, page), **parameters)
-        while (left := most - len(self._rows(found, rows))) > 0 and last.get("next_cursor"):
-            last = self.get(path, limit=min(left, page), cursor=last["next_cursor"], **parameters)
-            for name, value in last.items():
-                found[name] = found.get(name, []) + value if isinstance(value, list) else value
-        return self._read(kind, found)
+        max_rows = sys.maxsize if limit is None else limit
+        document = page_document = self.get(path, limit=min(max_rows, page), **parameters)
+        while (missing := max_rows - len(self._rows(document, rows))) > 0 and page_document.get("next_cursor"):
+            page_document = self.get(path, limit=min(missing, page), cursor=page_document["next_cursor"], **parameters)
+            for name, value in page_document.items():
+                document[name] = document.get(name, []) + value if isinstance(value, list) else value
+        return self._read(kind, document)
 
-    def _read(self, kind: type[R], document: Document, before: str = "") -> R:
+    def _read(self, kind: type[R], document: Document, prefix: str = "") -> R:
         try:
             return TypeAdapter(kind).validate_python(document, extra="ignore")  # of a newer server
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            field = ".".join(map(str, first["loc"]))
-            said = f"{before}the answer is not what this version of gpubroker expects: {field}: {first['msg']}"
-            raise Malformed(said, where=self.url, hint=SAME_VERSION) from error
+            problem = error.errors(include_url=False, include_input=False)[0]
+            field = ".".join(map(str, problem["loc"]))
+            message = f"{prefix}the answer is not what this version of gpubroker expects: {field}: {problem['msg']}"
+            raise Malformed(message, where=self.url, hint=SAME_VERSION) from error
 
     def get(self, path: str, **parameters: Any) -> Document:
         """The document at a path below ``/api/v1``. Parameters that are None are left out. Repeated if the server
         cannot be reached."""
-        given = {name: plain(value) for name, value in parameters.items() if value is not None}
-        return self._repeated("GET", VERSION + path, params=given)
+        query = {name: plain(value) for name, value in parameters.items() if value is not None}
+        return self._repeated("GET", VERSION + path, params=query)
 
     def pages(self, path: str, rows: str, limit: int, **parameters: Any) -> Iterator[Document]:
         """At most ``limit`` rows of a list that comes in pages. ``rows``: the name of the list in the document."""
         cursor: str | None = None
         while limit > 0:
-            found = self.get(path, limit=min(limit, 200), cursor=cursor, **parameters)
-            some = self._rows(found, rows)
-            yield from some
-            limit -= len(some)
-            cursor = found.get("next_cursor")
+            document = self.get(path, limit=min(limit, 200), cursor=cursor, **parameters)
+            page_rows = self._rows(document, rows)
+            yield from page_rows
+            limit -= len(page_rows)
+            cursor = document.get("next_cursor")
             if cursor is None:
                 return
 
     def _rows(self, document: Document, name: str) -> list[Any]:
         rows = document.get(name)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            said = f"the answer is not what this version of gpubroker expects: it has no list {name}"
-            raise Malformed(said, where=self.url, hint=SAME_VERSION)
+            message = f"the answer is not what this version of gpubroker expects: it has no list {name}"
+            raise Malformed(message, where=self.url, hint=SAME_VERSION)
         return rows
 
     def change(self, path: str, body: Mapping[str, Any] | None = None) -> Document:
@@ -149,7 +151,7 @@ class TeamApi:
             if not self.changing:
                 raise
             self.changing = False
-            hint = f"{LOOK_FIRST}; a repeated command may make it a second time"
+            hint = f"{CHECK_FIRST}; a repeated command may make it a second time"
             raise Unreachable(f"{error.message}; {NOT_KNOWN}", where=error.where, hint=hint) from error
         except BrokerError:
             self.changing = False
@@ -177,10 +179,10 @@ class TeamApi:
 
     def content(self, path: str, **parameters: Any) -> Iterator[bytes]:
         """The bytes at a path below ``/api/v1``, in pieces. Not repeated: the caller continues where it ended."""
-        given = {name: plain(value) for name, value in parameters.items() if value is not None}
+        query = {name: plain(value) for name, value in parameters.items() if value is not None}
         try:
             # Without compression: a position in compressed bytes is not a position in the file.
-            with self._http.stream("GET", VERSION + path, params=given, headers=_AS_IT_IS) as answer:
+            with self._http.stream("GET", VERSION + path, params=query, headers=_UNCOMPRESSED) as answer:
                 self._reached(answer)
                 if answer.is_error:
                     answer.read()
@@ -189,14 +191,14 @@ class TeamApi:
         except httpx.TransportError as error:
             raise self._unreachable(error, path) from error
 
-    def _repeated(self, method: str, path: str, *, changes: bool = False, **more: Any) -> Document:
+    def _repeated(self, method: str, path: str, *, changes: bool = False, **options: Any) -> Document:
         tries = Retrying(
             retry=retry_if_exception_type(Unreachable),
-            stop=stop_after_attempt(self.tries) | (stop_after_attempt(_TRIES) & stop_after_delay(_LONGEST)),
+            stop=stop_after_attempt(self.tries) | (stop_after_attempt(_TRIES) & stop_after_delay(_MAX_RETRY_SECONDS)),
             wait=wait_exponential(multiplier=0.5, max=4),
             reraise=True,
         )
-        answer: httpx.Response = tries(self._posted if changes else self._sent, method, path, **more)
+        answer: httpx.Response = tries(self._posted if changes else self._sent, method, path, **options)
         if answer.is_error:
             raise self._refusal(answer)
         try:
@@ -207,18 +209,18 @@ class TeamApi:
             raise Malformed("the answer is not a document of gpubroker", where=self.url, hint="check the address")
         return document
 
-    def _posted(self, method: str, path: str, **more: Any) -> httpx.Response:
-        before, self.changing = self.changing, True
+    def _posted(self, method: str, path: str, **options: Any) -> httpx.Response:
+        was_changing, self.changing = self.changing, True
         try:
-            return self._sent(method, path, **more)
+            return self._sent(method, path, **options)
         except Unreachable as error:
             if isinstance(error.__cause__, _UNSENT):
-                self.changing = before
+                self.changing = was_changing
             raise
 
-    def _sent(self, method: str, path: str, **more: Any) -> httpx.Response:
+    def _sent(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
-            answer = self._http.request(method, path, **more)
+            answer = self._http.request(method, path, **options)
         except httpx.TransportError as error:
             raise self._unreachable(error, path) from error
         self._reached(answer)
@@ -229,11 +231,11 @@ class TeamApi:
             raise Unreachable(f"the server answers {answer.status_code}", where=self.url, hint="try again in a minute")
 
     def _unreachable(self, error: httpx.TransportError, path: str) -> Unreachable:
-        said = f"the server cannot be reached: {error or type(error).__name__}"
+        message = f"the server cannot be reached: {error or type(error).__name__}"
         hint = "check the address and the network"
         if not path.startswith(f"{VERSION}/jobs"):  # because this machine's store has no such job
             hint += "; GPUBROKER_SERVER=off uses the store of this machine, which is not the server's"
-        return Unreachable(said, where=self.url, hint=hint)
+        return Unreachable(message, where=self.url, hint=hint)
 
     def _refusal(self, answer: httpx.Response) -> BrokerError:
         try:
@@ -242,14 +244,14 @@ class TeamApi:
             document = {}
         if answer.status_code == 401:
             if self._by_variable:
-                said = f"the server does not accept the token in {TOKEN}: it is invalid, has expired or was revoked"
+                message = f"the server does not accept the token in {TOKEN}: it is invalid, has expired or was revoked"
                 hint = f"{TOKEN} takes precedence over a login: replace it; or unset {SERVER} and {TOKEN}, and log in"
-                return LoginMissing(said, where=self.url, hint=hint)
-            said = "the server does not accept this login: it has expired or was revoked"
-            return LoginMissing(said, where=self.url, hint=f"`gpubroker login {self.url}`")
+                return LoginMissing(message, where=self.url, hint=hint)
+            message = "the server does not accept this login: it has expired or was revoked"
+            return LoginMissing(message, where=self.url, hint=f"`gpubroker login {self.url}`")
         if answer.status_code == 429:
-            after = answer.headers.get("retry-after", "")
-            seconds = float(after) if after.isdigit() else None
+            retry_after = answer.headers.get("retry-after", "")
+            seconds = float(retry_after) if retry_after.isdigit() else None
             return Throttled("the server asks for fewer requests", after=seconds, where=self.url)
         if not isinstance(document, dict) or "detail" not in document:
             return Malformed(f"the server answers {answer.status_code}", where=self.url, hint="check the address")

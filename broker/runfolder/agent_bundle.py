@@ -18,7 +18,7 @@ from pathlib import Path
 from broker.agent.store import make_private
 
 _PACKAGE = "broker.agent"
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the earliest date in a zip file
+_EARLIEST_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest date in a zip file
 _MAIN = """\
 import os, sys
 sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "lib"))
@@ -38,7 +38,7 @@ def agent_archive() -> bytes:
     sources |= {"__main__.py": _MAIN.encode(), "broker/__init__.py": b""}
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(sources):
-            entry = zipfile.ZipInfo(name, _LONG_AGO)
+            entry = zipfile.ZipInfo(name, _EARLIEST_DATE)
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, sources[name])
     return packed.getvalue()
@@ -47,13 +47,13 @@ def agent_archive() -> bytes:
 def write_agent(folder: Path) -> Path:
     """Write the archive into the folder, named by its content, unless it exists. Raises `OSError`."""
     content = agent_archive()
-    place = folder / f"agent-{hashlib.sha256(content).hexdigest()[:16]}.pyz"
-    if not place.exists():
+    target = folder / f"agent-{hashlib.sha256(content).hexdigest()[:16]}.pyz"
+    if not target.exists():
         make_private(folder)
-        draft = place.with_suffix(f".{os.getpid()}.new")
+        draft = target.with_suffix(f".{os.getpid()}.new")
         draft.write_bytes(content)
-        draft.replace(place)
-    return place
+        draft.replace(target)
+    return target
 
 
 # The first entry that fits the node's Python applies. All releases have the interface that the agent uses.
@@ -88,4 +88,6 @@ _HASHES = {
 
 def requirements(obstore: str) -> str:
     """A requirements file for ``--require-hashes``: this release of obstore and its dependencies."""
-    return "\n".join(" ".join([pin, *(f"--hash=sha256:{one}" for one in _HASHES[pin])]) for pin in (obstore, _TYPING))
+    return "\n".join(
+        " ".join([pin, *(f"--hash=sha256:{digest}" for digest in _HASHES[pin])]) for pin in (obstore, _TYPING)
+    )

@@ -21,15 +21,15 @@ from urllib.parse import unquote, urlsplit
 
 from broker.core.errors import InvalidInput, LoginMissing, MissingExtra, Unreachable
 from broker.core.job.jobs import Job
-from broker.runfolder.node_access import read_by
+from broker.runfolder.node_access import folders_read_by
 
 _WHERE = "azure user delegation key"
 _HINT = (
     "log in to Azure with the roles Storage Blob Delegator and Storage Blob Data Contributor, "
     "or unset GPUBROKER_RUNS_NARROWED"
 )
-_CLOCKS_DIFFER = timedelta(minutes=5)
-_WORK, _READ = "racwdl", "rl"  # read, add, create, write, delete, list
+_CLOCK_TOLERANCE = timedelta(minutes=5)
+_WRITE_RIGHTS, _READ_RIGHTS = "racwdl", "rl"  # read, add, create, write, delete, list
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,19 @@ class BlobContainer:
         """
         parts = urlsplit(runs_url)
         name, _, host = parts.netloc.partition("@")
-        account = host.partition(".")[0] or _first(environment, "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_ACCOUNT_NAME")
+        account = host.partition(".")[0] or _first_set(environment, "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_ACCOUNT_NAME")
         if not account:
             hint = "set AZURE_STORAGE_ACCOUNT_NAME"
             raise InvalidInput("the storage account is not named", where=runs_url, hint=hint)
-        own = f"https://{account}.blob.core.windows.net"
-        url = _first(environment, "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT") or own
+        default_url = f"https://{account}.blob.core.windows.net"
+        url = _first_set(environment, "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT") or default_url
         return cls(account, url, name, unquote(parts.path).strip("/"))
 
     def directory(self, name: str) -> str:
         return f"{self.root}/{name}".strip("/")
 
 
-def _first(environment: Mapping[str, str], *names: str) -> str:
+def _first_set(environment: Mapping[str, str], *names: str) -> str:
     return next((environment[name] for name in names if environment.get(name)), "")
 
 
@@ -87,32 +87,42 @@ class DelegatedSignatures:
             identity, problems = import_module("azure.identity"), import_module("azure.core.exceptions")
         except ImportError as error:
             raise MissingExtra("azure", "credentials of nodes for a container of Azure Blob Storage") from error
-        at, now = BlobContainer.of(self.runs_url, os.environ), datetime.now(UTC)
-        starts, ends = now - _CLOCKS_DIFFER, now + timedelta(seconds=self.seconds)
+        container, now = BlobContainer.of(self.runs_url, os.environ), datetime.now(UTC)
+        starts, ends = now - _CLOCK_TOLERANCE, now + timedelta(seconds=self.seconds)
         login = self.login or identity.DefaultAzureCredential()
         try:
-            with blob.BlobServiceClient(at.url, credential=login, retry_total=2, **(self.connection or {})) as service:
+            with blob.BlobServiceClient(
+                container.url, credential=login, retry_total=2, **(self.connection or {})
+            ) as service:
                 key = service.get_user_delegation_key(starts, ends)
-                narrow = _is_hierarchical(service, problems)
+                is_hierarchical = _is_hierarchical(service, problems)
         except problems.ServiceRequestError as error:
-            raise Unreachable("the storage account cannot be reached", where=at.url) from error
+            raise Unreachable("the storage account cannot be reached", where=container.url) from error
         except problems.AzureError as error:
-            said = getattr(error, "error_code", None) or type(error).__name__
-            raise LoginMissing(f"no key for signatures: {said}", where=_WHERE, hint=_HINT) from error
+            code = getattr(error, "error_code", None) or type(error).__name__
+            raise LoginMissing(f"no key for signatures: {code}", where=_WHERE, hint=_HINT) from error
 
         def signed(name: str, rights: str) -> str:
-            about: dict[str, Any] = {"permission": rights, "start": starts, "expiry": ends}
-            if not narrow:
-                return str(blob.generate_container_sas(at.account, at.name, user_delegation_key=key, **about))
-            return str(lake.generate_directory_sas(at.account, at.name, at.directory(name), key, **about))
+            options: dict[str, Any] = {"permission": rights, "start": starts, "expiry": ends}
+            if not is_hierarchical:
+                return str(
+                    blob.generate_container_sas(container.account, container.name, user_delegation_key=key, **options)
+                )
+            return str(
+                lake.generate_directory_sas(
+                    container.account, container.name, container.directory(name), key, **options
+                )
+            )
 
-        given = {"sas_token": signed(job_id, _WORK), "expires_at": ends.isoformat()}
-        if narrow:
+        result = {"sas_token": signed(job_id, _WRITE_RIGHTS), "expires_at": ends.isoformat()}
+        if is_hierarchical:
             # Tasks of an array have separate folders, and no directory contains exactly these: so the folder of all
             # jobs is readable.
-            others = {name: signed(name if name.endswith("/") else "", _READ) for name in sorted(read_by(job))}
-            given |= {"others": json.dumps(others)} if others else {}
-        return given
+            read_signatures = {
+                name: signed(name if name.endswith("/") else "", _READ_RIGHTS) for name in sorted(folders_read_by(job))
+            }
+            result |= {"others": json.dumps(read_signatures)} if read_signatures else {}
+        return result
 
 
 def _is_hierarchical(service: Any, problems: Any) -> bool:

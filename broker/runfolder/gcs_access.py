@@ -16,11 +16,11 @@ from urllib.parse import unquote, urlsplit
 
 from broker.core.errors import LoginMissing, MissingExtra, Unreachable
 from broker.core.job.jobs import Job
-from broker.runfolder.node_access import read_by
+from broker.runfolder.node_access import folders_read_by
 
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _STS = "https://sts.{}/v1/token"
-_UNKNOWN = timedelta(minutes=30)  # the time after which a token with an unknown end is renewed
+_DEFAULT_LIFETIME = timedelta(minutes=30)  # the time after which a token with an unknown end is renewed
 _WHERE = "gcp sts token"
 
 
@@ -30,21 +30,25 @@ def boundary(runs_url: str, job_id: str, job: Job) -> dict[str, Any]:
     """
     parts = urlsplit(runs_url)
     bucket, root = parts.netloc, unquote(parts.path).strip("/")
-    own, *others = (f"{root}/{name}".lstrip("/") for name in (f"{job_id}/", *sorted(read_by(job))))
-    rules = [_rule(bucket, [own], "inRole:roles/storage.objectAdmin")]
-    if others:
-        rules.append(_rule(bucket, others, "inRole:roles/storage.objectViewer"))
+    own_prefix, *read_prefixes = (
+        f"{root}/{name}".lstrip("/") for name in (f"{job_id}/", *sorted(folders_read_by(job)))
+    )
+    rules = [_rule(bucket, [own_prefix], "inRole:roles/storage.objectAdmin")]
+    if read_prefixes:
+        rules.append(_rule(bucket, read_prefixes, "inRole:roles/storage.objectViewer"))
     return {"accessBoundary": {"accessBoundaryRules": rules}}
 
 
 def _rule(bucket: str, prefixes: list[str], role: str) -> dict[str, Any]:
-    there = [f"resource.name.startsWith({_quoted(f'projects/_/buckets/{bucket}/objects/{one}')})" for one in prefixes]
-    listed = "api.getAttribute('storage.googleapis.com/objectListPrefix', '')"
-    there += [f"{listed}.startsWith({_quoted(one)})" for one in prefixes]
+    conditions = [
+        f"resource.name.startsWith({_quoted(f'projects/_/buckets/{bucket}/objects/{prefix}')})" for prefix in prefixes
+    ]
+    list_prefix = "api.getAttribute('storage.googleapis.com/objectListPrefix', '')"
+    conditions += [f"{list_prefix}.startsWith({_quoted(prefix)})" for prefix in prefixes]
     return {
         "availableResource": f"//storage.googleapis.com/projects/_/buckets/{bucket}",
         "availablePermissions": [role],
-        "availabilityCondition": {"expression": " || ".join(there)},
+        "availabilityCondition": {"expression": " || ".join(conditions)},
     }
 
 
@@ -74,7 +78,7 @@ class BoundTokens:
             if not login.valid:
                 login.refresh(request)
             kind = "urn:ietf:params:oauth:token-type:access_token"
-            told = client(self.sts.format(login.universe_domain)).exchange_token(
+            response = client(self.sts.format(login.universe_domain)).exchange_token(
                 request=request,
                 grant_type="urn:ietf:params:oauth:grant-type:token-exchange",
                 subject_token=login.token,
@@ -87,20 +91,20 @@ class BoundTokens:
         except problems.DefaultCredentialsError as error:
             raise LoginMissing("there is no usable Google login", where=_WHERE, hint=hint) from error
         except problems.GoogleAuthError as error:
-            raise LoginMissing(f"the token is refused: {_short(error)}", where=_WHERE, hint=hint) from error
-        lasts = told.get("expires_in")
+            raise LoginMissing(f"the token is refused: {_short_message(error)}", where=_WHERE, hint=hint) from error
+        lifetime = response.get("expires_in")
         now = datetime.now(UTC)
         # A token without an expiry of its own expires with the login's token.
-        own = login.expiry.replace(tzinfo=UTC) if login.expiry is not None else now + _UNKNOWN
-        ends = now + timedelta(seconds=float(lasts)) if lasts else own
-        return {"token": str(told["access_token"]), "expires_at": ends.isoformat()}
+        login_end = login.expiry.replace(tzinfo=UTC) if login.expiry is not None else now + _DEFAULT_LIFETIME
+        ends = now + timedelta(seconds=float(lifetime)) if lifetime else login_end
+        return {"token": str(response["access_token"]), "expires_at": ends.isoformat()}
 
 
-def _short(error: Exception) -> str:
+def _short_message(error: Exception) -> str:
     """The error without the content that the service sent, which may contain the token."""
-    said = str(error.args[0]) if error.args else type(error).__name__
+    text = str(error.args[0]) if error.args else type(error).__name__
     try:
-        document = json.loads(said)
+        document = json.loads(text)
     except ValueError:
-        return " ".join(said.split())[:200]
-    return str(document.get("error", type(error).__name__))[:200] if isinstance(document, dict) else said[:200]
+        return " ".join(text.split())[:200]
+    return str(document.get("error", type(error).__name__))[:200] if isinstance(document, dict) else text[:200]

@@ -21,10 +21,10 @@ from urllib.parse import unquote, urlsplit
 from broker.core.errors import LoginMissing, MissingExtra, RetryLater, Unreachable
 from broker.core.job.jobs import Job
 
-_LARGEST_POLICY = 2048  # the maximum characters that STS accepts
+_MAX_POLICY_LENGTH = 2048  # the maximum characters that STS accepts
 
 
-class AccessGiver(Protocol):
+class AccessProvider(Protocol):
     """Provides credentials for the run folder of a job."""
 
     def credentials(self, job_id: str, job: Job) -> Mapping[str, str]:
@@ -39,7 +39,9 @@ def policy(runs_url: str, job_id: str, job: Job) -> dict[str, Any]:
     """
     parts = urlsplit(runs_url)
     bucket, root = parts.netloc, unquote(parts.path).strip("/")
-    own, *others = (f"{root}/{name}".lstrip("/") for name in (f"{job_id}/", *sorted(read_by(job))))
+    own_prefix, *read_prefixes = (
+        f"{root}/{name}".lstrip("/") for name in (f"{job_id}/", *sorted(folders_read_by(job)))
+    )
     arn = f"arn:aws:s3:::{bucket}"
     return {
         "Version": "2012-10-17",
@@ -47,28 +49,30 @@ def policy(runs_url: str, job_id: str, job: Job) -> dict[str, Any]:
             {
                 "Effect": "Allow",
                 "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
-                "Resource": f"{arn}/{own}*",
+                "Resource": f"{arn}/{own_prefix}*",
             },
-            *([_reading(arn, others)] if others else []),
+            *([_read_statement(arn, read_prefixes)] if read_prefixes else []),
             {
                 "Effect": "Allow",
                 "Action": "s3:ListBucket",
                 "Resource": arn,
-                "Condition": {"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in (own, *others)]}},
+                "Condition": {"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in (own_prefix, *read_prefixes)]}},
             },
         ],
     }
 
 
-def _reading(arn: str, prefixes: Sequence[str]) -> dict[str, Any]:
+def _read_statement(arn: str, prefixes: Sequence[str]) -> dict[str, Any]:
     return {"Effect": "Allow", "Action": "s3:GetObject", "Resource": [f"{arn}/{prefix}*" for prefix in prefixes]}
 
 
-def read_by(job: Job) -> set[str]:
+def folders_read_by(job: Job) -> set[str]:
     """The other jobs' folders that a job reads. Tasks of an array are named by the array's id and a number."""
-    found = {f"{job.snapshot.pool}/"} if job.snapshot else set()
-    found |= {f"{job.resume_from.job}/"} if job.resume_from else set()
-    return found | {name for one in job.after if one.inputs for name in one.tasks or [f"{one.job}/"]}
+    folders = {f"{job.snapshot.pool}/"} if job.snapshot else set()
+    folders |= {f"{job.resume_from.job}/"} if job.resume_from else set()
+    return folders | {
+        name for predecessor in job.after if predecessor.inputs for name in predecessor.tasks or [f"{predecessor.job}/"]
+    }
 
 
 @dataclass(frozen=True)
@@ -87,14 +91,14 @@ class RoleSessions:
         except ImportError:
             raise MissingExtra("aws", "credentials of nodes for an S3 bucket") from None
         where = f"aws sts AssumeRole {self.role}"
-        asked = json.dumps(policy(self.runs_url, job_id, job), separators=(",", ":"))
+        policy_text = json.dumps(policy(self.runs_url, job_id, job), separators=(",", ":"))
         try:
             session = boto3.Session()
             client = session.client("sts", region_name=session.region_name or "us-east-1")
             answer = client.assume_role(
                 RoleArn=self.role,
                 RoleSessionName=f"gpubroker-{job_id}"[:64],
-                Policy=asked,
+                Policy=policy_text,
                 DurationSeconds=self.seconds,
             )["Credentials"]
         except problems.NoCredentialsError as error:
@@ -102,7 +106,7 @@ class RoleSessions:
         except problems.ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
             hint = "the role must trust this login, and allow sessions of that length (GPUBROKER_RUNS_ROLE_SECONDS)"
-            if len(asked) > _LARGEST_POLICY:
+            if len(policy_text) > _MAX_POLICY_LENGTH:
                 hint = "the job reads from too many other jobs for one session policy"
             kind = RetryLater if code in ("Throttling", "ServiceUnavailable", "InternalFailure") else LoginMissing
             raise kind(str(error), where=where, hint=hint) from error

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from broker.agent.checkpoints import FOLDER, check_sizes, delete, listed, manifest_path, read_manifest
+from broker.agent.checkpoints import FOLDER, check_sizes, delete, list_ids, manifest_path, read_manifest
 from broker.agent.download import Torn
 from broker.agent.formats import ATTEMPTS
 from broker.agent.store import ObjectFolder, StoreTrouble
@@ -33,22 +33,22 @@ class StoredCheckpoint:
     whole: bool
 
 
-def kept(folder: str) -> tuple[StoredCheckpoint, ...]:
+def stored_checkpoints(folder: str) -> tuple[StoredCheckpoint, ...]:
     """The checkpoints in a job's folder (its URL), oldest first, including unfinished ones.
 
     Read-only. Raises `Unreachable`.
     """
-    place = urlsplit(folder)
-    if place.scheme == "file" and not Path(unquote(place.path)).is_dir():
+    url_parts = urlsplit(folder)
+    if url_parts.scheme == "file" and not Path(unquote(url_parts.path)).is_dir():
         return ()
-    with _reaching():
-        store, found = ObjectFolder.open(folder), []
-        for checkpoint in listed(store):
+    with _store_errors():
+        store, results = ObjectFolder.open(folder), []
+        for checkpoint in list_ids(store):
             sizes = store.sizes(f"{FOLDER}/{checkpoint}")
             finished = manifest_path(checkpoint) in sizes
             whole = finished and _is_whole(store, checkpoint)
-            found.append(StoredCheckpoint(checkpoint, sum(sizes.values()), finished, whole))
-        return tuple(found)
+            results.append(StoredCheckpoint(checkpoint, sum(sizes.values()), finished, whole))
+        return tuple(results)
 
 
 def _is_whole(store: ObjectFolder, checkpoint: str) -> bool:
@@ -59,21 +59,21 @@ def _is_whole(store: ObjectFolder, checkpoint: str) -> bool:
     return True
 
 
-def superfluous(found: Sequence[StoredCheckpoint]) -> tuple[StoredCheckpoint, ...]:
+def superfluous_checkpoints(stored: Sequence[StoredCheckpoint]) -> tuple[StoredCheckpoint, ...]:
     """All but the newest whole checkpoint.
 
     If none is whole, all but the newest finished one, which may still be usable.
     """
-    newest_first = found[::-1]
-    newest = next((one for one in newest_first if one.whole), None)
-    last = newest or next((one for one in newest_first if one.finished), None)
-    return tuple(one for one in found if one is not last)
+    newest_first = stored[::-1]
+    newest = next((checkpoint for checkpoint in newest_first if checkpoint.whole), None)
+    last = newest or next((checkpoint for checkpoint in newest_first if checkpoint.finished), None)
+    return tuple(checkpoint for checkpoint in stored if checkpoint is not last)
 
 
-def drop(folder: str, doomed: Sequence[StoredCheckpoint]) -> None:
+def drop_checkpoints(folder: str, dropped: Sequence[StoredCheckpoint]) -> None:
     """As `checkpoints.delete`. May be repeated. Raises `Unreachable`."""
-    with _reaching():
-        delete(ObjectFolder.open(folder), [one.id for one in doomed])
+    with _store_errors():
+        delete(ObjectFolder.open(folder), [checkpoint.id for checkpoint in dropped])
 
 
 class AttemptFiles(StrEnum):
@@ -83,20 +83,22 @@ class AttemptFiles(StrEnum):
     LOGS = "logs"
 
 
-_WHERE = {
+_PATTERNS = {
     AttemptFiles.RESULTS: re.compile(rf"{ATTEMPTS}/\d+/outputs(-\d+)?(/|\.json$)"),
     AttemptFiles.LOGS: re.compile(rf"{ATTEMPTS}/\d+/logs/"),
 }
 
 
-def left_by_attempts(folder: str) -> dict[AttemptFiles, dict[str, int]]:
+def attempt_files(folder: str) -> dict[AttemptFiles, dict[str, int]]:
     """The files of each kind in a job's folder (its URL): paths with their sizes in bytes. Raises `Unreachable`."""
-    place = urlsplit(folder)
-    if place.scheme == "file" and not Path(unquote(place.path)).is_dir():
+    url_parts = urlsplit(folder)
+    if url_parts.scheme == "file" and not Path(unquote(url_parts.path)).is_dir():
         return {}
-    with _reaching():
+    with _store_errors():
         sizes = ObjectFolder.open(folder).sizes(ATTEMPTS)
-    return {kind: {path: size for path, size in sizes.items() if at.match(path)} for kind, at in _WHERE.items()}
+    return {
+        kind: {path: size for path, size in sizes.items() if pattern.match(path)} for kind, pattern in _PATTERNS.items()
+    }
 
 
 def drop_files(folder: str, paths: Collection[str]) -> None:
@@ -104,16 +106,16 @@ def drop_files(folder: str, paths: Collection[str]) -> None:
 
     May be repeated. Raises `Unreachable`.
     """
-    with _reaching():
+    with _store_errors():
         store = ObjectFolder.open(folder)
-        for path in sorted(paths, key=lambda one: not one.endswith(".json")):
+        for path in sorted(paths, key=lambda name: not name.endswith(".json")):
             store.delete(path)
         for parent in {path.rpartition("/")[0] for path in paths if path.count("/") > 2}:
             store.drop_folder("/".join(parent.split("/")[:3]))
 
 
 @contextmanager
-def _reaching() -> Iterator[None]:
+def _store_errors() -> Iterator[None]:
     try:
         yield
     except StoreTrouble as error:

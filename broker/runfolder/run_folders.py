@@ -26,22 +26,22 @@ from broker.core.job.snapshots import FileSnapshot
 from broker.core.policy.policy import IdleLimit, Usage
 from broker.core.values.clock import Clock, ScaledClock
 from broker.ledger.holds import STOP_GRACE
+from broker.runfolder.attempt_keys import AttemptKeys
 from broker.runfolder.mailbox import LeaseGrant
-from broker.runfolder.node_access import AccessGiver
+from broker.runfolder.node_access import AccessProvider
 from broker.runfolder.node_state import NodeState
 from broker.runfolder.runfolder import RunFolder
-from broker.runfolder.signing import AttemptKeys
 
 log = logging.getLogger(__name__)
 
 # For a sandbox in which an hour passes within seconds. On a real object store, that many requests would be expensive.
-_BRISK = Intervals(scan=0.1, mail=0.2, log=0.5, outputs=0.5, metrics=5.0, notice=0.05, patience=60.0)
+_SANDBOX_INTERVALS = Intervals(scan=0.1, mail=0.2, log=0.5, outputs=0.5, metrics=5.0, notice=0.05, patience=60.0)
 
 
 _RENEW_AGAIN = timedelta(minutes=1)  # the time until the next try after a failure
 
 # The maximum number of cached open folders, more than jobs run at once: opening a folder takes longer than a read.
-_MOST_FOLDERS = 20_000
+_MAX_FOLDERS = 20_000
 
 
 class RunFolders:
@@ -58,14 +58,14 @@ class RunFolders:
         clock: Clock,
         intervals: Intervals | None = None,
         keys: AttemptKeys | None = None,
-        access: AccessGiver | None = None,
+        access: AccessProvider | None = None,
     ) -> None:
         self._runs_url = runs_url
         self._clock = clock
         self._keys, self._access = keys, access
         self._renew_at: dict[str, datetime] = {}
-        self._intervals = intervals or (Intervals() if clock.scale == 1 else _BRISK)
-        self.of = lru_cache(maxsize=_MOST_FOLDERS)(self._of)
+        self._intervals = intervals or (Intervals() if clock.scale == 1 else _SANDBOX_INTERVALS)
+        self.of = lru_cache(maxsize=_MAX_FOLDERS)(self._of)
 
     def _of(self, job_id: str) -> RunFolder:
         """One job's folder."""
@@ -81,26 +81,26 @@ class RunFolders:
 
     def write_lease(self, view: JobView, attempt: AttemptView, lease: LeaseGrant) -> None:
         now = self._clock.now()
-        alone = lease.max_unattended
-        granted = Lease(
+        max_unattended = lease.max_unattended
+        document = Lease(
             paid_until=lease.paid_until,
             ends_at=lease.ends_at,
             stop=lease.stop and lease.stop.value,
-            max_unattended=None if alone is None else alone.total_seconds(),
+            max_unattended=None if max_unattended is None else max_unattended.total_seconds(),
             renewed_at=now,
-            idle=tuple(LeaseIdleLimit(one.below, one.stretch.total_seconds(), one.told) for one in lease.idle),
+            idle=tuple(LeaseIdleLimit(limit.below, limit.stretch.total_seconds(), limit.told) for limit in lease.idle),
         )
-        self.of(view.id).write_lease(attempt.number, granted, self._key(attempt))
+        self.of(view.id).write_lease(attempt.number, document, self._key(attempt))
 
     def variables(self, view: JobView, attempt: AttemptView) -> Mapping[str, str]:
         """The variables that the attempt's launch passes to its agents without writing them anywhere: its key, the
         region of the run folders' bucket, and credentials for the job's folder. Raises as `AccessGiver.credentials`."""
         region = bucket_region(self._runs_url)
-        own = {} if self._keys is None else dict(self._keys.variables(attempt.key))
-        own |= {REGION_VARIABLE: region} if region else {}
+        result = {} if self._keys is None else dict(self._keys.variables(attempt.key))
+        result |= {REGION_VARIABLE: region} if region else {}
         if self._access is not None:
-            own[ACCESS_VARIABLE] = json.dumps(dict(self._issued(view, attempt, self._access)))
-        return own
+            result[ACCESS_VARIABLE] = json.dumps(dict(self._issue(view, attempt, self._access)))
+        return result
 
     def renew_access(self, view: JobView, attempt: AttemptView) -> None:
         if self._access is None:
@@ -110,39 +110,41 @@ class RunFolders:
             return
         self._renew_at[attempt.key] = now + _RENEW_AGAIN
         try:
-            self.of(view.id).write_access(attempt.number, self._issued(view, attempt, self._access), key)
+            self.of(view.id).write_access(attempt.number, self._issue(view, attempt, self._access), key)
         except BrokerError as error:
             log.warning("job %s, attempt %s: its access cannot be renewed: %s", view.id, attempt.number, error)
             raise
 
-    def _issued(self, view: JobView, attempt: AttemptView, giver: AccessGiver) -> Mapping[str, str]:
+    def _issue(self, view: JobView, attempt: AttemptView, provider: AccessProvider) -> Mapping[str, str]:
         """New credentials, to be renewed when a third of their time has passed."""
-        found, now = giver.credentials(view.id, view.job), datetime.now(UTC)
-        self._renew_at[attempt.key] = now + (from_text(found["expires_at"]) - now) / 3
-        return found
+        credentials, now = provider.credentials(view.id, view.job), datetime.now(UTC)
+        self._renew_at[attempt.key] = now + (from_text(credentials["expires_at"]) - now) / 3
+        return credentials
 
     def _key(self, attempt: AttemptView) -> str | None:
         return self._keys.of(attempt.key) if self._keys is not None else None
 
     def lease(self, view: JobView, attempt: AttemptView) -> LeaseGrant | None:
-        found = self.of(view.id).read_lease(attempt.number, self._key(attempt))
-        if found is None or (found.stop is not None and found.stop not in [cause.value for cause in Cause]):
+        document = self.of(view.id).read_lease(attempt.number, self._key(attempt))
+        if document is None or (document.stop is not None and document.stop not in [cause.value for cause in Cause]):
             return None
-        alone = None if found.max_unattended is None else timedelta(seconds=found.max_unattended)
-        idle = tuple(IdleLimit(one.below, timedelta(seconds=one.seconds), one.told) for one in found.idle)
-        return LeaseGrant(found.paid_until, found.ends_at, Cause(found.stop) if found.stop else None, alone, idle)
+        max_unattended = None if document.max_unattended is None else timedelta(seconds=document.max_unattended)
+        idle = tuple(IdleLimit(limit.below, timedelta(seconds=limit.seconds), limit.told) for limit in document.idle)
+        return LeaseGrant(
+            document.paid_until, document.ends_at, Cause(document.stop) if document.stop else None, max_unattended, idle
+        )
 
     def read(self, view: JobView, attempt: AttemptView) -> NodeState:
-        found = self.of(view.id).read_news(attempt.number, attempt.agent_events)
-        heart = found.heartbeat
+        news = self.of(view.id).read_news(attempt.number, attempt.agent_events)
+        heartbeat = news.heartbeat
         return NodeState(
-            journal=found.journal,
-            heartbeat_at=heart.at if heart else None,
-            step=heart.step if heart else None,
-            total=heart.total if heart else None,
-            phase=heart.phase if heart else "",
-            exit=found.exit,
-            silent=heart.silent * self._clock.scale if heart else timedelta(0),
+            journal=news.journal,
+            heartbeat_at=heartbeat.at if heartbeat else None,
+            step=heartbeat.step if heartbeat else None,
+            total=heartbeat.total if heartbeat else None,
+            phase=heartbeat.phase if heartbeat else "",
+            exit=news.exit,
+            silent=heartbeat.silent * self._clock.scale if heartbeat else timedelta(0),
         )
 
     def usage(self, view: JobView, attempt: AttemptView) -> list[Usage]:
@@ -186,19 +188,19 @@ def _session(plan: SessionPlan | None) -> SessionSpec | None:
     return SessionSpec(plan.idle.total_seconds(), at_most, plan.jupyter)
 
 
-def _inputs(before: Sequence[Predecessor]) -> tuple[WantedInput, ...]:
+def _inputs(predecessors: Sequence[Predecessor]) -> tuple[WantedInput, ...]:
     """The job's inputs from earlier jobs. If the earlier job is an array, its tasks need not all have results."""
-    found = []
-    for one in before:
-        if one.inputs and one.tasks:
-            found += [
-                WantedInput(task_id(array, number), f"{one.folder}/{number}", one.inputs, may_lack=True)
-                for array, numbers in one.tasks.items()
+    inputs = []
+    for predecessor in predecessors:
+        if predecessor.inputs and predecessor.tasks:
+            inputs += [
+                WantedInput(task_id(array, number), f"{predecessor.folder}/{number}", predecessor.inputs, may_lack=True)
+                for array, numbers in predecessor.tasks.items()
                 for number in numbers
             ]
-        elif one.inputs:
-            found.append(WantedInput(one.job, one.folder, one.inputs))
-    return tuple(found)
+        elif predecessor.inputs:
+            inputs.append(WantedInput(predecessor.job, predecessor.folder, predecessor.inputs))
+    return tuple(inputs)
 
 
 def _workdir(folder: str | None) -> str | None:
@@ -215,7 +217,7 @@ def _commit(snapshot: FileSnapshot | None) -> dict[str, str]:
 def _sources(snapshot: FileSnapshot | None) -> Sources | None:
     if snapshot is None:
         return None
-    return Sources(snapshot.pool, tuple(PlacedTree(one.tree, one.to) for one in snapshot.trees))
+    return Sources(snapshot.pool, tuple(PlacedTree(placed_tree.tree, placed_tree.to) for placed_tree in snapshot.trees))
 
 
 def _node_clock(clock: Clock) -> NodeClock:

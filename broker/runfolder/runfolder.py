@@ -28,7 +28,7 @@ from broker.core.policy.policy import Usage
 from broker.runfolder import untrusted
 from broker.runfolder.node_state import Dated, ExitRecord
 
-_STALE = timedelta(minutes=10)  # the age of a heartbeat from which on its age is measured by the store's clock
+_STALE_AFTER = timedelta(minutes=10)  # the age of a heartbeat from which on its age is measured by the store's clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class KeptOutput:
     file: OutputFile
 
 
-def no_longer_kept(size: int) -> str:
+def omission_line(size: int) -> str:
     """The line that replaces the first bytes of an output that are no longer kept."""
     return f"[the first {size:,} bytes are no longer kept]"
 
@@ -117,58 +117,62 @@ class RunFolder:
         except BadDocument:
             return None
 
-    def read_state(self, attempt: int, seen: int = 0) -> AttemptFolder:
+    def read_attempt(self, attempt: int, seen: int = 0) -> AttemptFolder:
         """The agents' reports. ``seen``: the number of journal entries already read."""
-        found = self.read_news(attempt, seen)
+        news = self.read_news(attempt, seen)
         with self._reaching():
             names = self._store.files(attempt_path(attempt, ""))
             claims = [self._read(attempt, name) for name in names if rank_of(name, "claim.json") is not None]
-        return replace(found, claims=tuple(one for claim in claims if (one := _claim(claim)) is not None))
+        return replace(news, claims=tuple(parsed for claim in claims if (parsed := _claim(claim)) is not None))
 
-    def read_news(self, attempt: int, seen: int = 0) -> AttemptFolder:
+    def read_news(self, attempt: int, entries_read: int = 0) -> AttemptFolder:
         """As `read_state` without the claims, in three requests. Reads the exit record first, so a journal read with an
         exit record is complete."""
         with self._reaching():
-            ending = self._read(attempt, "exit.json")
+            exit_document = self._read(attempt, "exit.json")
             journal = self._read(attempt, "journal.json")
-            heartbeat = self._heartbeat(attempt, dated=ending is None)
-        entries = untrusted.journal(journal, seen)
-        return AttemptFolder((), heartbeat, entries, untrusted.exit_record(ending))
+            heartbeat = self._heartbeat(attempt, dated=exit_document is None)
+        entries = untrusted.journal(journal, entries_read)
+        return AttemptFolder((), heartbeat, entries, untrusted.exit_record(exit_document))
 
     def _heartbeat(self, attempt: int, *, dated: bool) -> Heartbeat | None:
         """The last heartbeat.
 
         ``dated``: the store gives the age of an old one, because the clocks of nodes and of this machine may be wrong.
         """
-        found = self._store.read_at(attempt_path(attempt, "heartbeat.json"), most=untrusted.MAX_DOCUMENT)
-        heart = None if found is None else _heartbeat(untrusted.document(found[0]))
-        if found is None or heart is None or not dated or datetime.now(UTC) - found[1] < _STALE:
-            return heart
+        stored = self._store.read_at(attempt_path(attempt, "heartbeat.json"), most=untrusted.MAX_DOCUMENT)
+        heartbeat = None if stored is None else _heartbeat(untrusted.document(stored[0]))
+        if stored is None or heartbeat is None or not dated or datetime.now(UTC) - stored[1] < _STALE_AFTER:
+            return heartbeat
         probe = attempt_path(attempt, "broker-clock.json")
         try:
             self._store.write_json(probe, {})
-            now = self._store.written_at(probe) or found[1]
+            now = self._store.written_at(probe) or stored[1]
         except StoreTrouble:  # a reader without write access cannot learn the age
-            return heart
-        return replace(heart, silent=max(now - found[1], timedelta(0)))
+            return heartbeat
+        return replace(heartbeat, silent=max(now - stored[1], timedelta(0)))
 
     def exits(self, attempt: int) -> dict[int, ExitRecord]:
         """The exit records of the ranks that have ended, by rank."""
         with self._reaching():
             ranks = {name: rank_of(name, "exit.json") for name in self._store.files(attempt_path(attempt, ""))}
-            said = {rank: self._read(attempt, name) for name, rank in ranks.items() if rank is not None}
-        return {rank: ending for rank, one in said.items() if (ending := untrusted.exit_record(one)) is not None}
+            documents = {rank: self._read(attempt, name) for name, rank in ranks.items() if rank is not None}
+        return {
+            rank: exit_record
+            for rank, document in documents.items()
+            if (exit_record := untrusted.exit_record(document)) is not None
+        }
 
     def checkpoints(self) -> list[Manifest]:
         """The finished checkpoints, oldest first, without those with an unreadable manifest. Does not verify them."""
-        found = []
+        manifests = []
         with self._reaching():
-            for name in checkpoints.listed(self._store):
+            for name in checkpoints.list_ids(self._store):
                 try:
-                    found.append(checkpoints.read_manifest(self._store, name))
+                    manifests.append(checkpoints.read_manifest(self._store, name))
                 except Torn:
                     continue
-        return found
+        return manifests
 
     def verify(self, checkpoint: str) -> str | None:
         """Why a checkpoint cannot be restored; None if sizes and SHA-256 of all files match. Reads all content."""
@@ -185,7 +189,7 @@ class RunFolder:
         rest = b""
         pieces = self.log_pieces(attempt, rank)
         if pieces and pieces[0]:
-            yield no_longer_kept(pieces[0] * PIECE)
+            yield omission_line(pieces[0] * PIECE)
         for number in pieces:
             *lines, rest = (rest + self.log_piece(attempt, rank, number)).split(b"\n")
             yield from (line.decode(errors="replace") for line in lines)
@@ -205,14 +209,14 @@ class RunFolder:
 
     def outputs(self, attempt: int) -> tuple[KeptOutput, ...]:
         """The uploaded results of an attempt, by rank and path. Raises also `Malformed`, see `read_index`."""
-        found: list[KeptOutput] = []
+        results: list[KeptOutput] = []
         with self._reaching():
             for name in self._store.files(attempt_path(attempt, "")):
                 rank = rank_of(name, "outputs.json")
                 if rank is not None:
                     rows = read_index(self._store, attempt_path(attempt, name))
-                    found += [KeptOutput(attempt, rank, file) for file in rows]
-        return tuple(sorted(found, key=lambda one: (one.rank, one.file.path)))
+                    results += [KeptOutput(attempt, rank, file) for file in rows]
+        return tuple(sorted(results, key=lambda result: (result.rank, result.file.path)))
 
     def output_content(self, attempt: int, file: OutputFile, start: int = 0) -> Iterator[bytes]:
         """The content of a result from byte ``start`` on, not verified. Raises `Unreachable`, and `Malformed` if it no
@@ -234,7 +238,7 @@ class RunFolder:
 
     def usage(self, attempt: int) -> list[Usage]:
         """The agents' samples of accelerator utilization, oldest first, without invalid ones."""
-        found = []
+        samples = []
         with self._reaching():
             names = self._store.files(attempt_path(attempt, ""))
             texts = [
@@ -247,10 +251,10 @@ class RunFolder:
                 sample = json.loads(line)
                 percent = busiest(sample["gpus"])
                 if percent is not None and 0 <= percent <= 100:
-                    found.append(Usage(from_text(sample["at"]), percent))
+                    samples.append(Usage(from_text(sample["at"]), percent))
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 continue
-        return sorted(found, key=lambda one: one.at)
+        return sorted(samples, key=lambda reading: reading.at)
 
     def _read(self, attempt: int, name: str) -> dict[str, Any] | None:
         """A document that a node may have written; None if it is missing or unreadable."""
@@ -279,12 +283,12 @@ def _heartbeat(values: dict[str, Any] | None) -> Heartbeat | None:
         at = from_text((values or {})["at"])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
-    told = values or {}
-    phase, step, total = untrusted.text(told.get("phase")), untrusted.step(told.get("step")), told.get("total")
+    fields = values or {}
+    phase, step, total = untrusted.text(fields.get("phase")), untrusted.step(fields.get("step")), fields.get("total")
     return Heartbeat(at, phase, step, untrusted.step(total))
 
 
-class Printed:
+class OutputTail:
     """Follows one rank's output in an attempt's run folder.
 
     Each call reads the last piece, which still grows (up to 1 MiB), again. The agent uploads every few seconds.
@@ -304,7 +308,7 @@ class Printed:
                 continue
             if start > self._read:
                 self._read, self._rest = start, b""
-                yield no_longer_kept(start)
+                yield omission_line(start)
             data = self._folder.log_piece(self._attempt, self._rank, number)[self._read - start :]
             self._read += len(data)
             *lines, self._rest = (self._rest + data).split(b"\n")

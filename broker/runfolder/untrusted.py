@@ -35,25 +35,25 @@ def document(content: bytes) -> dict[str, Any] | None:
     if len(content) > MAX_DOCUMENT:
         return None
     try:
-        found = json.loads(content)
+        parsed = json.loads(content)
     except (ValueError, RecursionError):  # JSONDecodeError and UnicodeDecodeError are ValueErrors
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
-def journal(values: Mapping[str, Any] | None, seen: int) -> tuple[Dated, ...]:
-    """The entries after the first ``seen``, up to the first one that an agent must not write.
+def journal(values: Mapping[str, Any] | None, entries_read: int) -> tuple[Dated, ...]:
+    """The entries after the first ``entries_read``, up to the first one that an agent must not write.
 
     The rest is ignored, so that the number of entries read stays correct.
     """
     entries = (values or {}).get("entries")
-    found = []
-    for entry in entries[seen:] if isinstance(entries, list) else []:
-        dated = _entry(entry)
-        if dated is None:
+    results = []
+    for entry in entries[entries_read:] if isinstance(entries, list) else []:
+        parsed = _entry(entry)
+        if parsed is None:
             break
-        found.append(dated)
-    return tuple(found)
+        results.append(parsed)
+    return tuple(results)
 
 
 def exit_record(values: Mapping[str, Any] | None) -> ExitRecord | None:
@@ -80,9 +80,9 @@ def step(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_STEP else None
 
 
-def text(value: object, longest: int = _MAX_WORD) -> str:
-    """Text without control characters, shortened to ``longest`` characters; empty if the value is not text."""
-    return "".join(c if c.isprintable() else " " for c in value[:longest]) if isinstance(value, str) else ""
+def text(value: object, max_length: int = _MAX_WORD) -> str:
+    """Text without control characters, shortened to ``max_length`` characters; empty if the value is not text."""
+    return "".join(c if c.isprintable() else " " for c in value[:max_length]) if isinstance(value, str) else ""
 
 
 @cache

@@ -11,9 +11,9 @@ from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
-from broker.app.access.tokens import enter
+from broker.app.access.tokens import authenticate
 from broker.app.wiring import Broker
-from broker.core.access.permissions import IN_WORDS, SCOPES, Access, Permission, TokenScope
+from broker.core.access.permissions import PERMISSION_TEXTS, SCOPES, Access, Permission, TokenScope
 from broker.core.actors import Actor, EntryPoint
 from broker.core.errors import AskAPerson, NotAllowed, Throttled, UnknownName, UnreadableJob
 from broker.core.events.views import JobView
@@ -66,12 +66,14 @@ class Caller:
     @property
     def origin(self) -> str:
         """The origin as written to the audit log."""
-        return self.actor.came_from
+        return self.actor.audit_origin
 
     def require(self, permission: Permission, team: str | None) -> None:
         """Raises `RoleMissing` if the caller lacks the permission in the team (None: for things without a team)."""
         if not self.access.may(permission, team):
-            raise refused(self.access, permission, f" in team {team}" if team else " with what belongs to no team")
+            raise missing_permission(
+                self.access, permission, f" in team {team}" if team else " with what belongs to no team"
+            )
 
     def job(self, id: str, permission: Permission = Permission.SEE_JOBS) -> JobView:
         """The job, if the caller has the permission for it. Raises `UnknownName` if it does not exist or the caller may
@@ -83,9 +85,9 @@ class Caller:
         return view
 
     def _found(self, id: str) -> JobView | None:
-        with self.broker.store.reading() as look:
+        with self.broker.store.reading() as snapshot:
             try:
-                return look.job(id)
+                return snapshot.job(id)
             except UnreadableJob:  # its team is unknown here
                 if self.access.teams(Permission.SEE_JOBS) is None:
                     raise
@@ -95,26 +97,26 @@ class Caller:
 _NOT_BY_LOGIN = (TokenScope.STATEMENTS, TokenScope.ADMISSION)  # `gpubroker login` does not request them
 
 
-def _how_to_get(access: Access, scope: TokenScope | None) -> str:
-    named = " ".join(f"--scope {one}" for one in dict.fromkeys((TokenScope.READ, scope)))
-    made = (
+def _scope_advice(access: Access, scope: TokenScope | None) -> str:
+    options = " ".join(f"--scope {name}" for name in dict.fromkeys((TokenScope.READ, scope)))
+    advice = (
         "an administrator makes a token where the server runs: "
-        f"`gpubroker tokens create {access.person.name} {named}`; set GPUBROKER_SERVER and GPUBROKER_TOKEN to use it"
+        f"`gpubroker tokens create {access.person.name} {options}`; set GPUBROKER_SERVER and GPUBROKER_TOKEN to use it"
     )
-    return made if scope in _NOT_BY_LOGIN else f"log in with it: `gpubroker login URL {named}`; or {made}"
+    return advice if scope in _NOT_BY_LOGIN else f"log in with it: `gpubroker login URL {options}`; or {advice}"
 
 
-def refused(access: Access, permission: Permission, where: str) -> RoleMissing:
+def missing_permission(access: Access, permission: Permission, where: str) -> RoleMissing:
     """The error for a missing permission. It does not reveal what the caller may not see."""
     scope = SCOPES[permission]
     if scope not in access.scopes:
-        has = ", ".join(sorted(access.scopes))
+        held = ", ".join(sorted(access.scopes))
         return RoleMissing(
-            f"the login or token has only {has}; {IN_WORDS[permission]} needs the scope {scope}",
-            hint=_how_to_get(access, scope),
+            f"the login or token has only {held}; {PERMISSION_TEXTS[permission]} needs the scope {scope}",
+            hint=_scope_advice(access, scope),
         )
     return RoleMissing(
-        f"{access.person.name} has no role that allows {IN_WORDS[permission]}{where}",
+        f"{access.person.name} has no role that allows {PERMISSION_TEXTS[permission]}{where}",
         hint="an administrator gives roles",
     )
 
@@ -135,11 +137,11 @@ def gate(permission: Permission | None, *, counted: bool) -> Callable[[Request],
 
     def check(request: Request) -> None:
         entry: EntryControl = request.app.state.entry
-        request.state.caller = caller = _entered(entry.broker, entry.wrong, request)
+        request.state.caller = caller = _authenticate(entry.broker, entry.wrong, request)
         if counted:
             entry.rate.take(caller.token)
         if permission is not None and not caller.access.anywhere(permission):
-            raise refused(caller.access, permission, "")
+            raise missing_permission(caller.access, permission, "")
 
     return check
 
@@ -150,18 +152,18 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-def _entered(broker: Broker, wrong: WrongTokens, request: Request) -> Caller:
+def _authenticate(broker: Broker, wrong_tokens: WrongTokens, request: Request) -> Caller:
     text = bearer_of(request)
-    entrant = admitted(wrong, request, text, lambda: enter(broker, text))
+    entrant = authenticate_token(wrong_tokens, request, text, lambda: authenticate(broker, text))
     return Caller(broker, entrant.access, entrant.token.id, address_of(request), request.state.request_id)
 
 
 def bearer_of(request: Request) -> str:
     """The request's token; empty if it has none."""
-    said = request.headers.get("authorization", "")
-    if said[: len(_BASIC)].lower() == _BASIC and request.url.path.startswith(ADMISSION):
-        return _password(said[len(_BASIC) :])
-    return said[len(_BEARER) :].strip() if said[: len(_BEARER)].lower() == _BEARER else ""
+    header = request.headers.get("authorization", "")
+    if header[: len(_BASIC)].lower() == _BASIC and request.url.path.startswith(ADMISSION):
+        return _password(header[len(_BASIC) :])
+    return header[len(_BEARER) :].strip() if header[: len(_BEARER)].lower() == _BEARER else ""
 
 
 def _password(encoded: str) -> str:
@@ -177,21 +179,21 @@ def address_of(request: Request) -> str:
     return request.client.host if request.client else "unknown"
 
 
-def admitted(wrong: WrongTokens, request: Request, token: str, enters: Callable[[], T | None]) -> T:
+def authenticate_token(wrong_tokens: WrongTokens, request: Request, token: str, enters: Callable[[], T | None]) -> T:
     """The result of ``enters`` for the token. Raises `SignInNeeded` without a token or if ``enters`` returns None, and
     `TooManyWrongTokens` if the address has sent too many wrong ones."""
     if not token:
         raise SignInNeeded
     address = address_of(request)
-    if wait := wrong.wait(address, token):
+    if wait := wrong_tokens.wait(address, token):
         raise TooManyWrongTokens(wait)
-    found = enters()
-    if found is None:
-        wrong.wrong(address, token)
+    result = enters()
+    if result is None:
+        wrong_tokens.wrong(address, token)
         log.warning("a wrong token from %s (request %s)", address, request.state.request_id)
         raise SignInNeeded
-    wrong.right(token)
-    return found
+    wrong_tokens.right(token)
+    return result
 
 
 By = Annotated[Caller, Depends(caller_of)]

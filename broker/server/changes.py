@@ -11,10 +11,10 @@ from fastapi import Header
 from pydantic import BaseModel, ConfigDict, Field
 
 from broker.agent.names import is_one_line
-from broker.app.access.once import ChangeAnswer, ChangeRequest, once
+from broker.app.access.idempotency import ChangeAnswer, ChangeRequest, run_once
 from broker.app.alerts import approvers
 from broker.app.jobs import approvals, details, extension, jobs
-from broker.app.jobs.nearest import JobLimits
+from broker.app.jobs.alternatives import JobLimits
 from broker.app.results.approvals import StandingGrantResult
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
@@ -60,62 +60,62 @@ def extend_job(by: By, id: str, key: Key, body: ExtendBody) -> ChangeAnswer:
     """Raise a job's limit of cost or billed time. Status 202: it needs an approval; until then the old limits apply."""
     limits = body.model_dump()
     view = changeable(by, id)
-    more = _limits(limits)
+    job_limits = _limits(limits)
 
-    def extended() -> JobView:
-        after = extension.extend(by.broker, view, more, by=by.actor)
-        approvers.tell(by.broker, after)
+    def extend() -> JobView:
+        after = extension.extend(by.broker, view, job_limits, by=by.actor)
+        approvers.notify_approvers(by.broker, after)
         return after
 
-    return _once(by, key, "jobs.extend", view, limits, extended)
+    return _once(by, key, "jobs.extend", view, limits, extend)
 
 
 def grant_approval(by: By, id: str, key: Key, body: DecisionBody) -> ChangeAnswer:
     """Approve the job's request, as far as the caller is an approver; nobody approves their own request."""
     view, note = by.job(id, Permission.APPROVE), one_line(body.reason)
 
-    def granted() -> JobView:
+    def grant() -> JobView:
         return approvals.grant(by.broker, view.id, note, by=by.actor)
 
-    return _once(by, key, "approvals.grant", view, {"reason": note}, granted)
+    return _once(by, key, "approvals.grant", view, {"reason": note}, grant)
 
 
 def refuse_approval(by: By, id: str, key: Key, body: DecisionBody) -> ChangeAnswer:
     """Refuse the job's request; the money held for it is released."""
     view, note = by.job(id, Permission.APPROVE), one_line(body.reason)
 
-    def turned_down() -> JobView:
+    def refuse() -> JobView:
         return approvals.refuse(by.broker, view.id, note, by=by.actor)
 
-    return _once(by, key, "approvals.refuse", view, {"reason": note}, turned_down)
+    return _once(by, key, "approvals.refuse", view, {"reason": note}, refuse)
 
 
 def revoke_grant(by: By, number: int, key: Key) -> ChangeAnswer:
     """Revoke a standing grant of one's own; jobs launched under it go on."""
 
-    def told(after: StandingGrant) -> ChangeAnswer:
+    def to_answer(after: StandingGrant) -> ChangeAnswer:
         return ChangeAnswer.of(StandingGrantResult.of(after, by.broker.clock.now()), "revoked")
 
-    asked = request_of(
+    request = request_of(
         by, key, ("approvals.revoke", f"standing grant {number}"), json.dumps(["approvals.revoke", number])
     )
-    return once(by.broker, asked, lambda: approvals.revoke(by.broker, number, by=by.actor), told)
+    return run_once(by.broker, request, lambda: approvals.revoke(by.broker, number, by=by.actor), to_answer)
 
 
 def changeable(by: Caller, id: str) -> JobView:
     """The job, if the caller may change it: their own, or as an administrator of its team. Raises as `Caller.job`."""
     view = by.job(id)
-    own = view.user == by.actor.identity
-    by.require(Permission.CHANGE_OWN_JOBS if own else Permission.CHANGE_TEAM_JOBS, view.job.team)
+    is_own = view.user == by.actor.identity
+    by.require(Permission.CHANGE_OWN_JOBS if is_own else Permission.CHANGE_TEAM_JOBS, view.job.team)
     return view
 
 
 def _limits(limits: Mapping[str, str | None]) -> JobLimits:
     cost, duration, field = limits["max_cost"], limits["max_duration"], "max_cost"
     try:
-        most = None if cost is None else parse_money(cost)
+        max_cost = None if cost is None else parse_money(cost)
         field = "max_duration"
-        return JobLimits(most, None if duration is None else parse_duration(duration))
+        return JobLimits(max_cost, None if duration is None else parse_duration(duration))
     except (ValueError, OverflowError) as error:
         raise InvalidInput(str(error), where=field) from error
 
@@ -130,24 +130,26 @@ def one_line(text: str) -> str:
 def _once(
     by: Caller, key: str, action: str, view: JobView, body: Mapping[str, str | None], change: Callable[[], JobView]
 ) -> ChangeAnswer:
-    def told(after: JobView) -> ChangeAnswer:
+    def to_answer(after: JobView) -> ChangeAnswer:
         status = 202 if action == "jobs.extend" and after.asked is not None else 200
         return ChangeAnswer.of(details.details(by.broker, after), job_in_words(after), status)
 
-    said = json.dumps([action, view.id, dict(body)], sort_keys=True)
-    return once(by.broker, request_of(by, key, (action, view.id), said, job_in_words(view)), change, told)
+    request_text = json.dumps([action, view.id, dict(body)], sort_keys=True)
+    return run_once(
+        by.broker, request_of(by, key, (action, view.id), request_text, job_in_words(view)), change, to_answer
+    )
 
 
-def request_of(by: Caller, key: str, what: tuple[str, str], said: str, before: str = "") -> ChangeRequest:
-    """The record of the caller's request. ``what``: the action and its subject; ``said``: the whole request as text;
+def request_of(by: Caller, key: str, subject: tuple[str, str], text: str, before: str = "") -> ChangeRequest:
+    """The record of the caller's request. ``subject``: the action and its subject; ``text``: the whole request as text;
     ``before``: the subject's state before the change."""
-    digest = sha256(said.encode()).hexdigest()
-    return ChangeRequest(by.actor.identity, by.token, by.origin, key, digest, *what, before)
+    digest = sha256(text.encode()).hexdigest()
+    return ChangeRequest(by.actor.identity, by.token, by.origin, key, digest, *subject, before)
 
 
 def job_in_words(view: JobView) -> str:
     """A job's state and limits, for the audit log."""
     cost = "no limit" if view.max_cost is None else str(view.max_cost)
-    asked = ", asks for approval" if view.asked is not None else ""
-    stops = ", to be cancelled" if view.cancel_requested and not view.state.final else ""
-    return f"{view.state.value}, {cost}, {print_duration(view.max_duration)}{asked}{stops}"
+    approval_note = ", asks for approval" if view.asked is not None else ""
+    cancel_note = ", to be cancelled" if view.cancel_requested and not view.state.final else ""
+    return f"{view.state.value}, {cost}, {print_duration(view.max_duration)}{approval_note}{cancel_note}"

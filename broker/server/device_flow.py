@@ -41,13 +41,13 @@ def _authorization(broker: Broker, transport: Transport) -> Callable[[Request], 
         form = form_of(request)
         if form.get("client_id") != CLIENT:
             return _error("invalid_client", f"expected client_id={CLIENT}")
-        wanted = form.get("scope", "").split() or [TokenScope.READ.value]
-        unknown = [name for name in wanted if name not in set(TokenScope)]
+        names = form.get("scope", "").split() or [TokenScope.READ.value]
+        unknown = [name for name in names if name not in set(TokenScope)]
         if unknown:
             return _error("invalid_scope", f"unknown scope {unknown[0]!r}; known: {', '.join(TokenScope)}")
-        scopes = frozenset(TokenScope(name) for name in wanted)
+        scopes = frozenset(TokenScope(name) for name in names)
         try:
-            begun = device_logins.begin(broker, form.get("client_name", ""), scopes, address=address_of(request))
+            login = device_logins.begin_login(broker, form.get("client_name", ""), scopes, address=address_of(request))
         except InvalidInput as error:
             return _error("invalid_request", error.message)
         except Throttled as error:
@@ -55,12 +55,12 @@ def _authorization(broker: Broker, transport: Transport) -> Callable[[Request], 
             answer.headers["Retry-After"] = str(round(error.after or 60))
             return answer
         page = transport.own_url(request.headers.get("host", "")) + DEVICE_PAGE
-        return _answer(
+        return _json_response(
             {
-                "device_code": begun.device_code,
-                "user_code": begun.user_code,
+                "device_code": login.device_code,
+                "user_code": login.user_code,
                 "verification_uri": page,
-                "verification_uri_complete": f"{page}?user_code={quote(begun.user_code)}",
+                "verification_uri_complete": f"{page}?user_code={quote(login.user_code)}",
                 "expires_in": round(VALID.total_seconds()),
                 "interval": round(INTERVAL.total_seconds()),
             }
@@ -77,15 +77,15 @@ def _token(broker: Broker) -> Callable[[Request], Response]:
             return _error("unsupported_grant_type", f"expected grant_type={GRANT}")
         if form.get("client_id") != CLIENT or not form.get("device_code"):
             return _error("invalid_request", "expected client_id and device_code")
-        found = device_logins.collect(broker, form["device_code"])
-        if isinstance(found, DeviceAnswer):
-            return _error(found.value, "")
-        return _answer(
+        result = device_logins.collect_token(broker, form["device_code"])
+        if isinstance(result, DeviceAnswer):
+            return _error(result.value, "")
+        return _json_response(
             {
-                "access_token": found.text,
+                "access_token": result.text,
                 "token_type": "Bearer",
                 "expires_in": round(TOKEN_LIFETIME.total_seconds()),
-                "scope": " ".join(sorted(found.token.scopes)),
+                "scope": " ".join(sorted(result.token.scopes)),
             }
         )
 
@@ -96,22 +96,22 @@ def _revocation(broker: Broker) -> Callable[[Request], Response]:
     def revocation(request: Request) -> Response:
         """Revoke the given token. The answer is the same for a wrong one."""
         origin = f"{EntryPoint.API} {address_of(request)}"
-        tokens.give_up(broker, form_of(request).get("token", ""), origin=origin)
-        return _answer({})
+        tokens.revoke_by_text(broker, form_of(request).get("token", ""), origin=origin)
+        return _json_response({})
 
     return revocation
 
 
-def _answer(document: dict[str, Any], status: int = 200) -> Response:
+def _json_response(document: dict[str, Any], status: int = 200) -> Response:
     return JSONResponse(document, status)
 
 
 def _error(code: str, description: str, status: int = HTTPStatus.BAD_REQUEST) -> Response:
-    told = {"error": code} | ({"error_description": description} if description else {})
-    return _answer(told, status)
+    document = {"error": code} | ({"error_description": description} if description else {})
+    return _json_response(document, status)
 
 
-_MOST_FIELDS = 100  # a form of policies has two for each file
+_MAX_FIELDS = 100  # a form of policies has two for each file
 
 
 async def read_form(request: Request) -> None:
@@ -119,10 +119,10 @@ async def read_form(request: Request) -> None:
     `InvalidInput`."""
     try:
         text = (await request.body()).decode()
-        found = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
+        fields = parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict")
     except ValueError as error:
         raise InvalidInput("not a form", hint="open the page again, and send its form") from error
-    request.state.form = dict(found)
+    request.state.form = dict(fields)
 
 
 def form_of(request: Request) -> dict[str, str]:

@@ -68,8 +68,8 @@ class WrongTokens:
             _forget(self._right, self._remembered)
 
 
-def _forget(memory: OrderedDict[str, Any], most: int) -> None:
-    while len(memory) > most:
+def _forget(memory: OrderedDict[str, Any], limit: int) -> None:
+    while len(memory) > limit:
         memory.popitem(last=False)
 
 
@@ -99,20 +99,20 @@ class RequestRate:
 
     def take(self, token: str) -> None:
         """Count one request of the token. Raises `TooManyRequests`; a rejected request is not counted."""
-        each = 60.0 / self._per_minute
+        interval = 60.0 / self._per_minute
         with self._lock:
             now = self._monotonic()
             left, at = self._left.pop(token, (float(self._per_minute), now))
-            left = min(left + (now - at) / each, float(self._per_minute))
+            left = min(left + (now - at) / interval, float(self._per_minute))
             allowed = left >= 1.0
             self._left[token] = (left - 1.0 if allowed else left, now)
             while len(self._left) > self._remembered:
                 self._left.popitem(last=False)
         if not allowed:
-            raise TooManyRequests((1.0 - left) * each, self._per_minute)
+            raise TooManyRequests((1.0 - left) * interval, self._per_minute)
 
 
-_COUNTED_FOR = 600.0  # seconds until a pool is counted again, with uploads through other replicas and deletions
+_RECOUNT_AFTER = 600.0  # seconds until a pool is counted again, with uploads through other replicas and deletions
 
 
 class UploadQuotaReached(InvalidInput):
@@ -122,8 +122,8 @@ class UploadQuotaReached(InvalidInput):
 class UploadQuota:
     """Counts the bytes in each person's pool. Thread-safe; counts per process. ``monotonic``: the clock, in seconds."""
 
-    def __init__(self, most: int, *, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._most = max_bytes
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._used: dict[str, tuple[int, float]] = {}
@@ -142,12 +142,12 @@ class UploadQuota:
 
     def _counted(self, person: str, pool: ObjectFolder) -> None:
         with self._lock:
-            known = self._used.get(person)
-        if known is not None and self._monotonic() - known[1] < _COUNTED_FOR:
+            cached = self._used.get(person)
+        if cached is not None and self._monotonic() - cached[1] < _RECOUNT_AFTER:
             return
-        found = sum(pool.sizes("").values())
+        total = sum(pool.sizes("").values())
         with self._lock:
-            self._used[person] = found, self._monotonic()
+            self._used[person] = total, self._monotonic()
 
     def _add(self, person: str, size: int) -> None:
         with self._lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 VERSION = "/api/v1"
 DEVICE_AUTHORIZATION, TOKEN, REVOCATION = (f"{VERSION}/{name}" for name in ("device_authorization", "token", "revoke"))
 CONTENTS = f"{VERSION}/contents"
-MOST_OFFERS = 1_000
+MAX_OFFERS = 1_000
 """The most offers of a page."""
 ADMISSION = f"{VERSION}/admission/"
 DEVICE_PAGE = "/device"

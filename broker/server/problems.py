@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from broker.app.access.once import ChangeUnderWay
+from broker.app.access.idempotency import ChangeUnderWay
 from broker.app.jobs.preview import NoFeasibleCapacity, NothingToJudge
 from broker.app.jobs.submit import DearerNow
 from broker.app.results.errors import AlternativeResult, ErrorDetails
@@ -85,21 +85,21 @@ def status_of(error: BrokerError) -> HTTPStatus:
 def problem_of(error: BrokerError, request_id: str) -> HttpProblem:
     """The error as a document. The message of a server fault may reveal details of its machine, so only the log has
     it."""
-    status, told = status_of(error), ErrorDetails.of(error)
+    status, details = status_of(error), ErrorDetails.of(error)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, MissingExtra):
         log.error("request %s: %s (%s)", request_id, error, error.hint)
-        return plain(status, told.kind, "the server cannot answer this now", request_id)
+        return plain_problem(status, details.kind, "the server cannot answer this now", request_id)
     return HttpProblem(
-        type=_type(told.kind),
-        title=told.kind.replace("_", " "),
+        type=_type(details.kind),
+        title=details.kind.replace("_", " "),
         status=status,
-        detail=told.message,
-        kind=told.kind,
-        hint=told.hint,
-        where=told.where,
-        problems=told.problems,
-        alternatives=told.alternatives,
-        others=told.others,
+        detail=details.message,
+        kind=details.kind,
+        hint=details.hint,
+        where=details.where,
+        problems=details.problems,
+        alternatives=details.alternatives,
+        others=details.others,
         exit_code=error.exit_code,
         request_id=request_id,
     )
@@ -115,59 +115,59 @@ def response_of(problem: HttpProblem, after: float | None = None) -> Response:
 
 def install(app: FastAPI) -> None:
     """Make the application answer every error with a problem detail, including FastAPI's own errors."""
-    app.add_exception_handler(BrokerError, _of_broker)
-    app.add_exception_handler(RequestValidationError, _of_request)
-    app.add_exception_handler(HTTPException, _of_http)
-    app.add_exception_handler(Exception, _of_fault)
+    app.add_exception_handler(BrokerError, _answer_broker_error)
+    app.add_exception_handler(RequestValidationError, _answer_invalid_request)
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(Exception, _answer_fault)
 
 
-def _of_broker(request: Request, error: Exception) -> Response:
+def _answer_broker_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, BrokerError)
     log_refusal(request, error)
     after = error.after if isinstance(error, TooManyWrongTokens | TooManyRequests) else None
     return response_of(problem_of(error, request.state.request_id), after)
 
 
-def _of_request(request: Request, error: Exception) -> Response:
+def _answer_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return response_of(of_validation(error, request.state.request_id))
+    return response_of(validation_problem(error, request.state.request_id))
 
 
-def of_validation(error: RequestValidationError, request_id: str) -> HttpProblem:
+def validation_problem(error: RequestValidationError, request_id: str) -> HttpProblem:
     """The problem of an invalid parameter or body. It does not repeat the values sent."""
-    found = [
+    problems = [
         Problem(
             line=0,
             column=0,
-            key=".".join(str(part) for part in one["loc"]),
-            message=one["msg"],
-            unknown_key=one["type"] == "extra_forbidden",
+            key=".".join(str(part) for part in item["loc"]),
+            message=item["msg"],
+            unknown_key=item["type"] == "extra_forbidden",
         )
-        for one in error.errors()
+        for item in error.errors()
     ]
-    said = "; ".join(f"{one.key}: {one.message}" for one in found)
-    problem = plain(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_input", said, request_id, exit_code=2)
-    hint = _KEY_HINT if any(one.key == "header.Idempotency-Key" for one in found) else ""
-    return problem.model_copy(update={"problems": found, "hint": hint})
+    text = "; ".join(f"{item.key}: {item.message}" for item in problems)
+    problem = plain_problem(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_input", text, request_id, exit_code=2)
+    hint = _KEY_HINT if any(item.key == "header.Idempotency-Key" for item in problems) else ""
+    return problem.model_copy(update={"problems": problems, "hint": hint})
 
 
-def _of_http(request: Request, error: Exception) -> Response:
+def _answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = HTTPStatus(error.status_code).name.lower()
-    answer = response_of(plain(error.status_code, kind, str(error.detail), request.state.request_id))
+    answer = response_of(plain_problem(error.status_code, kind, str(error.detail), request.state.request_id))
     for name, value in (error.headers or {}).items():
         answer.headers[name] = value
     return answer
 
 
-def _of_fault(request: Request, error: Exception) -> Response:
-    return response_of(of_fault(error, request.state.request_id))
+def _answer_fault(request: Request, error: Exception) -> Response:
+    return response_of(fault_problem(error, request.state.request_id))
 
 
-def of_fault(error: Exception, request_id: str) -> HttpProblem:
+def fault_problem(error: Exception, request_id: str) -> HttpProblem:
     """The problem of an unexpected exception; the log has its traceback."""
     log.error("request %s broke off", request_id, exc_info=error)
-    return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected", "unexpected error", request_id, exit_code=1)
+    return plain_problem(HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected", "unexpected error", request_id, exit_code=1)
 
 
 def log_refusal(request: Request, error: BrokerError) -> None:
@@ -176,7 +176,7 @@ def log_refusal(request: Request, error: BrokerError) -> None:
         log.warning("request %s: %s (%s)", request.state.request_id, error, request.scope["route"].path)
 
 
-def plain(status: int, kind: str, detail: str, request_id: str, exit_code: int = 5) -> HttpProblem:
+def plain_problem(status: int, kind: str, detail: str, request_id: str, exit_code: int = 5) -> HttpProblem:
     """A problem without an error of the broker."""
     return HttpProblem(
         type=_type(kind),

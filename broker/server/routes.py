@@ -14,16 +14,16 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from broker.app.access.audit import audit_log
-from broker.app.access.once import ChangeAnswer, once
+from broker.app.access.idempotency import ChangeAnswer, run_once
 from broker.app.access.people import people
 from broker.app.access.tokens import tokens
 from broker.app.billing.focus import export
-from broker.app.billing.showback import freeze, sharing_rules
+from broker.app.billing.showback import make_statement, sharing_rules
 from broker.app.jobs.preview import NoFeasibleCapacity
 from broker.app.outside import launches
-from broker.app.outside.overdue import overdue, reported
-from broker.app.outside.skypilot_requests import answered
-from broker.app.outside.slurm_requests import SlurmAsks, admitted, begin_task
+from broker.app.outside.overdue import overdue_launches, report_end
+from broker.app.outside.skypilot_requests import answer_request
+from broker.app.outside.slurm_requests import SlurmRequest, admit_submission, begin_task
 from broker.app.results.access import AuditLog, PeopleList, TokenList
 from broker.app.results.approvals import StandingGrantResult
 from broker.app.results.capacity import RecordedCapacity
@@ -41,12 +41,12 @@ from broker.core.errors import ApprovalNeeded, InvalidInput, NotAllowed
 from broker.server import (
     changes,
     contents,
-    procuring,
     routes_jobs,
     routes_money,
     routes_policies,
+    routes_purchases,
+    routes_submission,
     streaming,
-    submitting,
 )
 from broker.server.callers import By
 from broker.server.changes import Key, request_of
@@ -73,14 +73,14 @@ class FreezeBody(BaseModel):
 def focus_export(by: By, month: str, version: FocusVersion = "1.2", form: FocusForm = "csv") -> FocusExportResult:
     """The content of the FOCUS file of a month: rows, corrections, sums, and whether the month is closed."""
     with TemporaryDirectory(prefix="gpubroker-focus-") as folder:
-        return _written(by, month, version, form, Path(folder))
+        return _write_focus(by, month, version, form, Path(folder))
 
 
 def focus_file(by: By, month: str, version: FocusVersion = "1.2", form: FocusForm = "csv") -> Response:
     """The charges of a month as FOCUS (the FinOps Open Cost and Usage Specification)."""
     folder = TemporaryDirectory(prefix="gpubroker-focus-")
     try:
-        file = Path(_written(by, month, version, form, Path(folder.name)).file)
+        file = Path(_write_focus(by, month, version, form, Path(folder.name)).file)
     except BaseException:
         folder.cleanup()
         raise
@@ -91,16 +91,16 @@ def focus_file(by: By, month: str, version: FocusVersion = "1.2", form: FocusFor
 def freeze_statement(by: By, month: str, key: Key, body: FreezeBody) -> ChangeAnswer:
     """Make the statement of a closed month, for good."""
     rules = sharing_rules(body.idle, body.shared, body.shared_team, body.fixed)
-    said = f"statements.freeze {month} {body.model_dump_json()}"
-    asked = request_of(by, key, ("statements.freeze", month[:20]), said)
+    request_text = f"statements.freeze {month} {body.model_dump_json()}"
+    request = request_of(by, key, ("statements.freeze", month[:20]), request_text)
 
-    def response(found: ChargebackStatement) -> ChangeAnswer:
-        return ChangeAnswer.of(found, f"{found.charged} charged", 201)
+    def response(statement: ChargebackStatement) -> ChangeAnswer:
+        return ChangeAnswer.of(statement, f"{statement.charged} charged", 201)
 
-    return once(by.broker, asked, lambda: freeze(by.broker, month, rules, by=by.actor), response)
+    return run_once(by.broker, request, lambda: make_statement(by.broker, month, rules, by=by.actor), response)
 
 
-def _written(by: By, month: str, version: str, form: str, folder: Path) -> FocusExportResult:
+def _write_focus(by: By, month: str, version: str, form: str, folder: Path) -> FocusExportResult:
     return export(by.broker, version, month, folder / f"focus.{form}")
 
 
@@ -148,15 +148,15 @@ async def judge_skypilot(by: By, request: Request) -> Response:
 
     body = (await request.body()).decode("utf-8", "replace")
     try:
-        said = await run_in_threadpool(answered, by.broker, body, by=by.actor)
+        text = await run_in_threadpool(answer_request, by.broker, body, by=by.actor)
     except _VETOES as error:
         return PlainTextResponse(f"{error}" + (f"\n{error.hint}" if error.hint else ""), 400)
-    return Response(said, 200, media_type="application/json")
+    return Response(text, 200, media_type="application/json")
 
 
-def judge_slurm(by: By, body: SlurmAsks) -> SlurmAdmission:
+def judge_slurm(by: By, body: SlurmRequest) -> SlurmAdmission:
     """A submission to Slurm: its money is held; by the id that is returned its end is reported. Status 403: a veto."""
-    return SlurmAdmission(id=admitted(by.broker, body, by=by.actor))
+    return SlurmAdmission(id=admit_submission(by.broker, body, by=by.actor))
 
 
 def start_task(by: By, task: str) -> SlurmAdmission:
@@ -168,18 +168,20 @@ def start_task(by: By, task: str) -> SlurmAdmission:
 def list_launches(by: By) -> OutsideLaunchList:
     """Launches made with other tools, of the teams that the caller may see, oldest first; and those whose end nobody
     reported."""
-    with by.broker.store.reading() as look:
-        found = launches.open_launches(look)
-    seen = [one for one in found if by.access.may(Permission.SEE_JOBS, one.tags.team)]
-    late = [one for one in overdue(by.broker) if by.access.may(Permission.SEE_JOBS, one.team)]
-    return OutsideLaunchList.of(seen, late)
+    with by.broker.store.reading() as snapshot:
+        open_launches = launches.open_launches(snapshot)
+    visible = [launch for launch in open_launches if by.access.may(Permission.SEE_JOBS, launch.tags.team)]
+    late_launches = [
+        launch for launch in overdue_launches(by.broker) if by.access.may(Permission.SEE_JOBS, launch.team)
+    ]
+    return OutsideLaunchList.of(visible, late_launches)
 
 
 def end_launch(by: By, launch: str, body: OutsideEndBody) -> OutsideEnd:
     """Report that the machines of a launch are gone: what they cost is spent, the rest released. Again: no effect."""
     id = launch if launch.startswith(launches.PREFIX) else launches.PREFIX + launch
-    ran = None if body.ran_seconds is None else timedelta(seconds=body.ran_seconds)
-    return OutsideEnd(id=id, cost_usd=reported(by.broker, id, ran, by=by.actor))
+    run_time = None if body.ran_seconds is None else timedelta(seconds=body.ran_seconds)
+    return OutsideEnd(id=id, cost_usd=report_end(by.broker, id, run_time, by=by.actor))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,7 @@ class ApiRoute:
     media: tuple[str, ...] = ()
 
     @property
-    def whole_path(self) -> str:
+    def full_path(self) -> str:
         return VERSION + self.path
 
     @property
@@ -204,11 +206,11 @@ class ApiRoute:
         """The document of a successful response: what the endpoint returns, unless that is a whole response."""
         if self.answers is not None:
             return self.answers
-        found: type[Any] = get_type_hints(self.endpoint)["return"]
-        return None if issubclass(found, Response) else found
+        return_type: type[Any] = get_type_hints(self.endpoint)["return"]
+        return None if issubclass(return_type, Response) else return_type
 
 
-_BYTES, _SHEETS = ("application/octet-stream",), tuple(MEDIA.values())
+_BYTES, _FILE_MEDIA = ("application/octet-stream",), tuple(MEDIA.values())
 ROUTES = (
     ApiRoute("GET", "/me", None, routes_jobs.me),
     ApiRoute("GET", "/jobs", Permission.SEE_JOBS, routes_jobs.list_jobs),
@@ -246,7 +248,7 @@ ROUTES = (
     ApiRoute("GET", "/reports/review", Permission.SEE_ALL_TEAMS, routes_money.month_review),
     ApiRoute("GET", "/reports/billed", Permission.SEE_ALL_TEAMS, routes_money.billed),
     ApiRoute("GET", "/reports/focus/{month}", Permission.SEE_ALL_TEAMS, focus_export),
-    ApiRoute("GET", "/reports/focus/{month}/file", Permission.SEE_ALL_TEAMS, focus_file, media=_SHEETS),
+    ApiRoute("GET", "/reports/focus/{month}/file", Permission.SEE_ALL_TEAMS, focus_file, media=_FILE_MEDIA),
     ApiRoute(
         "POST", "/reports/chargeback/{month}", Permission.FREEZE_STATEMENTS, freeze_statement, ChargebackStatement
     ),
@@ -262,32 +264,38 @@ ROUTES = (
     ApiRoute("POST", "/policies/check", Permission.CHANGE_POLICIES, routes_policies.check_policy),
     ApiRoute("POST", "/policies/explain", Permission.SUBMIT, routes_policies.explain_policy),
     ApiRoute("GET", "/jobs/{id}/decisions", Permission.SEE_JOBS, routes_policies.job_decisions),
-    ApiRoute("GET", "/jobs/{id}/job-file", Permission.SEE_OUTPUT, submitting.job_file),
-    ApiRoute("POST", "/jobs/{id}/resume", Permission.CHANGE_OWN_JOBS, submitting.resume_job, JobDetails),
+    ApiRoute("GET", "/jobs/{id}/job-file", Permission.SEE_OUTPUT, routes_submission.job_file),
+    ApiRoute("POST", "/jobs/{id}/resume", Permission.CHANGE_OWN_JOBS, routes_submission.resume_job, JobDetails),
     ApiRoute("GET", "/people", Permission.SEE_PEOPLE, list_people),
     ApiRoute("GET", "/tokens", Permission.SEE_PEOPLE, list_tokens),
     ApiRoute("GET", "/audit", Permission.SEE_PEOPLE, audit_lines),
-    ApiRoute("GET", "/submission", Permission.SUBMIT, submitting.submission_terms),
-    ApiRoute("POST", "/plans", Permission.SUBMIT, submitting.plan_job),
-    ApiRoute("POST", "/jobs", Permission.SUBMIT, submitting.submit_job, JobDetails),
+    ApiRoute("GET", "/submission", Permission.SUBMIT, routes_submission.submission_terms),
+    ApiRoute("POST", "/plans", Permission.SUBMIT, routes_submission.plan_job),
+    ApiRoute("POST", "/jobs", Permission.SUBMIT, routes_submission.submit_job, JobDetails),
     ApiRoute("HEAD", "/contents/{kind}/{sha256}", Permission.SUBMIT, contents.has_content),
     ApiRoute("PUT", "/contents/{kind}/{sha256}", Permission.SUBMIT, contents.keep_content),
     ApiRoute("POST", "/jobs/{id}/cancel", Permission.CHANGE_OWN_JOBS, changes.cancel_job, JobDetails),
-    ApiRoute("POST", "/jobs/{id}/retry", Permission.CHANGE_OWN_JOBS, submitting.retry_job, JobDetails),
+    ApiRoute("POST", "/jobs/{id}/retry", Permission.CHANGE_OWN_JOBS, routes_submission.retry_job, JobDetails),
     ApiRoute("POST", "/jobs/{id}/extend", Permission.CHANGE_OWN_JOBS, changes.extend_job, JobDetails),
     ApiRoute("POST", "/policies/preview", Permission.CHANGE_POLICIES, routes_policies.preview_policy),
     ApiRoute("POST", "/policies/rollback/preview", Permission.CHANGE_POLICIES, routes_policies.preview_rollback),
     ApiRoute("POST", "/policies", Permission.CHANGE_POLICIES, routes_policies.apply_policy, AppliedPolicy),
     ApiRoute("POST", "/policies/rollback", Permission.CHANGE_POLICIES, routes_policies.rollback_policy, AppliedPolicy),
-    ApiRoute("GET", "/purchases/{purchase}/undo", Permission.SEE_BUDGETS, procuring.show_undo_terms),
-    ApiRoute("POST", "/capacity", Permission.BUY, procuring.record_capacity, RecordedCapacity),
-    ApiRoute("POST", "/capacity/quotes", Permission.BUY, procuring.ask_quotes),
-    ApiRoute("POST", "/purchases", Permission.BUY, procuring.buy_quote, PurchaseResult),
-    ApiRoute("POST", "/purchases/preview", Permission.BUY, procuring.preview_purchase),
-    ApiRoute("POST", "/purchases/{purchase}/withdraw", Permission.BUY, procuring.withdraw_purchase, PurchaseResult),
-    ApiRoute("POST", "/purchases/{purchase}/cancel", Permission.BUY, procuring.cancel_purchase, PurchaseResult),
-    ApiRoute("POST", "/purchases/{purchase}/approve", Permission.APPROVE, procuring.approve_purchase, PurchaseResult),
-    ApiRoute("POST", "/purchases/{purchase}/reject", Permission.APPROVE, procuring.reject_purchase, PurchaseResult),
+    ApiRoute("GET", "/purchases/{purchase}/undo", Permission.SEE_BUDGETS, routes_purchases.show_undo_terms),
+    ApiRoute("POST", "/capacity", Permission.BUY, routes_purchases.record_capacity, RecordedCapacity),
+    ApiRoute("POST", "/capacity/quotes", Permission.BUY, routes_purchases.ask_quotes),
+    ApiRoute("POST", "/purchases", Permission.BUY, routes_purchases.buy_quote, PurchaseResult),
+    ApiRoute("POST", "/purchases/preview", Permission.BUY, routes_purchases.preview_purchase),
+    ApiRoute(
+        "POST", "/purchases/{purchase}/withdraw", Permission.BUY, routes_purchases.withdraw_purchase, PurchaseResult
+    ),
+    ApiRoute("POST", "/purchases/{purchase}/cancel", Permission.BUY, routes_purchases.cancel_purchase, PurchaseResult),
+    ApiRoute(
+        "POST", "/purchases/{purchase}/approve", Permission.APPROVE, routes_purchases.approve_purchase, PurchaseResult
+    ),
+    ApiRoute(
+        "POST", "/purchases/{purchase}/reject", Permission.APPROVE, routes_purchases.reject_purchase, PurchaseResult
+    ),
     ApiRoute("GET", "/launches", Permission.SEE_JOBS, list_launches),
     ApiRoute("POST", "/launches/{task}/start", Permission.JUDGE_LAUNCHES, start_task),
     ApiRoute("POST", "/launches/{launch}/end", Permission.JUDGE_LAUNCHES, end_launch),

@@ -19,9 +19,9 @@ from broker.app.jobs import approval_lists, details, jobs
 from broker.app.jobs import queue as queues
 from broker.app.jobs.bills import bills_of
 from broker.app.market import offer_lists
-from broker.app.market.market import listing
+from broker.app.market.market import find_offers
 from broker.app.market.offer_lists import matching_offers
-from broker.app.market.offer_rows import ListedOffer, OfferFilter, PriceKind, wanted_rows
+from broker.app.market.offer_rows import ListedOffer, OfferFilter, PriceKind, matching_rows
 from broker.app.results.access import CallerIdentity
 from broker.app.results.approvals import ApprovalList
 from broker.app.results.job_history import JobHistory, JobLedger, PlacementDecisions
@@ -36,15 +36,15 @@ from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import SANDBOX, Availability, CapacityType, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.server.callers import By, Caller
-from broker.server.paths import MOST_OFFERS
+from broker.server.paths import MAX_OFFERS
 from broker.server.shared_results import shared
-from broker.store.jobs.pages import JobPlace, WantedJobs
+from broker.store.jobs.pages import JobListFilter, JobPlace
 
-_MOST_LINES = 5_000
+_MAX_LINES = 5_000
 
-MOST = 200
+MAX_ROWS = 200
 """The most rows of a page."""
-Limit = Annotated[int, Query(ge=1, le=MOST, description="Rows of the page.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_ROWS, description="Rows of the page.")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before.")]
 
 
@@ -66,8 +66,8 @@ def list_jobs(
     cursor: Cursor = None,
 ) -> JobPage:
     """Jobs of the teams that the caller may see, newest first."""
-    wanted = JobFilter(state or (), team or (), user or (), reference)
-    return job_page(by, wanted, limit=limit, cursor=cursor)
+    job_filter = JobFilter(state or (), team or (), user or (), reference)
+    return job_page(by, job_filter, limit=limit, cursor=cursor)
 
 
 def show_job(by: By, id: str) -> JobHistory:
@@ -87,7 +87,7 @@ def job_ledger(by: By, id: str) -> JobLedger:
 
 def job_placements(by: By, id: str, limit: Annotated[int, Query(ge=1, le=100)] = 10) -> PlacementDecisions:
     """Why a job runs where it does: its newest placement decisions, with the offers considered."""
-    return details.why_here(by.broker, by.job(id), limit=limit)
+    return details.placement_decisions(by.broker, by.job(id), limit=limit)
 
 
 def job_logs(
@@ -95,7 +95,7 @@ def job_logs(
     id: str,
     attempt: Annotated[int | None, Query(ge=1, description="Only this attempt.")] = None,
     node: Annotated[int | None, Query(ge=0, description="Only this node; 0 is the first.")] = None,
-    tail: Annotated[int, Query(ge=1, le=_MOST_LINES, description="The last lines; with `start`, the next ones.")] = 500,
+    tail: Annotated[int, Query(ge=1, le=_MAX_LINES, description="The last lines; with `start`, the next ones.")] = 500,
     start: Annotated[int | None, Query(ge=0, description="Number of lines to skip from the beginning.")] = None,
 ) -> JobLogs:
     """The end of a job's output, or what follows its first ``start`` lines: at most 5,000 lines and two million
@@ -103,10 +103,10 @@ def job_logs(
     view = by.job(id, Permission.SEE_OUTPUT)
     if attempt is not None and attempt > view.attempt_count:
         raise InvalidInput(f"{view.id} has no attempt {attempt}; it has {view.attempt_count}", where="attempt")
-    numbers = [attempt] if attempt else [one.number for one in view.attempts]
-    every = ((n, text) for n in numbers for text in jobs.logs(by.broker, view, n, node))
-    kept = _last(every, tail) if start is None else _next(every, start, tail)
-    return JobLogs(id=view.id, lines=[LoggedLine(attempt=number, line=text) for number, text in kept])
+    numbers = [attempt] if attempt else [attempt_view.number for attempt_view in view.attempts]
+    all_lines = ((n, text) for n in numbers for text in jobs.logs(by.broker, view, n, node))
+    lines = _last_lines(all_lines, tail) if start is None else _next_lines(all_lines, start, tail)
+    return JobLogs(id=view.id, lines=[LoggedLine(attempt=number, line=text) for number, text in lines])
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class WantedOffers(WantedMachines):
         return OfferFilter.of(machines, available=self.available, old=self.old, max_price=max_price)
 
 
-Offers = Annotated[int, Query(ge=1, le=MOST_OFFERS, description="Rows.")]
+Offers = Annotated[int, Query(ge=1, le=MAX_OFFERS, description="Rows.")]
 Sort = Annotated[OfferOrder, Query(description="The order.")]
 
 
@@ -163,15 +163,15 @@ def group_offers(
     limit: Offers = 50,
 ) -> OfferGroupList:
     """Current offers in groups, with the cheapest of each."""
-    names = offer_lists.dimensions(dimensions, where="by")
-    return offer_lists.offer_groups(by.broker, wanted.filter(), names, limit)
+    names = offer_lists.parse_dimensions(dimensions, where="by")
+    return offer_lists.list_offer_groups(by.broker, wanted.filter(), names, limit)
 
 
 def offer_risks(
     by: By, wanted: Annotated[WantedOffers, Depends()], sort: Sort = OfferOrder.GPU_PRICE, limit: Offers = 50
 ) -> OfferRiskList:
     """Current offers with their risk of interruption."""
-    return offer_lists.offer_risks(by.broker, wanted.filter(), sort, limit)
+    return offer_lists.list_offer_risks(by.broker, wanted.filter(), sort, limit)
 
 
 def list_approvals(
@@ -187,11 +187,11 @@ def list_approvals(
 
 def show_queue(by: By) -> QueueResult:
     """The waiting jobs that the caller may see, in queue order. Their positions count only these jobs."""
-    return QueueResult.of(queues.of_teams(by.broker, by.access.teams(Permission.SEE_JOBS)))
+    return QueueResult.of(queues.team_queue(by.broker, by.access.teams(Permission.SEE_JOBS)))
 
 
-_NOT_TO_BE_HAD = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
-_MOST_OUTPUT = 2_000_000  # characters in one answer
+_NOT_AVAILABLE = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
+_MAX_OUTPUT = 2_000_000  # characters in one answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,60 +205,60 @@ class JobFilter:
     reference: str | None = None
 
 
-def job_page(by: Caller, wanted: JobFilter, *, limit: int, cursor: str | None = None) -> JobPage:
+def job_page(by: Caller, job_filter: JobFilter, *, limit: int, cursor: str | None = None) -> JobPage:
     """Jobs of the teams that the caller may see, newest first. Raises `InvalidInput` for a bad cursor."""
-    if wanted.reference is not None:
-        return _matching(by, wanted.reference, limit)
+    if job_filter.reference is not None:
+        return _matching(by, job_filter.reference, limit)
     after = None
     if cursor is not None:
-        at, id = place_of(cursor, str, str)
-        after = JobPlace(moment_of(at), id)
-    among = WantedJobs(
-        states=tuple(one.value for one in wanted.states),
-        users=wanted.users,
-        teams=wanted.teams,
+        at, id = parse_cursor(cursor, str, str)
+        after = JobPlace(cursor_time(at), id)
+    query = JobListFilter(
+        states=tuple(state.value for state in job_filter.states),
+        users=job_filter.users,
+        teams=job_filter.teams,
         visible=by.access.teams(Permission.SEE_JOBS),
     )
-    found = jobs.page(by.broker, among, after=after, limit=limit)
-    following = None if found.next is None else cursor_of(found.next.submitted_at.isoformat(), found.next.id)
-    return _page(by, jobs.FoundJobs(found.views, found.unreadable), following)
+    page = jobs.job_page(by.broker, query, after=after, limit=limit)
+    next_cursor = None if page.next is None else cursor_of(page.next.submitted_at.isoformat(), page.next.id)
+    return _page(by, jobs.JobMatches(page.views, page.unreadable), next_cursor)
 
 
 def _matching(by: Caller, reference: str, limit: int) -> JobPage:
-    teams = by.access.teams(Permission.SEE_JOBS)
-    return _page(by, jobs.FoundJobs(jobs.matches(by.broker, reference, teams, limit), ()), None)
+    visible_teams = by.access.teams(Permission.SEE_JOBS)
+    return _page(by, jobs.JobMatches(jobs.matching_jobs(by.broker, reference, visible_teams, limit), ()), None)
 
 
-def _page(by: Caller, found: jobs.FoundJobs, following: str | None) -> JobPage:
-    listed = details.listed(by.broker, found, bills_of(by.broker, found.views))
-    return JobPage.from_parts(listed, next_cursor=following)
+def _page(by: Caller, matches: jobs.JobMatches, next_cursor: str | None) -> JobPage:
+    details_page = details.job_list(by.broker, matches, bills_of(by.broker, matches.views))
+    return JobPage.from_parts(details_page, next_cursor=next_cursor)
 
 
-def _last(every: Iterable[tuple[int, str]], most: int) -> Sequence[tuple[int, str]]:
-    kept: deque[tuple[int, str]] = deque(maxlen=most)
+def _last_lines(all_lines: Iterable[tuple[int, str]], limit: int) -> Sequence[tuple[int, str]]:
+    lines: deque[tuple[int, str]] = deque(maxlen=limit)
     size = 0
-    for number, text in every:
-        size += len(text) - (len(kept[0][1]) if len(kept) == most else 0)
-        kept.append((number, text[-_MOST_OUTPUT:]))
-        while size > _MOST_OUTPUT and len(kept) > 1:
-            size -= len(kept.popleft()[1])
-    return list(kept)
+    for number, text in all_lines:
+        size += len(text) - (len(lines[0][1]) if len(lines) == limit else 0)
+        lines.append((number, text[-_MAX_OUTPUT:]))
+        while size > _MAX_OUTPUT and len(lines) > 1:
+            size -= len(lines.popleft()[1])
+    return list(lines)
 
 
-def _next(every: Iterable[tuple[int, str]], start: int, most: int) -> Sequence[tuple[int, str]]:
-    kept: list[tuple[int, str]] = []
+def _next_lines(all_lines: Iterable[tuple[int, str]], start: int, limit: int) -> Sequence[tuple[int, str]]:
+    lines: list[tuple[int, str]] = []
     size = 0
-    for number, text in islice(every, start, start + most):
+    for number, text in islice(all_lines, start, start + limit):
         size += len(text)
-        if kept and size > _MOST_OUTPUT:
+        if lines and size > _MAX_OUTPUT:
             break
-        kept.append((number, text[-_MOST_OUTPUT:]))
-    return kept
+        lines.append((number, text[-_MAX_OUTPUT:]))
+    return lines
 
 
 def offer_page(
     by: Caller,
-    wanted: OfferFilter,
+    offer_filter: OfferFilter,
     order: OfferOrder = OfferOrder.GPU_PRICE,
     *,
     limit: int,
@@ -266,18 +266,18 @@ def offer_page(
 ) -> OfferPage:
     """Current offers in that order; only that by the price of a GPU-hour has pages. Raises `InvalidInput` for a bad
     cursor, `UnknownName`."""
-    found = matching_offers(by.broker, wanted, order)
+    result = matching_offers(by.broker, offer_filter, order)
     if order is not OfferOrder.GPU_PRICE:
         if cursor is not None:
             raise InvalidInput("only the order gpu-price has pages", where="cursor")
-        return OfferPage.from_parts(found, offers=found.rows[:limit], next_cursor=None)
-    rest = sorted(found.rows, key=_place)
+        return OfferPage.from_parts(result, offers=result.rows[:limit], next_cursor=None)
+    rest = sorted(result.rows, key=_sort_key)
     if cursor is not None:
-        after = place_of(cursor, int, int, str)
-        rest = [row for row in rest if _place(row) > after]
-    shown = rest[:limit]
-    more = cursor_of(*_place(shown[-1])) if len(rest) > limit else None
-    return OfferPage.from_parts(found, offers=shown, next_cursor=more)
+        after = parse_cursor(cursor, int, int, str)
+        rest = [row for row in rest if _sort_key(row) > after]
+    rows = rest[:limit]
+    following = cursor_of(*_sort_key(rows[-1])) if len(rest) > limit else None
+    return OfferPage.from_parts(result, offers=rows, next_cursor=following)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,31 +296,31 @@ def cheapest(by: Caller, gpu: str, ago: timedelta) -> list[CheapestNow]:
 
 def _cheapest_of(broker: Broker, gpu: str, ago: timedelta) -> list[CheapestNow]:
     query = OfferQuery(accelerators=(gpu,))
-    found = listing(broker, query)
-    then = found.now - ago
-    past = broker.store.market.offers_at(then, query=query)
-    before = _cheapest([offer for offer in past if offer.provider != SANDBOX], then)
+    current = find_offers(broker, query)
+    earlier_time = current.now - ago
+    past = broker.store.market.offers_at(earlier_time, query=query)
+    earlier = _cheapest([offer for offer in past if offer.provider != SANDBOX], earlier_time)
     return [
-        CheapestNow(OfferResult.of(row), OfferResult.of(before[kind]) if kind in before else None)
-        for kind, row in _cheapest(found.offers, found.now).items()
+        CheapestNow(OfferResult.of(row), OfferResult.of(earlier[kind]) if kind in earlier else None)
+        for kind, row in _cheapest(current.offers, current.now).items()
     ]
 
 
 def _cheapest(offers: Iterable[Offer], at: datetime) -> dict[CapacityType, ListedOffer]:
     best: dict[CapacityType, ListedOffer] = {}
-    for row in wanted_rows(offers, at, OfferFilter()):
+    for row in matching_rows(offers, at, OfferFilter()):
         offer = row.offer
-        if offer.price is not None and offer.doubt is None and offer.availability not in _NOT_TO_BE_HAD:
+        if offer.price is not None and offer.doubt is None and offer.availability not in _NOT_AVAILABLE:
             best.setdefault(offer.capacity_type, row)
     return best
 
 
-def _place(row: ListedOffer) -> tuple[int, int, str]:
+def _sort_key(row: ListedOffer) -> tuple[int, int, str]:
     """The sort key of an offer: the price per GPU. As on the command line, unknown and doubtful prices come after known
     ones, then commitments of months, then machines without a GPU."""
     offer, price = row.offer, row.per_gpu or row.offer.price
-    after = (offer.count == 0, offer.term_months is not None, offer.doubt is not None, price is None)
-    rank = sum(2**place for place, yes in enumerate(reversed(after)) if yes)
+    flags = (offer.count == 0, offer.term_months is not None, offer.doubt is not None, price is None)
+    rank = sum(2**place for place, flag in enumerate(reversed(flags)) if flag)
     return rank, price.micros if price is not None else 0, offer.id
 
 
@@ -341,7 +341,7 @@ def cursor_of(*place: str | int) -> str:
     return base64.urlsafe_b64encode(json.dumps(place, separators=(",", ":")).encode()).decode().rstrip("=")
 
 
-def place_of(cursor: str, *form: type) -> tuple[Any, ...]:
+def parse_cursor(cursor: str, *form: type) -> tuple[Any, ...]:
     """The place that a cursor encodes, with fields of the types ``form``. Raises `InvalidInput` for an invalid one."""
     try:
         place = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
@@ -352,7 +352,7 @@ def place_of(cursor: str, *form: type) -> tuple[Any, ...]:
     return tuple(place)
 
 
-def moment_of(text: str) -> datetime:
+def cursor_time(text: str) -> datetime:
     """The time of a cursor. Raises `InvalidInput`."""
     try:
         at = datetime.fromisoformat(text)

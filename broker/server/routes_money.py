@@ -80,8 +80,8 @@ def show_budget(
     by: By, budget: str, by_day: Annotated[bool, Query(description="Also the spend by day of the period.")] = False
 ) -> BudgetDetails:
     """One of these budgets, with the holds of each job, and the spend for owned and for rented capacity."""
-    (found,) = budgets.budget_details(by.broker, budget, by.access.teams(Permission.SEE_BUDGETS), by_day=by_day)
-    return found
+    (details,) = budgets.budget_details(by.broker, budget, by.access.teams(Permission.SEE_BUDGETS), by_day=by_day)
+    return details
 
 
 def spend(
@@ -101,12 +101,12 @@ def spend_report(
 ) -> SpendReport:
     """As `spend`. ``only``: of these values of other dimensions. Raises `InvalidInput`, `UnknownName`."""
 
-    def rows(key: tuple[Hashable, ...], summed: Callable[[], Sequence[SpendGroup]]) -> Sequence[SpendGroup]:
+    def rows(key: tuple[Hashable, ...], compute: Callable[[], Sequence[SpendGroup]]) -> Sequence[SpendGroup]:
         # Spending by job is computed for each viewer, because it may have many rows.
-        return summed() if "job" in str(key[0]).split(",") else shared(by, ("spend", *key), summed)
+        return compute() if "job" in str(key[0]).split(",") else shared(by, ("spend", *key), compute)
 
     teams = by.access.teams(Permission.SEE_BUDGETS)
-    return report.spend_report(by.broker, dimensions, teams, period=period, sandbox=sandbox, only=only, shared=rows)
+    return report.spend_report(by.broker, dimensions, teams, period=period, sandbox=sandbox, only=only, cached=rows)
 
 
 def units(
@@ -117,12 +117,12 @@ def units(
     timezone: Zone = None,
 ) -> UnitMetrics:
     """The cost of a run, a busy GPU-hour and a million tokens, of all teams or of one."""
-    return unit_costs.units(by.broker, period, _one_team(by, team), metric, timezone)
+    return unit_costs.unit_metrics_report(by.broker, period, _one_team(by, team), metric, timezone)
 
 
 def forecasts(by: By, period: NamedPeriod = "month", team: Team = None, timezone: Zone = None) -> ForecastsReport:
     """Predictions of plans compared with what happened."""
-    return unit_costs.forecasts(by.broker, period, _one_team(by, team), timezone)
+    return unit_costs.forecasts_report(by.broker, period, _one_team(by, team), timezone)
 
 
 def anomalies(by: By, team: Team = None) -> IncidentList:
@@ -131,8 +131,8 @@ def anomalies(by: By, team: Team = None) -> IncidentList:
     if team is not None:
         by.require(Permission.SEE_BUDGETS, team)
         teams = frozenset({team})
-    found = shared(by, ("incidents",), lambda: unusual.spending_anomalies(by.broker))
-    return IncidentList(incidents=[one for one in found if teams is None or one.team in teams])
+    incidents = shared(by, ("incidents",), lambda: unusual.spending_anomalies(by.broker))
+    return IncidentList(incidents=[incident for incident in incidents if teams is None or incident.team in teams])
 
 
 def _one_team(by: Caller, team: str | None) -> str | None:
@@ -162,7 +162,7 @@ def showback(
     by: By, rules: Annotated[SharingRules, Depends(_sharing)], month: Month = "month", timezone: Zone = None
 ) -> ShowbackReport:
     """The cost of each team's use of a month, with its share of idle and shared cost."""
-    return months.shown(by.broker, month, rules, timezone)
+    return months.showback_report(by.broker, month, rules, timezone)
 
 
 def statements(by: By) -> ChargebackList:
@@ -172,7 +172,7 @@ def statements(by: By) -> ChargebackList:
 
 def statement(by: By, month: str) -> ChargebackStatement:
     """Each team's charge for a closed month."""
-    return months.charged(by.broker, month)
+    return months.chargeback_statement(by.broker, month)
 
 
 def month_review(by: By, month: Month = "month", timezone: Zone = None) -> ReviewReport:
@@ -188,27 +188,29 @@ def billed(
     """Quoted, metered and billed cost."""
     start, end = period.bounds(by.broker)
     local = report_timezone(by.broker, period.timezone)
-    return BilledReport.of(charges.billed(by.broker, start, end), dimension, start, end, local)
+    return BilledReport.of(charges.billed_attempts(by.broker, start, end), dimension, start, end, local)
 
 
 def list_capacity(
     by: By, ask: Annotated[bool, Query(description="Also ask providers, which takes seconds.")] = False
 ) -> CapacityList:
     """Owned machines, reservations and commitments."""
-    return CapacityList.of(capacity.capacity(by.broker, ask=ask))
+    return CapacityList.of(capacity.capacity_inventory(by.broker, ask=ask))
 
 
 def capacity_use(by: By, since: Since = None) -> CapacityFindingList:
     """Findings from recorded use (default: of 90 days) on owning, reserving and renting."""
-    return documents.findings(by.broker, since or by.broker.clock.now() - _USE_OF)
+    return documents.policy_findings(by.broker, since or by.broker.clock.now() - _USE_OF)
 
 
 def list_purchases(
     by: By, closed: Annotated[bool, Query(description="Also those that ended or failed.")] = False
 ) -> PurchaseList:
     """Purchases of capacity of the teams that the caller may see."""
-    found = by.broker.store.purchases(closed=closed)
-    return PurchaseList.of([one for one in found if by.access.may(Permission.SEE_BUDGETS, one.team)])
+    all_purchases = by.broker.store.purchases(closed=closed)
+    return PurchaseList.of(
+        [purchase for purchase in all_purchases if by.access.may(Permission.SEE_BUDGETS, purchase.team)]
+    )
 
 
 def show_purchase(by: By, purchase: str) -> PurchaseHistory:
@@ -219,12 +221,12 @@ def show_purchase(by: By, purchase: str) -> PurchaseHistory:
 def purchase_of(by: Caller, id: str) -> Purchase:
     """The purchase. Raises `UnknownName`, also for one that the caller may not see."""
     try:
-        found = by.broker.store.purchase(id)
+        purchase = by.broker.store.purchase(id)
     except UnknownName:
         raise UnknownName("purchase", id, ()) from None  # without similar names, which may be secret
-    if not by.access.may(Permission.SEE_BUDGETS, found.team):
+    if not by.access.may(Permission.SEE_BUDGETS, purchase.team):
         raise UnknownName("purchase", id, ())
-    return found
+    return purchase
 
 
 def price_history(
@@ -237,7 +239,7 @@ def price_history(
     """How prices changed (default: in 30 days): one series per pool and source, cheapest first."""
     end = until or by.broker.clock.now()
     return PriceHistoryList.of(
-        recorded.over(by.broker, wanted.filter(), since or end - timedelta(days=30), end, most=limit)
+        recorded.price_histories(by.broker, wanted.filter(), since or end - timedelta(days=30), end, limit=limit)
     )
 
 

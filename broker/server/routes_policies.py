@@ -11,8 +11,8 @@ from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from broker.agent.names import is_one_line
-from broker.app.access.once import ChangeAnswer, once
-from broker.app.jobs.received import received
+from broker.app.access.idempotency import ChangeAnswer, run_once
+from broker.app.jobs.network_jobs import parse_received_job
 from broker.app.policy import documents, policies
 from broker.app.results.capacity_plan import CapacityFindingList
 from broker.app.results.policies import CheckedPolicy, PolicyExplanation, PolicyInForce, PolicyVersionList
@@ -24,9 +24,9 @@ from broker.core.ports import PolicySet
 from broker.server import routes_money
 from broker.server.callers import By, Caller
 from broker.server.changes import Key, one_line, request_of
-from broker.server.submitting import PlanBody, permitted
+from broker.server.routes_submission import PlanBody, check_submission
 
-MOST_FILES = 40
+MAX_FILES = 40
 _NAME = 300  # characters
 _BUDGET = "budget"
 
@@ -68,45 +68,45 @@ def policy_in_force(
     """The active policy: its rules with file and line; in a team, the rules that name no other team."""
     # In a team: no budgets over several teams, no names or texts of files, no note of the change.
     teams = by.access.teams(Permission.SEE_POLICIES)
-    found = documents.in_force(by.broker, files=files and teams is None)
-    if found.active is None or teams is None:
-        return found
-    seen = _concerning(by.broker.policy(), teams)
-    left_out: dict[str, Any] = {"capacity_exceptions": [], "note": "", "file_names": [], "files": None}
-    rules = [one for one in found.active.rules if one.name in seen]
-    return PolicyInForce(active=found.active.model_copy(update={"rules": rules} | left_out))
+    result = documents.policy_in_force(by.broker, files=files and teams is None)
+    if result.active is None or teams is None:
+        return result
+    visible = _rules_of_teams(by.broker.policy(), teams)
+    hidden: dict[str, Any] = {"capacity_exceptions": [], "note": "", "file_names": [], "files": None}
+    rules = [rule for rule in result.active.rules if rule.name in visible]
+    return PolicyInForce(active=result.active.model_copy(update={"rules": rules} | hidden))
 
 
-def _concerning(policy: PolicySet, teams: Collection[str]) -> set[str]:
+def _rules_of_teams(policy: PolicySet, teams: Collection[str]) -> set[str]:
     """The names of the rules that concern only these teams, or all. Left out are budgets that other teams share, as in
     the list of budgets, and rules whose condition may name another team."""
-    seen: set[str] = set()
+    visible: set[str] = set()
     for rule in policy.rules:
         scope = getattr(rule, "scope", None)
         scopes = [scope, *getattr(scope, "excepted", ())]
-        named = {name for one in scopes for name in getattr(one, "team", ())}
+        teams_named = {name for part in scopes for name in getattr(part, "team", ())}
         shares = getattr(getattr(rule, "config", None), "gpus", None)
-        named.update(shares if isinstance(shares, Mapping) else ())  # the shares of teams in prepaid capacity
-        shared = rule.kind == _BUDGET and not named
-        if not shared and named <= set(teams) and "team" not in policy.when(rule.name):
-            seen.add(rule.name)
-    return seen
+        teams_named.update(shares if isinstance(shares, Mapping) else ())  # the shares of teams in prepaid capacity
+        shared = rule.kind == _BUDGET and not teams_named
+        if not shared and teams_named <= set(teams) and "team" not in policy.when(rule.name):
+            visible.add(rule.name)
+    return visible
 
 
 def policy_versions(by: By) -> PolicyVersionList:
     """Every version of the policy: when it was applied, by whom, and why."""
-    return documents.versions(by.broker)
+    return documents.policy_versions(by.broker)
 
 
 def preview_policy(by: By, body: PolicyBody) -> PolicyPreviewResult:
     """The effect of applying these files on jobs, budgets, and decisions of the last 30 days. Changes nothing."""
     check_names(body.files)
-    return documents.seen_before(by.broker, body.files)
+    return documents.preview_policy(by.broker, body.files)
 
 
 def preview_rollback(by: By, body: RollbackBody) -> PolicyPreviewResult:
     """The effect of returning to an earlier version. Changes nothing."""
-    return documents.seen_before(by.broker, policies.version_before(by.broker, body.version).files)
+    return documents.preview_policy(by.broker, policies.find_version(by.broker, body.version).files)
 
 
 def apply_policy(by: By, key: Key, body: ApplyBody) -> ChangeAnswer:
@@ -116,7 +116,7 @@ def apply_policy(by: By, key: Key, body: ApplyBody) -> ChangeAnswer:
 
 def rollback_policy(by: By, key: Key, body: RollbackBody) -> ChangeAnswer:
     """Make an earlier version active again, as a new version."""
-    version = policies.version_before(by.broker, body.version)
+    version = policies.find_version(by.broker, body.version)
     note = policies.rollback_note(version, body.reason)
     # Not the files and the note: if the request is repeated, another version is the previous one.
     request = json.dumps(["policy.rollback", body.version, body.reason, body.base])
@@ -131,28 +131,30 @@ def apply(
     files, and if another version is active."""
     check_names(files)
     broker, note = by.broker, one_line(note)
-    before = broker.store.active_policy()
-    number = before.number if before else 0
-    said = request or json.dumps(["policy.apply", dict(files), note, base], sort_keys=True)
-    asked = request_of(by, key, ("policy.apply", "policy"), said, f"version {number}" if before else "no policy")
-    return once(
+    active = broker.store.active_policy()
+    number = active.number if active else 0
+    request_text = request or json.dumps(["policy.apply", dict(files), note, base], sort_keys=True)
+    change = request_of(
+        by, key, ("policy.apply", "policy"), request_text, f"version {number}" if active else "no policy"
+    )
+    return run_once(
         broker,
-        asked,
-        lambda: documents.apply(broker, files, note, by=by.actor, base=base),
-        lambda done: ChangeAnswer.of(done, f"version {done.number}"),
+        change,
+        lambda: documents.apply_policy(broker, files, note, by=by.actor, base=base),
+        lambda applied: ChangeAnswer.of(applied, f"version {applied.number}"),
     )
 
 
 def check_policy(by: By, body: PolicyBody) -> CheckedPolicy:
     """Whether the files are valid, with likely mistakes. Changes nothing."""
     check_names(body.files)
-    return documents.check(by.broker, body.files)
+    return documents.check_policy(by.broker, body.files)
 
 
 def check_names(files: Mapping[str, str]) -> None:
     """Raises `InvalidInput` for more files than a policy may have, and for invalid names of files."""
-    if not files or len(files) > MOST_FILES:
-        raise InvalidInput(f"expected 1 to {MOST_FILES} files, found {len(files)}", where="files")
+    if not files or len(files) > MAX_FILES:
+        raise InvalidInput(f"expected 1 to {MAX_FILES} files, found {len(files)}", where="files")
     for name in files:
         if not is_one_line(name) or not 0 < len(name) <= _NAME:  # the name is only displayed; no such file is opened
             raise InvalidInput(f"{name!r} is not the name of a file", where="files", hint="such as team.yaml")
@@ -160,20 +162,20 @@ def check_names(files: Mapping[str, str]) -> None:
 
 def explain_policy(by: By, body: ExplainBody) -> PolicyExplanation:
     """Every rule's verdict on a job; for those who see all teams, also the facts that the rules see."""
-    job = permitted(by, received(by.broker, body.job_file))
+    job = check_submission(by, parse_received_job(by.broker, body.job_file))
     if body.files is not None:
         by.require(Permission.CHANGE_POLICIES, None)
         check_names(body.files)
-    found = documents.explain(by.broker, job, body.files, by=by.actor)
-    return found if _sees_all(by) else found.model_copy(update={"facts": None, "inputs": {}})
+    explanation = documents.explain_job(by.broker, job, body.files, by=by.actor)
+    return explanation if _may_see_all(by) else explanation.model_copy(update={"facts": None, "inputs": {}})
 
 
 def job_decisions(by: By, id: str) -> RecordedDecisions:
     """The recorded decisions about a job, oldest first; for those who see all teams, with what the rules saw."""
-    found = documents.decisions_about(by.broker, by.job(id).id)
-    if _sees_all(by):
-        return found
-    return RecordedDecisions(decisions=[one.model_copy(update={"seen": {}}) for one in found.decisions])
+    recorded = documents.recorded_decisions(by.broker, by.job(id).id)
+    if _may_see_all(by):
+        return recorded
+    return RecordedDecisions(decisions=[decision.model_copy(update={"seen": {}}) for decision in recorded.decisions])
 
 
 def policy_findings(
@@ -184,5 +186,5 @@ def policy_findings(
     return routes_money.capacity_use(by, since)
 
 
-def _sees_all(by: By) -> bool:
+def _may_see_all(by: By) -> bool:
     return by.access.teams(Permission.SEE_ALL_TEAMS) is None

@@ -17,15 +17,15 @@ from broker.server.callers import Caller
 
 T = TypeVar("T")
 
-# A result stays valid for `_TIMES` times the seconds that its computation took, so that computing takes at most a
-# twentieth of the time; at most `_LONGEST` seconds.
-_TIMES, _LONGEST = 20.0, 30.0
-_QUICK = 0.05  # seconds; a result that takes less is computed for each viewer and is always current
-_MOST = 32  # results
+# A result stays valid for `_VALIDITY_FACTOR` times the seconds that its computation took, so that computing takes at
+# most a twentieth of the time; at most `_LONGEST` seconds.
+_VALIDITY_FACTOR, _LONGEST = 20.0, 30.0
+_MIN_DURATION = 0.05  # seconds; a result that takes less is computed for each viewer and is always current
+_MAX_RESULTS = 32  # results
 
 
 @dataclass(slots=True)
-class _Shared:
+class _SharedResult:
     """The result of one key. ``lock``: held by the thread that computes it; ``began``: the start of its computation;
     ``until``: from then on it is computed again. Seconds of the process's monotonic clock."""
 
@@ -42,27 +42,27 @@ class SharedResults:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._results: OrderedDict[Hashable, _Shared] = OrderedDict()
+        self._results: OrderedDict[Hashable, _SharedResult] = OrderedDict()
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
         """The result of ``compute``, or an earlier one with the same key. Callers must not modify it. Raises what
         ``compute`` raises; errors are not stored."""
-        asked = self._monotonic()
+        called_at = self._monotonic()
         with self._lock:
-            shared = self._results.setdefault(key, _Shared())
+            shared = self._results.setdefault(key, _SharedResult())
             self._results.move_to_end(key)
-            while len(self._results) > _MOST:
+            while len(self._results) > _MAX_RESULTS:
                 self._results.popitem(last=False)
         with shared.lock:
             began = self._monotonic()
-            if began < shared.until or shared.began >= asked:  # valid, or begun during the call
-                known: T = shared.result
-                return known
-            found = compute()
+            if began < shared.until or shared.began >= called_at:  # valid, or begun during the call
+                cached: T = shared.result
+                return cached
+            fresh_result = compute()
             ended = self._monotonic()
-            used = min((ended - began) * _TIMES, _LONGEST) if ended - began >= _QUICK else 0.0
-            shared.result, shared.began, shared.until = found, began, ended + used
-            return found
+            used = min((ended - began) * _VALIDITY_FACTOR, _LONGEST) if ended - began >= _MIN_DURATION else 0.0
+            shared.result, shared.began, shared.until = fresh_result, began, ended + used
+            return fresh_result
 
 
 _of_brokers: WeakKeyDictionary[Broker, SharedResults] = WeakKeyDictionary()

@@ -17,9 +17,9 @@ from fastapi import Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from broker.app.access.tokens import enter
+from broker.app.access.tokens import authenticate
 from broker.app.jobs import jobs
-from broker.app.jobs.logs import FollowedOutput, LogLine
+from broker.app.jobs.logs import LogLine, OutputFollower
 from broker.app.results.job_history import event_document
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
@@ -30,10 +30,10 @@ from broker.server.limits import TooManyRequests
 
 log = logging.getLogger(__name__)
 
-_LOOK_EVERY, _COMMENT_EVERY = 1.0, 15.0  # seconds of the wall clock
-_LONGEST = 600  # seconds; then the client connects again
-_MOST_LINES = 1_000  # of output between two reads of the job
-_MOST_OF_A_TOKEN, _MOST_IN_ALL = 5, 60  # streams at once, of this process
+_POLL_SECONDS, _COMMENT_SECONDS = 1.0, 15.0  # seconds of the wall clock
+_MAX_SECONDS = 600  # seconds; then the client connects again
+_MAX_LINES = 1_000  # of output between two reads of the job
+_MAX_PER_TOKEN, _MAX_TOTAL = 5, 60  # streams at once, of this process
 
 
 @dataclass
@@ -47,8 +47,8 @@ class OpenStreams:
     def one(self, token: str) -> Iterator[None]:
         """Count one stream while it is open. Raises `TooManyRequests`."""
         with self._lock:
-            if self._open[token] >= _MOST_OF_A_TOKEN or self._open.total() >= _MOST_IN_ALL:
-                raise TooManyRequests(_COMMENT_EVERY, _MOST_OF_A_TOKEN)
+            if self._open[token] >= _MAX_PER_TOKEN or self._open.total() >= _MAX_TOTAL:
+                raise TooManyRequests(_COMMENT_SECONDS, _MAX_PER_TOKEN)
             self._open[token] += 1
         try:
             yield
@@ -73,11 +73,11 @@ class JobStream:
     skipped: int = 0
     more: bool = False
     away: bool = False
-    followed: FollowedOutput = field(init=False)
+    followed: OutputFollower = field(init=False)
     unread: Iterator[LogLine] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.followed, self.unread = FollowedOutput(self.broker), iter(())
+        self.followed, self.unread = OutputFollower(self.broker), iter(())
 
     def news(self, view: JobView) -> Iterator[str]:
         """The messages about new events and output since the last call."""
@@ -95,14 +95,14 @@ class JobStream:
                 yield self._message("output", {"attempt": line.attempt, "rank": line.rank, "line": line.text})
 
     def _lines(self, view: JobView) -> Iterator[LogLine]:
-        """The next lines, at most `_MOST_LINES`. Further lines that were read stay in ``unread`` and are not read
+        """The next lines, at most `_MAX_LINES`. Further lines that were read stay in ``unread`` and are not read
         again."""
-        self.more = self.away = looked = False
-        for _ in range(_MOST_LINES):
+        self.more = self.away = has_read = False
+        for _ in range(_MAX_LINES):
             try:
                 line = next(self.unread, None)
-                if line is None and not looked:
-                    self.unread, looked = self.followed.new(view, None), True
+                if line is None and not has_read:
+                    self.unread, has_read = self.followed.new(view, None), True
                     line = next(self.unread, None)
             except RetryLater:  # the next call continues
                 self.away = True
@@ -121,7 +121,9 @@ async def stream_job(
     by: By,
     id: str,
     output: Annotated[bool, Query(description="Also the output of the job's command.")] = False,
-    seconds: Annotated[int, Query(ge=0, le=_LONGEST, description="Then the stream ends; 0: what is there now.")] = 300,
+    seconds: Annotated[
+        int, Query(ge=0, le=_MAX_SECONDS, description="Then the stream ends; 0: what is there now.")
+    ] = 300,
     last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=40)] = None,
 ) -> Response:
     """Events of a job as they happen (`text/event-stream`): `event` has an event as in the job's document, `output` a
@@ -133,30 +135,32 @@ async def stream_job(
     seq, lines = _place(last)
     stream = JobStream(by.broker, id, seq, lines, output)
     headers = {"X-Accel-Buffering": "no"}
-    sent = _sent(request, by, stream, permission, time.monotonic() + seconds)
-    return StreamingResponse(sent, headers=headers, media_type="text/event-stream")
+    messages = _messages(request, by, stream, permission, time.monotonic() + seconds)
+    return StreamingResponse(messages, headers=headers, media_type="text/event-stream")
 
 
-async def _sent(
+async def _messages(
     request: Request, by: Caller, stream: JobStream, permission: Permission, until: float
 ) -> AsyncIterator[str]:
     try:
         with _STREAMS.one(by.token):
             quiet_since = time.monotonic()
             while True:
-                messages, over = await run_in_threadpool(_look, by.broker, stream, permission, bearer_of(request))
+                messages, end_reason = await run_in_threadpool(
+                    _read_news, by.broker, stream, permission, bearer_of(request)
+                )
                 for message in messages:
                     yield message
                 now = time.monotonic()
-                if over or (now >= until and not stream.more):
-                    yield f'event: end\ndata: {{"because": "{over or "time"}"}}\n\n'
+                if end_reason or (now >= until and not stream.more):
+                    yield f'event: end\ndata: {{"because": "{end_reason or "time"}"}}\n\n'
                     return
                 if messages:
                     quiet_since = now
-                elif now - quiet_since >= _COMMENT_EVERY:
+                elif now - quiet_since >= _COMMENT_SECONDS:
                     quiet_since = now
                     yield ": still here\n\n"
-                await asyncio.sleep(0 if stream.more else min(_LOOK_EVERY, until - now))
+                await asyncio.sleep(0 if stream.more else min(_POLL_SECONDS, until - now))
     except TooManyRequests as error:
         yield f'event: end\nretry: {int((error.after or 0) * 1000)}\ndata: {{"because": "too many streams"}}\n\n'
     except BrokerError as error:  # the answer has begun: the client learns of the error only by an `end`
@@ -164,13 +168,13 @@ async def _sent(
         yield 'event: end\ndata: {"because": "trouble"}\n\n'
 
 
-def _look(broker: Broker, stream: JobStream, permission: Permission, token: str) -> tuple[list[str], str]:
+def _read_news(broker: Broker, stream: JobStream, permission: Permission, token: str) -> tuple[list[str], str]:
     """The new messages, and why the stream ends; empty if it continues. The token is checked each time, so that the
     stream ends when the token is revoked or its owner loses the role."""
-    entrant = enter(broker, token)
-    with broker.store.reading() as look:
+    entrant = authenticate(broker, token)
+    with broker.store.reading() as snapshot:
         try:
-            view = look.job(stream.id)
+            view = snapshot.job(stream.id)
         except BrokerError:
             view = None
     if entrant is None or view is None or not entrant.access.may(permission, view.job.team):

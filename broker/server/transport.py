@@ -8,7 +8,7 @@ from pathlib import Path
 from broker.app.service.metrics import SETTING, is_loopback
 from broker.core.errors import InvalidInput
 
-SAFE = "say --tls-cert and --tls-key; or --plain-http, if a proxy in front of it speaks TLS"
+TLS_HINT = "say --tls-cert and --tls-key; or --plain-http, if a proxy in front of it speaks TLS"
 """The hint for an address other than loopback without TLS."""
 
 
@@ -42,5 +42,5 @@ class Transport:
             raise InvalidInput(
                 f"others can reach {host}, and API tokens would be sent unencrypted",
                 where=SETTING,
-                hint=SAFE,
+                hint=TLS_HINT,
             )

@@ -17,12 +17,12 @@ from pathlib import Path
 from broker.agent.store import make_private
 from broker.core.errors import NoCapacity
 from broker.core.market.machines import Machine
-from broker.core.ports import EngineState, Launch, Observation, WayIn
+from broker.core.ports import EngineState, EntryCommand, Launch, Observation
 from broker.core.values.clock import Clock, ScaledClock
 from broker.engines.detached import Slot
 from broker.engines.environment import agent_environment
 from broker.engines.handles import Handles
-from broker.engines.owner import living, note_owner
+from broker.engines.owner import note_owner, running_machines
 from broker.simulation.machine import STOP_PATIENCE, SimulatedMachine
 from broker.simulation.market import DEFAULT_SEED, DEFAULT_START, World
 
@@ -80,12 +80,12 @@ class SandboxEngine:
             slot.enforce(STOP_PATIENCE + timedelta(seconds=5))
 
     def machines(self) -> Iterator[Machine]:
-        return living(self._home, self._handles, "a sandbox machine")
+        return running_machines(self._home, self._handles, "a sandbox machine")
 
     def end(self, handle: str) -> None:
         self.cancel(handle)
 
-    def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
+    def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> EntryCommand:
         return self._handles.way_in(handle, f"node-{node}", words)
 
     def _machine(self, launch: Launch) -> SimulatedMachine:
@@ -96,7 +96,7 @@ class SandboxEngine:
             pool=pool,
             nodes=launch.job.num_nodes,
             run_folder=launch.run_folder,
-            clock=_scaled(self._clock),
+            clock=_as_scaled(self._clock),
             since=since,
             booted_at=since + self.world.boot(key),
             fate=self.world.next_interruption(pool, key, since),
@@ -105,19 +105,19 @@ class SandboxEngine:
         )
 
     def _observe(self, handle: str) -> Observation:
-        elsewhere = self._handles.elsewhere(handle)
-        if elsewhere is not None:
-            return elsewhere
+        remote_state = self._handles.elsewhere(handle)
+        if remote_state is not None:
+            return remote_state
         slot = self._handles.slot(handle)
         if slot is None or not slot.known() or self.world.faults.is_lost(slot.folder.name):
             return Observation(EngineState.LOST, evidence="the sandbox has no such machine")
-        alive = slot.alive()  # determined before its files are read: those of a dead machine are complete
+        is_alive = slot.alive()  # determined before its files are read: those of a dead machine are complete
         state = slot.read("state.json") or {}
         since = datetime.fromisoformat(state["since"]) if state else None
-        if alive:
+        if is_alive:
             slot.enforce(STOP_PATIENCE + timedelta(seconds=5))
-            up = EngineState.UP if state.get("booted") else EngineState.PENDING
-            return Observation(up, since, evidence="a sandbox machine")
+            state_now = EngineState.UP if state.get("booted") else EngineState.PENDING
+            return Observation(state_now, since, evidence="a sandbox machine")
         if state.get("gone_at"):
             gone_at = datetime.fromisoformat(state["gone_at"])
             return Observation(EngineState.GONE, since, gone_at, bool(state["interrupted"]), str(state["evidence"]))
@@ -139,13 +139,13 @@ class SandboxEngine:
 
     def _running(self, pool: str) -> int:
         """The number of this engine's running machines in the pool."""
-        found = 0
+        count = 0
         for folder in self._home.iterdir():
             slot = Slot(folder)
             machine = slot.read("machine.json")
             if machine is not None and machine["pool"] == pool and slot.alive():
-                found += int(machine["nodes"])
-        return found
+                count += int(machine["nodes"])
+        return count
 
     @contextmanager
     def _launching(self) -> Iterator[Callable[[str], int]]:
@@ -167,6 +167,6 @@ class SandboxEngine:
             yield number_of
 
 
-def _scaled(clock: Clock) -> ScaledClock:
+def _as_scaled(clock: Clock) -> ScaledClock:
     """The clock in a form that another process can rebuild from values."""
     return clock if isinstance(clock, ScaledClock) else ScaledClock(now := datetime.now(UTC), now, 1.0)

@@ -71,8 +71,8 @@ class SimulatedMachine:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> SimulatedMachine:
-        origin, begins, scale = values["clock"]
-        clock = ScaledClock(datetime.fromisoformat(origin), datetime.fromisoformat(begins), scale)
+        origin, starts_at, scale = values["clock"]
+        clock = ScaledClock(datetime.fromisoformat(origin), datetime.fromisoformat(starts_at), scale)
         times = {name: datetime.fromisoformat(values[name]) for name in _TIMES if values[name] is not None}
         return cls(**{**values, **times, "clock": clock})
 
@@ -96,7 +96,7 @@ class SimulatedProvider:
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self._state()
+        self._write_state()
         while (end := self._end()) is None:
             now = self._clock.now()
             if self._machine.notice_at is not None and now >= self._machine.notice_at:
@@ -154,12 +154,12 @@ class SimulatedProvider:
             return
         if message is None:  # SIGTERM came
             return
-        rank, what = message
-        if isinstance(what, Exited) and what.status < 0:
-            self._killed = -what.status
-        elif isinstance(what, GuardGone) and rank not in self._ended:  # the guard was killed, and the agent with it
+        rank, event = message
+        if isinstance(event, Exited) and event.status < 0:
+            self._killed = -event.status
+        elif isinstance(event, GuardGone) and rank not in self._ended:  # the guard was killed, and the agent with it
             self._killed = signal.SIGKILL
-        if isinstance(what, Exited | CannotStart | GuardGone):
+        if isinstance(event, Exited | CannotStart | GuardGone):
             self._ended.add(rank)
 
     def _boot(self) -> None:
@@ -174,11 +174,11 @@ class SimulatedProvider:
                     gang=f"{machine.key}/{os.getpid()}",
                     environment={**os.environ, FILE_VARIABLE: str(folder / "notice.json")},
                     umask=self._umask,
-                    tell=lambda what, rank=rank: self._inbox.put((rank, what)),  # type: ignore[misc]  # the default binds it
+                    tell=lambda event, rank=rank: self._inbox.put((rank, event)),  # type: ignore[misc]  # the default binds it
                     keep_open=[self._lock],
                 )
             )
-        self._state(booted=True)
+        self._write_state(booted=True)
         if self._cancelled_at is not None:  # cancelled while they started
             for node in self._nodes:
                 node.terminate()
@@ -192,13 +192,13 @@ class SimulatedProvider:
         """Ends the machine: kills each of its processes (SIGKILL) and deletes its disk."""
         for node in self._nodes:
             node.kill()
-        self._state(booted=True, gone_at=self._clock.now(), interrupted=interrupted, evidence=evidence)
+        self._write_state(booted=True, gone_at=self._clock.now(), interrupted=interrupted, evidence=evidence)
         for rank in range(self._machine.nodes):
             for name in ("checkpoints", "work", "lib"):
                 shutil.rmtree(self._slot.folder / f"node-{rank}" / name, ignore_errors=True)
             (self._slot.folder / f"node-{rank}" / "output.log").unlink(missing_ok=True)
 
-    def _state(
+    def _write_state(
         self,
         *,
         booted: bool = False,

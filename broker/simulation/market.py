@@ -98,14 +98,14 @@ class World:
     @cached_property
     def pools(self) -> dict[str, SimulatedPool]:
         """All pools by name; a pool's name is that of its offers (`Offer.pool`)."""
-        made = (
+        all_pools = (
             pool
             for zone in self.scenario.zones
             for kind in self.scenario.machines
             if zone.has(kind)
             for pool in self._pools_of(zone, kind)
         )
-        return {pool.name: pool for pool in made}
+        return {pool.name: pool for pool in all_pools}
 
     def pool(self, name: str) -> SimulatedPool:
         """Raises `UnknownName`."""
@@ -115,30 +115,30 @@ class World:
 
     def price(self, pool: str, at: datetime) -> Money:
         """The price of an hour in the pool at that time, USD per machine. Raises `UnknownName`."""
-        found = self.pool(pool)
-        return self._price_in_step(found, self._price_step(found, at))
+        simulated_pool = self.pool(pool)
+        return self._price_in_step(simulated_pool, self._price_step(simulated_pool, at))
 
     def price_series(self, pool: str, start: datetime, end: datetime) -> tuple[tuple[datetime, Money], ...]:
         """The price in effect at ``start``, then every change before ``end``, in order of time."""
-        found = self.pool(pool)
-        first, last = self._price_step(found, start), self._price_step(found, end)
-        step = timedelta(minutes=found.behaviour.step_minutes)
-        series = [(start, self._price_in_step(found, first))]
-        if found.behaviour.swing:
+        simulated_pool = self.pool(pool)
+        first, last = self._price_step(simulated_pool, start), self._price_step(simulated_pool, end)
+        step = timedelta(minutes=simulated_pool.behaviour.step_minutes)
+        series = [(start, self._price_in_step(simulated_pool, first))]
+        if simulated_pool.behaviour.swing:
             for number in range(first + 1, last + 1):
-                at, price = self.starts_at + number * step, self._price_in_step(found, number)
+                at, price = self.starts_at + number * step, self._price_in_step(simulated_pool, number)
                 if at < end and price != series[-1][1]:
                     series.append((at, price))
         return tuple(series)
 
     def capacity(self, pool: str, at: datetime) -> int:
         """The number of machines in the pool at that time, including used ones; 0: sold out. Raises `UnknownName`."""
-        found = self.pool(pool)
-        if self.faults.is_sold_out(pool) or self._outage_at(found, at) is not None:
+        simulated_pool = self.pool(pool)
+        if self.faults.is_sold_out(pool) or self._outage_at(simulated_pool, at) is not None:
             return 0
-        least, most = found.behaviour.machines
+        min_machines, max_machines = simulated_pool.behaviour.machines
         hour = math.floor((at - self.starts_at) / timedelta(hours=1))
-        return least + int(self._draw("machines", pool, hour) * (most - least + 1))
+        return min_machines + int(self._draw("machines", pool, hour) * (max_machines - min_machines + 1))
 
     def boot(self, machine_key: str) -> timedelta:
         """The machine's time from its launch to the start of the job."""
@@ -150,11 +150,11 @@ class World:
         It is the machine's own end or the pool's next sell-out, whichever comes first. Notice comes `Scenario.notice`
         earlier. Only spot machines are taken back; one that starts while its pool is sold out, at once.
         """
-        found = self.pool(pool)
-        if found.capacity_type is not CapacityType.SPOT:
+        simulated_pool = self.pool(pool)
+        if simulated_pool.capacity_type is not CapacityType.SPOT:
             return None
-        fate = self._own_fate(found, machine_key, started_at)
-        for start, end in self._outages(found, started_at, fate):
+        fate = self._own_fate(simulated_pool, machine_key, started_at)
+        for start, end in self._outages(simulated_pool, started_at, fate):
             if end > started_at:
                 return max(start, started_at)
         return fate if fate <= started_at + _HORIZON else None
@@ -165,8 +165,8 @@ class World:
         Reserved pools are commitments for sale: prices to compare with, which no engine runs.
         """
         for pool in self.pools.values():
-            free = self.capacity(pool.name, at)
-            spot = pool.capacity_type is CapacityType.SPOT
+            free_machines = self.capacity(pool.name, at)
+            is_spot = pool.capacity_type is CapacityType.SPOT
             yield Offer(
                 provider=SANDBOX,
                 region=pool.zone.region,
@@ -182,10 +182,10 @@ class World:
                 cpus=pool.kind.cpus,
                 memory_gib=pool.kind.memory_gib,
                 interconnect=pool.kind.interconnect,
-                availability=Availability.AVAILABLE if free else Availability.UNAVAILABLE,
-                unavailable_because="" if free else "sold out in the simulated market",
-                interruption_rate=pool.behaviour.interruptions_per_hour if spot else 0.0,
-                slots=free,
+                availability=Availability.AVAILABLE if free_machines else Availability.UNAVAILABLE,
+                unavailable_because="" if free_machines else "sold out in the simulated market",
+                interruption_rate=pool.behaviour.interruptions_per_hour if is_spot else 0.0,
+                slots=free_machines,
                 engine=SANDBOX if pool.term_months is None else None,  # a commitment is not capacity
                 money=MoneyKind.SANDBOX,
                 billing=self.scenario.billing,
@@ -209,7 +209,7 @@ class World:
         behaviour: Behaviour,
         term_months: int | None = None,
     ) -> SimulatedPool:
-        named = Offer(
+        sample_offer = Offer(
             provider=SANDBOX,
             region=zone.region,
             zone=zone.name,
@@ -223,7 +223,7 @@ class World:
             term_months=term_months,
         )
         return SimulatedPool(
-            zone, kind, capacity_type, price.scaled(zone.price_factor), behaviour, named.pool, term_months
+            zone, kind, capacity_type, price.scaled(zone.price_factor), behaviour, sample_offer.pool, term_months
         )
 
     def _price_step(self, pool: SimulatedPool, at: datetime) -> int:
@@ -255,7 +255,7 @@ class World:
         return started_at + min(life, never)
 
     def _outage_at(self, pool: SimulatedPool, at: datetime) -> tuple[datetime, datetime] | None:
-        return next((found for found in self._outages(pool, at, at) if found[0] <= at < found[1]), None)
+        return next((outage for outage in self._outages(pool, at, at) if outage[0] <= at < outage[1]), None)
 
     def _outages(self, pool: SimulatedPool, start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
         """The sell-outs (begin, end) of all cycles between ``start`` and ``end``, if they begin by ``end``."""
@@ -268,15 +268,15 @@ class World:
             if self._draw("outage", pool.name, number) >= behaviour.outage_chance:
                 continue
             after = self._between(behaviour.outage_after_hours, "outage after", pool.name, number)
-            lasting = self._between(behaviour.outage_hours, "outage for", pool.name, number)
-            begins = origin + number * cycle + timedelta(hours=after)
-            if begins <= end:
-                yield begins, begins + timedelta(hours=lasting)
+            duration = self._between(behaviour.outage_hours, "outage for", pool.name, number)
+            outage_start = origin + number * cycle + timedelta(hours=after)
+            if outage_start <= end:
+                yield outage_start, outage_start + timedelta(hours=duration)
 
-    def _between(self, span: tuple[float, float], *what: object) -> float:
-        return span[0] + (span[1] - span[0]) * self._draw(*what)
+    def _between(self, span: tuple[float, float], *purpose: object) -> float:
+        return span[0] + (span[1] - span[0]) * self._draw(*purpose)
 
-    def _draw(self, *what: object) -> float:
+    def _draw(self, *purpose: object) -> float:
         """A number in [0, 1): uniform over seeds, and the same for the same seed and purpose (``what``)."""
-        text = "\x1f".join(map(str, (self.seed, *what)))
+        text = "\x1f".join(map(str, (self.seed, *purpose)))
         return int.from_bytes(blake2b(text.encode(), digest_size=7).digest()) / 2**56

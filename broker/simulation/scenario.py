@@ -24,27 +24,27 @@ from broker.core.values.money import Money
 BUILT_IN = ("default", "demo")
 
 
-def _pretend(name: str) -> str:
+def _check_sandbox_name(name: str) -> str:
     if not name.startswith(f"{SANDBOX}-"):
         raise ValueError(f"expected a name that starts with '{SANDBOX}-', so that nobody mistakes it for a real one")
     return name
 
 
-def _positive(price: Money) -> Money:
+def _check_positive(price: Money) -> Money:
     if price.micros <= 0:
         raise ValueError("expected a price above 0")
     return price
 
 
-def _ascending(span: tuple[float, float]) -> tuple[float, float]:
+def _check_ascending(span: tuple[float, float]) -> tuple[float, float]:
     if not 0 <= span[0] <= span[1]:
         raise ValueError("expected [least, most], both 0 or more")
     return span
 
 
-PretendName = Annotated[str, AfterValidator(_pretend)]
-Price = Annotated[Money, AfterValidator(_positive)]
-Span = Annotated[tuple[float, float], AfterValidator(_ascending)]
+SandboxName = Annotated[str, AfterValidator(_check_sandbox_name)]
+Price = Annotated[Money, AfterValidator(_check_positive)]
+Span = Annotated[tuple[float, float], AfterValidator(_check_ascending)]
 
 
 class _ScenarioTable(BaseModel):
@@ -75,7 +75,7 @@ class Behaviour(_ScenarioTable):
     machines: tuple[int, int] = (4, 16)
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_ranges(self) -> Self:
         if self.outage_after_hours[1] + self.outage_hours[1] > self.cycle_hours:
             raise ValueError("an outage must end within its cycle: outage_after_hours + outage_hours <= cycle_hours")
         if not 1 <= self.machines[0] <= self.machines[1]:
@@ -85,14 +85,14 @@ class Behaviour(_ScenarioTable):
     @property
     def interruptions_per_hour(self) -> float:
         """Expected interruptions per hour of one spot machine, as rough as the figures that providers publish."""
-        own = 2 / sum(self.life_hours) if self.life_hours and sum(self.life_hours) else self.hazard_per_hour
-        return max(own, self.outage_chance / self.cycle_hours)
+        own_rate = 2 / sum(self.life_hours) if self.life_hours and sum(self.life_hours) else self.hazard_per_hour
+        return max(own_rate, self.outage_chance / self.cycle_hours)
 
 
 class MachineKind(_ScenarioTable):
     """One simulated instance type and its list prices. ``reserved`` maps a term in months to the hourly price."""
 
-    instance_type: PretendName
+    instance_type: SandboxName
     accelerator: str | None = None
     count: int = Field(default=0, ge=0)
     cpus: float = Field(gt=0)
@@ -112,8 +112,8 @@ class MachineKind(_ScenarioTable):
 class Zone(_ScenarioTable):
     """One simulated zone: its price factor, its instance types (patterns), and the behavior of its markets."""
 
-    name: PretendName
-    region: PretendName
+    name: SandboxName
+    region: SandboxName
     price_factor: float = Field(default=1.0, gt=0)
     machines: tuple[str, ...] = ("*",)
     spot: str
@@ -146,18 +146,18 @@ class Scenario(_ScenarioTable):
     faults: FaultTable = FaultTable()
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_references(self) -> Self:
         for zone in self.zones:
             for behaviour in (zone.spot, zone.on_demand):
                 if behaviour not in self.behaviours:
                     raise ValueError(f"zone {zone.name} names the behavior {behaviour!r}, which is not defined")
-        for what, names in (
+        for subject, names in (
             ("zone", [zone.name for zone in self.zones]),
             ("instance type", [kind.instance_type for kind in self.machines]),
         ):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(f"{what} {twice[0]} is defined twice")
+            duplicates = sorted({name for name in names if names.count(name) > 1})
+            if duplicates:
+                raise ValueError(f"{subject} {duplicates[0]} is defined twice")
         return self
 
     @property
@@ -183,8 +183,8 @@ def parse_scenario(text: str, where: str) -> Scenario:
         raise InvalidInput(f"not a TOML file: {error}", where=where) from error
     except ValidationError as error:
         problems = [
-            Problem(0, 0, ".".join(str(part) for part in found["loc"]), found["msg"].removeprefix("Value error, "))
-            for found in error.errors(include_url=False, include_context=False)
+            Problem(0, 0, ".".join(str(part) for part in issue["loc"]), issue["msg"].removeprefix("Value error, "))
+            for issue in error.errors(include_url=False, include_context=False)
         ]
         raise InvalidInput(
             f"not a sandbox scenario: {'; '.join(str(problem) for problem in problems)}", where=where, problems=problems

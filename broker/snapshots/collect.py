@@ -17,7 +17,7 @@ from broker.agent.source_tree import TreeEntry
 from broker.core.errors import InvalidInput, Problem
 from broker.core.values.units import print_size
 
-OWN = ".gpubrokerignore"
+IGNORE_FILE = ".gpubrokerignore"
 _GIT, _SKYPILOT = ".gitignore", ".skyignore"
 NAMED_DEFAULTS = (".env", ".env.local", ".venv", "node_modules", "wandb")
 """Secrets of this machine, and what its programs installed or recorded; a submitter is told that it is left out."""
@@ -56,28 +56,28 @@ class IgnoreRules:
 
     def below(self, folder: Path, place: str) -> IgnoreRules:
         """The patterns of the folder at ``place``, relative to the top. Raises as `at_top`."""
-        found = _read(folder / _GIT) if self.git else None
-        layers = (*self.layers, (place, found)) if found else self.layers
+        git_rules = _read(folder / _GIT) if self.git else None
+        layers = (*self.layers, (place, git_rules)) if git_rules else self.layers
         return replace(self, layers=layers)._with_own(folder, place)
 
     def _with_own(self, folder: Path, place: str) -> IgnoreRules:
-        own = _read(folder / OWN)
+        own = _read(folder / IGNORE_FILE)
         return replace(self, own=(*self.own, (place, own))) if own else self
 
     def leave_out(self, path: str, *, folder: bool) -> bool:
         """Whether the entry at ``path``, relative to the top, is left out."""
-        rule = self.rule_for(path, folder=folder)
+        rule = self.decision_for(path, folder=folder)
         return bool(_DEFAULTS.check_file(f"{path}/" if folder else path).include) if rule is None else rule
 
-    def rule_for(self, path: str, *, folder: bool) -> bool | None:
+    def decision_for(self, path: str, *, folder: bool) -> bool | None:
         """Whether a file leaves the entry out; None if no file mentions it."""
         if path == ".git" or path.endswith("/.git"):
             return True
         for place, spec in reversed((*self.layers, *self.own)):
             local = path[len(place) + 1 :] if place else path
-            said = spec.check_file(f"{local}/" if folder else local).include
-            if said is not None:
-                return said
+            verdict = spec.check_file(f"{local}/" if folder else local).include
+            if verdict is not None:
+                return verdict
         return None
 
 
@@ -89,8 +89,8 @@ def _read(file: Path) -> GitIgnoreSpec | None:
     return GitIgnoreSpec.from_lines(text.splitlines())
 
 
-_MOST_PROBLEMS = 10
-_LARGEST = 5
+_MAX_PROBLEMS = 10
+_MAX_LISTED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +116,12 @@ class CollectedTree:
 
     @property
     def files(self) -> Sequence[DiskEntry]:
-        return [one for one in self.entries if one.entry.kind == FILE]
+        return [item for item in self.entries if item.entry.kind == FILE]
 
     @property
     def size(self) -> int:
         """Bytes of all files."""
-        return sum(one.entry.size for one in self.entries)
+        return sum(item.entry.size for item in self.entries)
 
 
 def collect(root: Path, name: str | None = None) -> CollectedTree:
@@ -132,28 +132,28 @@ def collect(root: Path, name: str | None = None) -> CollectedTree:
     problems: list[Problem] = []
     left_out: list[str] = []
 
-    def wrong(path: Path, message: str) -> None:
+    def report(path: Path, message: str) -> None:
         problems.append(Problem(0, 0, str(path), message))
 
     try:
         if root.is_dir():
-            found = tuple(_below(root, root, IgnoreRules.at_top(root), wrong, left_out))
+            entries = tuple(_entries_below(root, root, IgnoreRules.at_top(root), report, left_out))
         else:
-            found = tuple(_one(root, name or root.name, root.parent, wrong))
+            entries = tuple(_entry_at(root, name or root.name, root.parent, report))
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(error.filename or root)) from error
     except ValueError as error:
         raise InvalidInput(f"an ignore file has an invalid pattern: {error}", where=str(root)) from error
     if problems:
-        more = f"; and {len(problems) - _MOST_PROBLEMS} more" if len(problems) > _MOST_PROBLEMS else ""
-        listed = "; ".join(f"{each.key}: {each.message}" for each in problems[:_MOST_PROBLEMS])
+        omitted = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
+        problem_texts = "; ".join(f"{problem.key}: {problem.message}" for problem in problems[:_MAX_PROBLEMS])
         raise InvalidInput(
-            f"the snapshot cannot be taken: {listed}{more}",
+            f"the snapshot cannot be taken: {problem_texts}{omitted}",
             where=str(root),
-            hint=f"remove them, or list them in {OWN} (same format as .gitignore)",
+            hint=f"remove them, or list them in {IGNORE_FILE} (same format as .gitignore)",
             problems=problems,
         )
-    return CollectedTree(root, found, tuple(left_out))
+    return CollectedTree(root, entries, tuple(left_out))
 
 
 def check_size(trees: Sequence[CollectedTree], limit: int) -> None:
@@ -163,21 +163,23 @@ def check_size(trees: Sequence[CollectedTree], limit: int) -> None:
         return
     sizes: dict[str, int] = {}
     for tree in trees:
-        for one in tree.files:
-            top, below, _ = one.entry.path.partition("/")
-            label = str(tree.root / top) + below if len(trees) > 1 else top + below
-            sizes[label] = sizes.get(label, 0) + one.entry.size
-    largest = sorted(sizes.items(), key=lambda item: -item[1])[:_LARGEST]
-    named = ", ".join(f"{label} ({rounded(size)})" for label, size in largest)
+        for entry_file in tree.files:
+            top, rest, _ = entry_file.entry.path.partition("/")
+            label = str(tree.root / top) + rest if len(trees) > 1 else top + rest
+            sizes[label] = sizes.get(label, 0) + entry_file.entry.size
+    largest = sorted(sizes.items(), key=lambda item: -item[1])[:_MAX_LISTED]
+    size_texts = ", ".join(f"{label} ({size_text(size)})" for label, size in largest)
     raise InvalidInput(
-        f"the job's files take {rounded(total)}, more than the limit of {print_size(limit)}; the largest: {named}",
+        f"the job's files take {size_text(total)}, more than the limit of {print_size(limit)}; the largest: "
+        f"{size_texts}",
         where=", ".join(str(tree.root) for tree in trees),
-        hint=f"name what the job does not need in {OWN} (same form as .gitignore), keep data in a bucket, or raise "
+        hint=f"name what the job does not need in {IGNORE_FILE} (same form as .gitignore), keep data in a bucket, or "
+        "raise "
         "GPUBROKER_MAX_SNAPSHOT",
     )
 
 
-def rounded(size: int) -> str:
+def size_text(size: int) -> str:
     """Bytes for people: ``12.3 MB``."""
     value, unit = float(size), "B"
     for larger in ("kB", "MB", "GB", "TB"):
@@ -187,52 +189,56 @@ def rounded(size: int) -> str:
     return f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
 
 
-def state_of(place: Path) -> tuple[int, int, int]:
+def file_state(place: Path) -> tuple[int, int, int]:
     """As `DiskEntry.state`; follows no link. Raises OSError."""
-    seen = place.lstat()
-    return seen.st_size, seen.st_mtime_ns, seen.st_ino
+    status = place.lstat()
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-Wrong = Callable[[Path, str], None]
+ReportProblem = Callable[[Path, str], None]
 
 
-def _below(folder: Path, root: Path, rules: IgnoreRules, wrong: Wrong, left_out: list[str]) -> Iterator[DiskEntry]:
+def _entries_below(
+    folder: Path, root: Path, rules: IgnoreRules, report: ReportProblem, left_out: list[str]
+) -> Iterator[DiskEntry]:
     with os.scandir(folder) as listing:
-        inside = sorted(listing, key=lambda one: one.name)
-    for one in inside:
-        place = Path(one.path)
+        children = sorted(listing, key=lambda item: item.name)
+    for item in children:
+        place = Path(item.path)
         path = place.relative_to(root).as_posix()
-        is_folder = one.is_dir(follow_symlinks=False)
+        is_folder = item.is_dir(follow_symlinks=False)
         if rules.leave_out(path, folder=is_folder):
-            if rules.rule_for(path, folder=is_folder) is None and one.name in NAMED_DEFAULTS:
+            if rules.decision_for(path, folder=is_folder) is None and item.name in NAMED_DEFAULTS:
                 left_out.append(path)
             continue
         if not is_folder:
-            yield from _one(place, path, root, wrong)
+            yield from _entry_at(place, path, root, report)
             continue
         if not os.access(place, os.R_OK | os.X_OK, effective_ids=True):
-            wrong(place, "cannot be read: permission denied")
+            report(place, "cannot be read: permission denied")
             continue
         if (place / "pyvenv.cfg").is_file():
             left_out.append(path)
             continue
-        yield DiskEntry(TreeEntry(path, FOLDER, stat.S_IMODE(one.stat(follow_symlinks=False).st_mode) & 0o777), place)
-        yield from _below(place, root, rules.below(place, path), wrong, left_out)
+        yield DiskEntry(TreeEntry(path, FOLDER, stat.S_IMODE(item.stat(follow_symlinks=False).st_mode) & 0o777), place)
+        yield from _entries_below(place, root, rules.below(place, path), report, left_out)
 
 
-def _one(place: Path, path: str, root: Path, wrong: Wrong) -> Iterator[DiskEntry]:
-    """The entry at ``path`` of the tree; if it cannot be included, calls ``wrong`` and yields nothing."""
-    seen = place.lstat()
-    mode = stat.S_IMODE(seen.st_mode) & 0o777
-    if stat.S_ISLNK(seen.st_mode):
+def _entry_at(place: Path, path: str, root: Path, report: ReportProblem) -> Iterator[DiskEntry]:
+    """The entry at ``path`` of the tree; if it cannot be included, calls ``report`` and yields nothing."""
+    status = place.lstat()
+    mode = stat.S_IMODE(status.st_mode) & 0o777
+    if stat.S_ISLNK(status.st_mode):
         target = inner_target(place, root)
         if target is None:
-            wrong(place, f"a link that points outside the folder, to {place.readlink()}")
+            report(place, f"a link that points outside the folder, to {place.readlink()}")
         else:
             yield DiskEntry(TreeEntry(path, LINK, 0o777, target=target), place)
-    elif not stat.S_ISREG(seen.st_mode):
-        wrong(place, f"not a file, folder or link, but a {kind_of(seen.st_mode)}")
+    elif not stat.S_ISREG(status.st_mode):
+        report(place, f"not a file, folder or link, but a {kind_of(status.st_mode)}")
     elif not os.access(place, os.R_OK, effective_ids=True):
-        wrong(place, "cannot be read: permission denied")
+        report(place, "cannot be read: permission denied")
     else:
-        yield DiskEntry(TreeEntry(path, FILE, mode, seen.st_size), place, (seen.st_size, seen.st_mtime_ns, seen.st_ino))
+        yield DiskEntry(
+            TreeEntry(path, FILE, mode, status.st_size), place, (status.st_size, status.st_mtime_ns, status.st_ino)
+        )

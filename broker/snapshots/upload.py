@@ -18,13 +18,13 @@ from typing import Protocol, TypeVar
 from broker.agent.source_tree import TreeEntry, content_path, tree_bytes, tree_id, tree_path
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.core.errors import InvalidInput, Unreachable
-from broker.snapshots.collect import OWN, CollectedTree, DiskEntry, state_of
+from broker.snapshots.collect import IGNORE_FILE, CollectedTree, DiskEntry, file_state
 
 _Result = TypeVar("_Result")
 _PIECE = 1 << 20
-_SMALL = 8 << 20  # bytes; such a file is uploaded in one request
-_ROOM = 16 << 20  # bytes of one upload in memory
-_AT_ONCE = 8
+_SMALL_FILE = 8 << 20  # bytes; such a file is uploaded in one request
+_MAX_MEMORY = 16 << 20  # bytes of one upload in memory
+_PARALLEL = 8
 _TRIES = 3  # attempts to read a folder that changes meanwhile
 
 Progress = Callable[[int, int], None]
@@ -54,91 +54,91 @@ def no_progress(done: int, total: int) -> None:
 
 
 def store_tree(
-    look: Callable[[], CollectedTree], pool: Callable[[], ContentPool], progress: Progress = no_progress
+    list_folder: Callable[[], CollectedTree], pool: Callable[[], ContentPool], progress: Progress = no_progress
 ) -> tuple[str, CollectedTree]:
     """Store the folder's tree in the pool; returns its id and its entries.
 
-    ``look``: lists the folder (`collect`). If the folder changes during the upload, it is listed again, at most three
-    times in total. Raises `InvalidInput` if it keeps changing or cannot be read, and `Unreachable` for the store.
+    ``list_folder``: lists the folder (`collect`). If the folder changes during the upload, it is listed again, at most
+    three times in total. Raises `InvalidInput` if it keeps changing or cannot be read, and `Unreachable` for the store.
     """
-    changed = ""
+    changed_path = ""
     for _ in range(_TRIES):
-        found = look()
+        collected = list_folder()
         try:
-            with reaching():
-                return _stored(found, pool(), progress), found
+            with store_errors():
+                return _store(collected, pool(), progress), collected
         except FileChanged as error:
-            changed = error.path
+            changed_path = error.path
         except FileNotFoundError as error:
-            changed = str(error.filename)
+            changed_path = str(error.filename)
         except PermissionError as error:
             raise InvalidInput("cannot be read: permission denied", where=str(error.filename)) from error
     raise InvalidInput(
-        f"{changed} changed while it was read, {_TRIES} times",
-        where=str(found.root),
-        hint=f"stop the program that writes it, or list it in {OWN} (same format as .gitignore)",
+        f"{changed_path} changed while it was read, {_TRIES} times",
+        where=str(collected.root),
+        hint=f"stop the program that writes it, or list it in {IGNORE_FILE} (same format as .gitignore)",
     )
 
 
-def _stored(found: CollectedTree, pool: ContentPool, progress: Progress) -> str:
-    told = _Told(progress, 2 * found.size)
-    hashed = dict(_in_threads(lambda one: (one, _hash(one, told)), found.files))
-    entries = [replace(one.entry, sha256=hashed[one]) if one in hashed else one.entry for one in found.entries]
+def _store(collected: CollectedTree, pool: ContentPool, progress: Progress) -> str:
+    reporter = _ByteProgress(progress, 2 * collected.size)
+    hashes = dict(_in_threads(lambda file: (file, _hash(file, reporter)), collected.files))
+    entries = [replace(file.entry, sha256=hashes[file]) if file in hashes else file.entry for file in collected.entries]
     data = tree_bytes(entries)
     tree = tree_id(data)
     if not pool.exists(tree_path(tree)):
-        contents = {content: one for one, content in hashed.items()}
-        list(_in_threads(lambda item: _upload(pool, item[1], item[0], told), contents.items()))
+        contents = {content: file for file, content in hashes.items()}
+        list(_in_threads(lambda item: _upload(pool, item[1], item[0], reporter), contents.items()))
         pool.write(tree_path(tree), data)
-    told.all()
+    reporter.all()
     return tree
 
 
-def _hash(one: DiskEntry, told: _Told) -> str:
+def _hash(file: DiskEntry, reporter: _ByteProgress) -> str:
     digest = hashlib.sha256()
-    for piece in _pieces(one):
+    for piece in _pieces(file):
         digest.update(piece)
-        told.add(len(piece))
+        reporter.add(len(piece))
     return digest.hexdigest()
 
 
-def _upload(pool: ContentPool, one: DiskEntry, sha256: str, told: _Told) -> None:
+def _upload(pool: ContentPool, file: DiskEntry, sha256: str, reporter: _ByteProgress) -> None:
     path = content_path(sha256)
     if pool.exists(path):
-        told.add(one.entry.size)
+        reporter.add(file.entry.size)
         return
     digest = hashlib.sha256()
 
-    def checked() -> Iterator[bytes]:
-        for piece in _pieces(one):
+    def verified_pieces() -> Iterator[bytes]:
+        for piece in _pieces(file):
             digest.update(piece)
-            told.add(len(piece))
+            reporter.add(len(piece))
             yield piece
         if digest.hexdigest() != sha256:
-            raise FileChanged(str(one.place))
+            raise FileChanged(str(file.place))
 
-    if one.entry.size <= _SMALL:
-        pool.write(path, b"".join(checked()))
+    if file.entry.size <= _SMALL_FILE:
+        pool.write(path, b"".join(verified_pieces()))
     else:
-        pool.upload(path, checked(), one.entry.size, _ROOM)
+        pool.upload(path, verified_pieces(), file.entry.size, _MAX_MEMORY)
 
 
-def _pieces(one: DiskEntry) -> Iterator[bytes]:
+def _pieces(item: DiskEntry) -> Iterator[bytes]:
     """The content. Raises FileChanged if the file changed since it was listed, before or during the read; OSError."""
-    if state_of(one.place) != one.state:
-        raise FileChanged(str(one.place))
-    left = one.entry.size
-    with one.place.open("rb") as file:
-        while piece := file.read(min(_PIECE, left + 1)):
-            left -= len(piece)
-            if left < 0:
-                raise FileChanged(str(one.place))
+    if file_state(item.place) != item.state:
+        raise FileChanged(str(item.place))
+    remaining = item.entry.size
+    with item.place.open("rb") as file:
+        while piece := file.read(min(_PIECE, remaining + 1)):
+            remaining -= len(piece)
+            if remaining < 0:
+                raise FileChanged(str(item.place))
             yield piece
-    if left or state_of(one.place) != one.state:
-        raise FileChanged(str(one.place))
+    if remaining or file_state(item.place) != item.state:
+        raise FileChanged(str(item.place))
 
 
-class _Told:
+class _ByteProgress:
     """Sums the finished bytes and reports them to ``progress``."""
 
     def __init__(self, progress: Progress, total: int) -> None:
@@ -154,23 +154,23 @@ class _Told:
         self.add(self._total)
 
 
-def _in_threads(do: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-    """The results of ``do`` for all items, several at a time; stops at the first exception."""
-    with ThreadPoolExecutor(_AT_ONCE, "snapshot") as threads:
-        running = [threads.submit(do, item) for item in items]
+def _in_threads(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+    """The results of ``work`` for all items, several at a time; stops at the first exception."""
+    with ThreadPoolExecutor(_PARALLEL, "snapshot") as threads:
+        futures = [threads.submit(work, item) for item in items]
         try:
-            for one in as_completed(running):
-                yield one.result()
+            for future in as_completed(futures):
+                yield future.result()
         finally:
-            for one in running:
-                one.cancel()
+            for future in futures:
+                future.cancel()
 
 
 _Item = TypeVar("_Item")
 
 
 @contextmanager
-def reaching() -> Iterator[None]:
+def store_errors() -> Iterator[None]:
     """Turns StoreTrouble into `Unreachable`."""
     try:
         yield
@@ -183,7 +183,7 @@ def entries_of(pool: ObjectFolder, tree: str) -> Sequence[TreeEntry]:
     from broker.agent.source_tree import TreeUnusable, read_tree
     from broker.core.errors import Malformed
 
-    with reaching():
+    with store_errors():
         try:
             return read_tree(pool, tree)
         except TreeUnusable as error:

@@ -11,12 +11,12 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, false, insert, o
 
 from broker.core.notices import Notice, Severity
 from broker.store.engine.database import Database
-from broker.store.engine.statement_cache import begins
+from broker.store.engine.statement_cache import begins_with
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.market import NoticeRow
 
-_MOST_TOGETHER = 50  # the maximum number of alerts in one message
-_MOST_DELETED = 500  # the maximum number of alerts deleted in one transaction
+_MAX_TOGETHER = 50  # the maximum number of alerts in one message
+_DELETE_BATCH = 500  # the maximum number of alerts deleted in one transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class Outbox:
         sent again later.
         """
         with self._database.writing() as connection:
-            due = select(NoticeRow).where(*_due(targets, now))
+            due = select(NoticeRow).where(*_due_conditions(targets, now))
             row = connection.execute(due.order_by(NoticeRow.next_try, NoticeRow.key).limit(1)).first()
-            return None if row is None else _claimed(connection, row, now, hold)
+            return None if row is None else _claim(connection, row, now, hold)
 
     def claim_with(self, first: Dispatch, now: datetime, hold: timedelta) -> list[Dispatch]:
         """Claim other alerts of the same thread due to the same target, oldest first, to be sent in one message with
@@ -74,10 +74,10 @@ class Outbox:
         if not thread:
             return []
         with self._database.writing() as connection:
-            due = select(NoticeRow).where(*_due([first.target], now), NoticeRow.thread == thread)
+            due = select(NoticeRow).where(*_due_conditions([first.target], now), NoticeRow.thread == thread)
             oldest = NoticeRow.made_at + 0  # what is due, put in order; not every alert by the index of that order
-            rows = connection.execute(due.order_by(oldest, NoticeRow.key).limit(_MOST_TOGETHER)).all()
-            return [_claimed(connection, row, now, hold) for row in rows]
+            rows = connection.execute(due.order_by(oldest, NoticeRow.key).limit(_MAX_TOGETHER)).all()
+            return [_claim(connection, row, now, hold) for row in rows]
 
     def retry(self, at: datetime, targets: Sequence[str]) -> int:
         """Make all undelivered alerts to those targets due at once as if they were new, including those given up;
@@ -97,22 +97,22 @@ class Outbox:
 
     def _settle(self, dispatch: Dispatch, values: dict[str, Any]) -> None:
         with self._database.writing() as connection:
-            mine = (*_is(dispatch.notice.key, dispatch.target), NoticeRow.delivered_at.is_(None))
-            connection.execute(update(NoticeRow).where(*mine).values(**values))
+            is_pending = (*_is_row(dispatch.notice.key, dispatch.target), NoticeRow.delivered_at.is_(None))
+            connection.execute(update(NoticeRow).where(*is_pending).values(**values))
 
     def prune(self, before: datetime) -> int:
         """Delete what was made before then (UTC) and delivered; returns how much that is. An alert with the same key
         counts as new afterwards. In batches, so that other writers do not wait long."""
         old = select(NoticeRow.key, NoticeRow.target).where(NoticeRow.made_at < to_micros(before))
-        old = old.where(NoticeRow.delivered_at.is_not(None)).order_by(NoticeRow.made_at).limit(_MOST_DELETED)
+        old = old.where(NoticeRow.delivered_at.is_not(None)).order_by(NoticeRow.made_at).limit(_DELETE_BATCH)
         count = 0
         while True:
             with self._database.writing() as connection:
-                found = connection.execute(old).all()
-                for row in found:
-                    connection.execute(delete(NoticeRow).where(*_is(row.key, row.target)))
-            count += len(found)
-            if len(found) < _MOST_DELETED:
+                rows = connection.execute(old).all()
+                for row in rows:
+                    connection.execute(delete(NoticeRow).where(*_is_row(row.key, row.target)))
+            count += len(rows)
+            if len(rows) < _DELETE_BATCH:
                 return count
 
     def newest(self, limit: int, *, failed: bool, targets: Sequence[str] | None = None) -> list[Dispatch]:
@@ -124,31 +124,31 @@ class Outbox:
             select(NoticeRow).order_by(NoticeRow.made_at.desc(), NoticeRow.key.desc(), NoticeRow.target).limit(limit)
         )
         if failed:
-            wrong = NoticeRow.error != ""
-            nobodys = false() if targets is None else NoticeRow.target.not_in(targets)
-            query = query.where(NoticeRow.delivered_at.is_(None), or_(wrong, nobodys))
+            has_error = NoticeRow.error != ""
+            unknown_target = false() if targets is None else NoticeRow.target.not_in(targets)
+            query = query.where(NoticeRow.delivered_at.is_(None), or_(has_error, unknown_target))
         with self._database.reading() as connection:
             return [_dispatch(row._mapping) for row in connection.execute(query)]
 
     def of(self, keys: Collection[str]) -> list[Dispatch]:
         """The alerts with these keys, newest first."""
         with self._database.reading() as connection:
-            mine = select(NoticeRow).where(NoticeRow.key.in_(keys))
-            rows = connection.execute(mine.order_by(NoticeRow.made_at.desc(), NoticeRow.key.desc(), NoticeRow.target))
+            query = select(NoticeRow).where(NoticeRow.key.in_(keys))
+            rows = connection.execute(query.order_by(NoticeRow.made_at.desc(), NoticeRow.key.desc(), NoticeRow.target))
             return [_dispatch(row._mapping) for row in rows]
 
     def under(self, prefix: str) -> list[Dispatch]:
         """The alerts whose keys begin with ``prefix``, newest first."""
         with self._database.reading() as connection:
-            mine = select(NoticeRow).where(*begins(connection, NoticeRow.key, prefix))
-            rows = connection.execute(mine.order_by(NoticeRow.made_at.desc(), NoticeRow.key.desc(), NoticeRow.target))
+            query = select(NoticeRow).where(*begins_with(connection, NoticeRow.key, prefix))
+            rows = connection.execute(query.order_by(NoticeRow.made_at.desc(), NoticeRow.key.desc(), NoticeRow.target))
             return [_dispatch(row._mapping) for row in rows]
 
 
 def add(connection: Connection, notice: Notice, targets: Iterable[str], at: datetime) -> int:
     """`Outbox.add` within the caller's transaction, so that an alert and its cause are stored together."""
-    there = set(connection.scalars(select(NoticeRow.target).where(NoticeRow.key == notice.key)))
-    new = sorted(set(targets) - there)
+    existing = set(connection.scalars(select(NoticeRow.target).where(NoticeRow.key == notice.key)))
+    new = sorted(set(targets) - existing)
     row: dict[str, Any] = {"key": notice.key, "title": notice.title, "body": notice.body, "thread": notice.thread}
     row |= {
         "severity": notice.severity.value,
@@ -163,17 +163,17 @@ def add(connection: Connection, notice: Notice, targets: Iterable[str], at: date
     return len(new)
 
 
-def _due(targets: Sequence[str], now: datetime) -> list[ColumnElement[bool]]:
+def _due_conditions(targets: Sequence[str], now: datetime) -> list[ColumnElement[bool]]:
     return [NoticeRow.next_try <= to_micros(now), NoticeRow.target.in_(targets)]
 
 
-def _claimed(connection: Connection, row: Any, now: datetime, hold: timedelta) -> Dispatch:
-    claimed = {"tries": row.tries + 1, "next_try": to_micros(now + hold), "error": ""}
-    connection.execute(update(NoticeRow).where(*_is(row.key, row.target)).values(**claimed))
-    return _dispatch({**row._mapping, **claimed})
+def _claim(connection: Connection, row: Any, now: datetime, hold: timedelta) -> Dispatch:
+    values = {"tries": row.tries + 1, "next_try": to_micros(now + hold), "error": ""}
+    connection.execute(update(NoticeRow).where(*_is_row(row.key, row.target)).values(**values))
+    return _dispatch({**row._mapping, **values})
 
 
-def _is(key: str, target: str) -> tuple[Any, Any]:
+def _is_row(key: str, target: str) -> tuple[Any, Any]:
     return NoticeRow.key == key, NoticeRow.target == target
 
 

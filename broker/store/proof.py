@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker.store.engine.database import Database
-from broker.store.jobs.journal import StoreWriting
+from broker.store.jobs.journal import StoreWriter
 from broker.store.jobs.open_jobs import ids_after
 from broker.store.ledger import ledger, spent_sums
 from broker.store.policy import approvals
 
 # Jobs per transaction.
-AT_ONCE = 20
+BATCH_SIZE = 20
 
 
 @dataclass(slots=True)
@@ -32,21 +32,21 @@ class Proof:
 def prove(database: Database) -> Proof:
     """Compare every projection with events and entries, a few jobs per transaction, and rebuild those that differ.
     Raises `StoreProblem`."""
-    found, last = Proof(), ""
+    report, last = Proof(), ""
     while True:
         with database.writing() as connection:
-            job_ids = ids_after(connection, last, AT_ONCE)
+            job_ids = ids_after(connection, last, BATCH_SIZE)
             if not job_ids:
                 break
-            tx = StoreWriting(connection)
-            found.differing += tx.renew(job_ids)
-            found.jobs += len(tx.views(job_ids))
+            tx = StoreWriter(connection)
+            report.differing += tx.renew(job_ids)
+            report.jobs += len(tx.views(job_ids))
         last = job_ids[-1]
     with database.writing() as connection:
         approvals.rebuild(connection)
     with database.reading() as connection:
-        found.sums, found.sums_differing = spent_sums.compare(connection)
-    if found.sums_differing:
+        report.sums, report.sums_differing = spent_sums.compare(connection)
+    if report.sums_differing:
         with database.writing() as connection:
             ledger.rebuild_spent(connection)
-    return found
+    return report

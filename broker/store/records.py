@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypedDict
 
-from broker.core.market.judging import MarketJudge
-from broker.core.market.kept_answers import KeptAnswer
+from broker.core.market.cached_answers import CachedAnswer
+from broker.core.market.market_judge import MarketJudge
 from broker.core.market.offers import Availability, Offer
 from broker.core.values.money import Money
 
@@ -60,7 +60,7 @@ class PollDetails(TypedDict, total=False):
     keep_unchanged: bool
     speaks_of: datetime | None
     judge: MarketJudge | None
-    answers: Mapping[str, KeptAnswer]
+    answers: Mapping[str, CachedAnswer]
 
 
 @dataclass(frozen=True, slots=True)

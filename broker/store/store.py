@@ -15,7 +15,7 @@ from sqlalchemy import delete, false, insert, select, update
 from broker.core.errors import UnknownName
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Offer, OfferQuery
-from broker.core.market.places import without_engine_if_closed
+from broker.core.market.places import drop_engine_if_closed
 from broker.core.memory import without_collection
 from broker.core.purchases.purchase_events import PurchaseEvent
 from broker.core.purchases.purchases import Purchase
@@ -32,8 +32,8 @@ from broker.store.engine.database import Database
 from broker.store.engine.leader import LeaderRole, StillLeading
 from broker.store.engine.revisions import ensure_current
 from broker.store.engine.times import to_micros
-from broker.store.jobs.journal import StoreWriting
-from broker.store.jobs.reading import StoreReading
+from broker.store.jobs.journal import StoreWriter
+from broker.store.jobs.reader import StoreReader
 from broker.store.ledger import budget_marks, charges
 from broker.store.ledger.budget_marks import BudgetMarks
 from broker.store.ledger.charges import Charges
@@ -107,25 +107,25 @@ class Store:
     # --- jobs and money ---------------------------------------------------------------------------------------------
 
     @contextmanager
-    def reading(self) -> Iterator[StoreReading]:
+    def reading(self) -> Iterator[StoreReader]:
         """A consistent snapshot; read-only."""
         with self._database.reading() as connection:
-            yield StoreReading(connection)
+            yield StoreReader(connection)
 
     @contextmanager
-    def asking(self) -> Iterator[StoreReading]:
+    def asking(self) -> Iterator[StoreReader]:
         """For a single query: takes one round trip to PostgreSQL instead of three.
 
         Several queries in it may see different states.
         """
         with self._database.asking() as connection:
-            yield StoreReading(connection)
+            yield StoreReader(connection)
 
     @contextmanager
-    def writing(self) -> Iterator[StoreWriting]:
+    def writing(self) -> Iterator[StoreWriter]:
         """A serialized transaction: committed on leaving, rolled back on any exception. Does not nest."""
         with self._database.writing() as connection:
-            yield StoreWriting(connection)
+            yield StoreWriter(connection)
 
     @contextmanager
     def rehearsal(self) -> Iterator[Store]:
@@ -133,7 +133,7 @@ class Store:
 
         Other writers wait meanwhile, so keep it short. For one thread.
         """
-        with rehearsal.rehearsed(self._database) as database:
+        with rehearsal.rehearse(self._database) as database:
             yield Store(database, self._clock)
 
     def lead(self, duty: LeaderRole = LeaderRole.JOBS) -> AbstractContextManager[StillLeading | None]:
@@ -149,18 +149,18 @@ class Store:
         return file_use.shared(self._database)
 
     def deleting_snapshots(self, wait: float = 5.0) -> AbstractContextManager[bool]:
-        """As `broker.store.engine.file_use.sole`."""
-        return file_use.sole(self._database, wait)
+        """As `broker.store.engine.file_use.exclusive`."""
+        return file_use.exclusive(self._database, wait)
 
     def copy_to(self, file: Path) -> StoreCopy:
         """Copy the store into a new file. Raises as `broker.store.engine.copies.copy_to`."""
         return copies.copy_to(self._database, file)
 
-    def put_back(self, file: Path) -> StoreCopy:
+    def restore_from(self, file: Path) -> StoreCopy:
         """Replace the store's content by that of a copy. Raises as `broker.store.engine.copies.put_back`."""
-        found = copies.put_back(self._database, file)
+        copy = copies.restore_from(self._database, file)
         ensure_current(self._database)
-        return found
+        return copy
 
     def check_writable(self) -> None:
         """Raises `StoreProblem` if the store cannot be written, so that callers fail early."""
@@ -190,9 +190,9 @@ class Store:
         """Store one poll of ``provider`` (the adapter's name), all or nothing; returns its record, including rows that
         the store skipped. Times are UTC."""
         # A list, because a slow generator must not run inside the transaction.
-        told = [without_engine_if_closed(offer) for offer in offers]
+        checked = [drop_engine_if_closed(offer) for offer in offers]
         with self._database.writing() as connection, without_collection():
-            return polls.record_poll(connection, provider, started, finished, told, details)
+            return polls.record_poll(connection, provider, started, finished, checked, details)
 
     def accept_doubts(self, provider: str, pools: Sequence[str] = (), *, by: str, note: str = "") -> AcceptedDoubts:
         """Accept an adapter's suspicious offers, or those of ``pools``: offers missing from a suspect poll end,
@@ -209,8 +209,8 @@ class Store:
 
     def offers(self, query: OfferQuery | None = None) -> list[Offer]:
         """The current offers that match, as `StoreReading.offers`; all of them without a query."""
-        with self.reading() as look:
-            return look.offers(query or OfferQuery())
+        with self.reading() as snapshot:
+            return snapshot.offers(query or OfferQuery())
 
     def count_offers(self) -> int:
         """The number of current offers."""
@@ -237,8 +237,8 @@ class Store:
     def add_proved_holding(self, holding: Holding, name: str, content: bytes, *, by: str) -> RecordedHolding:
         """Record a holding and store the document that proves it, in one transaction."""
         with self._database.writing() as connection:
-            proved = replace(holding, proof=holdings.keep_proof(connection, name, content))
-            return holdings.add(connection, proved, by=by, at=self._clock.now())
+            with_proof = replace(holding, proof=holdings.keep_proof(connection, name, content))
+            return holdings.add(connection, with_proof, by=by, at=self._clock.now())
 
     def holding_proof(self, digest: str) -> tuple[str, bytes]:
         """Name and content of a document that proves a holding. Raises `UnknownName`."""
@@ -254,16 +254,16 @@ class Store:
 
     def purchase(self, id: str) -> Purchase:
         """One purchase. Raises `UnknownName`."""
-        with self.reading() as look:
-            found = look.purchase(id)
-        if found is None:
-            raise UnknownName("purchase", id, [one.id for one in self.purchases(closed=True)])
-        return found
+        with self.reading() as snapshot:
+            purchase = snapshot.purchase(id)
+        if purchase is None:
+            raise UnknownName("purchase", id, [known.id for known in self.purchases(closed=True)])
+        return purchase
 
     def purchases(self, *, closed: bool = False) -> Sequence[Purchase]:
         """The open purchases, oldest first; with ``closed``, all."""
         with self._database.asking() as connection:
-            return purchases.listed(connection, closed=closed)
+            return purchases.list_purchases(connection, closed=closed)
 
     def purchase_events(self, id: str) -> Sequence[tuple[datetime, PurchaseEvent]]:
         """The events of a purchase with their times (UTC), in order."""
@@ -312,8 +312,8 @@ class Store:
 
     def setting(self, key: str) -> str | None:
         """A setting of this store; None if it was never set."""
-        with self.reading() as look:
-            return look.setting(key)
+        with self.reading() as snapshot:
+            return snapshot.setting(key)
 
     def set_setting(self, key: str, value: str) -> None:
         """Set a setting of this store."""
@@ -324,8 +324,8 @@ class Store:
     def settings_under(self, prefix: str) -> Mapping[str, str]:
         """The settings whose keys begin with ``prefix``."""
         with self._database.reading() as connection:
-            mine = select(SettingRow.key, SettingRow.value).where(SettingRow.key.startswith(prefix, autoescape=True))
-            return {row.key: row.value for row in connection.execute(mine)}
+            query = select(SettingRow.key, SettingRow.value).where(SettingRow.key.startswith(prefix, autoescape=True))
+            return {row.key: row.value for row in connection.execute(query)}
 
     def drop_setting(self, key: str) -> None:
         """Delete a setting of this store. Idempotent."""
@@ -337,13 +337,13 @@ class Store:
 
         Among concurrent processes, the first one decides.
         """
-        if (known := self.setting(key)) is not None:
-            return known  # no write lock for a setting that exists
+        if (current := self.setting(key)) is not None:
+            return current  # no write lock for a setting that exists
         with self._database.writing() as connection:
-            kept = connection.scalar(select(SettingRow.value).where(SettingRow.key == key))
-            if kept is None:
+            stored = connection.scalar(select(SettingRow.value).where(SettingRow.key == key))
+            if stored is None:
                 connection.execute(insert(SettingRow).values(key=key, value=value))
-            return value if kept is None else kept
+            return value if stored is None else stored
 
 
 def open_store(url: str, *, clock: Clock) -> Store:

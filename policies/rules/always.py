@@ -51,13 +51,19 @@ class Membership:
             return self._unknown(team, user)
         for roster in rosters:
             if not matches(roster.members, user):
-                mine = ", ".join(dict.fromkeys(one.team for one in self.rosters if self._lists(one.team, user)))
+                own_teams = ", ".join(
+                    dict.fromkeys(
+                        other_roster.team for other_roster in self.rosters if self._lists(other_roster.team, user)
+                    )
+                )
                 message = f"{user} is not a member of team {team}"
                 message += (
-                    f" but of {mine}: name that, or ask to be added" if mine else f"; its file has to name {user}"
+                    f" but of {own_teams}: name that, or ask to be added"
+                    if own_teams
+                    else f"; its file has to name {user}"
                 )
-                said = deny(self, "not_a_member", message, team=team, user=user, listed_in=roster.source)
-                return replace(said, source=roster.source)
+                verdict = deny(self, "not_a_member", message, team=team, user=user, listed_in=roster.source)
+                return replace(verdict, source=roster.source)
         return replace(allow(self, "member", f"{user} is a member of team {team}"), source=rosters[0].source)
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
@@ -69,9 +75,9 @@ class Membership:
 
     def _unknown(self, team: str, user: str) -> Verdict:
         """The place of the probably meant team, or of the first listed one."""
-        listed = {roster.team: roster.source for roster in reversed(self.rosters)}
-        message = f"no policy lists a team {team!r}{did_you_mean(team, listed)}"
-        place = listed.get(closest(team, listed) or "", self.rosters[0].source)
+        sources = {roster.team: roster.source for roster in reversed(self.rosters)}
+        message = f"no policy lists a team {team!r}{did_you_mean(team, sources)}"
+        place = sources.get(closest(team, sources) or "", self.rosters[0].source)
         return replace(deny(self, "unknown_team", message, team=team, user=user), source=place)
 
 
@@ -90,17 +96,17 @@ class BudgetRequired:
     source: Source = BUILT_IN
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
-        asked = (action.hold or {}).get(MoneyKind.CASH, Money.ZERO)
-        placed = action.placement is not None and action.placement.money is MoneyKind.CASH
-        if asked <= Money.ZERO and (not placed or action.kind is ActionKind.CONTINUE):
+        requested = (action.hold or {}).get(MoneyKind.CASH, Money.ZERO)
+        costs_cash = action.placement is not None and action.placement.money is MoneyKind.CASH
+        if requested <= Money.ZERO and (not costs_cash or action.kind is ActionKind.CONTINUE):
             return allow(self, "no_cash", "costs no cash")
         job = action.job
-        granted = self._granted(action.user, job.team, job.project, job.workload, job.environment)
-        if granted is None and self._conditional:
-            granted = self._by_condition(action, facts)
-        if granted is not None:
-            return allow(self, "budget_granted", f"budget {granted} grants cash")
-        claimed = ", ".join(
+        budget_id = self._granted(action.user, job.team, job.project, job.workload, job.environment)
+        if budget_id is None and self._conditional:
+            budget_id = self._by_condition(action, facts)
+        if budget_id is not None:
+            return allow(self, "budget_granted", f"budget {budget_id} grants cash")
+        claims = ", ".join(
             f"{word} {name}"
             for word, name in (("team", job.team), ("project", job.project), ("environment", job.environment))
             if name
@@ -108,10 +114,10 @@ class BudgetRequired:
         return deny(
             self,
             "no_budget",
-            f"{f'{asked} in cash' if asked else 'capacity that costs cash'} is requested, and no policy "
-            f"grants {action.user}{f' ({claimed})' if claimed else ''} a cash budget for {job.workload} jobs"
-            f"{f'; a budget with {asked} left would allow it' if asked else ''}",
-            asked=asked,
+            f"{f'{requested} in cash' if requested else 'capacity that costs cash'} is requested, and no policy "
+            f"grants {action.user}{f' ({claims})' if claims else ''} a cash budget for {job.workload} jobs"
+            f"{f'; a budget with {requested} left would allow it' if requested else ''}",
+            asked=requested,
             user=action.user,
         )
 
@@ -144,7 +150,7 @@ class BudgetRequired:
         job = action.job
         for budget in self._conditional:
             condition = self.conditions[budget.id]
-            mine = in_scope(
+            applies = in_scope(
                 budget,
                 user=action.user,
                 team=job.team,
@@ -152,6 +158,6 @@ class BudgetRequired:
                 workload=job.workload,
                 environment=job.environment,
             )
-            if mine and condition.holds(Variables(action, facts, condition.groups)):
+            if applies and condition.holds(Variables(action, facts, condition.groups)):
                 return budget.id
         return None

@@ -6,14 +6,14 @@ from typing import ClassVar
 
 from pydantic import BaseModel, model_validator
 
-from broker.core.policy.approvals import lasts, total_of
-from broker.core.policy.coverage import seen
+from broker.core.policy.approvals import max_run_time, total_of
+from broker.core.policy.coverage import read_facts
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
-from broker.core.values.money import alike
+from broker.core.values.money import round_distinct
 from broker.core.values.units import PositiveDuration
 from broker.ledger.budgets import matches
-from policies.bound_rule import BoundRule, allow, ask, deny, length
+from policies.bound_rule import BoundRule, allow, deny, duration_text, require_approval
 from policies.fields import GpuCount, Limit, Patterns, ProviderPatterns
 from policies.scope import ApprovalConfig
 
@@ -48,21 +48,29 @@ class ApproveAbove(BoundRule[Thresholds]):
             return allow(self, "runs_already", "applies to requests, not to running jobs")
         if action.hold is None:
             return allow(self, "no_amount_yet", "applies to submissions, not to single placements")
-        said = self.config
-        total, longest = total_of(action), lasts(action)
-        if said.cost is not None and total > said.cost:
-            may_cost, threshold = alike(total, said.cost)
+        thresholds = self.config
+        total, longest = total_of(action), max_run_time(action)
+        if thresholds.cost is not None and total > thresholds.cost:
+            may_cost, threshold = round_distinct(total, thresholds.cost)
             message = f"the job may cost {may_cost}; more than {threshold} per job requires approval"
-            return ask(self, said, "cost_above", message, total=total, threshold=said.cost)
-        if said.duration is not None and longest is not None and longest > said.duration:
+            return require_approval(self, thresholds, "cost_above", message, total=total, threshold=thresholds.cost)
+        if thresholds.duration is not None and longest is not None and longest > thresholds.duration:
             message = (
-                f"the job may run for {length(longest)}; above {length(said.duration)} per job an approval is required"
+                f"the job may run for {duration_text(longest)}; above {duration_text(thresholds.duration)} per job an "
+                "approval is required"
             )
-            return ask(self, said, "duration_above", message, duration=length(longest), threshold=length(said.duration))
+            return require_approval(
+                self,
+                thresholds,
+                "duration_above",
+                message,
+                duration=duration_text(longest),
+                threshold=duration_text(thresholds.duration),
+            )
         gpus = action.placement.gpus if action.placement else 0
-        if said.gpus is not None and gpus > said.gpus:
-            message = f"the job uses {gpus} GPUs; above {said.gpus} at once an approval is required"
-            return ask(self, said, "gpus_above", message, gpus=gpus, threshold=said.gpus)
+        if thresholds.gpus is not None and gpus > thresholds.gpus:
+            message = f"the job uses {gpus} GPUs; above {thresholds.gpus} at once an approval is required"
+            return require_approval(self, thresholds, "gpus_above", message, gpus=gpus, threshold=thresholds.gpus)
         return allow(self, "below", "is below the approval thresholds")
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
@@ -97,13 +105,13 @@ class Purchases(BoundRule[PurchaseTerms]):
             return allow(self, "no_purchase", "applies to purchases of capacity")
         terms, placement = self.config, action.placement
         if terms.buyers and not matches(terms.buyers, action.user):
-            who = " or ".join(terms.buyers)
-            return deny(self, "not_a_buyer", f"{action.user} may not buy capacity; {who} may", user=action.user)
+            buyers = " or ".join(terms.buyers)
+            return deny(self, "not_a_buyer", f"{action.user} may not buy capacity; {buyers} may", user=action.user)
         provider = placement.offer.provider
         if terms.providers and not matches(terms.providers, provider):
-            from_whom = " or ".join(terms.providers)
+            sellers = " or ".join(terms.providers)
             return deny(
-                self, "wrong_provider", f"capacity is bought from {from_whom}, not from {provider}", provider=provider
+                self, "wrong_provider", f"capacity is bought from {sellers}, not from {provider}", provider=provider
             )
         product = placement.offer.source
         if terms.products and not matches(terms.products, product):
@@ -111,14 +119,23 @@ class Purchases(BoundRule[PurchaseTerms]):
             message = f"{allowed} may be bought, not {product}"
             return deny(self, "wrong_product", message, product=product)
         if terms.max_term is not None and placement.duration is not None and placement.duration > terms.max_term:
-            message = f"the purchase is for {length(placement.duration)}; at most {length(terms.max_term)} is allowed"
-            return deny(self, "too_long", message, term=length(placement.duration), limit=length(terms.max_term))
+            message = (
+                f"the purchase is for {duration_text(placement.duration)}; at most {duration_text(terms.max_term)} is "
+                "allowed"
+            )
+            return deny(
+                self, "too_long", message, term=duration_text(placement.duration), limit=duration_text(terms.max_term)
+            )
         total = total_of(action)
         if total > terms.max_commitment:
-            may_cost, limit = alike(total, terms.max_commitment)
+            may_cost, limit = round_distinct(total, terms.max_commitment)
             message = f"the purchase may cost {may_cost}; the limit is {limit} per purchase"
             return deny(self, "too_dear", message, total=total, limit=terms.max_commitment)
-        return ask(self, terms, "purchase", f"a purchase of {total.rounded(2)} has to be approved", total=total)
+        return require_approval(
+            self, terms, "purchase", f"a purchase of {total.rounded(2)} has to be approved", total=total
+        )
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return seen(action, Aspect.PROVIDER, Aspect.REGION, Aspect.INSTANCE_TYPE, Aspect.GPUS, Aspect.EXPECTED_HOURS)
+        return read_facts(
+            action, Aspect.PROVIDER, Aspect.REGION, Aspect.INSTANCE_TYPE, Aspect.GPUS, Aspect.EXPECTED_HOURS
+        )

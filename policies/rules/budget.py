@@ -14,15 +14,15 @@ from broker.core.market.offers import MoneyKind
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, BudgetUse, Facts, Verdict
 from broker.core.ports import BudgetSpec
-from broker.core.validation import each
+from broker.core.validation import parse_each
 from broker.core.values.burns import Burn
-from broker.core.values.money import Money, alike
+from broker.core.values.money import Money, round_distinct
 from broker.core.values.units import PositiveDuration
 from broker.ledger.budgets import fixed_period, held_in, period_name
 from broker.ledger.forecast import FORECAST
-from policies.bound_rule import BoundRule, allow, ask, deny, length, undecided
+from policies.bound_rule import BoundRule, allow, deny, duration_text, pending_text, require_approval
 from policies.fields import Day, Limit, TimeZone, parse_percent
-from policies.scope import MayAsk, only_for
+from policies.scope import MayAsk, check_action_keys
 
 _KIND = {"enum": list(MoneyKind)}
 Kinds = Annotated[
@@ -36,7 +36,7 @@ def parse_alerts(value: object) -> tuple[str, ...]:
     """Percentages of the amount for what is spent (``80%``) and for what is expected (``forecast 80%``), and
     ``forecast`` for more than the amount; an empty list means no alerts."""
     items = value if isinstance(value, list | tuple) else [value]
-    marks = tuple(each(enumerate(items), lambda _, item: _alert(item)))
+    marks = tuple(parse_each(enumerate(items), lambda _, item: _alert(item)))
     if len(set(marks)) < len(marks):
         raise ValueError("names one threshold twice")
     return marks
@@ -48,9 +48,11 @@ _FORECASTS = (FORECAST, f"{FORECAST} 80%")
 def _alert(value: object) -> str:
     if value == FORECAST:
         return FORECAST
-    expected = isinstance(value, str) and value.startswith(f"{FORECAST} ")
-    share = f"{parse_percent(str(value)[len(FORECAST) :].strip() if expected else value, also=_FORECASTS):g}%"
-    return f"{FORECAST} {share}" if expected else share
+    is_forecast = isinstance(value, str) and value.startswith(f"{FORECAST} ")
+    share = (
+        f"{parse_percent(str(value)[len(FORECAST) :].strip() if is_forecast else value, alternatives=_FORECASTS):g}%"
+    )
+    return f"{FORECAST} {share}" if is_forecast else share
 
 
 _ALERT_SCHEMA = {"type": "string", "pattern": rf"^(({FORECAST}\s+)?[0-9.]+\s*%|{FORECAST})$"}
@@ -68,9 +70,9 @@ class BudgetTerms(MayAsk):
     the kinds of money; sandbox money needs its own budget. ``alerts``: thresholds in percent of the amount, for what is
     spent (``80%``) and for what is expected by the end of the period (``forecast 80%``), and ``forecast`` for more than
     the amount; holds do not count. ``action`` for requests that do not fit: ``alert`` allows them and alerts,
-    ``ask`` requires an approval (``approvers``, ``expires``, ``own_requests``), ``deny`` refuses them; ``stop`` refuses
-    them, and stops running jobs, checkpoint first, ``grace`` after spending exceeded the amount. ``top_up: false``:
-    jobs get no more money than at admission.
+    ``require_approval`` requires an approval (``approvers``, ``expires``, ``own_requests``), ``deny`` refuses them;
+    ``stop`` refuses them, and stops running jobs, checkpoint first, ``grace`` after spending exceeded the amount.
+    ``top_up: false``: jobs get no more money than at admission.
     """
 
     amount: Limit
@@ -86,16 +88,16 @@ class BudgetTerms(MayAsk):
 
     @model_validator(mode="after")
     def _grace_of_a_stop(self) -> BudgetTerms:
-        only_for("stop", self.action, ("grace",) if self.grace else ())
+        check_action_keys("stop", self.action, ("grace",) if self.grace else ())
         return self
 
     @model_validator(mode="after")
     def _days(self) -> BudgetTerms:
         fixed = self.period == "fixed"
-        given = {"from": self.first, "to": self.last}
-        each(given.items(), lambda key, day: _fits(key, day, fixed=fixed))
+        days = {"from": self.first, "to": self.last}
+        parse_each(days.items(), lambda key, day: _check_day(key, day, fixed=fixed))
         if self.first and self.last and self.last < self.first:
-            each([("to", self.last)], lambda _, day: _too_early(day, self.first))
+            parse_each([("to", self.last)], lambda _, day: _reject_early_end(day, self.first))
         return self
 
     @property
@@ -109,7 +111,7 @@ class BudgetTerms(MayAsk):
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, list) or not items:
             raise ValueError(f"expected a list of {', '.join(MoneyKind)}, such as [cash]")
-        kinds = tuple(each(enumerate(items), lambda _, item: _kind(item)))
+        kinds = tuple(parse_each(enumerate(items), lambda _, item: _kind(item)))
         if len(set(kinds)) < len(kinds):
             raise ValueError("names one kind of money twice")
         if MoneyKind.SANDBOX in kinds and set(kinds) != {MoneyKind.SANDBOX}:
@@ -117,14 +119,14 @@ class BudgetTerms(MayAsk):
         return kinds
 
 
-def _fits(key: str, day: date | None, *, fixed: bool) -> None:
+def _check_day(key: str, day: date | None, *, fixed: bool) -> None:
     if fixed and day is None:
         raise ValueError(f"`period: fixed` needs `{key}`; expected a day such as 2026-12-24")
     if not fixed and day is not None:
         raise ValueError("is for `period: fixed` only; this period follows the calendar")
 
 
-def _too_early(last: date, first: date | None) -> None:
+def _reject_early_end(last: date, first: date | None) -> None:
     raise ValueError(f"is before the first day, {first}; got {last}")
 
 
@@ -171,55 +173,56 @@ class Budget(BoundRule[BudgetTerms]):
             return self._running(action, facts)
         if action.hold is None:
             return allow(self, "no_amount_yet", "applies to submissions, not to single placements")
-        asked = sum((action.hold.get(kind, Money.ZERO) for kind in self.config.counts), Money.ZERO)
-        dated = action.dated(self.config.counts)
-        whole = sum((burn.amount for burn in dated), Money.ZERO)
-        if whole <= Money.ZERO:
+        requested = sum((action.hold.get(kind, Money.ZERO) for kind in self.config.counts), Money.ZERO)
+        burns = action.dated(self.config.counts)
+        total = sum((burn.amount for burn in burns), Money.ZERO)
+        if total <= Money.ZERO:
             return allow(self, "asks_nothing", f"requests no {' or '.join(self.config.counts)}")
-        if action.kind is ActionKind.EXTEND and not self.config.top_up and asked > Money.ZERO:
+        if action.kind is ActionKind.EXTEND and not self.config.top_up and requested > Money.ZERO:
             message = (
-                f"budget {self._id(action)} has top_up: false, so a job gets no more money than at admission; {asked} "
+                f"budget {self._id(action)} has top_up: false, so a job gets no more money than at admission; "
+                f"{requested} "
                 "more is requested"
             )
-            return deny(self, "no_top_up", message, budget=self.name, asked=asked)
+            return deny(self, "no_top_up", message, budget=self.name, asked=requested)
         uses = facts.budgets.get(self._id(action), ())
-        shares = _shares(dated, uses)
-        if uses and self.config.period == "fixed" and sum(shares, Money.ZERO) != whole:
-            when = period_name(self.config.stretch, self.config.timezone, uses[0].period_start)
-            begins, ends = min(burn.start for burn in dated), max(burn.end for burn in dated)
+        shares = _shares(burns, uses)
+        if uses and self.config.period == "fixed" and sum(shares, Money.ZERO) != total:
+            period_text = period_name(self.config.stretch, self.config.timezone, uses[0].period_start)
+            begins, ends = min(burn.start for burn in burns), max(burn.end for burn in burns)
             return deny(
                 self,
                 "outside_of_period",
-                f"budget {self._id(action)} covers {when} only; {whole} is {_wanted(action)} for "
+                f"budget {self._id(action)} covers {period_text} only; {total} is {_amount_verb(action)} for "
                 f"{begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC; it has to lie within"
                 f" {uses[0].period_start.astimezone(UTC):%Y-%m-%d %H:%M} and"
                 f" {uses[0].period_end.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
                 budget=self.name,
-                asked=whole,
-                period=when,
+                asked=total,
+                period=period_text,
                 period_start=uses[0].period_start.isoformat(),
                 within_until=uses[0].period_end.isoformat(),
             )
-        if sum(shares, Money.ZERO) != whole:
+        if sum(shares, Money.ZERO) != total:
             return deny(
                 self,
                 "budget_state_unknown",
-                f"the ledger has no figures for part of the time for which {whole} is requested",
+                f"the ledger has no figures for part of the time for which {total} is requested",
                 budget=self.name,
-                asked=whole,
+                asked=total,
             )
         if exceeded := self._exceeded(action, facts, shares):
-            return self._objection(action, *exceeded[0], whole)
-        return allow(self, "fits", f"{whole} fits", budget=self.name, asked=whole, limit=self.config.amount)
+            return self._objection(action, *exceeded[0], total)
+        return allow(self, "fits", f"{total} fits", budget=self.name, asked=total, limit=self.config.amount)
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
         return tuple(
             Fact(
                 aspect=Aspect.BUDGET,
-                of=others.period_start.astimezone(UTC).isoformat(),
-                value=(others.spent + others.held + share).micros,
+                of=use.period_start.astimezone(UTC).isoformat(),
+                value=(use.spent + use.held + share).micros,
             )
-            for others, share in self._exceeded(
+            for use, share in self._exceeded(
                 action, facts, _shares(action.dated(self.config.counts), facts.budgets.get(self._id(action), ()))
             )
         )
@@ -228,33 +231,36 @@ class Budget(BoundRule[BudgetTerms]):
         """Each period without room: its use without the job's own holds, and the job's share. ``shares``: the job's
         share of every period.
         """
-        own = [action.own[kind].seen(facts.now) for kind in self.config.counts if kind in action.own]
-        found = []
+        own_holds = [action.own[kind].seen(facts.now) for kind in self.config.counts if kind in action.own]
+        exceeded = []
         for use, share in zip(facts.budgets.get(self._id(action), ()), shares, strict=True):
-            others = use.held - held_in(_period(use), own) - use.behind
-            if use.spent + others + share > self.config.amount:
-                found.append((replace(use, held=others), share))
-        return found
+            held_by_others = use.held - held_in(_period(use), own_holds) - use.behind
+            if use.spent + held_by_others + share > self.config.amount:
+                exceeded.append((replace(use, held=held_by_others), share))
+        return exceeded
 
     def _objection(self, action: Action, use: BudgetUse, share: Money, whole: Money) -> Verdict:
         """``use``: without the job's own holds; ``whole``: all the job would hold."""
         limit = self.config.amount
-        left = limit - use.spent - use.held
+        remaining = limit - use.spent - use.held
         period = period_name(self.config.stretch, self.config.timezone, use.period_start)
-        amounts = alike(limit, whole, share, abs(left), use.spent, use.held)
-        all_of_it, wants, then, rest, spent, held = amounts
-        part = "" if share == whole else f", {then} of it in {period}"
-        state = f"{rest} is left" if left >= Money.ZERO else f"the budget is overdrawn by {rest}"
-        asks = [one for one in use.asks if one.job_id != action.job_id]
+        amounts = round_distinct(limit, whole, share, abs(remaining), use.spent, use.held)
+        limit_text, total_text, share_text, remaining_text, spent, held = amounts
+        part = "" if share == whole else f", {share_text} of it in {period}"
+        state = (
+            f"{remaining_text} is left" if remaining >= Money.ZERO else f"the budget is overdrawn by {remaining_text}"
+        )
+        open_requests = [request for request in use.asks if request.job_id != action.job_id]
         message = (
-            f"budget {self._id(action)} of {all_of_it} for {period}: {wants} {_wanted(action)}{part}; {state} "
-            f"({spent} spent, {held} held{' by others' if action.own else ''}{undecided(asks)})"
+            f"budget {self._id(action)} of {limit_text} for {period}: {total_text} {_amount_verb(action)}{part}; "
+            f"{state} "
+            f"({spent} spent, {held} held{' by others' if action.own else ''}{pending_text(open_requests)})"
         )
         figures = {
             "budget": self.name,
             "asked": whole,
             "share": share,
-            "left": left,
+            "left": remaining,
             "limit": limit,
             "spent": use.spent,
             "held": use.held,
@@ -262,22 +268,22 @@ class Budget(BoundRule[BudgetTerms]):
             "period_start": use.period_start.isoformat(),
             "period_end": use.period_end.isoformat(),
         }
-        if asks:
-            figures["undecided"] = sum((one.held for one in asks), Money.ZERO)
+        if open_requests:
+            figures["undecided"] = sum((request.held for request in open_requests), Money.ZERO)
         if self.config.action == "alert":
             return allow(
                 self, "over_budget_alert", f"{message}; the request is allowed and an alert is sent", **figures
             )
         if self.config.asking is not None:
-            own = sum((one.held for one in asks if one.user == action.user), Money.ZERO)
+            own = sum((request.held for request in open_requests if request.user == action.user), Money.ZERO)
             # Needs of the broker for an admitted job are not requests of its owner.
-            theirs = action.kind is ActionKind.LAUNCH or action.by_owner
-            if theirs and own > Money.ZERO and own + share > limit:
+            is_own_request = action.kind is ActionKind.LAUNCH or action.by_owner
+            if is_own_request and own > Money.ZERO and own + share > limit:
                 message += f"; {own} of it is {action.user}'s own: open requests of one user may hold {limit}"
-                more = max(limit - own, Money.ZERO)
-                message += f", so {more} more" if more else ""
-                return deny(self, "too_much_is_asked", message, own=own, more=more, **figures)
-            return ask(self, self.config.asking, "over_budget", message, **figures)
+                allowed_more = max(limit - own, Money.ZERO)
+                message += f", so {allowed_more} more" if allowed_more else ""
+                return deny(self, "too_much_is_asked", message, own=own, more=allowed_more, **figures)
+            return require_approval(self, self.config.asking, "over_budget", message, **figures)
         return deny(self, "over_budget", message, **figures)
 
     def _running(self, action: Action, facts: Facts) -> Verdict:
@@ -291,8 +297,8 @@ class Budget(BoundRule[BudgetTerms]):
             if not use.period_start <= facts.now < use.period_end or use.spent <= limit or use.over_since is None:
                 continue
             period = period_name(self.config.stretch, self.config.timezone, use.period_start)
-            all_of_it, spent = alike(limit, use.spent)
-            state = f"budget {self._id(action)} of {all_of_it} for {period} is exceeded: {spent} spent"
+            limit_text, spent = round_distinct(limit, use.spent)
+            state = f"budget {self._id(action)} of {limit_text} for {period} is exceeded: {spent} spent"
             figures = {
                 "budget": self.name,
                 "limit": limit,
@@ -305,7 +311,10 @@ class Budget(BoundRule[BudgetTerms]):
                 stops_at = (use.over_since + grace).isoformat()
                 return allow(self, "in_grace", message, **figures, stops_at=stops_at)
             return deny(
-                self, "exceeded", f"{state}; running jobs stop after a grace period of {length(grace)}", **figures
+                self,
+                "exceeded",
+                f"{state}; running jobs stop after a grace period of {duration_text(grace)}",
+                **figures,
             )
         return allow(self, "within_limit", f"spending is within {limit}")
 
@@ -314,11 +323,11 @@ def _period(use: BudgetUse) -> tuple[datetime, datetime]:
     return use.period_start, use.period_end
 
 
-def _shares(dated: Sequence[Burn], uses: Iterable[BudgetUse]) -> list[Money]:
+def _shares(burns: Sequence[Burn], uses: Iterable[BudgetUse]) -> list[Money]:
     """The amount that falls into each of these periods."""
-    return [held_in(_period(use), dated) for use in uses]
+    return [held_in(_period(use), burns) for use in uses]
 
 
-def _wanted(action: Action) -> str:
+def _amount_verb(action: Action) -> str:
     """The verb for the amount: a job with a hold needs it rather than requests all of it."""
     return "needed" if action.own else "requested"

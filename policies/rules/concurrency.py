@@ -24,14 +24,14 @@ class RunningAttempts:
 
     @cached_property
     def gpus(self) -> int:
-        return sum(one.gpus for one in self.attempts)
+        return sum(attempt.gpus for attempt in self.attempts)
 
     @cached_property
     def jobs(self) -> int:
-        return len({one.job_id for one in self.attempts})
+        return len({attempt.job_id for attempt in self.attempts})
 
 
-class Others:
+class OtherAttempts:
     """Every other job in a scope. The judged job is left out, so a job that moves does not count twice.
 
     Simulated machines count with simulated ones only. The last answer is cached: a plan judges hundreds of placements
@@ -46,39 +46,39 @@ class Others:
         """Other running attempts in the scope."""
         simulated = action.placement is not None and action.placement.money is MoneyKind.SANDBOX
         if self._last is not None:
-            live, before, found = self._last
-            if live is facts.live and before == (action.job_id, simulated, action.whose(self._per)):
-                return found
+            live, cached_key, running = self._last
+            if live is facts.live and cached_key == (action.job_id, simulated, action.whose(self._per)):
+                return running
         key = action.job_id, simulated, action.whose(self._per)
-        found = RunningAttempts(tuple(one for one in facts.live if self._counts(one, *key)))
-        self._last = (facts.live, key, found)
-        return found
+        running = RunningAttempts(tuple(attempt for attempt in facts.live if self._counts(attempt, *key)))
+        self._last = (facts.live, key, running)
+        return running
 
-    def _counts(self, one: LiveAttempt, job_id: str | None, simulated: bool, name: str | None) -> bool:
-        if one.job_id == job_id or (one.money is MoneyKind.SANDBOX) is not simulated:
+    def _counts(self, attempt: LiveAttempt, job_id: str | None, simulated: bool, name: str | None) -> bool:
+        if attempt.job_id == job_id or (attempt.money is MoneyKind.SANDBOX) is not simulated:
             return False
-        return self._scope.counts(one) and (name is None or getattr(one, self._per) == name)
+        return self._scope.counts(attempt) and (name is None or getattr(attempt, self._per) == name)
 
 
-def starts(action: Action) -> bool:
+def starts_attempt(action: Action) -> bool:
     """Whether the action starts an attempt."""
     return action.placement is not None and action.kind not in (ActionKind.CONTINUE, ActionKind.RESERVE)
 
 
-def room(wanted: int, running: int, limit: int) -> str:
+def room_hint(requested: int, running: int, limit: int) -> str:
     """The number of GPUs allowed now and later, for the end of a sentence."""
-    free, most = max(limit - running, 0), []
+    free, parts = max(limit - running, 0), []
     if free:
-        most.append(f"{free} allowed now")
-    if wanted <= limit:
-        most.append(f"{wanted} after {wanted - free} of those in use are released")
-    return f"; {', '.join(most)}" if most else f"; never more than {limit}"
+        parts.append(f"{free} allowed now")
+    if requested <= limit:
+        parts.append(f"{requested} after {requested - free} of those in use are released")
+    return f"; {', '.join(parts)}" if parts else f"; never more than {limit}"
 
 
-def whose(scope: Scope, per: str, action: Action) -> str:
+def scope_text(scope: Scope, per: str, action: Action) -> str:
     """`` for team nlp``, or `` for user ann`` by a limit ``per`` user; empty without a scope."""
-    whom = f"{per} {action.whose(per)}" if per else str(scope)
-    return f" for {whom}" if whom else ""
+    target = f"{per} {action.whose(per)}" if per else str(scope)
+    return f" for {target}" if target else ""
 
 
 class AtOnce(BoundRule[ConfigT]):
@@ -91,8 +91,8 @@ class AtOnce(BoundRule[ConfigT]):
     counts_per: ClassVar[bool] = True
 
     @cached_property
-    def _others(self) -> Others:
-        return Others(self.scope, self.per)
+    def _others(self) -> OtherAttempts:
+        return OtherAttempts(self.scope, self.per)
 
 
 class Gpus(RootModel[GpuCount]):
@@ -109,7 +109,7 @@ class MaxConcurrentGpus(AtOnce[Gpus]):
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         placement = action.placement
-        if placement is None or not placement.gpus or not starts(action):
+        if placement is None or not placement.gpus or not starts_attempt(action):
             return allow(self, "starts_none", "no GPU is started")
         running, limit = self._others.beside(action, facts).gpus, self.config.root
         if running + placement.gpus <= limit:
@@ -117,8 +117,8 @@ class MaxConcurrentGpus(AtOnce[Gpus]):
         return deny(
             self,
             "too_many_gpus",
-            f"{placement.gpus} GPUs requested, {running} running{whose(self.scope, self.per, action)}; "
-            f"the limit is {limit}{room(placement.gpus, running, limit)}",
+            f"{placement.gpus} GPUs requested, {running} running{scope_text(self.scope, self.per, action)}; "
+            f"the limit is {limit}{room_hint(placement.gpus, running, limit)}",
             gpus=placement.gpus,
             running=running,
             free=max(limit - running, 0),
@@ -143,19 +143,19 @@ class MaxConcurrentJobs(AtOnce[Jobs]):
     Config: ClassVar[type[BaseModel]] = Jobs
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
-        if not starts(action):
+        if not starts_attempt(action):
             return allow(self, "starts_none", "no job is started")
         running, limit = self._others.beside(action, facts).jobs, self.config.root
         if running < limit:
             return allow(self, "within_limit", f"at most {limit} jobs at once")
-        many = running + 1 - limit
+        excess = running + 1 - limit
         return deny(
             self,
             "too_many_jobs",
-            f"{running} jobs are running{whose(self.scope, self.per, action)}; the limit is {limit}; one more "
-            f"passes once {many} of them {'has' if many == 1 else 'have'} ended",
+            f"{running} jobs are running{scope_text(self.scope, self.per, action)}; the limit is {limit}; one more "
+            f"passes once {excess} of them {'has' if excess == 1 else 'have'} ended",
             running=running,
-            must_end=many,
+            must_end=excess,
             limit=limit,
         )
 

@@ -8,12 +8,12 @@ from typing import ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
-from broker.core.policy.approvals import lasts, total_of
+from broker.core.policy.approvals import max_run_time, total_of
 from broker.core.policy.facts import Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
-from broker.core.values.money import Money, alike
+from broker.core.values.money import Money, round_distinct
 from broker.core.values.units import PositiveDuration
-from policies.bound_rule import BoundRule, ConfigT, allow, deny, length
+from policies.bound_rule import BoundRule, ConfigT, allow, deny, duration_text
 from policies.fields import Limit
 
 T = TypeVar("T", Money, timedelta)
@@ -78,7 +78,7 @@ class MaxJobCost(JobLimit[Amount, Money]):
         return self.config.root, action.spent, None if action.hold is None else total_of(action)
 
     def _printed(self, *figures: Money) -> list[str]:
-        return alike(*figures)
+        return round_distinct(*figures)
 
 
 class Length(RootModel[PositiveDuration]):
@@ -96,7 +96,7 @@ class MaxJobDuration(JobLimit[Length, timedelta]):
     reached, passes = ("job_duration_reached", "the job has run for"), ("job_too_long", "the job may run for")
 
     def _figures(self, action: Action) -> tuple[timedelta, timedelta, timedelta | None]:
-        return self.config.root, action.elapsed, lasts(action)
+        return self.config.root, action.elapsed, max_run_time(action)
 
     def _printed(self, *figures: timedelta) -> list[str]:
-        return [length(one) for one in figures]
+        return [duration_text(one) for one in figures]

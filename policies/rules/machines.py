@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from broker.core.market.offers import CapacityType, Interconnect
-from broker.core.policy.coverage import seen
+from broker.core.policy.coverage import read_facts
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict
 from policies.bound_rule import BoundRule, allow, deny
@@ -53,7 +53,7 @@ class AllowedAccelerators(BoundRule[AcceleratorNames]):
         return allow(self, "allowed", f"{accelerator} is allowed")
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return seen(action, Aspect.ACCELERATOR)
+        return read_facts(action, Aspect.ACCELERATOR)
 
 
 _STRENGTH = {Interconnect.NONE: 0, Interconnect.PCIE: 1, Interconnect.NVLINK: 2}
@@ -83,20 +83,21 @@ class MinInterconnect(BoundRule[Link]):
         offer = action.placement.offer if action.placement else None
         if offer is None or offer.count < self.config.from_gpus:
             return allow(self, "too_small", f"applies to machines with {self.config.from_gpus} or more accelerators")
-        wanted, has = Interconnect(self.config.at_least), offer.interconnect
-        if has is not None and _STRENGTH[has] >= _STRENGTH[wanted]:
-            return allow(self, "strong_enough", f"is joined by {has.value}")
-        known = has.value if has else "an unknown interconnect"
+        required, actual = Interconnect(self.config.at_least), offer.interconnect
+        if actual is not None and _STRENGTH[actual] >= _STRENGTH[required]:
+            return allow(self, "strong_enough", f"is joined by {actual.value}")
+        actual_text = actual.value if actual else "an unknown interconnect"
         return deny(
             self,
             "interconnect_too_weak",
-            f"{offer.count} accelerators of {offer.instance_type} are joined by {known}; the minimum is {wanted.value}",
-            interconnect=has.value if has else "unknown",
-            at_least=wanted.value,
+            f"{offer.count} accelerators of {offer.instance_type} are joined by {actual_text}; the minimum is "
+            f"{required.value}",
+            interconnect=actual.value if actual else "unknown",
+            at_least=required.value,
         )
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return seen(action, Aspect.INTERCONNECT, Aspect.GPUS_PER_MACHINE)
+        return read_facts(action, Aspect.INTERCONNECT, Aspect.GPUS_PER_MACHINE)
 
 
 class Types(PolicyPart):
@@ -111,7 +112,7 @@ class Types(PolicyPart):
         if isinstance(value, str | list):
             value = {"allow": value}
         if isinstance(value, dict):
-            value = {key: [said] if isinstance(said, str) else said for key, said in value.items()}
+            value = {key: [item] if isinstance(item, str) else item for key, item in value.items()}
             if not value or [] in value.values():
                 raise ValueError(f"names no capacity type; expected some of {', '.join(CapacityType)}")
         return value
@@ -131,20 +132,22 @@ class CapacityTypes(BoundRule[Types]):
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         if action.placement is None:
             return allow(self, "no_place", "no capacity is requested")
-        asked, config = action.placement.offer.capacity_type, self.config
-        if asked in config.deny or (config.allow and asked not in config.allow):
-            said = f"denied: {_words(config.deny)}" if asked in config.deny else f"allowed: {_words(config.allow)}"
+        capacity_type, config = action.placement.offer.capacity_type, self.config
+        if capacity_type in config.deny or (config.allow and capacity_type not in config.allow):
+            rule_text = (
+                f"denied: {_words(config.deny)}" if capacity_type in config.deny else f"allowed: {_words(config.allow)}"
+            )
             return deny(
                 self,
                 "capacity_type_not_allowed",
-                f"{asked.value} capacity is not allowed: {said}",
-                capacity_type=asked.value,
+                f"{capacity_type.value} capacity is not allowed: {rule_text}",
+                capacity_type=capacity_type.value,
             )
-        return allow(self, "allowed", f"{asked.value} capacity is allowed")
+        return allow(self, "allowed", f"{capacity_type.value} capacity is allowed")
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return seen(action, Aspect.CAPACITY_TYPE)
+        return read_facts(action, Aspect.CAPACITY_TYPE)
 
 
 def _words(types: tuple[CapacityType, ...]) -> str:
-    return ", ".join(one.value for one in types)
+    return ", ".join(kind.value for kind in types)

@@ -10,14 +10,14 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, PlainValidator, RootModel, WithJsonSchema
 
 from broker.core.market.offers import MoneyKind
-from broker.core.policy.coverage import seen
+from broker.core.policy.coverage import read_facts
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
-from policies.bound_rule import BoundRule, allow, deny, length
+from policies.bound_rule import BoundRule, allow, deny, duration_text
 
 _MASS = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(kg|t)", re.ASCII)
 _EXPECTED = "expected kilograms of CO2e above zero, such as 50, 50kg or 1.2t"
-_MOST = 1e9
+_MAX_KG = 1e9
 _MINUTE = timedelta(minutes=1)
 
 
@@ -29,7 +29,7 @@ def parse_kg(value: object) -> float:
         kg = float(match[1]) * (1000 if match[2] == "t" else 1)
     else:
         raise ValueError(f"{_EXPECTED}; got {str(value)[:40]!r}")
-    if not (math.isfinite(kg) and 0 < kg <= _MOST):
+    if not (math.isfinite(kg) and 0 < kg <= _MAX_KG):
         raise ValueError(f"{_EXPECTED}; got {str(value)[:40]!r}")
     return kg
 
@@ -76,14 +76,14 @@ class MaxKgCo2e(BoundRule[Emissions]):
             return allow(self, "no_time_yet", "applies once the duration is known")
         if total <= limit:
             return allow(self, "within_limit", f"at most {limit:g} kg CO2e per job")
-        passes, figures = _passes(action, limit, rate, total)
+        hint, figures = _alternatives(action, limit, rate, total)
         verb = "has emitted" if action.kind is ActionKind.CONTINUE else "would emit"
-        said = f"{total:.4g}" if total < 1e6 else f"{total:.0f}"
+        amount = f"{total:.4g}" if total < 1e6 else f"{total:.0f}"
         return deny(
             self,
             "emits_too_much",
-            f"the job {verb} {said} kg CO2e at {placement.offer.location}; the limit is {limit:g} kg per job{passes}",
-            kg_co2e=said,
+            f"the job {verb} {amount} kg CO2e at {placement.offer.location}; the limit is {limit:g} kg per job{hint}",
+            kg_co2e=amount,
             limit=f"{limit:g}",
             **figures,
         )
@@ -91,22 +91,22 @@ class MaxKgCo2e(BoundRule[Emissions]):
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
         total = _total(action)
         if total is None:  # total unknown: the approval covers this machine
-            return seen(action, Aspect.PROVIDER, Aspect.REGION, Aspect.ACCELERATOR)
+            return read_facts(action, Aspect.PROVIDER, Aspect.REGION, Aspect.ACCELERATOR)
         return (Fact(aspect=Aspect.EMISSIONS, value=total),)
 
 
-def _passes(action: Action, limit: float, rate: float, total: float) -> tuple[str, dict[str, object]]:
+def _alternatives(action: Action, limit: float, rate: float, total: float) -> tuple[str, dict[str, object]]:
     """The requests allowed for a job that emits too much, as the end of a sentence and as figures: less time on
     the placement, to the minute, or a cleaner place for the same time."""
     if action.kind is ActionKind.CONTINUE:
         return "", {}
     longest = (timedelta(hours=limit / rate) - action.elapsed) // _MINUTE * _MINUTE
-    if _emitted(rate, action.elapsed + longest) > limit:  # by the last digit of a float
+    if _emissions(rate, action.elapsed + longest) > limit:  # by the last digit of a float
         longest -= _MINUTE
     cleaner = _rounded_down(rate * limit / total)
-    there = f"at most {length(longest)} there, or " if longest > timedelta(0) else ""
-    figures: dict[str, object] = {"longest": length(longest)} if there else {}
-    return f"; allowed: {there}at most {cleaner:g} kg an hour", figures | {"kg_per_hour": f"{cleaner:.17g}"}
+    time_text = f"at most {duration_text(longest)} there, or " if longest > timedelta(0) else ""
+    figures: dict[str, object] = {"longest": duration_text(longest)} if time_text else {}
+    return f"; allowed: {time_text}at most {cleaner:g} kg an hour", figures | {"kg_per_hour": f"{cleaner:.17g}"}
 
 
 def _rounded_down(rate: float) -> float:
@@ -121,10 +121,10 @@ def _total(action: Action) -> float | None:
     ahead = timedelta(0) if action.kind is ActionKind.CONTINUE else _ahead(action)
     if rate is None or ahead is None:
         return None
-    return _emitted(rate, action.elapsed + ahead)
+    return _emissions(rate, action.elapsed + ahead)
 
 
-def _emitted(rate: float, time: timedelta) -> float:
+def _emissions(rate: float, time: timedelta) -> float:
     return rate * (time / timedelta(hours=1))
 
 

@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema
 
 from broker.core.market.offers import CapacityType
 from broker.core.market.places import TERRITORIES, lies_in, territory_named
-from broker.core.policy.coverage import seen
+from broker.core.policy.coverage import read_facts
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict
 from policies.bound_rule import BoundRule, allow, deny
@@ -38,8 +38,8 @@ class Names(PolicyPart):
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         names = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
-        both = {"type": "object", "properties": {"allow": names, "deny": names}, "additionalProperties": False}
-        return {"anyOf": [*names["anyOf"], both], "description": cls.__doc__}
+        mapping = {"type": "object", "properties": {"allow": names, "deny": names}, "additionalProperties": False}
+        return {"anyOf": [*names["anyOf"], mapping], "description": cls.__doc__}
 
     def objection(self, *names: str) -> str | None:
         """The objection to any of these names of one thing, or None."""
@@ -95,7 +95,7 @@ class AllowedLocations(BoundRule[LocationPatterns]):
         return self._at(action.placement.offer.provider, action.placement.offer.region)
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return seen(action, Aspect.PROVIDER, Aspect.REGION)
+        return read_facts(action, Aspect.PROVIDER, Aspect.REGION)
 
     @cached_property
     def _at(self) -> Callable[[str, str], Verdict]:
@@ -134,9 +134,9 @@ class DataResidency(BoundRule[Residency]):
         if placement is None:
             return allow(self, "no_place", "no place is requested")
         place = placement.offer.location
-        inside = _matches(self.config.run_in, place)
+        is_inside = _matches(self.config.run_in, place)
         if data.location is None:
-            if inside and not data.sensitive:
+            if is_inside and not data.sensitive:
                 return allow(self, "within_residency", f"data of any place may be processed at {place}")
             covered = f"data in {', '.join(self.config.data)}" if self.config.data else "all data"
             sensitive = "the data is sensitive, and " if data.sensitive else ""
@@ -149,7 +149,7 @@ class DataResidency(BoundRule[Residency]):
             )
         if not self._covers(data.location):
             return allow(self, "other_data", f"does not cover data in {data.location}")
-        if not inside:
+        if not is_inside:
             return deny(
                 self,
                 "outside_of_residency",
@@ -162,12 +162,12 @@ class DataResidency(BoundRule[Residency]):
     def _covers(self, location: str) -> bool:
         """Whether data there is covered: by a pattern, or as data of a territory that a pattern names for every
         provider, so that ``*/eu-*`` covers gcp/europe-west4."""
-        named = (territory_named(pattern) for pattern in self.config.data)
-        alike = any(territory and _matches((territory,), location) for territory in named)
-        return not self.config.data or alike or _matches(self.config.data, location)
+        territories = (territory_named(pattern) for pattern in self.config.data)
+        in_territory = any(territory and _matches((territory,), location) for territory in territories)
+        return not self.config.data or in_territory or _matches(self.config.data, location)
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return seen(action, Aspect.PROVIDER, Aspect.REGION, Aspect.DATA_LOCATION, Aspect.SENSITIVE_DATA)
+        return read_facts(action, Aspect.PROVIDER, Aspect.REGION, Aspect.DATA_LOCATION, Aspect.SENSITIVE_DATA)
 
 
 @lru_cache(maxsize=4096)
@@ -175,8 +175,8 @@ def _matches(places: tuple[str, ...], location: str) -> bool:
     """Whether ``provider/region`` is one of these places, or lies in one of these territories."""
     region = location.rpartition("/")[2]
     territories = [name for name in map(str.lower, places) if name in TERRITORIES]
-    inside = any(lies_in(territory, region) for territory in territories)
-    return inside or Names(allow=places).objection(location, region) is None
+    is_inside = any(lies_in(territory, region) for territory in territories)
+    return is_inside or Names(allow=places).objection(location, region) is None
 
 
 class Where(RootModel[Literal["on_premises"]]):
@@ -208,4 +208,4 @@ class SensitiveData(BoundRule[Where]):
         )
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return seen(action, Aspect.PROVIDER, Aspect.REGION, Aspect.CAPACITY_TYPE, Aspect.SENSITIVE_DATA)
+        return read_facts(action, Aspect.PROVIDER, Aspect.REGION, Aspect.CAPACITY_TYPE, Aspect.SENSITIVE_DATA)

@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, RootModel, mod
 from pydantic_core import CoreSchema
 
 from broker.core.market.offers import MoneyKind
-from broker.core.policy.coverage import seen
+from broker.core.policy.coverage import read_facts
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
-from broker.core.validation import each
-from broker.core.values.money import Money, alike
+from broker.core.validation import parse_each
+from broker.core.values.money import Money, round_distinct
 from broker.core.values.units import PositiveDuration, print_money
-from policies.bound_rule import BoundRule, allow, deny, length
+from policies.bound_rule import BoundRule, allow, deny, duration_text
 from policies.fields import PATTERN_SIGNS, Limit, names_accelerator, parse_accelerator, parse_limit
 
 _DEFAULT = "default"
@@ -37,7 +37,7 @@ class PriceLimits(RootModel[dict[str, Limit]]):
             return {_DEFAULT: parse_limit(value)}
         if not value:
             raise ValueError("names no accelerator; expected a price such as $4, or prices such as {H100: $4}")
-        parsed = each(value.items(), lambda name, price: (_accelerator(name), parse_limit(price)))
+        parsed = parse_each(value.items(), lambda name, price: (_accelerator(name), parse_limit(price)))
         limits = dict(parsed)
         if len(limits) < len(parsed):
             raise ValueError("names one accelerator twice, by two aliases")
@@ -45,9 +45,9 @@ class PriceLimits(RootModel[dict[str, Limit]]):
 
     def limit(self, accelerator: str) -> Money | None:
         """The limit of the most specific name that names the accelerator."""
-        naming = [name for name in self.root if name != _DEFAULT and names_accelerator(name, accelerator)]
-        plain = [name for name in naming if not PATTERN_SIGNS.intersection(name)]
-        return self.root.get(max(plain or naming, key=len, default=_DEFAULT))
+        matching = [name for name in self.root if name != _DEFAULT and names_accelerator(name, accelerator)]
+        plain = [name for name in matching if not PATTERN_SIGNS.intersection(name)]
+        return self.root.get(max(plain or matching, key=len, default=_DEFAULT))
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class MaxPricePerGpuHour(BoundRule[PriceLimits]):
         if offer.price.micros <= limit.micros * offer.count:
             return allow(self, "within_limit", self._terms)
         price = offer.price_per_gpu or offer.price
-        costs, at_most = alike(price, limit)
+        costs, at_most = round_distinct(price, limit)
         return deny(
             self,
             "price_above_limit",
@@ -104,7 +104,7 @@ class MaxPricePerGpuHour(BoundRule[PriceLimits]):
         )
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return seen(action, Aspect.PROVIDER, Aspect.REGION, Aspect.ACCELERATOR, Aspect.PRICE_PER_GPU)
+        return read_facts(action, Aspect.PROVIDER, Aspect.REGION, Aspect.ACCELERATOR, Aspect.PRICE_PER_GPU)
 
 
 class Age(RootModel[PositiveDuration]):
@@ -125,18 +125,19 @@ class MaxPriceAge(BoundRule[Age]):
             return allow(self, "no_cash", "starts nothing that costs cash")
         age, limit = facts.now - placement.offer.as_of, self.config.root
         if age <= limit:
-            return allow(self, "fresh", f"prices of the last {length(limit)} are accepted")
+            return allow(self, "fresh", f"prices of the last {duration_text(limit)} are accepted")
         return deny(
             self,
             "price_too_old",
-            f"the price of {placement.offer.pool} is {length(age)} old; the limit is {length(limit)}; run "
+            f"the price of {placement.offer.pool} is {duration_text(age)} old; the limit is {duration_text(limit)}; "
+            "run "
             "`gpubroker prices poll` to update it",
-            age=length(age),
-            limit=length(limit),
+            age=duration_text(age),
+            limit=duration_text(limit),
         )
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return seen(action, Aspect.PRICE_DATE)
+        return read_facts(action, Aspect.PRICE_DATE)
 
 
 class ReferencePriceUse(RootModel[Literal["forbidden"]]):
@@ -166,4 +167,4 @@ class ReferencePrices(BoundRule[ReferencePriceUse]):
         )
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return seen(action, Aspect.REFERENCE_PRICE, Aspect.PRICE_SOURCE, Aspect.PRICE_DATE)
+        return read_facts(action, Aspect.REFERENCE_PRICE, Aspect.PRICE_SOURCE, Aspect.PRICE_DATE)

@@ -9,13 +9,13 @@ from typing import ClassVar
 from pydantic import BaseModel, field_validator
 
 from broker.core.market.offers import CapacityType
-from broker.core.policy.coverage import seen
+from broker.core.policy.coverage import read_facts
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict
-from broker.core.validation import each
+from broker.core.validation import parse_each
 from policies.bound_rule import BoundRule, allow, deny
 from policies.fields import AcceleratorPatterns, GpuCount, PolicyPart, names_accelerator, parse_name
-from policies.rules.concurrency import Others, room, starts
+from policies.rules.concurrency import OtherAttempts, room_hint, starts_attempt
 
 _PAID = (CapacityType.OWNED, CapacityType.RESERVED)
 
@@ -36,7 +36,7 @@ class Shares(PolicyPart):
     def _teams(cls, value: object) -> object:
         if not isinstance(value, Mapping) or not value:
             raise ValueError("expected a number of GPUs for each team, such as {nlp: 16, vision: 8}")
-        each(value.items(), lambda name, _: parse_name(name))
+        parse_each(value.items(), lambda name, _: parse_name(name))
         return value
 
     @field_validator("capacity_types")
@@ -55,45 +55,45 @@ class ReservedQuota(BoundRule[Shares]):
     counts_live: ClassVar[bool] = True
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
-        placed = action.placement
-        if placed is None or not starts(action):
+        placement = action.placement
+        if placement is None or not starts_attempt(action):
             return allow(self, "starts_none", "applies to starts")
-        if not self._shared(placed.offer.capacity_type, placed.offer.accelerator):
+        if not self._shared(placement.offer.capacity_type, placement.offer.accelerator):
             return allow(self, "not_shared", "is not shared capacity")
         team = action.job.team
         limit = self._limit(team)
         in_use = self._in_use(action, facts)
-        if in_use + placed.gpus <= limit:
+        if in_use + placement.gpus <= limit:
             return allow(self, "within_share", f"at most {limit} GPUs at once")
-        whose = f"team {team}" if team else "jobs without a team"
-        what = " or ".join(self.config.capacity_types)
+        team_text = f"team {team}" if team else "jobs without a team"
+        kinds = " or ".join(self.config.capacity_types)
         return deny(
             self,
             "over_share",
-            f"{whose} would use {in_use + placed.gpus} {what} GPUs; the share is {limit}"
-            f"{room(placed.gpus, in_use, limit)}",
+            f"{team_text} would use {in_use + placement.gpus} {kinds} GPUs; the share is {limit}"
+            f"{room_hint(placement.gpus, in_use, limit)}",
             in_use=in_use,
-            asked=placed.gpus,
+            asked=placement.gpus,
             limit=limit,
             team=team or "",
         )
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
         gpus = self._in_use(action, facts) + (action.placement.gpus if action.placement else 0)
-        shared = seen(action, Aspect.CAPACITY_TYPE, Aspect.ACCELERATOR)
+        shared = read_facts(action, Aspect.CAPACITY_TYPE, Aspect.ACCELERATOR)
         return (*shared, Fact(aspect=Aspect.GPUS_AT_ONCE, value=gpus))
 
     def _in_use(self, action: Action, facts: Facts) -> int:
         """GPUs that other jobs of the job's team use."""
         return sum(
-            one.gpus
-            for one in self._others.beside(action, facts).attempts
-            if one.team == action.job.team and self._shared(one.capacity_type, one.accelerator)
+            attempt.gpus
+            for attempt in self._others.beside(action, facts).attempts
+            if attempt.team == action.job.team and self._shared(attempt.capacity_type, attempt.accelerator)
         )
 
     @cached_property
-    def _others(self) -> Others:
-        return Others(self.scope)
+    def _others(self) -> OtherAttempts:
+        return OtherAttempts(self.scope)
 
     def _limit(self, team: str | None) -> int:
         others = self.config.others or 0

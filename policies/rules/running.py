@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field, model_validator
 
-from broker.core.policy.coverage import moment, seen
+from broker.core.policy.coverage import read_facts, to_microseconds
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, IdleLimit, Verdict
 from broker.core.values.units import Duration, PositiveDuration
-from policies.bound_rule import BoundRule, allow, deny, length
+from policies.bound_rule import BoundRule, allow, deny, duration_text
 from policies.fields import AttemptCount, Limit, Percent, PolicyPart
 
 
@@ -35,21 +35,23 @@ class IdleShutdown(BoundRule[IdleThreshold]):
         if action.kind is not ActionKind.CONTINUE:
             return allow(self, "does_not_run", "judges running jobs")
         begins = facts.now - self.config.stretch
-        before = [one for one in action.usage if one.at <= begins]
-        lately = [one for one in action.usage if one.at > begins]
-        if not before or not lately:
-            return allow(self, "not_long_enough", f"has no utilization samples for {length(self.config.stretch)} yet")
+        earlier = [sample for sample in action.usage if sample.at <= begins]
+        recent = [sample for sample in action.usage if sample.at > begins]
+        if not earlier or not recent:
+            return allow(
+                self, "not_long_enough", f"has no utilization samples for {duration_text(self.config.stretch)} yet"
+            )
         # The last sample before the window shows the state at its start.
-        most = max(one.percent for one in (before[-1], *lately))
-        if most >= self.config.below:
+        peak = max(sample.percent for sample in (earlier[-1], *recent))
+        if peak >= self.config.below:
             return allow(self, "busy", f"its accelerators are not idle (below {self.config.below:g}%)")
         return deny(
             self,
             "idle",
-            f"accelerator utilization was at most {most:g}% {self._limit}",
-            busiest=f"{most:g}",
+            f"accelerator utilization was at most {peak:g}% {self._limit}",
+            busiest=f"{peak:g}",
             below=f"{self.config.below:g}",
-            length=length(self.config.stretch),
+            length=duration_text(self.config.stretch),
         )
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
@@ -63,7 +65,7 @@ class IdleShutdown(BoundRule[IdleThreshold]):
 
     @property
     def _limit(self) -> str:
-        return f"for {length(self.config.stretch)}; the limit is {self.config.below:g}%"
+        return f"for {duration_text(self.config.stretch)}; the limit is {self.config.below:g}%"
 
 
 class Runaway(PolicyPart):
@@ -88,44 +90,47 @@ class RunawayLimit(BoundRule[Runaway]):
     Config: ClassVar[type[BaseModel]] = Runaway
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
-        attempts, most = action.attempts, self.config.max_attempts
+        attempts, max_attempts = action.attempts, self.config.max_attempts
         if self._too_many(action):
             return deny(
                 self,
                 "too_many_attempts",
-                f"the job was started {attempts} times; the limit is {most}; a new submission starts at 1",
+                f"the job was started {attempts} times; the limit is {max_attempts}; a new submission starts at 1",
                 attempts=attempts,
-                limit=most,
+                limit=max_attempts,
             )
-        oldest = self.config.max_age
-        if oldest is None:
-            return allow(self, "within_limit", f"at most {most} attempts")
+        max_age = self.config.max_age
+        if max_age is None:
+            return allow(self, "within_limit", f"at most {max_attempts} attempts")
         submitted = action.submitted_at or facts.now
-        asked = action.window[1] - submitted if action.window and action.submitted_at is None else facts.now - submitted
-        if asked < oldest or (asked == oldest and action.submitted_at is None):
-            return allow(self, "within_limit", f"at most {length(oldest)} from submission to end")
-        said = "was submitted" if action.submitted_at else "may run for"
+        age = action.window[1] - submitted if action.window and action.submitted_at is None else facts.now - submitted
+        if age < max_age or (age == max_age and action.submitted_at is None):
+            return allow(self, "within_limit", f"at most {duration_text(max_age)} from submission to end")
+        phrase = "was submitted" if action.submitted_at else "may run for"
         ago = " ago" if action.submitted_at else ""
-        lower = "" if action.submitted_at else f"; set max_duration to at most {length(oldest)}"
+        hint = "" if action.submitted_at else f"; set max_duration to at most {duration_text(max_age)}"
         return deny(
             self,
             "runs_away",
-            f"the job {said} {length(asked)}{ago}; the limit is {length(oldest)} from submission to end{lower}",
-            age=length(asked),
-            limit=length(oldest),
+            f"the job {phrase} {duration_text(age)}{ago}; the limit is {duration_text(max_age)} from submission to "
+            f"end{hint}",
+            age=duration_text(age),
+            limit=duration_text(max_age),
         )
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        found = seen(action, Aspect.ATTEMPTS) if self._too_many(action) else ()
+        aspects = read_facts(action, Aspect.ATTEMPTS) if self._too_many(action) else ()
         if self.config.max_age is None:
-            return found
-        ahead = action.window[1] - action.window[0] if action.window else timedelta(0)
-        return (*found, Fact(aspect=Aspect.ENDS_BY, value=moment(facts.now + ahead)))
+            return aspects
+        time_left = action.window[1] - action.window[0] if action.window else timedelta(0)
+        return (*aspects, Fact(aspect=Aspect.ENDS_BY, value=to_microseconds(facts.now + time_left)))
 
     def _too_many(self, action: Action) -> bool:
         """Whether the action starts one attempt too many."""
-        starts = action.kind in (ActionKind.RE_PLACE, ActionKind.EXTEND) and not (action.in_place or action.by_owner)
-        return starts and self.config.max_attempts is not None and action.attempts >= self.config.max_attempts
+        starts_attempt = action.kind in (ActionKind.RE_PLACE, ActionKind.EXTEND) and not (
+            action.in_place or action.by_owner
+        )
+        return starts_attempt and self.config.max_attempts is not None and action.attempts >= self.config.max_attempts
 
 
 class UnusualSpendingLimit(PolicyPart):
@@ -152,21 +157,21 @@ class UnusualSpendingRule(BoundRule[UnusualSpendingLimit]):
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         if action.kind is not ActionKind.CONTINUE:
             return allow(self, "does_not_run", "judges running jobs")
-        found, limit = facts.unusual, self.config.above
-        if found is None:
+        anomaly, limit = facts.unusual, self.config.above
+        if anomaly is None:
             return allow(self, "usual", "is in no unexplained anomaly")
-        spent, most = found.excess.rounded(2), limit
-        said = f"the job spent {spent} above its usual in an anomaly of its team; the limit is {most}"
-        figures = {"excess": found.excess, "limit": limit, "known_since": found.known_since.isoformat()}
-        if found.excess <= limit:
-            return allow(self, "within_limit", said, **figures)
-        if found.said_by:
-            return deny(self, "unusual", f"{said}, and {found.said_by} confirmed the anomaly", **figures)
-        stops = found.known_since + self.config.answer_within
-        if facts.now < stops:
-            return allow(self, "awaits_answer", f"{said}; it stops at {stops:%Y-%m-%d %H:%M} UTC", **figures)
-        waited = length(facts.now - found.known_since)
-        message = f"{said}, and it was not answered within {waited} (`gpubroker report anomalies --answer`)"
+        spent, limit_text = anomaly.excess.rounded(2), limit
+        summary = f"the job spent {spent} above its usual in an anomaly of its team; the limit is {limit_text}"
+        figures = {"excess": anomaly.excess, "limit": limit, "known_since": anomaly.known_since.isoformat()}
+        if anomaly.excess <= limit:
+            return allow(self, "within_limit", summary, **figures)
+        if anomaly.said_by:
+            return deny(self, "unusual", f"{summary}, and {anomaly.said_by} confirmed the anomaly", **figures)
+        deadline = anomaly.known_since + self.config.answer_within
+        if facts.now < deadline:
+            return allow(self, "awaits_answer", f"{summary}; it stops at {deadline:%Y-%m-%d %H:%M} UTC", **figures)
+        waited = duration_text(facts.now - anomaly.known_since)
+        message = f"{summary}, and it was not answered within {waited} (`gpubroker report anomalies --answer`)"
         return deny(self, "unusual", message, **figures)
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:

@@ -10,13 +10,13 @@ from pydantic import BaseModel, model_validator
 
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType
-from broker.core.policy.coverage import seen
+from broker.core.policy.coverage import read_facts
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, SpotShare, Verdict
 from broker.ledger.budgets import period_containing, period_name
 from policies.bound_rule import BoundRule, allow, deny
 from policies.fields import GpuHours, Percent, PolicyPart, TimeZone
-from policies.rules.concurrency import starts
+from policies.rules.concurrency import starts_attempt
 
 _RENTED = (CapacityType.SPOT, CapacityType.ON_DEMAND)
 _HOUR = timedelta(hours=1)
@@ -65,26 +65,28 @@ class Spot(BoundRule[SpotUse]):
         if action.placement is None or action.placement.offer.capacity_type not in _RENTED:
             return allow(self, "not_rented", "rents nothing")
         if action.placement.offer.capacity_type is CapacityType.SPOT:
-            return self._of_spot(action)
-        return self._of_on_demand(action, facts)
+            return self._judge_spot(action)
+        return self._judge_on_demand(action, facts)
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        kind, placed = seen(action, Aspect.CAPACITY_TYPE), action.placement
-        if placed is None or placed.offer.capacity_type is not CapacityType.ON_DEMAND:
+        kind, placement = read_facts(action, Aspect.CAPACITY_TYPE), action.placement
+        if placement is None or placement.offer.capacity_type is not CapacityType.ON_DEMAND:
             return kind
-        share = self._share(action, placed, facts)
+        share = self._share(action, placement, facts)
         return kind if share is None else (*kind, Fact(aspect=Aspect.SPOT_SHARE, value=100 * share.spot / share.total))
 
-    def _share(self, action: Action, placed: Placement, facts: Facts) -> SpotShare | None:
+    def _share(self, action: Action, placement: Placement, facts: Facts) -> SpotShare | None:
         """The share with what the on-demand start asks for; None if none is demanded of it."""
         share = facts.spot_shares.get(self.name)
-        if share is None or not placed.gpus or not starts(action) or action.in_place:
+        if share is None or not placement.gpus or not starts_attempt(action) or action.in_place:
             return None
-        longest = action.window[1] - action.window[0] if action.window else action.job.max_duration or placed.duration
-        asked = max(longest or _HOUR, timedelta(minutes=1)) / _HOUR * placed.gpus
-        return SpotShare(share.spot, share.total + asked)
+        longest = (
+            action.window[1] - action.window[0] if action.window else action.job.max_duration or placement.duration
+        )
+        requested_hours = max(longest or _HOUR, timedelta(minutes=1)) / _HOUR * placement.gpus
+        return SpotShare(share.spot, share.total + requested_hours)
 
-    def _of_spot(self, action: Action) -> Verdict:
+    def _judge_spot(self, action: Action) -> Verdict:
         workload = action.job.workload.value
         if self.config.use == "forbidden":
             return deny(
@@ -100,27 +102,31 @@ class Spot(BoundRule[SpotUse]):
             )
         return allow(self, "spot_allowed", "spot is allowed")
 
-    def _of_on_demand(self, action: Action, facts: Facts) -> Verdict:
-        config, placed = self.config, action.placement
-        share = None if placed is None else self._share(action, placed, facts)
+    def _judge_on_demand(self, action: Action, facts: Facts) -> Verdict:
+        config, placement = self.config, action.placement
+        share = None if placement is None else self._share(action, placement, facts)
         if config.min_share is None or share is None:
             return allow(self, "no_share", "starts no GPU of a job that could run on spot")
-        least, hours = config.min_share, f"{share.total:,.0f} GPU-hours of jobs that could run on spot"
-        when = f"in {period_name(config.window, config.timezone, self.since(facts.now))}"
+        minimum, hours = config.min_share, f"{share.total:,.0f} GPU-hours of jobs that could run on spot"
+        window_text = f"in {period_name(config.window, config.timezone, self.since(facts.now))}"
         if share.total < config.min_gpu_hours:
-            return allow(self, "too_few_hours", f"{hours} {when}; a share is required from {config.min_gpu_hours:,} on")
-        if 100 * share.spot >= least * share.total:
-            return allow(self, "share_kept", f"at least {least:g}% of {hours} {when} are on spot")
+            return allow(
+                self, "too_few_hours", f"{hours} {window_text}; a share is required from {config.min_gpu_hours:,} on"
+            )
+        if 100 * share.spot >= minimum * share.total:
+            return allow(self, "share_kept", f"at least {minimum:g}% of {hours} {window_text} are on spot")
         # Rounded up, so that so many are enough.
-        more = None if least >= 100 else ceil((least * share.total - 100 * share.spot) / (100 - least) * 10) / 10
-        later = "" if more is None else f", or on demand once {more:,g} more are on spot"
+        missing_hours = (
+            None if minimum >= 100 else ceil((minimum * share.total - 100 * share.spot) / (100 - minimum) * 10) / 10
+        )
+        hint = "" if missing_hours is None else f", or on demand once {missing_hours:,g} more are on spot"
         return deny(
             self,
             "too_little_spot",
-            f"{share.spot:,.0f} of {hours} {when}, including this request, would be on spot"
-            f" ({100 * share.spot / share.total:.0f}%); the minimum is {least:g}%; allowed on spot{later}",
+            f"{share.spot:,.0f} of {hours} {window_text}, including this request, would be on spot"
+            f" ({100 * share.spot / share.total:.0f}%); the minimum is {minimum:g}%; allowed on spot{hint}",
             spot_gpu_hours=f"{share.spot:g}",
             gpu_hours=f"{share.total:g}",
-            min_share=f"{least:g}",
-            **({} if more is None else {"more_spot_gpu_hours": f"{more:g}"}),
+            min_share=f"{minimum:g}",
+            **({} if missing_hours is None else {"more_spot_gpu_hours": f"{missing_hours:g}"}),
         )

@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema, model_validator
 
 from broker.core.errors import did_you_mean
-from broker.core.policy.coverage import moment
+from broker.core.policy.coverage import to_microseconds
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
-from broker.core.validation import each
+from broker.core.validation import parse_each
 from broker.core.values.units import zone
 from policies.bound_rule import BoundRule, allow, deny
 from policies.fields import LocalTime, PolicyPart, TimeZone, WallTime, parse_local_time
@@ -21,17 +21,17 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 def _days(value: object) -> tuple[str, ...]:
     """Days in the order of the week, from one day or range (``mon-fri``) or a list of them."""
-    listed = [value] if isinstance(value, str) else value
-    if not isinstance(listed, list) or not listed:
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list) or not items:
         raise ValueError("expected days, such as mon-fri or [mon, tue, sat]")
-    found = {day for days in each(enumerate(listed), lambda _, one: _span(one)) for day in days}
-    return tuple(day for day in DAYS if day in found)
+    selected = {day for days in parse_each(enumerate(items), lambda _, item: _span(item)) for day in days}
+    return tuple(day for day in DAYS if day in selected)
 
 
 def _span(value: object) -> tuple[str, ...]:
     first, _, last = str(value).partition("-")
     if last:
-        return between(_day(first), _day(last))
+        return days_between(_day(first), _day(last))
     return (_day(value),)
 
 
@@ -41,7 +41,7 @@ def _day(value: object) -> str:
     return str(value)
 
 
-def between(first: str, last: str) -> tuple[str, ...]:
+def days_between(first: str, last: str) -> tuple[str, ...]:
     """All days from the first to the last, over the end of the week if the last comes before the first."""
     start = DAYS.index(first)
     return tuple(DAYS[(start + n) % 7] for n in range((DAYS.index(last) - start) % 7 + 1))
@@ -79,16 +79,16 @@ class Hours(PolicyPart):
 
     def opens(self, now: datetime) -> datetime:
         """The next time after ``now`` at which they begin (in their time zone)."""
-        there = zone(self.timezone)
-        today = now.astimezone(there).date()
-        starts = (datetime.combine(today + timedelta(days=ahead), self.start, there) for ahead in range(9))
+        timezone = zone(self.timezone)
+        today = now.astimezone(timezone).date()
+        starts = (datetime.combine(today + timedelta(days=ahead), self.start, timezone) for ahead in range(9))
         return next(start for start in starts if start > now and self.contain(start))
 
     def __str__(self) -> str:
-        return f"{self.start:%H:%M} to {_shown(self.end)} on {', '.join(self.days)} ({self.timezone})"
+        return f"{self.start:%H:%M} to {_end_text(self.end)} on {', '.join(self.days)} ({self.timezone})"
 
 
-def _shown(end: time) -> str:
+def _end_text(end: time) -> str:
     return "24:00" if end == time.max else f"{end:%H:%M}"
 
 
@@ -142,7 +142,7 @@ class FreezeWindow(PolicyPart):
     @model_validator(mode="after")
     def _some_time(self) -> FreezeWindow:
         if self.end <= self.start:
-            each([("to", self.end)], self._too_early)
+            parse_each([("to", self.end)], self._too_early)
         return self
 
     def _too_early(self, _: str, end: datetime) -> None:
@@ -179,4 +179,4 @@ class Freeze(BoundRule[FreezeWindow]):
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
         end = self.config.end.replace(tzinfo=zone(self.config.timezone))
-        return (Fact(aspect=Aspect.FREEZE, value=moment(end)),)
+        return (Fact(aspect=Aspect.FREEZE, value=to_microseconds(end)),)

@@ -18,7 +18,7 @@ from providers.aws.price_list import PriceList
 from providers.aws.savings_plans import savings_plan_offers
 from providers.aws.settings import KEYLESS_REGIONS, NAME, REGIONS, AwsSettings
 from providers.failures import Failures
-from providers.rows import Found
+from providers.rows import OfferRows
 
 # EC2's quotas on running machines with accelerators, per region, from Service Quotas; with a login.
 #
@@ -43,18 +43,18 @@ def read_quotas(login: AwsLogin, region: str) -> Iterator[Quota]:
         if not isinstance(name, str) or not isinstance(limit, int | float) or not 0 <= limit < 10**9:
             continue
         for pattern, kind in _NAMES:
-            if found := pattern.fullmatch(name):
-                families = _SEPARATOR.split(found[1])
+            if match := pattern.fullmatch(name):
+                families = _SEPARATOR.split(match[1])
                 if all(_FAMILY.fullmatch(family) for family in families):  # excludes "Standard (A, C, D, …)"
                     lower = tuple(family.lower() for family in families)
                     yield Quota(NAME, region, name, float(limit), "vCPU", lower, kind)
 
 
-def judged(offer: Offer, quotas: Iterable[Quota]) -> Offer:
+def apply_quotas(offer: Offer, quotas: Iterable[Quota]) -> Offer:
     """The offer under the account's quotas: ``no_quota`` if not even one machine fits, otherwise at most as many
     machines as fit.
     """
-    quota = _quota_of(offer, quotas)
+    quota = _matching_quota(offer, quotas)
     if quota is None or not offer.cpus:
         return offer
     machines = int(quota.limit // offer.cpus)
@@ -66,23 +66,23 @@ def judged(offer: Offer, quotas: Iterable[Quota]) -> Offer:
     return replace(offer, availability=Availability.NO_QUOTA, unavailable_because=because, slots=None)
 
 
-def _quota_of(offer: Offer, quotas: Iterable[Quota]) -> Quota | None:
+def _matching_quota(offer: Offer, quotas: Iterable[Quota]) -> Quota | None:
     """The quota that counts it; one that names the generation (P5) before one that names the family (P)."""
     parts = _TYPE.match(offer.instance_type)
     if parts is None:
         return None
     family = _COUNTS_AS.get(parts[1], parts[1])
-    fitting = [
+    matches = [
         quota
         for quota in quotas
         if quota.capacity_type is offer.capacity_type
         and quota.region == offer.region
         and (family in quota.families or family + parts[2] in quota.families)
     ]
-    return max(fitting, key=lambda quota: family + parts[2] in quota.families, default=None)
+    return max(matches, key=lambda quota: family + parts[2] in quota.families, default=None)
 
 
-_AT_ONCE = 8  # regions or instance types queried concurrently
+_MAX_CONCURRENT = 8  # regions or instance types queried concurrently
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,76 +107,82 @@ class AwsAccount:
     regions: tuple[str, ...]
     types: tuple[str, ...]
 
-    def offers(self, *, listed: bool, reserved: bool, on_spot: bool) -> Found:
+    def offers(self, *, listed: bool, reserved: bool, on_spot: bool) -> OfferRows:
         """Spot offers, held capacity, and list prices on demand and of terms; nothing if the query leaves nothing to
         fetch.
         """
         if not self.types or not self.regions:
             return
-        with ThreadPoolExecutor(_AT_ONCE, "aws") as threads:
-            looks = threads.map(partial(self._region, reserved=reserved, on_spot=on_spot), self.regions)
-            known = {region: look for region, look in zip(self.regions, looks, strict=True) if look is not None}
+        with ThreadPoolExecutor(_MAX_CONCURRENT, "aws") as threads:
+            results = threads.map(partial(self._region, reserved=reserved, on_spot=on_spot), self.regions)
+            data_by_region = {
+                region: region_data
+                for region, region_data in zip(self.regions, results, strict=True)
+                if region_data is not None
+            }
             if on_spot:
-                yield from self._spot(known, threads)
-            for look in known.values():
-                yield from look.held
+                yield from self._spot(data_by_region, threads)
+            for region_data in data_by_region.values():
+                yield from region_data.held
             if reserved and self.settings.savings_plans:
-                asked = savings_plan_offers(self.login, REGIONS[0], self.regions, self.types, self.clock.now())
-                yield from self.failures.kept(asked)
+                plan_offers = savings_plan_offers(self.login, REGIONS[0], self.regions, self.types, self.clock.now())
+                yield from self.failures.kept(plan_offers)
             if listed:
                 for row in self._listed(threads):
-                    yield _seen(row, known) if isinstance(row, Offer) else row
+                    yield _apply_region_data(row, data_by_region) if isinstance(row, Offer) else row
 
     def _region(self, region: str, *, reserved: bool, on_spot: bool) -> _AwsRegion | None:
-        zones = self.failures.kept_or_none(partial(spot.zone_ids, self.login, region))
+        zones = self.failures.result_or_none(partial(spot.zone_ids, self.login, region))
         if zones is None:
             return None  # an unreachable service answers no call, and waiting for each would take minutes
         prices: tuple[Offer | SkippedRow, ...] = ()
         if on_spot:
-            found = spot.spot_prices(self.login, region, self.types, self.clock.now(), zones)
-            prices = tuple(self.failures.kept(found))
+            spot_rows = spot.spot_prices(self.login, region, self.types, self.clock.now(), zones)
+            prices = tuple(self.failures.kept(spot_rows))
         held: tuple[Offer | SkippedRow, ...] = ()
         if reserved:
-            told = self.failures.kept(holdings.capacity_reservations(self.login, region))
-            held = tuple(holdings.held_offers(told, self.clock.now()))
-        offered = self.failures.kept_or_none(partial(spot.offered_types, self.login, region, self.types))
+            reservations = self.failures.kept(holdings.capacity_reservations(self.login, region))
+            held = tuple(holdings.held_offers(reservations, self.clock.now()))
+        offered = self.failures.result_or_none(partial(spot.offered_types, self.login, region, self.types))
         quotas = tuple(self.failures.kept(read_quotas(self.login, region))) if self.settings.quotas else ()
         return _AwsRegion(prices, held, offered, quotas)
 
-    def _spot(self, known: Mapping[str, _AwsRegion], threads: ThreadPoolExecutor) -> Found:
+    def _spot(self, data_by_region: Mapping[str, _AwsRegion], threads: ThreadPoolExecutor) -> OfferRows:
         advice: list[spot_advisor.SpotAdvisorEntry] = []
-        for told in self.failures.kept(spot_advisor.read_advice(self.settings, self.clock, self.regions)):
-            if isinstance(told, SkippedRow):
-                yield told
+        for entry in self.failures.kept(spot_advisor.read_advice(self.settings, self.clock, self.regions)):
+            if isinstance(entry, SkippedRow):
+                yield entry
             else:
-                advice.append(told)
-        advised = spot.by_pool(advice)
-        scores = self._scores(threads, tuple(known)) if self.settings.placement_scores and known else {}
-        for region in known.values():
-            for row in spot.annotated(iter(region.spot), advised, scores):
-                yield judged(row, region.quotas) if isinstance(row, Offer) else row
+                advice.append(entry)
+        advice_by_pool = spot.by_pool(advice)
+        scores = (
+            self._scores(threads, tuple(data_by_region)) if self.settings.placement_scores and data_by_region else {}
+        )
+        for region in data_by_region.values():
+            for row in spot.with_advice(iter(region.spot), advice_by_pool, scores):
+                yield apply_quotas(row, region.quotas) if isinstance(row, Offer) else row
 
     def _scores(self, threads: ThreadPoolExecutor, regions: tuple[str, ...]) -> spot.Scores:
-        none: spot.Scores = {}
+        no_scores: spot.Scores = {}
 
-        def ask(accelerator: str) -> spot.Scores:
-            asked = partial(spot.placement_scores, self.login, regions[0], regions, accelerator)
-            return self.failures.result(asked, none)
+        def query_scores(accelerator: str) -> spot.Scores:
+            query = partial(spot.placement_scores, self.login, regions[0], regions, accelerator)
+            return self.failures.result(query, no_scores)
 
         return {
             pool: score
-            for scores in threads.map(ask, spot.accelerators_of(self.types))
+            for scores in threads.map(query_scores, spot.accelerators_of(self.types))
             for pool, score in scores.items()
         }
 
-    def _listed(self, threads: ThreadPoolExecutor) -> Found:
+    def _listed(self, threads: ThreadPoolExecutor) -> OfferRows:
         prices = self.settings.prices
         if prices == "list" or (prices == "auto" and "price_list_url" in self.settings.model_fields_set):
             yield from self._bulk()
             return
         now = self.clock.now()
         try:
-            first = self._products(self.types[0])
+            first_rows = self._products(self.types[0])
         except (Refused, LoginMissing) as error:
             # Prices are public: without permission for the API, read the list. A failed login is reported as well.
             if prices == "api" or isinstance(error, LoginMissing):
@@ -187,17 +193,17 @@ class AwsAccount:
         except BrokerError as error:  # the failure is the same for every type
             self.failures.add(error)
             return
-        yield from price_api.read_products(first, self.regions, now)
-        nothing: list[object] = []
+        yield from price_api.read_products(first_rows, self.regions, now)
+        no_rows: list[object] = []
         for rows in threads.map(
-            lambda name: self.failures.result(partial(self._products, name), nothing), self.types[1:]
+            lambda name: self.failures.result(partial(self._products, name), no_rows), self.types[1:]
         ):
             yield from price_api.read_products(rows, self.regions, now)
 
     def _products(self, instance_type: str) -> list[object]:
         return list(price_api.product_rows(self.login, self.settings.pricing_region, instance_type))
 
-    def _bulk(self) -> Found:
+    def _bulk(self) -> OfferRows:
         """The bulk price lists of the regions in the settings, else of the few regions that are read without a
         login."""
         for region in self.regions:
@@ -205,12 +211,12 @@ class AwsAccount:
                 yield from self.failures.kept(self.bulk.offers(region))
 
 
-def _seen(offer: Offer, known: Mapping[str, _AwsRegion]) -> Offer:
+def _apply_region_data(offer: Offer, data_by_region: Mapping[str, _AwsRegion]) -> Offer:
     """A listed offer with its region's data: whether the machine exists there, and the quota left."""
-    region = known.get(offer.region)
+    region = data_by_region.get(offer.region)
     if region is None or offer.capacity_type is not CapacityType.ON_DEMAND:
         return offer
     if region.offered is not None and not region.offered.get(offer.instance_type):
         because = "not offered in any zone of this region to this account"
         return replace(offer, availability=Availability.UNAVAILABLE, unavailable_because=because)
-    return judged(offer, region.quotas)
+    return apply_quotas(offer, region.quotas)

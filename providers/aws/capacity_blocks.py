@@ -16,7 +16,7 @@ from broker.core.values.money import Money, in_microseconds
 from providers.aws.login import AwsLogin
 from providers.aws.machines import machine
 from providers.aws.settings import NAME
-from providers.rows import Unfit, decimal_text, name, price, usd, whole
+from providers.rows import RowRejected, decimal_text, name, price, usd, whole
 
 _HOUR = 3_600_000_000  # microseconds
 # Prefixes of EC2's error codes for that.
@@ -37,7 +37,7 @@ def blocks_for_sale(
     """Blocks of that many machines for ``hours`` in one region that begin at ``starts_from`` (UTC; None: at any time)
     or later. ``zones``: names to IDs. Raises as `AwsLogin.rows`; a machine that is not sold in blocks is not an error.
     """
-    since: dict[str, Any] = {} if starts_from is None else {"StartDateRange": starts_from}
+    start_filter: dict[str, Any] = {} if starts_from is None else {"StartDateRange": starts_from}
     rows = login.rows(
         "ec2",
         region,
@@ -46,44 +46,44 @@ def blocks_for_sale(
         InstanceType=instance_type,
         InstanceCount=machines,
         CapacityDurationHours=hours,
-        **since,
+        **start_filter,
     )
     try:
         for row in rows:
-            yield _read(row, region, zones, now)
+            yield _offer_or_skip(row, region, zones, now)
     except Refused as error:
         if not error.code.startswith(_NOT_SOLD):
             raise
 
 
-def _read(
+def _offer_or_skip(
     row: Mapping[str, Any], region: str, zones: Mapping[str, str], now: datetime
 ) -> ReservationOffer | SkippedRow:
     try:
         return _offer(row, region, zones, now)
-    except Unfit as error:
+    except RowRejected as error:
         return error.skipped
 
 
 def _offer(row: Mapping[str, Any], region: str, zones: Mapping[str, str], now: datetime) -> ReservationOffer:
     shape = machine(str(row.get("InstanceType")))
-    what = f"{region}: block of {shape.instance_type}"
+    label = f"{region}: block of {shape.instance_type}"
     usd(row.get("CurrencyCode"))
-    starts, ends = _utc(row.get("StartDate"), what), _utc(row.get("EndDate"), what)
-    machines = whole(row.get("InstanceCount"), what)
+    starts, ends = _utc(row.get("StartDate"), label), _utc(row.get("EndDate"), label)
+    machines = whole(row.get("InstanceCount"), label)
     length = in_microseconds(ends - starts)
     if ends - starts < timedelta(hours=1):
-        raise Unfit("malformed_row", f"{what}: from {starts} to {ends}")
+        raise RowRejected("malformed_row", f"{label}: from {starts} to {ends}")
     fee = decimal_text(row.get("UpfrontFee"))
-    each = None if fee is None else fee * _HOUR
-    per_machine_hour = price(each, what, per=machines * length)
+    scaled_fee = None if fee is None else fee * _HOUR
+    per_machine_hour = price(scaled_fee, label, per=machines * length)
     assert fee is not None
-    called = row.get("AvailabilityZone") or ""
+    zone_name = row.get("AvailabilityZone") or ""
     return ReservationOffer(
-        id=name(row.get("CapacityBlockOfferingId"), what),
+        id=name(row.get("CapacityBlockOfferingId"), label),
         provider=NAME,
         region=region,
-        zone=zones.get(called, called) or None,
+        zone=zones.get(zone_name, zone_name) or None,
         instance_type=shape.instance_type,
         accelerator=shape.accelerator,
         count=shape.count,
@@ -96,7 +96,7 @@ def _offer(row: Mapping[str, Any], region: str, zones: Mapping[str, str], now: d
     )
 
 
-def _utc(time: object, what: str) -> datetime:
+def _utc(time: object, label: str) -> datetime:
     if not isinstance(time, datetime):
-        raise Unfit("malformed_row", f"{what}: without dates")
+        raise RowRejected("malformed_row", f"{label}: without dates")
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)

@@ -17,8 +17,8 @@ from providers.aws.login import AwsLogin
 from providers.aws.machines import is_listed, machine
 from providers.aws.settings import BILLING, NAME, PURCHASE_TAG, SPOT_MAX_AGE
 from providers.aws.times import utc
-from providers.held import is_held, together
-from providers.rows import Found, Unfit, name
+from providers.reserved_offers import is_held, merge_offers
+from providers.rows import OfferRows, RowRejected, name
 
 SOURCE = "aws-capacity-reservations"
 
@@ -79,11 +79,11 @@ def reserved_instances(login: AwsLogin, region: str) -> Iterator[Reservation]:
         )
 
 
-def savings_plans(login: AwsLogin, asked_in: str) -> Iterator[Reservation]:
+def savings_plans(login: AwsLogin, query_region: str) -> Iterator[Reservation]:
     """Savings plans that apply to EC2. ``instance_type`` is the family of an EC2 instance plan (``p5.*``), ``*`` for a
     compute plan; ``region`` is ``*`` where it applies everywhere. Raises what `AwsLogin.rows` raises."""
     rows = login.rows(
-        "savingsplans", asked_in, "describe_savings_plans", "savingsPlans", page_key="nextToken", states=_HELD_PLANS
+        "savingsplans", query_region, "describe_savings_plans", "savingsPlans", page_key="nextToken", states=_HELD_PLANS
     )
     for row in rows:
         if "EC2" not in (row.get("productTypes") or ()):
@@ -103,34 +103,38 @@ def savings_plans(login: AwsLogin, asked_in: str) -> Iterator[Reservation]:
         )
 
 
-def held_offers(reservations: Iterable[Reservation], now: datetime) -> Found:
+def held_offers(reservations: Iterable[Reservation], now: datetime) -> OfferRows:
     """Current holdings as offers: one per zone and instance type, with the machines of all its reservations. Excludes
     targeted reservations, which a machine must name, because no engine does."""
-    yield from together(_offer(held, now) for held in reservations if held.holds_capacity and is_held(held, now))
+    yield from merge_offers(
+        _offer(reservation, now)
+        for reservation in reservations
+        if reservation.holds_capacity and is_held(reservation, now)
+    )
 
 
-def _offer(held: Reservation, now: datetime) -> Offer | SkippedRow:
+def _offer(reservation: Reservation, now: datetime) -> Offer | SkippedRow:
     try:
-        shape = machine(held.instance_type)
+        shape = machine(reservation.instance_type)
         return Offer(
             provider=NAME,
-            region=held.region,
-            zone=name(held.zone, f"{held.id}: the zone"),
+            region=reservation.region,
+            zone=name(reservation.zone, f"{reservation.id}: the zone"),
             instance_type=shape.instance_type,
             accelerator=shape.accelerator,
             count=shape.count,
             capacity_type=CapacityType.RESERVED,
             price=Money.ZERO,
             as_of=now,
-            source=SOURCE if held.open else f"{SOURCE}:targeted",
+            source=SOURCE if reservation.open else f"{SOURCE}:targeted",
             cpus=shape.cpus,
             memory_gib=shape.memory_gib,
             interconnect=shape.interconnect,
-            slots=max(0, held.free or 0),
-            engine=shape.engine if held.open else None,
+            slots=max(0, reservation.free or 0),
+            engine=shape.engine if reservation.open else None,
             money=MoneyKind.AMORTISED,
             billing=BILLING,
             max_age=SPOT_MAX_AGE,
         )
-    except Unfit as error:
+    except RowRejected as error:
         return error.skipped

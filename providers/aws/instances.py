@@ -22,7 +22,7 @@ _STATES = ("pending", "running", "shutting-down", "stopping", "stopped")
 _BILLED = ("running", "stopping")
 
 
-def tagged(login: AwsLogin, region: str, zones: Mapping[str, str]) -> Iterator[Instance]:
+def tagged_instances(login: AwsLogin, region: str, zones: Mapping[str, str]) -> Iterator[Instance]:
     """The machines of one region that carry the tag and are not gone. ``zones``: names to IDs. Raises what
     `AwsLogin.rows` raises."""
     rows = login.rows(
@@ -42,7 +42,7 @@ def _instance(row: Mapping[str, Any], region: str, zones: Mapping[str, str]) -> 
     state = (row.get("State") or {}).get("Name", "")
     if TAG not in tags or state not in _STATES or not row.get("InstanceId"):
         return
-    called = (row.get("Placement") or {}).get("AvailabilityZone", "")
+    zone_name = (row.get("Placement") or {}).get("AvailabilityZone", "")
     launched = row.get("LaunchTime")
     kind = {"spot": CapacityType.SPOT, "capacity-block": CapacityType.RESERVED}.get(
         row.get("InstanceLifecycle", ""), CapacityType.ON_DEMAND
@@ -51,7 +51,7 @@ def _instance(row: Mapping[str, Any], region: str, zones: Mapping[str, str]) -> 
         id=f"{region}/{row['InstanceId']}",
         provider=NAME,
         region=region,
-        zone=zones.get(called, called) or None,
+        zone=zones.get(zone_name, zone_name) or None,
         instance_type=row.get("InstanceType", ""),
         key=tags[TAG],
         state=state,
@@ -63,8 +63,8 @@ def _instance(row: Mapping[str, Any], region: str, zones: Mapping[str, str]) -> 
 
 
 def terminate(login: AwsLogin, id: str) -> None:
-    """End a machine (``region/i-…``, as in `tagged`) for good. Idempotent: an unknown one is not an error. Raises what
-    `AwsLogin.call` raises, and `Refused` for another form of name.
+    """End a machine (``region/i-…``, as in `tagged_instances`) for good. Idempotent: an unknown one is not an error.
+    Raises what `AwsLogin.call` raises, and `Refused` for another form of name.
     """
     region, _, instance = id.partition("/")
     if not region or not instance.startswith("i-"):

@@ -17,9 +17,9 @@ from broker.core.market.offers import Offer, SkippedRow
 from broker.core.values.clock import Clock
 from providers.aws.products import NOT_YET
 from providers.aws.settings import NAME, AwsSettings
-from providers.conditional import ConditionalRead, kept_rows, rows_to_keep
-from providers.http import NO_NETWORK, setting, shown, trust, without_address, worth_retrying
-from providers.rows import Found
+from providers.conditional import ConditionalRead, dump_rows, load_rows
+from providers.http import NO_NETWORK, redacted_url, setting, trust, without_address, worth_retrying
+from providers.rows import OfferRows
 
 if TYPE_CHECKING:
     import ssl
@@ -47,13 +47,13 @@ class ListFiles:
         self._clock = clock
         self._url_key = url_key
 
-    def read(self, url: str, reader: Callable[[], ListReader]) -> Found:
+    def read(self, url: str, reader: Callable[[], ListReader]) -> OfferRows:
         """The reader's result for the file. Raises `RetryLater`, `Refused` (403: no such region, or no list of it) and
         `Malformed`; rows received before a broken connection are yielded first.
         """
         from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
-        found: list[Offer | SkippedRow] = []
+        rows: list[Offer | SkippedRow] = []
         retrying = Retrying(
             retry=retry_if_exception(worth_retrying),
             stop=stop_after_attempt(self._settings.attempts),
@@ -63,10 +63,10 @@ class ListFiles:
         )
         failure: BrokerError | None = None
         try:
-            retrying(self._read, url, reader, found)
+            retrying(self._read, url, reader, rows)
         except BrokerError as error:
             failure = error
-        yield from found  # includes the rows that arrived before the failure
+        yield from rows  # includes the rows that arrived before the failure
         if failure is not None:
             raise failure
 
@@ -75,25 +75,25 @@ class ListFiles:
         """The TLS context, made once: loading the certificates takes longer than a request."""
         import httpx
 
-        found = trust(getattr(self._settings, self._url_key), self._settings.ca_bundle, setting(NAME, "ca_bundle"))
-        return httpx.create_ssl_context() if isinstance(found, bool) else found
+        verify = trust(getattr(self._settings, self._url_key), self._settings.ca_bundle, setting(NAME, "ca_bundle"))
+        return httpx.create_ssl_context() if isinstance(verify, bool) else verify
 
-    def _read(self, url: str, make: Callable[[], ListReader], found: list[Offer | SkippedRow]) -> None:
-        found.clear()
+    def _read(self, url: str, make_reader: Callable[[], ListReader], rows: list[Offer | SkippedRow]) -> None:
+        rows.clear()
         now = self._clock.now()
         download = _Download(self._settings, url, self._url_key, self._trust)
-        reader = make()
+        reader = make_reader()
         try:
             for line in download.lines():
                 reader.line(line)
             if download.unchanged is not None:
-                found.extend(kept_rows(download.unchanged, now))
+                rows.extend(load_rows(download.unchanged, now))
                 return
             reader.check(download.where)
         finally:
-            found.extend(reader.rows(now))
-        if not any(isinstance(row, SkippedRow) and row.reason == NOT_YET for row in found):
-            download.keep(rows_to_keep(found))  # its content does not depend on the day
+            rows.extend(reader.rows(now))
+        if not any(isinstance(row, SkippedRow) and row.reason == NOT_YET for row in rows):
+            download.keep(dump_rows(rows))  # its content does not depend on the day
 
 
 class _Download:
@@ -104,9 +104,9 @@ class _Download:
         self._trust = trust
         self._url = url
         self._url_setting = setting(NAME, url_key)
-        self._reads = ConditionalRead(shown(self._url))
+        self._reads = ConditionalRead(redacted_url(self._url))
         self._headers: Mapping[str, str] = {}
-        self.where = f"{NAME}: {shown(self._url)}"
+        self.where = f"{NAME}: {redacted_url(self._url)}"
         self.unchanged: bytes | None = None
 
     def keep(self, content: bytes) -> None:
@@ -138,11 +138,11 @@ class _Download:
         except httpx.DecodingError as error:
             raise Malformed(f"the response cannot be decompressed: {error}", where=self.where) from error
         except httpx.HTTPError as error:
-            said = str(error) or type(error).__name__
+            reason = str(error) or type(error).__name__
             if without_address(error):
                 host = urlsplit(self._url).hostname
                 raise HostUnknown(f"no address for {host}", where=self.where, hint=NO_NETWORK) from error
-            raise Unreachable(f"broken off or not reached: {said}", where=self.where, hint=change) from error
+            raise Unreachable(f"broken off or not reached: {reason}", where=self.where, hint=change) from error
 
     def _split(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         ends = time.monotonic() + _SLOWEST * self._settings.timeout_seconds
@@ -158,17 +158,18 @@ class _Download:
             yield rest
 
     def _refusal(self, status: int, change: str) -> BrokerError:
-        said = f"HTTP {status}"
+        reason = f"HTTP {status}"
         if status == 429:
-            return Throttled(f"{said}: rate limit exceeded", where=self.where, hint="poll less often")
+            return Throttled(f"{reason}: rate limit exceeded", where=self.where, hint="poll less often")
         if status >= 500 or status == 408:
-            return Unreachable(said, where=self.where, hint="AWS reports a server error; the next poll retries")
-        return Refused(said, where=self.where, hint=f"is there such a region? {change}")
+            return Unreachable(reason, where=self.where, hint="AWS reports a server error; the next poll retries")
+        return Refused(reason, where=self.where, hint=f"is there such a region? {change}")
 
 
-def check_header(columns: Collection[str], needed: Iterable[str], what: str, where: str) -> None:
-    """Raises `Malformed` if a list lacks one of the ``needed`` columns, so that it is not ``what`` is expected."""
-    missing = [name for name in needed if name not in columns]
+def check_header(columns: Collection[str], required: Iterable[str], list_name: str, where: str) -> None:
+    """Raises `Malformed` if a list lacks one of the ``required`` columns, so that it is not ``list_name`` is
+    expected."""
+    missing = [name for name in required if name not in columns]
     if missing:
-        got = f"without the column {missing[0]!r}" if columns else "that starts with no header line"
-        raise Malformed(f"expected AWS's {what} as CSV, got something {got}", where=where)
+        actual = f"without the column {missing[0]!r}" if columns else "that starts with no header line"
+        raise Malformed(f"expected AWS's {list_name} as CSV, got something {actual}", where=where)

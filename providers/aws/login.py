@@ -32,12 +32,14 @@ from broker.core.errors import (
 from providers.aws.settings import NAME, AwsSettings
 from providers.http import without_logins
 
-HOW = "run `aws configure` or `aws sso login`, or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+LOGIN_HINT = (
+    "run `aws configure` or `aws sso login`, or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+)
 EXTRA = "pip install 'gpubroker[aws]'"
 
-_MOST_PAGES = 500
+_MAX_PAGES = 500
 # Seconds to wait for a connection and for an answer of a request that is sent only once; a person waits for it.
-_MOST_FOR_ONE = 20.0
+_MAX_SECONDS_ONCE = 20.0
 _SIGNS = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
           "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")  # fmt: skip
 _FILES = (("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), ("AWS_CONFIG_FILE", "~/.aws/config"))
@@ -45,7 +47,7 @@ _THROTTLED = {"Throttling", "ThrottlingException", "ThrottledException", "Reques
               "TooManyRequestsException", "LimitExceededException", "MaxConfigLimitExceeded"}  # fmt: skip
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "UnauthorizedSSOTokenError"}
 _CLOCK = {"RequestExpired", "RequestTimeTooSkewed", "RequestInTheFuture"}
-_WRONG = {"AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch",
+_REJECTED = {"AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch",
           "InvalidSignatureException", "MissingAuthenticationToken", "InvalidAccessKeyId", "IncompleteSignature",
           "OptInRequired"}  # fmt: skip
 _FORBIDDEN = {"UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthorizationError"}
@@ -53,7 +55,7 @@ _SOLD_OUT = {"InsufficientInstanceCapacity", "InsufficientHostCapacity", "Insuff
 _QUOTA = {"InstanceLimitExceeded", "VcpuLimitExceeded", "MaxSpotInstanceCountExceeded"}
 
 
-def sign_of_login(settings: AwsSettings, environ: Mapping[str, str] = os.environ) -> str:
+def login_source(settings: AwsSettings, environ: Mapping[str, str] = os.environ) -> str:
     """The source of a possible login: the name of a variable, a file or a setting; empty without one. No network; reads
     no key.
     """
@@ -62,8 +64,8 @@ def sign_of_login(settings: AwsSettings, environ: Mapping[str, str] = os.environ
     for variable in _SIGNS:
         if environ.get(variable):
             return variable
-    for variable, usual in _FILES:
-        if (file := Path(environ.get(variable) or usual).expanduser()).is_file():
+    for variable, default in _FILES:
+        if (file := Path(environ.get(variable) or default).expanduser()).is_file():
             return str(file)
     return "the setting instance_role" if settings.instance_role else ""
 
@@ -97,13 +99,13 @@ class AwsLogin:
 
         Raises `LoginMissing` for a login that is named but unusable (an unknown profile, an expired session).
         """
-        sign = sign_of_login(settings)
+        sign = login_source(settings)
         if not sign or not has_sdk():
             return None
         import boto3
         from botocore.session import Session  # type: ignore[import-untyped]  # ships no types
 
-        with _translated(f"{NAME}: {sign}"):
+        with _translate_errors(f"{NAME}: {sign}"):
             core = Session(profile=settings.profile)
             core.register_component("data_loader", _descriptions(core.get_config_variable("data_path")))
             core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time_or_none)
@@ -117,19 +119,21 @@ class AwsLogin:
     def client(self, service: str, region: str, *, attempts: int | None = None) -> Any:
         """boto3's client of a service in a region. ``attempts``: the maximum number of times that boto3 sends a
         request; None for the setting."""
-        sent = self._settings.attempts if attempts is None else attempts
+        max_attempts = self._settings.attempts if attempts is None else attempts
         with self._making:  # a boto3 session is not safe to share, its clients are
-            found = self._clients.get((service, region, sent))
-            if found is None:
-                with _translated(f"{NAME}/{region}: {service}"):
-                    found = self._clients[service, region, sent] = self._make(service, region, sent)
-            return found
+            sdk_client = self._clients.get((service, region, max_attempts))
+            if sdk_client is None:
+                with _translate_errors(f"{NAME}/{region}: {service}"):
+                    sdk_client = self._clients[service, region, max_attempts] = self._make(
+                        service, region, max_attempts
+                    )
+            return sdk_client
 
     def _make(self, service: str, region: str, attempts: int) -> Any:
         from botocore.config import Config  # type: ignore[import-untyped]  # ships no types
 
         settings = self._settings
-        seconds = min(settings.timeout_seconds, _MOST_FOR_ONE) if attempts == 1 else settings.timeout_seconds
+        seconds = min(settings.timeout_seconds, _MAX_SECONDS_ONCE) if attempts == 1 else settings.timeout_seconds
         return self._session.client(
             service,
             region_name=region,
@@ -145,7 +149,7 @@ class AwsLogin:
     def call(self, service: str, region: str, operation: str, **parameters: Any) -> Mapping[str, Any]:
         """One call, by the name of boto3's method. Raises `Throttled`, `Unreachable`, `LoginMissing`, `Refused`,
         `Malformed`, `NoCapacity` or `QuotaExceeded`, which name service, operation and region."""
-        return _called(self.client(service, region), service, region, operation, parameters)
+        return _call_method(self.client(service, region), service, region, operation, parameters)
 
     def call_once(self, service: str, region: str, operation: str, **parameters: Any) -> Mapping[str, Any]:
         """`call` for a request that must not take effect twice: boto3 sends it once. Raises `OutcomeUnknown` if it may
@@ -153,7 +157,7 @@ class AwsLogin:
         from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError  # type: ignore[import-untyped]  # ships no types
 
         try:
-            return _called(self.client(service, region, attempts=1), service, region, operation, parameters)
+            return _call_method(self.client(service, region, attempts=1), service, region, operation, parameters)
         except (Unreachable, Malformed) as error:
             if isinstance(error.__cause__, ConnectTimeoutError | EndpointConnectionError):
                 raise  # it was never sent
@@ -165,22 +169,24 @@ class AwsLogin:
         """The elements of the list ``key`` of all pages. Raises what `call` raises, and `Malformed` when a page's
         token (``page_key``) comes again."""
         seen: set[str] = set()
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             answer = self.call(service, region, operation, **parameters)
             yield from answer.get(key) or ()
-            following = answer.get(page_key)
-            if not following:
+            next_token = answer.get(page_key)
+            if not next_token:
                 return
-            if following in seen:
+            if next_token in seen:
                 break
-            seen.add(following)
-            parameters[page_key] = following
+            seen.add(next_token)
+            parameters[page_key] = next_token
         raise Malformed("endless pages: a page token was repeated", where=f"{NAME}/{region}: {service}:{operation}")
 
 
-def _called(client: Any, service: str, region: str, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+def _call_method(
+    client: Any, service: str, region: str, operation: str, parameters: Mapping[str, Any]
+) -> Mapping[str, Any]:
     where = f"{NAME}/{region}: {service}:{operation}"
-    with _translated(where):
+    with _translate_errors(where):
         answer = getattr(client, operation)(**parameters)
         if not isinstance(answer, dict):
             raise Malformed("the answer is not a structure", where=where)
@@ -192,14 +198,14 @@ def _time_or_none(value: Any) -> datetime | None:
     from botocore.utils import parse_timestamp  # type: ignore[import-untyped]  # ships no types
 
     try:
-        found: datetime = parse_timestamp(value)
+        parsed: datetime = parse_timestamp(value)
     except (ValueError, TypeError, OverflowError):
         return None
-    return found
+    return parsed
 
 
 @contextmanager
-def _translated(where: str) -> Iterator[None]:
+def _translate_errors(where: str) -> Iterator[None]:
     from botocore import exceptions as said  # type: ignore[import-untyped]  # ships no types
     from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]  # ships no types
 
@@ -208,7 +214,7 @@ def _translated(where: str) -> Iterator[None]:
     except BrokerError:
         raise
     except said.ClientError as error:
-        raise _of_service(error, where) from error
+        raise _service_error(error, where) from error
     except (
         said.NoCredentialsError,
         said.PartialCredentialsError,
@@ -219,7 +225,9 @@ def _translated(where: str) -> Iterator[None]:
         said.NoAuthTokenError,
         said.ConfigParseError,
     ) as error:
-        raise LoginMissing(f"the login cannot be used: {without_logins(error)}", where=where, hint=HOW) from error
+        raise LoginMissing(
+            f"the login cannot be used: {without_logins(error)}", where=where, hint=LOGIN_HINT
+        ) from error
     except (said.HTTPClientError, said.ConnectionError) as error:
         hint = "is the network up, and AWS_ENDPOINT_URL right where it is set?"
         raise Unreachable(f"cannot be reached: {without_logins(error)}", where=where, hint=hint) from error
@@ -228,35 +236,37 @@ def _translated(where: str) -> Iterator[None]:
         raise Refused(without_logins(error), where=where, hint=hint) from error
     except (ResponseParserError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         # botocore's parsers pass on the errors of int(), dates and XML unchanged.
-        what = without_logins(error) or type(error).__name__
-        raise Malformed(f"the answer cannot be read: {what}", where=where) from error
+        reason = without_logins(error) or type(error).__name__
+        raise Malformed(f"the answer cannot be read: {reason}", where=where) from error
     except said.BotoCoreError as error:
         raise Refused(without_logins(error), where=where) from error
 
 
-def _of_service(error: Any, where: str) -> BrokerError:
+def _service_error(error: Any, where: str) -> BrokerError:
     """The broker's error for a service's refusal."""
-    told = error.response.get("Error", {})
-    code, message = str(told.get("Code", "")), str(told.get("Message", ""))
+    details = error.response.get("Error", {})
+    code, message = str(details.get("Code", "")), str(details.get("Message", ""))
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    said = f"{code}: {message}" if message else code
+    reason = f"{code}: {message}" if message else code
     if code in _THROTTLED or status == 429:
-        return Throttled(f"rate limit exceeded ({said})", where=where, hint="poll less often")
+        return Throttled(f"rate limit exceeded ({reason})", where=where, hint="poll less often")
     if code in _CLOCK:
-        return LoginMissing(f"{said}: this machine's clock is off", where=where, hint="set the clock (timedatectl)")
+        return LoginMissing(f"{reason}: this machine's clock is off", where=where, hint="set the clock (timedatectl)")
     if code in _EXPIRED:
-        return LoginMissing(f"the login has expired ({said})", where=where, hint=HOW)
-    if code in _WRONG:
-        return LoginMissing(f"the login was rejected ({said})", where=where, hint=HOW)
+        return LoginMissing(f"the login has expired ({reason})", where=where, hint=LOGIN_HINT)
+    if code in _REJECTED:
+        return LoginMissing(f"the login was rejected ({reason})", where=where, hint=LOGIN_HINT)
     if code in _FORBIDDEN:
         action = where.rpartition(" ")[2].replace("_", "")
-        return Refused(f"not permitted ({said})", where=where, hint=f"the login needs the IAM permission for {action}")
+        return Refused(
+            f"not permitted ({reason})", where=where, hint=f"the login needs the IAM permission for {action}"
+        )
     if code in _SOLD_OUT:
-        return NoCapacity(said, where=where)
+        return NoCapacity(reason, where=where)
     if code in _QUOTA:
-        return QuotaExceeded(said, where=where, hint="raise it in the Service Quotas console")
+        return QuotaExceeded(reason, where=where, hint="raise it in the Service Quotas console")
     if status >= 500:
         return Unreachable(
-            said or f"HTTP {status}", where=where, hint="AWS reports a server error; the next poll retries"
+            reason or f"HTTP {status}", where=where, hint="AWS reports a server error; the next poll retries"
         )
-    return Refused(said, code=code, where=where)
+    return Refused(reason, code=code, where=where)

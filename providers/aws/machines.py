@@ -14,7 +14,7 @@ from broker.core.errors import UnknownName
 from broker.core.market.offers import Interconnect
 from broker.core.values.accelerators import canonical, is_part, part_of
 from providers.aws.settings import ENGINE
-from providers.rows import Unfit
+from providers.rows import RowRejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class AwsMachine:
 
 def accelerated_types() -> tuple[str, ...]:
     """The instance types that become offers, in the table's order: those with accelerators of a known kind."""
-    known = (name for name, row in _machines().items() if isinstance(row, AwsMachine))
-    return tuple(name for name in known if not is_ultraserver(name))
+    names = (name for name, row in _machines().items() if isinstance(row, AwsMachine))
+    return tuple(name for name in names if not is_ultraserver(name))
 
 
 def is_ultraserver(name: str) -> bool:
@@ -57,19 +57,19 @@ def is_listed(instance_type: str) -> bool:
 def machine(instance_type: str) -> AwsMachine:
     """The type's entry in the table.
 
-    Raises `Unfit`: ``unknown_machine`` for a type that is not in the table, ``unknown_accelerator`` for one whose
+    Raises `RowRejected`: ``unknown_machine`` for a type that is not in the table, ``unknown_accelerator`` for one whose
     accelerator is unknown.
     """
     row = _machines().get(instance_type)
     if row is None:
-        raise Unfit("unknown_machine", f"{instance_type}: not in the table of AWS machines")
-    if isinstance(row, Unfit):
-        raise Unfit(row.reason, row.detail)
+        raise RowRejected("unknown_machine", f"{instance_type}: not in the table of AWS machines")
+    if isinstance(row, RowRejected):
+        raise RowRejected(row.reason, row.detail)
     return row
 
 
 @cache
-def _machines() -> dict[str, AwsMachine | Unfit]:
+def _machines() -> dict[str, AwsMachine | RowRejected]:
     table = tomllib.loads(files("providers.aws").joinpath("machines.toml").read_text("utf-8"))
     return {
         name: _row(name, row, *shape)
@@ -81,12 +81,12 @@ def _machines() -> dict[str, AwsMachine | Unfit]:
 
 def _row(
     instance_type: str, family: dict[str, str], count: float, cpus: float | None = None, memory_gib: float | None = None
-) -> AwsMachine | Unfit:
-    called = family["accelerator"]
+) -> AwsMachine | RowRejected:
+    raw_name = family["accelerator"]
     try:
-        accelerator = canonical(called, float(family["gib"]) if "gib" in family else None)
+        accelerator = canonical(raw_name, float(family["gib"]) if "gib" in family else None)
     except UnknownName:
-        return Unfit("unknown_accelerator", f"{instance_type}: {called}")
+        return RowRejected("unknown_accelerator", f"{instance_type}: {raw_name}")
     if count < 1:
         accelerator, count = part_of(accelerator, round(1 / count)), 1
     link = _link(family.get("link"), accelerator, count)

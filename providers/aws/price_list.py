@@ -20,7 +20,7 @@ from broker.core.values.clock import Clock
 from providers.aws.list_file import ListFiles, check_header
 from providers.aws.products import Dimension, Term, is_plain, key, read_product
 from providers.aws.settings import AwsSettings
-from providers.rows import Found, Unfit, short
+from providers.rows import OfferRows, RowRejected, short
 
 SOURCE = "aws-price-list"
 
@@ -28,8 +28,8 @@ _NEEDED = ("sku", "offertermcode", "termtype", "unit", "priceperunit", "currency
            "tenancy", "capacitystatus", "preinstalledsw")  # fmt: skip
 # Lines without accelerators, or of an operating system or tenancy that is not read here.
 _GPU_TYPE = re.compile(rb'"(?:p\d|g\d|gr\d|trn\d|inf\d|dl\d|f\d|vt\d)[a-z0-9-]*\.', re.IGNORECASE).search
-_OTHERS = re.compile(rb'"(?:Windows|RHEL|SUSE|Ubuntu Pro|Red Hat Enterprise Linux with HA|Dedicated|Host)"').search
-_ABOUT = ("instancetype", "regioncode", "marketoption")
+_IRRELEVANT = re.compile(rb'"(?:Windows|RHEL|SUSE|Ubuntu Pro|Red Hat Enterprise Linux with HA|Dedicated|Host)"').search
+_STORED_ATTRIBUTES = ("instancetype", "regioncode", "marketoption")
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class PriceList:
         self._settings = settings
         self._files = ListFiles(settings, clock, "price_list_url")
 
-    def offers(self, region: str) -> Found:
+    def offers(self, region: str) -> OfferRows:
         """The offers of the region's list. Raises what `ListFiles.read` raises."""
         return self._files.read(self._settings.price_list(region), lambda: _Reader(region))
 
@@ -66,8 +66,8 @@ class _Reader:
         # cell may be where "Linux" or "Shared" was, so a line with accelerators is looked at closely; so is a cut one.
         if self._columns:
             self._seen = True
-            other = not (b"Linux" in raw and b"Shared" in raw) and (not _GPU_TYPE(raw) or _OTHERS(raw))
-            if other and raw.count(b'","') >= self._width - 1:
+            is_irrelevant = not (b"Linux" in raw and b"Shared" in raw) and (not _GPU_TYPE(raw) or _IRRELEVANT(raw))
+            if is_irrelevant and raw.count(b'","') >= self._width - 1:
                 return
         try:
             row = next(csv.reader((raw.decode("utf-8", "replace").replace("\0", ""),)), [])
@@ -90,14 +90,16 @@ class _Reader:
             if not is_plain(attributes):
                 return
             if attributes.get("regioncode", "") != self._region:
-                raise Unfit("other_region", f"in the list of {self._region}: {short(attributes.get('regioncode', ''))}")
-        except Unfit as error:
+                raise RowRejected(
+                    "other_region", f"in the list of {self._region}: {short(attributes.get('regioncode', ''))}"
+                )
+        except RowRejected as error:
             self._skipped.append(error.skipped)
             return
         product = self._products.get(row[self._columns["sku"]])
         if product is None:
-            kept = {name: attributes.get(name, "") for name in _ABOUT}
-            product = self._products[row[self._columns["sku"]]] = _Product(kept)
+            stored_attributes = {name: attributes.get(name, "") for name in _STORED_ATTRIBUTES}
+            product = self._products[row[self._columns["sku"]]] = _Product(stored_attributes)
         term = product.terms.setdefault(
             attributes.get("offertermcode", ""),
             Term(

@@ -22,7 +22,7 @@ from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from broker.core.values.money import Money
 from providers.aws.machines import AwsMachine, is_listed, machine
 from providers.aws.settings import BILLING, LIST_MAX_AGE, NAME
-from providers.rows import HOURS_A_YEAR, Found, Unfit, decimal_text, name, price, short, usd
+from providers.rows import HOURS_A_YEAR, OfferRows, RowRejected, decimal_text, name, price, short, usd
 
 NOT_YET = "not_yet_in_force"  # a reason to skip a term that ends with time
 _NOT_A_LETTER = re.compile(r"[^a-z]+")
@@ -88,21 +88,21 @@ def key(attribute: str) -> str:
 
 
 def is_plain(attributes: Attributes) -> bool:
-    """Whether this is the plain machine (or its twin for capacity blocks), with accelerators. Raises `Unfit` for a
-    machine with accelerators if a deciding attribute is missing or has an unknown value."""
+    """Whether this is the plain machine (or its twin for capacity blocks), with accelerators. Raises `RowRejected` for
+    a machine with accelerators if a deciding attribute is missing or has an unknown value."""
     if not _is_accelerated(attributes):
         return False
     plain, unsure = True, ""
-    for what, (wanted, others) in _PLAIN.items():
-        value = attributes.get(what, "").lower()
-        if value in wanted:
+    for attribute, (plain_values, other_values) in _PLAIN.items():
+        value = attributes.get(attribute, "").lower()
+        if value in plain_values:
             continue
-        if value in others:
+        if value in other_values:
             return False
-        plain, unsure = False, unsure or f"{what} is {short(value) if value else 'missing'}"
+        plain, unsure = False, unsure or f"{attribute} is {short(value) if value else 'missing'}"
     if not plain:
-        about = f"{attributes.get('regioncode', '')}: {attributes.get('instancetype', '')}"
-        raise Unfit("incomplete_row", f"{about}: {unsure}")
+        label = f"{attributes.get('regioncode', '')}: {attributes.get('instancetype', '')}"
+        raise RowRejected("incomplete_row", f"{label}: {unsure}")
     return True
 
 
@@ -113,7 +113,7 @@ def _is_accelerated(attributes: Attributes) -> bool:
     return attributes.get("gpu", "") not in ("", "0", "NA") or any(word in family for word in _ACCELERATED)
 
 
-def read_product(attributes: Attributes, terms: Iterable[Term], now: datetime, source: str) -> Found:
+def read_product(attributes: Attributes, terms: Iterable[Term], now: datetime, source: str) -> OfferRows:
     """The offers of a product that `is_plain`, one per term; unusable terms are skipped. ``now``: when the list, the
     current one, was fetched."""
     try:
@@ -122,10 +122,10 @@ def read_product(attributes: Attributes, terms: Iterable[Term], now: datetime, s
         market = attributes.get("marketoption", "") or "OnDemand"
         if market == "CapacityBlock":
             # Priced by DescribeCapacityBlockOfferings; here it says 0.
-            raise Unfit("capacity_block_without_price", f"{region}: {shape.instance_type}")
+            raise RowRejected("capacity_block_without_price", f"{region}: {shape.instance_type}")
         if market != "OnDemand":
-            raise Unfit("unknown_market_option", f"{region}: {shape.instance_type}: {short(market)}")
-    except Unfit as error:
+            raise RowRejected("unknown_market_option", f"{region}: {shape.instance_type}: {short(market)}")
+    except RowRejected as error:
         yield error.skipped
         return
     for term in terms:
@@ -133,52 +133,54 @@ def read_product(attributes: Attributes, terms: Iterable[Term], now: datetime, s
 
 
 def _offer(shape: AwsMachine, region: str, term: Term, now: datetime, source: str) -> Offer | SkippedRow:
-    what = f"{region}: {shape.instance_type}"
+    label = f"{region}: {shape.instance_type}"
     try:
         if term.effective[:10] > now.date().isoformat():
-            raise Unfit(NOT_YET, f"{what}: from {short(term.effective)}")
+            raise RowRejected(NOT_YET, f"{label}: from {short(term.effective)}")
         if term.kind == "OnDemand":
-            hourly = price(_sum(term, "hrs", what), what)
+            hourly = price(_sum(term, "hrs", label), label)
             return offer_of(shape, region, CapacityType.ON_DEMAND, hourly, now, source)
         if term.kind != "Reserved":
-            raise Unfit("unknown_term", f"{what}: {short(term.kind)}")
-        return _reserved(shape, region, term, now, source)
-    except Unfit as error:
+            raise RowRejected("unknown_term", f"{label}: {short(term.kind)}")
+        return _reserved_offer(shape, region, term, now, source)
+    except RowRejected as error:
         return error.skipped
 
 
-def _reserved(shape: AwsMachine, region: str, term: Term, now: datetime, source: str) -> Offer:
-    what = f"{region}: {shape.instance_type}, {term.length}, {term.option}"
+def _reserved_offer(shape: AwsMachine, region: str, term: Term, now: datetime, source: str) -> Offer:
+    label = f"{region}: {shape.instance_type}, {term.length}, {term.option}"
     length = _LENGTH.fullmatch(term.length.strip())
     option, offering_class = _UPFRONT.get(term.option.lower()), term.offering_class.lower()
     if length is None or option is None or offering_class not in _CLASSES:
-        raise Unfit("unknown_term", f"{what}, {short(term.offering_class)}")
+        raise RowRejected("unknown_term", f"{label}, {short(term.offering_class)}")
     years = int(length[1])
     hours = years * HOURS_A_YEAR
-    hourly, upfront = _sum(term, "hrs", what), _sum(term, "quantity", what)
+    hourly, upfront = _sum(term, "hrs", label), _sum(term, "quantity", label)
     pays_upfront, pays_hourly = option != "no-upfront", option != "all-upfront"
     if (pays_upfront and not upfront) or (pays_hourly and not hourly):
-        raise Unfit("incomplete_term", f"{what}: {'upfront fee' if pays_upfront and not upfront else 'rate'} missing")
-    rate = price((hourly or Decimal(0)) * hours + (upfront or Decimal(0)), what, per=hours)
+        raise RowRejected(
+            "incomplete_term", f"{label}: {'upfront fee' if pays_upfront and not upfront else 'rate'} missing"
+        )
+    rate = price((hourly or Decimal(0)) * hours + (upfront or Decimal(0)), label, per=hours)
     return offer_of(
         shape, region, CapacityType.RESERVED, rate, now, f"{source}:{offering_class}-{option}", months=12 * years
     )
 
 
-def _sum(term: Term, unit: str, what: str) -> Decimal | None:
-    """The term's amount per hour, or once; None without one. Raises `Unfit` for two different amounts."""
-    found: set[Decimal] = set()
+def _sum(term: Term, unit: str, label: str) -> Decimal | None:
+    """The term's amount per hour, or once; None without one. Raises `RowRejected` for two different amounts."""
+    amounts: set[Decimal] = set()
     for dimension in term.dimensions:
         if dimension.unit.lower() not in ("hrs", "quantity"):
-            raise Unfit("unknown_unit", f"{what}: per {short(dimension.unit)}")
+            raise RowRejected("unknown_unit", f"{label}: per {short(dimension.unit)}")
         if dimension.unit.lower() == unit:
             usd(dimension.currency)
             amount = decimal_text(dimension.amount)
             if amount is not None:
-                found.add(amount)
-    if len(found) > 1:
-        raise Unfit("conflicting_prices", f"{what}: {', '.join(map(str, sorted(found)))} per {unit}")
-    return found.pop() if found else None
+                amounts.add(amount)
+    if len(amounts) > 1:
+        raise RowRejected("conflicting_prices", f"{label}: {', '.join(map(str, sorted(amounts)))} per {unit}")
+    return amounts.pop() if amounts else None
 
 
 def offer_of(

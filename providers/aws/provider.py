@@ -19,23 +19,23 @@ from broker.core.values.money import Money
 from providers import shops
 from providers.aws import holdings, spot, spot_advisor
 from providers.aws.account import AwsAccount
-from providers.aws.instances import tagged, terminate
-from providers.aws.login import EXTRA, HOW, AwsLogin, has_sdk, sign_of_login
+from providers.aws.instances import tagged_instances, terminate
+from providers.aws.login import EXTRA, LOGIN_HINT, AwsLogin, has_sdk, login_source
 from providers.aws.machines import accelerated_types, machine
 from providers.aws.price_list import PriceList
 from providers.aws.savings_plan_lists import SavingsPlanLists
 from providers.aws.settings import KEYLESS_REGIONS, NAME, REGIONS, AwsSettings
 from providers.aws.shop.counter import AwsCounter
 from providers.failures import Failures
-from providers.http import endpoint, shown
-from providers.rows import Found, distinct
+from providers.http import endpoint, redacted_url
+from providers.rows import OfferRows, distinct
 
 # AWS charges per day and attempt, from Cost Explorer; with a login. Each query costs the account $0.01.
 #
 # Days are UTC. A day's figure changes for a day or two and is marked as an estimate until AWS closes it. Charges are
 # grouped by gpubroker's tag, which must be activated once as a cost allocation tag (Billing console); before that, and
 # without a tag, ``key`` is empty. Amounts are rounded half-even to the micro-dollar; AWS bills finer.
-_ASKED_IN = "us-east-1"  # the region of Cost Explorer
+_QUERY_REGION = "us-east-1"  # the region of Cost Explorer
 _METRIC = "UnblendedCost"
 _SERVICE = "Amazon Elastic Compute Cloud - Compute"
 _DAY = timedelta(days=1)
@@ -49,7 +49,7 @@ def read_charges(login: AwsLogin, since: datetime, now: datetime) -> Iterator[Ch
         return
     rows = login.rows(
         "ce",
-        _ASKED_IN,
+        _QUERY_REGION,
         "get_cost_and_usage",
         "ResultsByTime",
         page_key="NextPageToken",
@@ -107,7 +107,7 @@ class Aws:
         self._plans = SavingsPlanLists(self._settings, clock)
         self._login = login
 
-    def offers(self, query: OfferQuery) -> Found:
+    def offers(self, query: OfferQuery) -> OfferRows:
         """The offers of every source and region. A failure, also of a login, does not stop the rest: all are raised at
         the end as one error.
         """
@@ -119,8 +119,8 @@ class Aws:
             self._login = None
         failures.raise_any()
 
-    def _offers(self, query: OfferQuery, failures: Failures) -> Found:
-        login = failures.kept_or_none(self._find_login)
+    def _offers(self, query: OfferQuery, failures: Failures) -> OfferRows:
+        login = failures.result_or_none(self._find_login)
         if login is not None:
             yield from self._with_login(login, query, failures)
             return
@@ -139,7 +139,7 @@ class Aws:
         if self._settings.savings_plan_lists and _wants(query, CapacityType.RESERVED):
             yield from failures.kept(self._plans.offers(regions))
 
-    def _with_login(self, login: AwsLogin, query: OfferQuery, failures: Failures) -> Found:
+    def _with_login(self, login: AwsLogin, query: OfferQuery, failures: Failures) -> OfferRows:
         regions = self._regions(query, REGIONS)
         types = _types(query)
         account = AwsAccount(login, self._settings, self._clock, self._list, failures, regions, types)
@@ -160,11 +160,11 @@ class Aws:
     def reservations(self) -> Iterator[Reservation]:
         """See `HasReservations`: capacity reservations and blocks, reserved instances, savings plans."""
 
-        def held(login: AwsLogin, region: str) -> Iterator[Reservation]:
+        def regional_holdings(login: AwsLogin, region: str) -> Iterator[Reservation]:
             yield from holdings.capacity_reservations(login, region)
             yield from holdings.reserved_instances(login, region)
 
-        yield from self._everywhere(held)
+        yield from self._everywhere(regional_holdings)
         yield from holdings.savings_plans(self._need_login(), REGIONS[0])
 
     @property
@@ -172,7 +172,7 @@ class Aws:
         return shops.products(NAME, AwsCounter(self._need_login, self._everywhere, self._settings, self._clock))
 
     def instances(self) -> Iterator[Instance]:
-        yield from self._everywhere(lambda login, region: tagged(login, region, spot.zone_ids(login, region)))
+        yield from self._everywhere(lambda login, region: tagged_instances(login, region, spot.zone_ids(login, region)))
 
     def terminate(self, id: str) -> None:
         terminate(self._need_login(), id)
@@ -182,18 +182,18 @@ class Aws:
         yield from read_charges(self._need_login(), since, self._clock.now())
 
     def _everywhere(
-        self, look: Callable[[AwsLogin, str], Iterator[T]], regions: tuple[str, ...] | None = None
+        self, fetch: Callable[[AwsLogin, str], Iterator[T]], regions: tuple[str, ...] | None = None
     ) -> Iterator[T]:
         login, failures = self._need_login(), Failures()
         for region in (self._settings.regions or REGIONS) if regions is None else regions:
-            yield from failures.kept(look(login, region))
+            yield from failures.kept(fetch(login, region))
         failures.raise_any()
 
     def _find_login(self) -> AwsLogin | None:
         """The login, kept from poll to poll while its source is unchanged: creating boto3's clients is slower than
         calls.
         """
-        sign = sign_of_login(self._settings)
+        sign = login_source(self._settings)
         if self._login is None or self._login.sign != sign:
             self._login = AwsLogin.find(self._settings)
         return self._login
@@ -206,11 +206,11 @@ class Aws:
             return login
         if not has_sdk():
             raise MissingExtra("aws", "a login to AWS")
-        raise NoLogin("no login to AWS", where=NAME, hint=HOW)
+        raise NoLogin("no login to AWS", where=NAME, hint=LOGIN_HINT)
 
     def describe_setup(self) -> Mapping[str, Any]:
         settings = self._settings
-        sign = sign_of_login(settings)
+        sign = login_source(settings)
         return {
             "endpoints": {
                 "price_list": endpoint(NAME, "price_list_url", settings.price_list_url),
@@ -222,7 +222,7 @@ class Aws:
                 "aws": {
                     "found": bool(sign) and has_sdk(),
                     "where": sign,
-                    "how": HOW if has_sdk() else f"{EXTRA}, then {HOW}",
+                    "how": LOGIN_HINT if has_sdk() else f"{EXTRA}, then {LOGIN_HINT}",
                     "adds": "spot prices by zone, placement scores, quotas, all regions, reservations, charges",
                 }
             },
@@ -231,16 +231,16 @@ class Aws:
 
 def _api_endpoints(environment: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
     """boto3's endpoints: the standard variables, for all services and for single ones."""
-    everywhere = "AWS_ENDPOINT_URL"
-    url = environment.get(everywhere, "")
-    found: dict[str, Mapping[str, str]] = {
-        "api": {"url": shown(url) if url else "as boto3 has it", "setting": everywhere}
+    variable = "AWS_ENDPOINT_URL"
+    url = environment.get(variable, "")
+    endpoints: dict[str, Mapping[str, str]] = {
+        "api": {"url": redacted_url(url) if url else "as boto3 has it", "setting": variable}
     }
     for name in sorted(environment):
-        if name.startswith(f"{everywhere}_") and environment[name]:
-            service = name.removeprefix(f"{everywhere}_").lower()
-            found[f"api {service}"] = {"url": shown(environment[name]), "setting": name}
-    return found
+        if name.startswith(f"{variable}_") and environment[name]:
+            service = name.removeprefix(f"{variable}_").lower()
+            endpoints[f"api {service}"] = {"url": redacted_url(environment[name]), "setting": name}
+    return endpoints
 
 
 def _wants(query: OfferQuery, *kinds: CapacityType) -> bool:
@@ -248,5 +248,5 @@ def _wants(query: OfferQuery, *kinds: CapacityType) -> bool:
 
 
 def _types(query: OfferQuery) -> tuple[str, ...]:
-    wanted = query.accelerators
-    return tuple(name for name in accelerated_types() if not wanted or machine(name).accelerator in wanted)
+    accelerators = query.accelerators
+    return tuple(name for name in accelerated_types() if not accelerators or machine(name).accelerator in accelerators)

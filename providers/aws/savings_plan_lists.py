@@ -24,7 +24,7 @@ from providers.aws.savings_plans import OPTIONS
 from providers.aws.settings import NAME, PLANS_PATH, AwsSettings
 from providers.failures import Failures
 from providers.http import Api
-from providers.rows import Found, Unfit, decimal_text, price, short, usd
+from providers.rows import OfferRows, RowRejected, decimal_text, price, short, usd
 
 SOURCE = "aws-savings-plan-list"
 
@@ -52,7 +52,7 @@ class SavingsPlanLists:
         self._clock = clock
         self._files = ListFiles(settings, clock, _URL_KEY)
 
-    def offers(self, regions: tuple[str, ...]) -> Found:
+    def offers(self, regions: tuple[str, ...]) -> OfferRows:
         """The rates of these regions. A region that fails does not stop the others. Raises what `Api.get` and
         `ListFiles.read` raise."""
         settings = self._settings
@@ -74,12 +74,12 @@ def _paths(index: object) -> Mapping[str, str]:
     regions = index.get("regions") if isinstance(index, dict) else None
     if not isinstance(regions, list):
         raise Malformed("the index of savings plans has no 'regions'", where=NAME)
-    found = {}
+    paths = {}
     for row in regions:
         code, path = (row.get("regionCode"), row.get("versionUrl")) if isinstance(row, dict) else (None, None)
         if isinstance(code, str) and isinstance(path, str) and path.startswith("/") and path.endswith(".json"):
-            found[code] = urlsplit(path.removesuffix("json") + "csv").path
-    return found
+            paths[code] = urlsplit(path.removesuffix("json") + "csv").path
+    return paths
 
 
 class _PlanReader:
@@ -133,7 +133,7 @@ class _PlanReader:
         for row in self._found:
             try:
                 yield _offer(row, self._region, now)
-            except Unfit as error:
+            except RowRejected as error:
                 yield error.skipped
         yield from self._skipped
 
@@ -143,19 +143,19 @@ class _PlanReader:
 
 def _offer(row: Mapping[str, str], region: str, now: datetime) -> Offer:
     shape = machine(row["discountedinstancetype"])
-    what = f"{region}: {shape.instance_type}, {row['leasecontractlength']} {row['leasecontractlengthunit']}"
+    label = f"{region}: {shape.instance_type}, {row['leasecontractlength']} {row['leasecontractlengthunit']}"
     if row["discountedregioncode"] != region:
-        raise Unfit("other_region", f"in the list of {region}: {short(row['discountedregioncode'])}")
+        raise RowRejected("other_region", f"in the list of {region}: {short(row['discountedregioncode'])}")
     if row["discountedusagetype"].rpartition(":")[2] != shape.instance_type:
-        raise Unfit("conflicting_row", f"{what}: {short(row['discountedusagetype'])}")
+        raise RowRejected("conflicting_row", f"{label}: {short(row['discountedusagetype'])}")
     if row["effectivedate"][:10] > now.date().isoformat():
-        raise Unfit(NOT_YET, f"{what}: from {short(row['effectivedate'])}")
+        raise RowRejected(NOT_YET, f"{label}: from {short(row['effectivedate'])}")
     kind, option = _FAMILIES.get(row["productfamily"]), OPTIONS.get(row["purchaseoption"])
     months = _MONTHS.get(row["leasecontractlength"]) if row["leasecontractlengthunit"].lower() == "year" else None
     if kind is None or option is None or months is None:
-        raise Unfit("unknown_term", f"{what}: {short(row['productfamily'])}, {short(row['purchaseoption'])}")
+        raise RowRejected("unknown_term", f"{label}: {short(row['productfamily'])}, {short(row['purchaseoption'])}")
     if row["unit"] != "Hrs":
-        raise Unfit("unknown_unit", f"{what}: per {short(row['unit'])}")
+        raise RowRejected("unknown_unit", f"{label}: per {short(row['unit'])}")
     usd(row["currency"])
-    hourly = price(decimal_text(row["discountedrate"]), what)
+    hourly = price(decimal_text(row["discountedrate"]), label)
     return offer_of(shape, region, CapacityType.RESERVED, hourly, now, f"{SOURCE}:{kind}-{option}", months=months)

@@ -16,7 +16,7 @@ from broker.core.values.money import Money
 from providers.aws.login import AwsLogin
 from providers.aws.machines import machine
 from providers.aws.products import offer_of
-from providers.rows import Found, Unfit, decimal_text, name, price, short, usd
+from providers.rows import OfferRows, RowRejected, decimal_text, name, price, short, usd
 
 SOURCE = "aws-savings-plans"
 
@@ -28,11 +28,11 @@ _PER_PAGE = 1000
 
 
 def savings_plan_offers(
-    login: AwsLogin, asked_in: str, regions: tuple[str, ...], types: tuple[str, ...], now: datetime
-) -> Found:
+    login: AwsLogin, query_region: str, regions: tuple[str, ...], types: tuple[str, ...], now: datetime
+) -> OfferRows:
     """The rates of these machines in these regions, all plans, terms and payment options. Raises what `AwsLogin.rows`
     raises."""
-    for rate in plan_rates(login, asked_in, regions, types, now):
+    for rate in plan_rates(login, query_region, regions, types, now):
         yield rate if isinstance(rate, SkippedRow) else rate.offer
 
 
@@ -50,13 +50,13 @@ class PlanRate:
 
 
 def plan_rates(
-    login: AwsLogin, asked_in: str, regions: tuple[str, ...], types: tuple[str, ...], now: datetime
+    login: AwsLogin, query_region: str, regions: tuple[str, ...], types: tuple[str, ...], now: datetime
 ) -> Iterator[PlanRate | SkippedRow]:
     """The rates of these machines in these regions, all plans, terms and payment options. Raises what `AwsLogin.rows`
     raises."""
     rows = login.rows(
         "savingsplans",
-        asked_in,
+        query_region,
         "describe_savings_plans_offering_rates",
         "searchResults",
         page_key="nextToken",
@@ -73,7 +73,7 @@ def plan_rates(
     for row in rows:
         try:
             rate = _rate(row, regions, types, now)
-        except Unfit as error:
+        except RowRejected as error:
             yield error.skipped
         else:
             if rate is not None:
@@ -82,30 +82,30 @@ def plan_rates(
 
 def _rate(row: Mapping[str, Any], regions: tuple[str, ...], types: tuple[str, ...], now: datetime) -> PlanRate | None:
     """The row as a rate; None for anything but a plain running machine."""
-    about = {one.get("name"): one.get("value") for one in row.get("properties") or ()}
+    properties = {item.get("name"): item.get("value") for item in row.get("properties") or ()}
     plan = row.get("savingsPlanOffering") or {}
     if (
         row.get("productType") != "EC2"
         or row.get("operation", "RunInstances") != "RunInstances"
         or "BoxUsage" not in str(row.get("usageType"))
-        or any(about.get(field) != value for field, value in _PLAIN.items())
-        or about.get("region") not in regions
-        or about.get("instanceType") not in types
+        or any(properties.get(field) != value for field, value in _PLAIN.items())
+        or properties.get("region") not in regions
+        or properties.get("instanceType") not in types
         or plan.get("planType") not in _PLANS
     ):
         return None
-    shape = machine(str(about["instanceType"]))
-    region = name(about["region"], "the region")
-    what = f"{region}: {shape.instance_type}, {plan['planType']}"
+    shape = machine(str(properties["instanceType"]))
+    region = name(properties["region"], "the region")
+    label = f"{region}: {shape.instance_type}, {plan['planType']}"
     months, option = _MONTHS.get(plan.get("durationSeconds", 0)), OPTIONS.get(plan.get("paymentOption", ""))
     if months is None or option is None:
-        raise Unfit(
-            "unknown_term", f"{what}: {short(plan.get('durationSeconds'))} s, {short(plan.get('paymentOption'))}"
+        raise RowRejected(
+            "unknown_term", f"{label}: {short(plan.get('durationSeconds'))} s, {short(plan.get('paymentOption'))}"
         )
     if row.get("unit") != "Hrs":
-        raise Unfit("unknown_unit", f"{what}: per {short(row.get('unit'))}")
+        raise RowRejected("unknown_unit", f"{label}: per {short(row.get('unit'))}")
     usd(plan.get("currency"))
-    hourly = price(decimal_text(row.get("rate")), what)
-    kind, seconds = _PLANS[plan["planType"]], timedelta(seconds=plan["durationSeconds"])
+    hourly = price(decimal_text(row.get("rate")), label)
+    kind, length = _PLANS[plan["planType"]], timedelta(seconds=plan["durationSeconds"])
     offer = offer_of(shape, region, CapacityType.RESERVED, hourly, now, f"{SOURCE}:{kind}-{option}", months=months)
-    return PlanRate(str(plan.get("offeringId") or ""), kind, option, hourly, seconds, offer)
+    return PlanRate(str(plan.get("offeringId") or ""), kind, option, hourly, length, offer)

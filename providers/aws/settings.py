@@ -38,11 +38,11 @@ LIST_MAX_AGE = timedelta(days=7)  # list prices hold for weeks
 SPOT_MAX_AGE = timedelta(hours=1)  # spot prices move a few times a day
 
 
-def _listed(value: object) -> object:
+def _split_commas(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
-Names = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9-]{3,40}$")], ...], BeforeValidator(_listed)]
+Names = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9-]{3,40}$")], ...], BeforeValidator(_split_commas)]
 
 
 class AwsSettings(HttpSettings):

@@ -19,21 +19,21 @@ from providers.aws.login import AwsLogin
 from providers.aws.machines import accelerated_types, machine
 from providers.aws.settings import NAME, SPOT_BILLING, SPOT_MAX_AGE
 from providers.aws.spot_advisor import SpotAdvisorEntry
-from providers.rows import Found, Unfit, decimal_text, name, price, short
+from providers.rows import OfferRows, RowRejected, decimal_text, name, price, short
 
 SOURCE = "aws-spot-price-history"
 
 _LINUX = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
-_OTHERS = tuple(
+_OTHER_SYSTEMS = tuple(
     f"{system}{network}"
     for system in ("SUSE Linux", "Windows", "Red Hat Enterprise Linux")
     for network in ("", " (Amazon VPC)")
 )
-_REGIONS_PER_QUESTION = 10  # the maximum of GetSpotPlacementScores
+_REGIONS_PER_QUERY = 10  # the maximum of GetSpotPlacementScores
 _BEST_SCORE = 10
 
 Scores = Mapping[tuple[str, str], float]
-Advised = Mapping[tuple[str, str], SpotAdvisorEntry]
+AdviceByPool = Mapping[tuple[str, str], SpotAdvisorEntry]
 
 
 def zone_ids(login: AwsLogin, region: str) -> Mapping[str, str]:
@@ -62,17 +62,17 @@ def spot_prices(
     )
     try:
         for row in rows:
-            described = row.get("ProductDescription")
-            if described not in _LINUX:
-                if described not in _OTHERS:
-                    what = f"{row.get('AvailabilityZone')}: {row.get('InstanceType')}: a product called {described!r}"
-                    yield SkippedRow("unknown_product", short(what))
+            product = row.get("ProductDescription")
+            if product not in _LINUX:
+                if product not in _OTHER_SYSTEMS:
+                    label = f"{row.get('AvailabilityZone')}: {row.get('InstanceType')}: a product called {product!r}"
+                    yield SkippedRow("unknown_product", short(label))
                 continue
-            called = row.get("AvailabilityZone", "")
-            zone = row.get("AvailabilityZoneId") or zones.get(called) or called
-            pool, since = (zone, str(row.get("InstanceType"))), _utc(row.get("Timestamp"))
-            if pool not in latest or latest[pool][0] < since:
-                latest[pool] = since, row
+            zone_name = row.get("AvailabilityZone", "")
+            zone = row.get("AvailabilityZoneId") or zones.get(zone_name) or zone_name
+            pool, changed_at = (zone, str(row.get("InstanceType"))), _utc(row.get("Timestamp"))
+            if pool not in latest or latest[pool][0] < changed_at:
+                latest[pool] = changed_at, row
     except BrokerError as error:
         failure = error
     for (zone, _), (_, row) in latest.items():
@@ -90,7 +90,7 @@ def _utc(time: object) -> datetime:
 def _offer(region: str, zone: str, row: Mapping[str, Any], now: datetime) -> Offer | SkippedRow:
     try:
         shape = machine(str(row.get("InstanceType")))
-        what = f"{zone}: {shape.instance_type}"
+        label = f"{zone}: {shape.instance_type}"
         return Offer(
             provider=NAME,
             region=region,
@@ -99,7 +99,7 @@ def _offer(region: str, zone: str, row: Mapping[str, Any], now: datetime) -> Off
             accelerator=shape.accelerator,
             count=shape.count,
             capacity_type=CapacityType.SPOT,
-            price=price(decimal_text(row.get("SpotPrice")), what),
+            price=price(decimal_text(row.get("SpotPrice")), label),
             as_of=now,
             source=SOURCE,
             cpus=shape.cpus,
@@ -109,11 +109,11 @@ def _offer(region: str, zone: str, row: Mapping[str, Any], now: datetime) -> Off
             billing=SPOT_BILLING,
             max_age=SPOT_MAX_AGE,
         )
-    except Unfit as error:
+    except RowRejected as error:
         return error.skipped
 
 
-def placement_scores(login: AwsLogin, asked_in: str, regions: tuple[str, ...], accelerator: str) -> Scores:
+def placement_scores(login: AwsLogin, query_region: str, regions: tuple[str, ...], accelerator: str) -> Scores:
     """The probable success of a request for one spot machine with that accelerator: (region, accelerator) → 0.1 to 1.
 
     AWS scores a set of instance types together, from 1 to 10, and scores fewer than three types low; so one query
@@ -122,16 +122,16 @@ def placement_scores(login: AwsLogin, asked_in: str, regions: tuple[str, ...], a
     """
     scores: dict[tuple[str, str], float] = {}
     types = [name for name in accelerated_types() if machine(name).accelerator == accelerator]
-    for first in range(0, len(regions), _REGIONS_PER_QUESTION):
+    for start in range(0, len(regions), _REGIONS_PER_QUERY):
         rows = login.rows(
             "ec2",
-            asked_in,
+            query_region,
             "get_spot_placement_scores",
             "SpotPlacementScores",
             InstanceTypes=types,
             TargetCapacity=1,
             SingleAvailabilityZone=False,
-            RegionNames=list(regions[first : first + _REGIONS_PER_QUESTION]),
+            RegionNames=list(regions[start : start + _REGIONS_PER_QUERY]),
         )
         for row in rows:
             score = row.get("Score")
@@ -140,11 +140,11 @@ def placement_scores(login: AwsLogin, asked_in: str, regions: tuple[str, ...], a
     return scores
 
 
-def annotated(offers: Found, advised: Advised, scores: Scores) -> Found:
+def with_advice(offers: OfferRows, advice_by_pool: AdviceByPool, scores: Scores) -> OfferRows:
     """The spot offers, with the advisor's data and placement scores of their pools."""
     for offer in offers:
         if isinstance(offer, Offer) and offer.capacity_type is CapacityType.SPOT:
-            advice = advised.get((offer.region, offer.instance_type))
+            advice = advice_by_pool.get((offer.region, offer.instance_type))
             offer = replace(
                 offer,
                 interruption_rate=advice.rate if advice else offer.interruption_rate,
@@ -153,9 +153,9 @@ def annotated(offers: Found, advised: Advised, scores: Scores) -> Found:
         yield offer
 
 
-def by_pool(advice: Iterable[SpotAdvisorEntry]) -> Advised:
+def by_pool(advice: Iterable[SpotAdvisorEntry]) -> AdviceByPool:
     """Advice by region and instance type."""
-    return {(one.region, one.shape.instance_type): one for one in advice}
+    return {(entry.region, entry.shape.instance_type): entry for entry in advice}
 
 
 def accelerators_of(types: Iterable[str]) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ def accelerators_of(types: Iterable[str]) -> tuple[str, ...]:
 
 def offered_types(login: AwsLogin, region: str, types: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
     """Which of the instance types exist in the region, and in which zones (IDs). Raises what `AwsLogin.rows` raises."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
+    zones_by_type: defaultdict[str, set[str]] = defaultdict(set)
     rows = login.rows(
         "ec2",
         region,
@@ -176,5 +176,5 @@ def offered_types(login: AwsLogin, region: str, types: tuple[str, ...]) -> Mappi
     )
     for row in rows:
         if row.get("InstanceType") in types and row.get("Location"):
-            found[row["InstanceType"]].add(row["Location"])
-    return {name: frozenset(zones) for name, zones in found.items()}
+            zones_by_type[row["InstanceType"]].add(row["Location"])
+    return {name: frozenset(zones) for name, zones in zones_by_type.items()}

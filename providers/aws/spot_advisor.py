@@ -27,7 +27,7 @@ from broker.core.values.clock import Clock
 from providers.aws.machines import AwsMachine, is_listed, machine
 from providers.aws.settings import NAME, SPOT_BILLING, SPOT_MAX_AGE, AwsSettings
 from providers.http import Api
-from providers.rows import Found, Unfit, number, short
+from providers.rows import OfferRows, RowRejected, number, short
 
 SOURCE = "aws-spot-advisor"
 
@@ -59,7 +59,7 @@ def advice_in(answer: object, regions: tuple[str, ...], exposure: float) -> Iter
     """The advice in the advisor's data. Raises `Malformed` if the data has another shape."""
     try:
         bands = {number(band["index"], "a band"): _band(band) for band in _table(answer, "ranges", list)}
-    except (Unfit, KeyError, TypeError) as error:
+    except (RowRejected, KeyError, TypeError) as error:
         raise Malformed(f"the bands of the spot advisor make no sense: {error}", where=NAME) from error
     by_region = _table(answer, "spot_advisor", dict)
     for region in regions:
@@ -70,7 +70,7 @@ def advice_in(answer: object, regions: tuple[str, ...], exposure: float) -> Iter
                 yield _advice(name, region, row, bands, exposure)
 
 
-def offers_of(advice: SpotAdvisorEntry, now: datetime) -> Found:
+def offers_of(advice: SpotAdvisorEntry, now: datetime) -> OfferRows:
     """The spot offer without a price, from the data available without a login."""
     shape = advice.shape
     yield Offer(
@@ -105,12 +105,12 @@ def _advice(
     try:
         shape = machine(name)
         if not isinstance(row, dict):
-            raise Unfit("malformed_row", f"{region}: {name}: {short(row)}")
+            raise RowRejected("malformed_row", f"{region}: {name}: {short(row)}")
         band = bands.get(number(row.get("r"), f"{region}: {name}: the band"))
         if band is None:
-            raise Unfit("unknown_band", f"{region}: {name}: {short(row.get('r'))}")
+            raise RowRejected("unknown_band", f"{region}: {name}: {short(row.get('r'))}")
         saving = number(row.get("s", 0), f"{region}: {name}: the saving")
-    except Unfit as error:
+    except RowRejected as error:
         return error.skipped
     return SpotAdvisorEntry(
         shape, region, rate_per_hour(band, exposure), float(saving) / 100 if 0 < saving < 100 else None
@@ -122,12 +122,12 @@ def _band(band: Any) -> float:
     label = str(band["label"])
     edges = [int(edge) for edge in _EDGES.findall(label)]
     if not edges or not 0 < edges[-1] < 100:
-        raise Unfit("unknown_band", short(label))
+        raise RowRejected("unknown_band", short(label))
     return (edges[-1] + 100) / 200 if label.strip().startswith(">") else edges[-1] / 100
 
 
 def _table(answer: object, key: str, kind: type) -> Any:
-    found = answer.get(key) if isinstance(answer, dict) else None
-    if not isinstance(found, kind):
+    value = answer.get(key) if isinstance(answer, dict) else None
+    if not isinstance(value, kind):
         raise Malformed(f"the spot advisor's data have no {key!r}", where=NAME)
-    return found
+    return value

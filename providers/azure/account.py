@@ -13,14 +13,14 @@ from functools import partial
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import Clock
 from providers.azure import holdings, spot
-from providers.azure.fields import count, inside
+from providers.azure.fields import count, nested
 from providers.azure.locations import read_locations
 from providers.azure.login import AzureLogin
-from providers.azure.machines import listed
+from providers.azure.machines import known_type
 from providers.azure.settings import AzureSettings
-from providers.azure.skus import Sku, opened, read_skus
+from providers.azure.skus import Sku, apply_restrictions, read_skus
 from providers.failures import Failures
-from providers.rows import Found
+from providers.rows import OfferRows
 
 # The subscription's quotas on vCPUs and their use (compute usages), per region; with a login.
 #
@@ -41,16 +41,16 @@ class AzureQuota:
 
 def read_usages(login: AzureLogin, region: str) -> Mapping[str, AzureQuota]:
     """The quotas of one region, by their names in lower case. Raises what `AzureLogin.rows` raises."""
-    found = {}
+    quotas = {}
     for row in login.rows(f"{region}: usages", lambda client: client.usage.list(region)):
-        name = inside(row, "name").get("value")
+        name = nested(row, "name").get("value")
         limit, used = count(row.get("limit")), count(row.get("currentValue"))
         if isinstance(name, str) and name and limit is not None and used is not None:
-            found[name.lower()] = AzureQuota(name, limit, used)
-    return found
+            quotas[name.lower()] = AzureQuota(name, limit, used)
+    return quotas
 
 
-def judged(offer: Offer, skus: Mapping[str, Sku], usages: Mapping[str, AzureQuota]) -> Offer:
+def apply_quotas(offer: Offer, skus: Mapping[str, Sku], usages: Mapping[str, AzureQuota]) -> Offer:
     """The offer within the quotas: `no_quota` if not even one machine fits, otherwise at most as many machines as fit
     next to the running ones."""
     sku = skus.get(offer.instance_type)
@@ -71,13 +71,13 @@ def judged(offer: Offer, skus: Mapping[str, Sku], usages: Mapping[str, AzureQuot
     return replace(offer, availability=Availability.NO_QUOTA, unavailable_because=because, slots=None)
 
 
-_AT_ONCE = 8  # regions queried concurrently
+_MAX_CONCURRENT = 8  # regions queried concurrently
 _RUNNABLE = (CapacityType.ON_DEMAND, CapacityType.SPOT)
 _SCORES_AGE = timedelta(hours=1)  # Azure limits queries for scores per hour
 
 
 @dataclass
-class RememberedScores:
+class ScoreCache:
     """Placement scores from poll to poll, by question."""
 
     answers: dict[object, tuple[datetime, spot.Scores]] = field(default_factory=dict)
@@ -99,42 +99,46 @@ class AzureAccount:
     settings: AzureSettings
     clock: Clock
     failures: Failures
-    remembered: RememberedScores
+    remembered: ScoreCache
 
-    def held(self) -> Found:
+    def held(self) -> OfferRows:
         """Held capacity as offers."""
-        locations = self.failures.kept_or_none(partial(read_locations, self.login))
+        locations = self.failures.result_or_none(partial(read_locations, self.login))
         if locations is None:
             return  # without them zones would be named differently than in other polls
-        found = self.failures.kept(holdings.capacity_reservations(self.login, locations))
-        yield from holdings.held_offers(found, self.clock.now())
+        reservations = self.failures.kept(holdings.capacity_reservations(self.login, locations))
+        yield from holdings.held_offers(reservations, self.clock.now())
 
-    def seen(self, offers: Iterable[Offer]) -> Found:
+    def seen(self, offers: Iterable[Offer]) -> OfferRows:
         """The offers, with the subscription's data on each."""
         offers = list(offers)
-        asked = [offer for offer in offers if _can_be_asked_about(offer)]
-        on_spot = [offer for offer in asked if offer.capacity_type is CapacityType.SPOT]
-        regions = dict.fromkeys(offer.region for offer in asked)
-        with ThreadPoolExecutor(_AT_ONCE, "azure") as threads:
-            looks = dict(zip(regions, threads.map(self._region, regions), strict=True))
+        queried = [offer for offer in offers if _is_queryable(offer)]
+        on_spot = [offer for offer in queried if offer.capacity_type is CapacityType.SPOT]
+        regions = dict.fromkeys(offer.region for offer in queried)
+        with ThreadPoolExecutor(_MAX_CONCURRENT, "azure") as threads:
+            region_data = dict(zip(regions, threads.map(self._region, regions), strict=True))
             scores = self._scores(threads, on_spot)
-        none: spot.Evictions = {}
-        wanted = on_spot and self.settings.eviction_rates
-        evictions = self.failures.result(partial(spot.eviction_rates, self.login), none) if wanted else none
-        known = {offer.id for offer in asked}
+        no_evictions: spot.Evictions = {}
+        wants_evictions = on_spot and self.settings.eviction_rates
+        evictions = (
+            self.failures.result(partial(spot.eviction_rates, self.login), no_evictions)
+            if wants_evictions
+            else no_evictions
+        )
+        queried_ids = {offer.id for offer in queried}
         for offer in offers:
-            if offer.id in known:
-                offer = _judged(offer, looks[offer.region])
+            if offer.id in queried_ids:
+                offer = _apply_region_data(offer, region_data[offer.region])
                 if offer.capacity_type is CapacityType.SPOT:
-                    offer = spot.annotated(offer, scores, evictions)
+                    offer = spot.with_signals(offer, scores, evictions)
             yield offer
 
     def _region(self, region: str) -> _AzureRegion:
-        none: Mapping[str, AzureQuota] = {}
-        skus = self.failures.kept_or_none(partial(read_skus, self.login, region))
+        no_usages: Mapping[str, AzureQuota] = {}
+        skus = self.failures.result_or_none(partial(read_skus, self.login, region))
         if skus is None or not self.settings.quotas:
-            return _AzureRegion(skus, none)
-        return _AzureRegion(skus, self.failures.result(partial(read_usages, self.login, region), none))
+            return _AzureRegion(skus, no_usages)
+        return _AzureRegion(skus, self.failures.result(partial(read_usages, self.login, region), no_usages))
 
     def _scores(self, threads: ThreadPoolExecutor, offers: list[Offer]) -> spot.Scores:
         if not self.settings.placement_scores:
@@ -144,21 +148,25 @@ class AzureAccount:
 
     def _answer(self, question: tuple[tuple[str, ...], tuple[str, ...]]) -> spot.Scores:
         now = self.clock.now()
-        none: spot.Scores = {}
-        at, answer = self.remembered.answers.get(question, (now, None))
-        if answer is not None and now - at < _SCORES_AGE:
+        no_scores: spot.Scores = {}
+        queried_at, answer = self.remembered.answers.get(question, (now, None))
+        if answer is not None and now - queried_at < _SCORES_AGE:
             return answer
-        scores = self.failures.result(partial(spot.placement_scores, self.login, *question), none)
+        scores = self.failures.result(partial(spot.placement_scores, self.login, *question), no_scores)
         if scores:
             self.remembered.answers[question] = now, scores
         return scores
 
 
-def _can_be_asked_about(offer: Offer) -> bool:
+def _is_queryable(offer: Offer) -> bool:
     """Regions become parts of URLs: only plausible names are used."""
     plain = offer.region.isascii() and offer.region.isalnum()
-    return plain and offer.capacity_type in _RUNNABLE and listed(offer.instance_type) is not None
+    return plain and offer.capacity_type in _RUNNABLE and known_type(offer.instance_type) is not None
 
 
-def _judged(offer: Offer, look: _AzureRegion) -> Offer:
-    return offer if look.skus is None else judged(opened(offer, look.skus), look.skus, look.usages)
+def _apply_region_data(offer: Offer, region_data: _AzureRegion) -> Offer:
+    return (
+        offer
+        if region_data.skus is None
+        else apply_quotas(apply_restrictions(offer, region_data.skus), region_data.skus, region_data.usages)
+    )

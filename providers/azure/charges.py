@@ -26,8 +26,8 @@ VERSION = "2023-11-01"
 _WHERE = f"{NAME}/charges"
 _DAY = timedelta(days=1)
 _SETTLED_AFTER = timedelta(days=5)  # after the end of a month
-_MOST_PAGES = 500
-_MOST = 10**9
+_MAX_PAGES = 500
+_MAX_AMOUNT = 10**9
 
 
 def read_charges(login: AzureLogin, since: datetime, now: datetime) -> Iterator[Charge]:
@@ -36,13 +36,15 @@ def read_charges(login: AzureLogin, since: datetime, now: datetime) -> Iterator[
     first, last = _midnight(since), _midnight(now)
     if first > last:
         return
-    body = _question(first, last)
+    body = _query_body(first, last)
     path = f"/subscriptions/{login.subscription}/providers/Microsoft.CostManagement/query"
     seen: set[str] = set()
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         answer = login.asked("charges", "POST", path, body, version=VERSION)
-        about = answer.get("properties") if isinstance(answer, Mapping) else None
-        columns, rows = (about.get("columns"), about.get("rows")) if isinstance(about, Mapping) else (None, None)
+        properties = answer.get("properties") if isinstance(answer, Mapping) else None
+        columns, rows = (
+            (properties.get("columns"), properties.get("rows")) if isinstance(properties, Mapping) else (None, None)
+        )
         if not isinstance(columns, list) or not isinstance(rows, list):
             raise Malformed("no table of charges in the answer", where=_WHERE)
         names = [str(column.get("name")).lower() if isinstance(column, Mapping) else "" for column in columns]
@@ -50,17 +52,17 @@ def read_charges(login: AzureLogin, since: datetime, now: datetime) -> Iterator[
             charge = _charge(names, row, now)
             if charge.amount:
                 yield charge
-        following = about.get("nextLink") if isinstance(about, Mapping) else None
-        if not isinstance(following, str) or not following:
+        next_link = properties.get("nextLink") if isinstance(properties, Mapping) else None
+        if not isinstance(next_link, str) or not next_link:
             return
-        if following in seen:
+        if next_link in seen:
             break
-        seen.add(following)
-        path = following
+        seen.add(next_link)
+        path = next_link
     raise Malformed("endless pages: a page link was repeated", where=_WHERE)
 
 
-def _question(first: datetime, last: datetime) -> Mapping[str, Any]:
+def _query_body(first: datetime, last: datetime) -> Mapping[str, Any]:
     return {
         "type": "ActualCost",
         "timeframe": "Custom",
@@ -85,14 +87,16 @@ def _charge(names: Sequence[str], row: object, now: datetime) -> Charge:
     in_usd = str(values.get("currency", "")).upper() == "USD"
     amount = values.get("costusd", values.get("cost") if in_usd else None)
     key = values.get("tagvalue")
-    return Charge(NAME, starts, starts + _DAY, _amount(amount), key if isinstance(key, str) else "", _open(starts, now))
+    return Charge(
+        NAME, starts, starts + _DAY, _amount(amount), key if isinstance(key, str) else "", _may_change(starts, now)
+    )
 
 
 def _amount(value: object) -> Money:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise Malformed(f"expected an amount in USD, got {short(value)}", where=_WHERE)
     amount = Decimal(value)
-    if not amount.is_finite() or abs(amount) > _MOST:
+    if not amount.is_finite() or abs(amount) > _MAX_AMOUNT:
         raise Malformed(f"expected an amount in USD, got {short(value)}", where=_WHERE)
     return Money.usd(amount)
 
@@ -105,7 +109,7 @@ def _day(value: object) -> datetime:
         raise Malformed(f"expected a date; got {short(value)}", where=_WHERE) from error
 
 
-def _open(day: datetime, now: datetime) -> bool:
+def _may_change(day: datetime, now: datetime) -> bool:
     """Whether the charges of that day may still change."""
     next_month = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
     return now < next_month + _SETTLED_AFTER

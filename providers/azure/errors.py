@@ -15,14 +15,14 @@ AGAIN = "run `az login` again, or check AZURE_TENANT_ID, AZURE_CLIENT_ID and AZU
 
 # Azure's codes for a missing resource; a proxy's 404 proves nothing.
 _GONE = ("ResourceNotFound", "ResourceGroupNotFound", "NotFound")
-_SHOWN = 300  # characters of Azure's message
+_MAX_CHARACTERS = 300  # characters of Azure's message
 _CLOCK = re.compile(r"not yet valid|not within its valid time|AADSTS700024|NotYetValid")
 _NO_ANSWER = re.compile(
     r"Failed to (establish|resolve)|timed out|Connection (refused|reset|aborted)|CERTIFICATE_VERIFY_FAILED"
 )
 
 
-class NotThere(Refused):
+class NotFound(Refused):
     """The resource does not exist (any more)."""
 
 
@@ -31,7 +31,7 @@ class NotPermitted(Refused):
 
 
 @contextmanager
-def translated(where: str) -> Iterator[None]:
+def translate_errors(where: str) -> Iterator[None]:
     """Converts the SDK's exceptions to a `BrokerError`. ``where``: for its message."""
     from azure.core import exceptions
 
@@ -41,13 +41,13 @@ def translated(where: str) -> Iterator[None]:
         error.where = error.where or where
         raise
     except exceptions.ClientAuthenticationError as error:
-        raise _of_login(error, where) from error
+        raise _login_error(error, where) from error
     except (exceptions.DecodeError, exceptions.DeserializationError, exceptions.SerializationError) as error:
         if isinstance(error, exceptions.IncompleteReadError):
             raise Unreachable("the answer was cut short", where=where) from error
         raise Malformed(f"the answer cannot be read: {_short(error)}", where=where) from error
     except exceptions.HttpResponseError as error:
-        raise _of_service(error, where) from error
+        raise _service_error(error, where) from error
     except (exceptions.ServiceRequestError, exceptions.ServiceResponseError) as error:
         raise _unreachable(error, where) from error
     except exceptions.AzureError as error:
@@ -57,42 +57,44 @@ def translated(where: str) -> Iterator[None]:
         raise Malformed(f"the answer cannot be read: {_short(error)}", where=where) from error
 
 
-def _of_login(error: Any, where: str) -> BrokerError:
+def _login_error(error: Any, where: str) -> BrokerError:
     """The error of a failed login. Only the text of azure-identity's message shows that its authority was
     unreachable."""
-    why = _why(error)
-    if error.response is None and _NO_ANSWER.search(why):
+    reason = _identity_message(error)
+    if error.response is None and _NO_ANSWER.search(reason):
         hint = f"is the network up? Custom certificates: {setting(NAME, 'ca_bundle')}"
-        return Unreachable(f"the login service cannot be reached: {why}", where=where, hint=hint)
-    return _expired(why, where)
+        return Unreachable(f"the login service cannot be reached: {reason}", where=where, hint=hint)
+    return _login_expired(reason, where)
 
 
-def _expired(said: str, where: str) -> LoginMissing:
-    hint = "is this machine's clock right? (timedatectl)" if _CLOCK.search(said) else AGAIN
-    return LoginMissing(f"the login is missing or has expired: {said}", where=where, hint=hint)
+def _login_expired(reason: str, where: str) -> LoginMissing:
+    hint = "is this machine's clock right? (timedatectl)" if _CLOCK.search(reason) else AGAIN
+    return LoginMissing(f"the login is missing or has expired: {reason}", where=where, hint=hint)
 
 
-def _of_service(error: Any, where: str) -> BrokerError:
+def _service_error(error: Any, where: str) -> BrokerError:
     """The broker's error for a refusal by Azure."""
     status = error.status_code or 0
     headers = error.response.headers if error.response is not None else {}
-    after = headers.get("Retry-After", "")
-    said = f"HTTP {status}: {_short(error)}"
-    if status == 429 or (status == 503 and after):
-        seconds = float(after) if after.isdecimal() else None
-        return Throttled(f"rate limit exceeded ({said})", after=seconds, where=where, hint="poll less often")
+    retry_after = headers.get("Retry-After", "")
+    reason = f"HTTP {status}: {_short(error)}"
+    if status == 429 or (status == 503 and retry_after):
+        seconds = float(retry_after) if retry_after.isdecimal() else None
+        return Throttled(f"rate limit exceeded ({reason})", after=seconds, where=where, hint="poll less often")
     if status >= 500 or status == 408:
-        return Unreachable(said, where=where, hint="Azure reports a server error; the next poll retries")
+        return Unreachable(reason, where=where, hint="Azure reports a server error; the next poll retries")
     if status == 401:
-        return _expired(said, where)
+        return _login_expired(reason, where)
     if status == 403:
-        return NotPermitted(f"not permitted ({said})", where=where, hint="the login needs a role such as Reader there")
-    if "SubscriptionNotFound" in said or "InvalidSubscriptionId" in said:
-        return LoginMissing(said, where=where, hint=f"is {SUBSCRIPTION} right, and the login of its tenant?")
+        return NotPermitted(
+            f"not permitted ({reason})", where=where, hint="the login needs a role such as Reader there"
+        )
+    if "SubscriptionNotFound" in reason or "InvalidSubscriptionId" in reason:
+        return LoginMissing(reason, where=where, hint=f"is {SUBSCRIPTION} right, and the login of its tenant?")
     if status == 404 and getattr(error.error, "code", None) in _GONE:
-        return NotThere(said, where=where)
+        return NotFound(reason, where=where)
     change = f"is {setting(NAME, 'management_url')} right? Redirects are not followed"
-    return Refused(said, where=where, hint=change if status < 400 else "")
+    return Refused(reason, where=where, hint=change if status < 400 else "")
 
 
 def _unreachable(error: Exception, where: str) -> Unreachable:
@@ -103,15 +105,15 @@ def _unreachable(error: Exception, where: str) -> Unreachable:
     return Unreachable(f"cannot be reached: {_short(error)}", where=where, hint=hint)
 
 
-def _why(error: Exception) -> str:
+def _identity_message(error: Exception) -> str:
     """azure-identity's message without its constant parts: its name and a link."""
-    said = str(error).partition("To mitigate this issue")[0].rpartition("Attempted credentials:")[2]
-    return _short(Exception(said.replace("\n\t", "; ").strip(" ;\n")))
+    text = str(error).partition("To mitigate this issue")[0].rpartition("Attempted credentials:")[2]
+    return _short(Exception(text.replace("\n\t", "; ").strip(" ;\n")))
 
 
 def _short(error: Exception) -> str:
     text = " ".join("".join(char if char.isprintable() else " " for char in without_logins(error)).split())
-    return (text or type(error).__name__)[:_SHOWN]
+    return (text or type(error).__name__)[:_MAX_CHARACTERS]
 
 
 def is_silence(error: BaseException | None) -> bool:

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 
-def inside(row: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+def nested(row: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     """The object at the end of the path; an empty one if there is none."""
-    found: Any = row
+    value: Any = row
     for key in keys:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
 
 
 def texts(values: object) -> Iterator[str]:
@@ -38,10 +38,10 @@ def region_of(row: Mapping[str, Any]) -> str:
 def utc(time: object) -> datetime | None:
     """A time or a day; a day, and a time without a zone, is UTC."""
     try:
-        found = datetime.fromisoformat(time) if isinstance(time, str) else None
-        if found is None:
+        parsed = datetime.fromisoformat(time) if isinstance(time, str) else None
+        if parsed is None:
             return None
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None
 

@@ -16,15 +16,15 @@ from typing import Any
 from broker.core.market.capacity import Reservation
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, SkippedRow
 from broker.core.values.money import Money
-from providers.azure.errors import NotThere
-from providers.azure.fields import count, inside, parts_of, region_of, texts, utc
+from providers.azure.errors import NotFound
+from providers.azure.fields import count, nested, parts_of, region_of, texts, utc
 from providers.azure.locations import AzureLocations
 from providers.azure.login import AzureLogin
-from providers.azure.machines import listed, machine
+from providers.azure.machines import known_type, machine
 from providers.azure.settings import HELD_AGE, NAME, PURCHASE_TAG
 from providers.failures import Failures
-from providers.held import is_held, together
-from providers.rows import Found, Unfit, name
+from providers.reserved_offers import is_held, merge_offers
+from providers.rows import OfferRows, RowRejected, name
 
 SOURCE = "azure-capacity-reservations"
 CAPACITY_RESERVATION = "capacity_reservation"
@@ -40,53 +40,54 @@ def capacity_reservations(login: AzureLogin, locations: AzureLocations) -> Itera
     groups = login.rows(where, lambda client: client.capacity_reservation_groups.list_by_subscription())
     for group in failures.kept(groups):
         names = parts_of(group.get("id"))
-        resources, called = names.get("resourcegroups"), names.get("capacityreservationgroups")
-        if resources and called:
-            kind = inside(group, "properties").get("reservationType")
-            yield from _of_group(login, resources, called, kind, locations, failures)
+        resource_group, group_name = names.get("resourcegroups"), names.get("capacityreservationgroups")
+        if resource_group and group_name:
+            kind = nested(group, "properties").get("reservationType")
+            yield from _reservations_in_group(login, resource_group, group_name, kind, locations, failures)
     failures.raise_any()
 
 
-def _of_group(
-    login: AzureLogin, resources: str, called: str, kind: object, locations: AzureLocations, failures: Failures
+def _reservations_in_group(
+    login: AzureLogin, resource_group: str, group_name: str, kind: object, locations: AzureLocations, failures: Failures
 ) -> Iterator[Reservation]:
-    where = f"{called}: capacity reservations"
+    where = f"{group_name}: capacity reservations"
     rows = login.rows(
-        where, lambda client: client.capacity_reservations.list_by_capacity_reservation_group(resources, called)
+        where,
+        lambda client: client.capacity_reservations.list_by_capacity_reservation_group(resource_group, group_name),
     )
     for row in failures.kept(rows):
-        instance_type = listed(str(inside(row, "sku").get("name")))
-        state = str(inside(row, "properties").get("provisioningState", "")).lower()
+        instance_type = known_type(str(nested(row, "sku").get("name")))
+        state = str(nested(row, "properties").get("provisioningState", "")).lower()
         id = parts_of(row.get("id")).get("capacityreservations")
         if instance_type is None or state not in _HELD or not id:
             continue
-        seen = failures.kept_or_none(partial(_seen, login, resources, called, id))
-        yield _reservation(row, seen or {}, f"{called}/{id}", instance_type, kind, locations)
+        detail = failures.result_or_none(partial(_reservation_detail, login, resource_group, group_name, id))
+        yield _reservation(row, detail or {}, f"{group_name}/{id}", instance_type, kind, locations)
 
 
-def _seen(login: AzureLogin, resources: str, group: str, id: str) -> Mapping[str, Any]:
+def _reservation_detail(login: AzureLogin, resource_group: str, group: str, id: str) -> Mapping[str, Any]:
     """The reservation with its use; empty if it has just gone."""
     try:
-        found = login.call(
+        answer = login.call(
             f"{group}/{id}: capacity reservation",
-            lambda client: client.capacity_reservations.get(resources, group, id, expand="instanceView"),
+            lambda client: client.capacity_reservations.get(resource_group, group, id, expand="instanceView"),
         )
-    except NotThere:
+    except NotFound:
         return {}
-    return found if isinstance(found, Mapping) else {}
+    return answer if isinstance(answer, Mapping) else {}
 
 
 def _reservation(
     row: Mapping[str, Any],
-    seen: Mapping[str, Any],
+    detail: Mapping[str, Any],
     id: str,
     instance_type: str,
     kind: object,
     locations: AzureLocations,
 ) -> Reservation:
     region, zones = region_of(row), list(texts(row.get("zones")))
-    plan = inside(row, "properties", "scheduleProfile")
-    machines = count(inside(row, "sku").get("capacity"))
+    plan = nested(row, "properties", "scheduleProfile")
+    machines = count(nested(row, "sku").get("capacity"))
     return Reservation(
         id=id,
         provider=NAME,
@@ -95,51 +96,51 @@ def _reservation(
         instance_type=instance_type,
         machines=machines or 0,
         kind=CAPACITY_BLOCK if kind == "Block" or plan else CAPACITY_RESERVATION,
-        starts=utc(plan.get("start")) or utc(inside(row, "properties").get("timeCreated")),
+        starts=utc(plan.get("start")) or utc(nested(row, "properties").get("timeCreated")),
         ends=utc(plan.get("end")),
-        free=_free(machines, inside(seen, "properties", "instanceView", "utilizationInfo")),
+        free=_free(machines, nested(detail, "properties", "instanceView", "utilizationInfo")),
         open=kind == "Open",
-        mark=str(inside(row, "tags").get(PURCHASE_TAG, "")),
+        mark=str(nested(row, "tags").get(PURCHASE_TAG, "")),
     )
 
 
-def _free(machines: int | None, used: Mapping[str, Any]) -> int | None:
+def _free(machines: int | None, utilization: Mapping[str, Any]) -> int | None:
     """Unused machines; None if Azure does not report them. In a shared group, others' machines count too."""
-    allocated = used.get("virtualMachinesAllocated")
-    shared = used.get("usedReservedCountBySubscription")
-    if machines is None or not (used and isinstance(allocated, list | None)):
+    allocated = utilization.get("virtualMachinesAllocated")
+    shared = utilization.get("usedReservedCountBySubscription")
+    if machines is None or not (utilization and isinstance(allocated, list | None)):
         return None
     counts = [count(value) or 0 for value in shared.values()] if isinstance(shared, Mapping) else []
     return max(0, machines - max(len(allocated or ()), sum(counts)))
 
 
-def held_offers(reservations: Iterable[Reservation], now: datetime) -> Found:
+def held_offers(reservations: Iterable[Reservation], now: datetime) -> OfferRows:
     """Current holdings as offers: one per place and instance type, with the free machines of all its reservations
     (unknown if unknown for one of them). Excludes reservations that a machine must name, because no engine does."""
-    yield from together(_offer(held, now) for held in reservations if is_held(held, now))
+    yield from merge_offers(_offer(reservation, now) for reservation in reservations if is_held(reservation, now))
 
 
-def _offer(held: Reservation, now: datetime) -> Offer | SkippedRow:
+def _offer(reservation: Reservation, now: datetime) -> Offer | SkippedRow:
     try:
-        shape = machine(held.instance_type)
+        shape = machine(reservation.instance_type)
         return Offer(
             provider=NAME,
-            region=name(held.region, f"{held.id}: the region"),
-            zone=name(held.zone, f"{held.id}: the zone") if held.zone else None,
-            instance_type=held.instance_type,
+            region=name(reservation.region, f"{reservation.id}: the region"),
+            zone=name(reservation.zone, f"{reservation.id}: the zone") if reservation.zone else None,
+            instance_type=reservation.instance_type,
             accelerator=shape.gpu,
             count=shape.n,
             capacity_type=CapacityType.RESERVED,
             price=Money.ZERO,
             as_of=now,
-            source=SOURCE if held.open else f"{SOURCE}:targeted",
+            source=SOURCE if reservation.open else f"{SOURCE}:targeted",
             cpus=shape.vcpus,
             memory_gib=shape.gib,
             interconnect=shape.link,
-            slots=held.free,
-            engine=shape.engine if held.open else None,
+            slots=reservation.free,
+            engine=shape.engine if reservation.open else None,
             money=MoneyKind.AMORTISED,
             max_age=HELD_AGE,
         )
-    except Unfit as error:
+    except RowRejected as error:
         return error.skipped

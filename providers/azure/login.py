@@ -20,29 +20,29 @@ from typing import TYPE_CHECKING, Any
 
 from broker.core.errors import InvalidInput, LoginMissing, Malformed, OutcomeUnknown, Unreachable
 from broker.core.values.clock import Clock
-from providers.azure.errors import is_silence, translated
+from providers.azure.errors import is_silence, translate_errors
 from providers.azure.settings import NAME, SUBSCRIPTION, AzureSettings
-from providers.http import setting, shown
+from providers.http import redacted_url, setting
 
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
 
 _LOG_IN = "run `az login`, or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
-HOW = f"set {SUBSCRIPTION}, and {_LOG_IN}"
+LOGIN_HINT = f"set {SUBSCRIPTION}, and {_LOG_IN}"
 AUTHORITY = "AZURE_AUTHORITY_HOST"  # azure-identity's own variable
 EXTRA = "pip install 'gpubroker[azure]'"
 
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_MOST_PAGES = 500
-_ENOUGH = 3  # unanswered calls in a row after which a poll makes no more: each would wait for its timeout
+_MAX_PAGES = 500
+_MAX_UNANSWERED = 3  # unanswered calls in a row after which a poll makes no more: each would wait for its timeout
 _SIGNS = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_PASSWORD")
 _HOSTED = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT")  # set if Azure runs the process: an identity is available at once
-_LEFT_BY_TOOLS = ("azureProfile.json", "AzureRmContext.json")
+_TOOL_FILES = ("azureProfile.json", "AzureRmContext.json")
 
 
 def authority(environ: Mapping[str, str] = os.environ) -> str:
     """azure-identity's authority."""
-    return shown(environ.get(AUTHORITY) or "https://login.microsoftonline.com")
+    return redacted_url(environ.get(AUTHORITY) or "https://login.microsoftonline.com")
 
 
 def subscription_of(settings: AzureSettings, environ: Mapping[str, str] = os.environ) -> str:
@@ -50,7 +50,7 @@ def subscription_of(settings: AzureSettings, environ: Mapping[str, str] = os.env
     return settings.subscription_id or environ.get(SUBSCRIPTION, "").strip()
 
 
-def sign_of_login(settings: AzureSettings, environ: Mapping[str, str] = os.environ) -> str:
+def login_source(settings: AzureSettings, environ: Mapping[str, str] = os.environ) -> str:
     """The source of a possible login of azure-identity: the name of a variable, a file or a setting; empty without one.
     No network; reads no key.
     """
@@ -61,9 +61,9 @@ def sign_of_login(settings: AzureSettings, environ: Mapping[str, str] = os.envir
             return variable
     folders = (environ.get("AZURE_CONFIG_DIR") or "~/.azure", "~/.Azure")
     for folder in folders:
-        for file in _LEFT_BY_TOOLS:
-            if (found := Path(folder).expanduser() / file).is_file():
-                return str(found)
+        for file in _TOOL_FILES:
+            if (path := Path(folder).expanduser() / file).is_file():
+                return str(path)
     return ""
 
 
@@ -80,13 +80,13 @@ class AzureLogin:
 
     def __init__(self, token: TokenCredential, subscription: str, settings: AzureSettings, clock: Clock) -> None:
         """Makes no connection. Raises `InvalidInput` for a missing CA bundle."""
-        from providers.azure.pipeline import Remembered, client, scope
+        from providers.azure.pipeline import CachedCredential, client, scope
 
         if settings.ca_bundle is not None and not settings.ca_bundle.is_file():
             raise InvalidInput("no such file", where=str(settings.ca_bundle), hint=setting(NAME, "ca_bundle"))
         self.subscription = subscription
         self.sign: tuple[str, str] = ("", "")
-        self._token = Remembered(token)
+        self._token = CachedCredential(token)
         self._scope = scope(settings)
         self._client = client(self._token, subscription, settings, clock)
         self._unanswered = 0
@@ -98,26 +98,26 @@ class AzureLogin:
         Raises `LoginMissing` if a subscription is named and no login to it is usable, and `Unreachable` if that cannot
         be determined.
         """
-        subscription, sign = subscription_of(settings), sign_of_login(settings)
+        subscription, sign = subscription_of(settings), login_source(settings)
         if not subscription or not has_sdk():
             return None
         if not _ID.fullmatch(subscription):
-            said = f"{SUBSCRIPTION} is not the id of a subscription"
-            raise LoginMissing(said, where=NAME, hint="`az account show --query id` prints it")
+            reason = f"{SUBSCRIPTION} is not the id of a subscription"
+            raise LoginMissing(reason, where=NAME, hint="`az account show --query id` prints it")
         if not sign:
             raise LoginMissing(f"{SUBSCRIPTION} is set, but there is no login to Azure", where=NAME, hint=_LOG_IN)
         from providers.azure.pipeline import credential
 
-        hosted = settings.managed_identity or any(os.environ.get(variable) for variable in _HOSTED)
-        with translated(f"{NAME}: {sign}"):
-            found = cls(credential(settings, managed_identity=hosted), subscription, settings, clock)
-        found.sign = (subscription, sign)
-        found.check()
-        return found
+        is_hosted = settings.managed_identity or any(os.environ.get(variable) for variable in _HOSTED)
+        with translate_errors(f"{NAME}: {sign}"):
+            login = cls(credential(settings, managed_identity=is_hosted), subscription, settings, clock)
+        login.sign = (subscription, sign)
+        login.check()
+        return login
 
     def check(self) -> None:
         """Get a token, to detect an unusable login before many calls fail. Raises `LoginMissing` or `Unreachable`."""
-        with translated(f"{NAME}: login"):
+        with translate_errors(f"{NAME}: login"):
             self._token.get_token(self._scope)
 
     def begin(self) -> None:
@@ -134,7 +134,7 @@ class AzureLogin:
     def call_once(self, where: str, ask: Callable[[Any], Any]) -> Any:
         """`call` for a request that must not take effect twice; ``ask`` passes ``retry_total=0``. Raises
         `OutcomeUnknown` if it may have taken effect, and the errors of `call` if it has not."""
-        with _may_have_been_done():
+        with _mark_unknown_outcome():
             return self.call(where, ask)
 
     def rows(self, where: str, ask: Callable[[Any], Any]) -> Iterator[Mapping[str, Any]]:
@@ -142,35 +142,35 @@ class AzureLogin:
         as `call`, and `Malformed` if a link to a page repeats."""
         pages = self.call(where, ask).by_page()
         seen: set[str] = set()
-        for _ in range(_MOST_PAGES):
-            page: Iterable[Any] | None = self.call(where, lambda _: _list_or_none(pages))
+        for _ in range(_MAX_PAGES):
+            page: Iterable[Any] | None = self.call(where, lambda _: _next_page(pages))
             if page is None:
                 return
             yield from (row for row in page if isinstance(row, Mapping))
-            following = pages.continuation_token
-            if following in seen:
+            next_link = pages.continuation_token
+            if next_link in seen:
                 break
-            if following:
-                seen.add(following)
+            if next_link:
+                seen.add(next_link)
         raise Malformed("endless pages: a page link was repeated", where=f"{NAME}/{where}")
 
     def plain_rows(self, where: str, path: str, *, version: str) -> Iterator[Mapping[str, Any]]:
         """`rows` without the SDK's models: building them takes half a second per megabyte.
         Raises what `rows` raises."""
         seen: set[str] = set()
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             answer = self.asked(where, "GET", path, version=version)
             page = answer.get("value") if isinstance(answer, Mapping) else None
             if not isinstance(page, list):
                 raise Malformed("no rows in the answer", where=f"{NAME}/{where}")
             yield from (row for row in page if isinstance(row, Mapping))
-            following = answer.get("nextLink")
-            if not isinstance(following, str) or not following:
+            next_link = answer.get("nextLink")
+            if not isinstance(next_link, str) or not next_link:
                 return
-            if following in seen:
+            if next_link in seen:
                 break
-            seen.add(following)
-            path = following
+            seen.add(next_link)
+            path = next_link
         raise Malformed("endless pages: a page link was repeated", where=f"{NAME}/{where}")
 
     def asked(self, where: str, method: str, path: str, body: object = None, *, version: str) -> Any:
@@ -186,13 +186,13 @@ class AzureLogin:
                 raise HttpResponseError(response=response)
             return json.loads(response.text(), parse_float=Decimal)
 
-    def asked_once(self, where: str, method: str, path: str, body: object, *, version: str) -> Any:
+    def request_once(self, where: str, method: str, path: str, body: object, *, version: str) -> Any:
         """`asked` for a request that must not take effect twice: it is sent once. None without a body in the answer.
         Raises as `call_once`."""
         from azure.core.exceptions import HttpResponseError
         from azure.core.rest import HttpRequest
 
-        with _may_have_been_done(), self._asking(f"{NAME}/{where}"):
+        with _mark_unknown_outcome(), self._asking(f"{NAME}/{where}"):
             request = HttpRequest(method, path, json=body, params={"api-version": version})
             response = self._client.send_request(request, retry_total=0)
             if response.status_code not in (200, 201, 202):
@@ -203,10 +203,10 @@ class AzureLogin:
     @contextmanager
     def _asking(self, where: str) -> Iterator[None]:
         """Counts unanswered calls of all threads; the count may be off by a few, which is harmless."""
-        if self._unanswered >= _ENOUGH:
+        if self._unanswered >= _MAX_UNANSWERED:
             raise Unreachable("not queried, because earlier calls got no answer", where=where)
         try:
-            with translated(where):
+            with translate_errors(where):
                 yield
         except Unreachable as error:
             self._unanswered += is_silence(error.__cause__)
@@ -215,7 +215,7 @@ class AzureLogin:
 
 
 @contextmanager
-def _may_have_been_done() -> Iterator[None]:
+def _mark_unknown_outcome() -> Iterator[None]:
     from azure.core.exceptions import ServiceRequestError
 
     try:
@@ -226,6 +226,6 @@ def _may_have_been_done() -> Iterator[None]:
         raise OutcomeUnknown(error.message, where=error.where) from error
 
 
-def _list_or_none(pages: Iterator[Iterable[Any]]) -> list[Any] | None:
+def _next_page(pages: Iterator[Iterable[Any]]) -> list[Any] | None:
     page = next(pages, None)
     return None if page is None else list(page)

@@ -11,7 +11,7 @@ from importlib.resources import files
 from broker.core.market.offers import Interconnect
 from broker.core.values.accelerators import is_part
 from providers.azure.settings import ENGINE
-from providers.rows import Unfit
+from providers.rows import RowRejected
 
 _GPU_FAMILY = re.compile(r"Standard_N[A-Z]*\d", re.IGNORECASE)
 _SAME_MACHINE = re.compile(r"_(?:noib|flex)(?=_)")  # suffixes of other ways of sale, and of machines without InfiniBand
@@ -41,22 +41,22 @@ class AzureMachine:
 def machine(instance_type: str) -> AzureMachine:
     """The table's entry, ignoring case and the suffixes `_noIB` and `_flex`; for CPU machines, the data in their name.
 
-    Raises `Unfit` for GPU machines that are not in the table.
+    Raises `RowRejected` for GPU machines that are not in the table.
     """
     machines = _tables()
     key = _SAME_MACHINE.sub("", instance_type.lower())
     if key in machines:
         return machines[key][1]
     if _GPU_FAMILY.match(instance_type):
-        raise Unfit("unknown_machine", instance_type)
+        raise RowRejected("unknown_machine", instance_type)
     vcpus = _VCPUS.fullmatch(instance_type)
     return AzureMachine(vcpus=float(vcpus[1]) if vcpus else None)
 
 
-def listed(instance_type: str) -> str | None:
+def known_type(instance_type: str) -> str | None:
     """The table's spelling of a machine with accelerators; None for other machines. Azure's own spelling varies."""
-    found = _tables().get(instance_type.lower())
-    return found[0] if found else None
+    entry = _tables().get(instance_type.lower())
+    return entry[0] if entry else None
 
 
 def accelerated_types() -> tuple[str, ...]:
@@ -66,8 +66,8 @@ def accelerated_types() -> tuple[str, ...]:
 
 @cache
 def _tables() -> dict[str, tuple[str, AzureMachine]]:
-    read = tomllib.loads(files("providers.azure").joinpath("machines.toml").read_text("utf-8"))
+    document = tomllib.loads(files("providers.azure").joinpath("machines.toml").read_text("utf-8"))
     return {
         key.lower(): (key, AzureMachine(**{**row, "link": Interconnect(row["link"]) if "link" in row else None}))
-        for key, row in read["machines"].items()
+        for key, row in document["machines"].items()
     }

@@ -54,7 +54,7 @@ def scope(settings: AzureSettings) -> str:
     return f"https://{host if host in _SOVEREIGN else 'management.azure.com'}/.default"
 
 
-class Remembered:
+class CachedCredential:
     """A credential that caches its tokens until they expire: some sources start a program for each token."""
 
     def __init__(self, source: TokenCredential) -> None:
@@ -65,8 +65,8 @@ class Remembered:
     def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         """The token, a new one where the old is about to end or Azure wants one of another kind (``claims``)."""
         with self._asking:
-            asked_for_more = bool(options.get("claims"))
-            if self._token is None or asked_for_more or self._token.expires_on - time.time() < _RENEW_BEFORE:
+            has_claims = bool(options.get("claims"))
+            if self._token is None or has_claims or self._token.expires_on - time.time() < _RENEW_BEFORE:
                 self._token = self._source.get_token(*scopes, **options)
             return self._token
 
@@ -86,7 +86,7 @@ def client(token: TokenCredential, subscription: str, settings: AzureSettings, c
             policies.UserAgentPolicy("gpubroker"),
             policies.ProxyPolicy(),
             policies.RetryPolicy(retry_total=settings.attempts - 1, retry_backoff_factor=0.5, retry_backoff_max=30),
-            _OneHost(settings.management_url),
+            _SingleHostPolicy(settings.management_url),
             ARMChallengeAuthenticationPolicy(token, scope(settings)),
         ],
     )
@@ -111,11 +111,11 @@ class _Transport(RequestsTransport):  # type: ignore[misc]  # azure-core imports
         self._clock.sleep(duration)
 
 
-class _OneHost(policies.SansIOHTTPPolicy[Any, Any]):
+class _SingleHostPolicy(policies.SansIOHTTPPolicy[Any, Any]):
     def __init__(self, base: str) -> None:
         self._base = urlsplit(base)
 
     def on_request(self, request: PipelineRequest[Any]) -> None:
-        asked, base = urlsplit(request.http_request.url), self._base
-        path = asked.path if asked.path.startswith(base.path) else base.path + asked.path
-        request.http_request.url = asked._replace(scheme=base.scheme, netloc=base.netloc, path=path).geturl()
+        url, base = urlsplit(request.http_request.url), self._base
+        path = url.path if url.path.startswith(base.path) else base.path + url.path
+        request.http_request.url = url._replace(scheme=base.scheme, netloc=base.netloc, path=path).geturl()

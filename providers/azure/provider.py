@@ -18,19 +18,28 @@ from broker.core.purchases.quotes import PurchaseProduct, SellsProduct
 from broker.core.values.clock import Clock
 from providers import shops
 from providers.azure import holdings
-from providers.azure.account import AzureAccount, RememberedScores
+from providers.azure.account import AzureAccount, ScoreCache
 from providers.azure.charges import read_charges
-from providers.azure.errors import NotPermitted, NotThere
-from providers.azure.fields import count, inside, objects, parts_of, region_of, texts, utc
+from providers.azure.errors import NotFound, NotPermitted
+from providers.azure.fields import count, nested, objects, parts_of, region_of, texts, utc
 from providers.azure.locations import AzureLocations, read_locations
-from providers.azure.login import AUTHORITY, EXTRA, HOW, AzureLogin, authority, has_sdk, sign_of_login, subscription_of
-from providers.azure.machines import listed
+from providers.azure.login import (
+    AUTHORITY,
+    EXTRA,
+    LOGIN_HINT,
+    AzureLogin,
+    authority,
+    has_sdk,
+    login_source,
+    subscription_of,
+)
+from providers.azure.machines import known_type
 from providers.azure.retail import RetailPrices
 from providers.azure.settings import NAME, SUBSCRIPTION, AzureSettings
 from providers.azure.shop.counter import AzureCounter
 from providers.failures import Failures
 from providers.http import endpoint
-from providers.rows import Found, distinct
+from providers.rows import OfferRows, distinct
 
 # Machines of the subscription with gpubroker's tag, and their deletion; with a login.
 #
@@ -41,75 +50,77 @@ from providers.rows import Found, distinct
 _NOT_BILLED = ("creating", "deallocating", "deallocated")
 
 
-def tagged(login: AzureLogin, locations: AzureLocations) -> Iterator[Instance]:
+def tagged_machines(login: AzureLogin, locations: AzureLocations) -> Iterator[Instance]:
     """Tagged machines of all regions; Azure does not list those of uniform scale sets. One whose state cannot be read
     is reported as ``unknown``, and billed. Raises what `AzureLogin.rows` raises, at the end.
     """
     failures = Failures()
     for row in failures.kept(login.rows("virtual machines", lambda client: client.virtual_machines.list_all())):
-        key, names = inside(row, "tags").get(TAG), parts_of(row.get("id"))
-        resources, called = names.get("resourcegroups"), names.get("virtualmachines")
-        if not isinstance(key, str) or not resources or not called:
+        key, names = nested(row, "tags").get(TAG), parts_of(row.get("id"))
+        resource_group, machine_name = names.get("resourcegroups"), names.get("virtualmachines")
+        if not isinstance(key, str) or not resource_group or not machine_name:
             continue
-        state = failures.result(partial(_state, login, resources, called, row), "unknown")
+        state = failures.result(partial(_state, login, resource_group, machine_name, row), "unknown")
         if state:
             yield _instance(row, key, state, locations)
     failures.raise_any()
 
 
-def _state(login: AzureLogin, resources: str, called: str, row: Mapping[str, Any]) -> str:
+def _state(login: AzureLogin, resource_group: str, machine_name: str, row: Mapping[str, Any]) -> str:
     """Azure's state of the machine; empty if it has gone since it was listed."""
     try:
-        view = login.call(
-            f"{called}: instance view", lambda client: client.virtual_machines.instance_view(resources, called)
+        instance_view = login.call(
+            f"{machine_name}: instance view",
+            lambda client: client.virtual_machines.instance_view(resource_group, machine_name),
         )
-    except NotThere:
+    except NotFound:
         return ""
-    codes = [code for one in objects(view.get("statuses")) for code in texts([one.get("code")])]
+    codes = [code for status in objects(instance_view.get("statuses")) for code in texts([status.get("code")])]
     power = [code.partition("/")[2] for code in codes if code.startswith("PowerState/")]
-    made = inside(row, "properties").get("provisioningState")
-    return (power[0] if power else str(made or "unknown")).lower()
+    provisioning = nested(row, "properties").get("provisioningState")
+    return (power[0] if power else str(provisioning or "unknown")).lower()
 
 
 def _instance(row: Mapping[str, Any], key: str, state: str, locations: AzureLocations) -> Instance:
-    about, zones = inside(row, "properties"), list(texts(row.get("zones")))
-    size, region = str(inside(about, "hardwareProfile").get("vmSize") or ""), region_of(row)
+    properties, zones = nested(row, "properties"), list(texts(row.get("zones")))
+    size, region = str(nested(properties, "hardwareProfile").get("vmSize") or ""), region_of(row)
     return Instance(
         id=str(row["id"]),
         provider=NAME,
         region=region,
         zone=locations.zone(region, zones[0]) if zones else None,
-        instance_type=listed(size) or size,
+        instance_type=known_type(size) or size,
         key=key,
         state=state,
         billed=state not in _NOT_BILLED,
-        since=utc(about.get("timeCreated")),
-        capacity_type=_how(about),
-        store=str(inside(row, "tags").get(STORE_TAG) or ""),
+        since=utc(properties.get("timeCreated")),
+        capacity_type=_capacity_type(properties),
+        store=str(nested(row, "tags").get(STORE_TAG) or ""),
     )
 
 
-def _how(about: Mapping[str, Any]) -> CapacityType:
-    if about.get("priority") in ("Spot", "Low"):
+def _capacity_type(properties: Mapping[str, Any]) -> CapacityType:
+    if properties.get("priority") in ("Spot", "Low"):
         return CapacityType.SPOT
-    return CapacityType.RESERVED if about.get("capacityReservation") else CapacityType.ON_DEMAND
+    return CapacityType.RESERVED if properties.get("capacityReservation") else CapacityType.ON_DEMAND
 
 
 def terminate(login: AzureLogin, id: str) -> None:
-    """Delete a machine (its id in Azure Resource Manager, as in `tagged`), without waiting. Idempotent: an unknown one
-    is not an error. Raises what `AzureLogin.call` raises, and `Refused` for another form of name or another
+    """Delete a machine (its id in Azure Resource Manager, as in `tagged_machines`), without waiting. Idempotent: an
+    unknown one is not an error. Raises what `AzureLogin.call` raises, and `Refused` for another form of name or another
     subscription.
     """
     names = parts_of(id)
-    resources, called = names.get("resourcegroups"), names.get("virtualmachines")
-    if not resources or not called or names.get("providers", "").lower() != "microsoft.compute":
+    resource_group, machine_name = names.get("resourcegroups"), names.get("virtualmachines")
+    if not resource_group or not machine_name or names.get("providers", "").lower() != "microsoft.compute":
         expected = "/subscriptions/…/resourceGroups/…/providers/Microsoft.Compute/virtualMachines/…"
         raise Refused(f"not the name of a machine: {id!r}", where=NAME, hint=f"expected {expected}")
     if names.get("subscriptions", "").lower() != login.subscription.lower():
         raise Refused(f"a machine of another subscription: {id!r}", where=NAME, hint="check AZURE_SUBSCRIPTION_ID")
-    with suppress(NotThere):
+    with suppress(NotFound):
         login.call(
-            f"{called}: delete", lambda client: client.virtual_machines.begin_delete(resources, called, polling=False)
+            f"{machine_name}: delete",
+            lambda client: client.virtual_machines.begin_delete(resource_group, machine_name, polling=False),
         )
 
 
@@ -132,10 +143,10 @@ _ACTIVE = "succeeded"
 def reserved_instances(login: AzureLogin, now: datetime) -> Iterator[Reservation]:
     """Reservations of machines with accelerators that are in force. Raises what `AzureLogin.rows` raises."""
     for row in _rows(login, "reservations", RESERVATIONS, RESERVATIONS_VERSION, "Reservations Reader"):
-        about, instance_type = inside(row, "properties"), listed(str(inside(row, "sku").get("name")))
+        properties, instance_type = nested(row, "properties"), known_type(str(nested(row, "sku").get("name")))
         id = parts_of(row.get("id")).get("reservations")
-        ends = utc(about.get("expiryDateTime")) or utc(about.get("expiryDate"))
-        if instance_type is None or not id or not _is_active(about.get("provisioningState"), ends, now):
+        ends = utc(properties.get("expiryDateTime")) or utc(properties.get("expiryDate"))
+        if instance_type is None or not id or not _is_active(properties.get("provisioningState"), ends, now):
             continue
         yield Reservation(
             id=id,
@@ -143,21 +154,21 @@ def reserved_instances(login: AzureLogin, now: datetime) -> Iterator[Reservation
             region=region_of(row) or "*",
             zone=None,
             instance_type=instance_type,
-            machines=count(about.get("quantity")) or 0,
+            machines=count(properties.get("quantity")) or 0,
             kind=RESERVED_INSTANCES,
-            starts=utc(about.get("effectiveDateTime")),
+            starts=utc(properties.get("effectiveDateTime")),
             ends=ends,
             holds_capacity=False,
-            mark=_mark(about),
+            mark=_mark(properties),
         )
 
 
 def savings_plans(login: AzureLogin, now: datetime) -> Iterator[Reservation]:
     """Savings plans for compute that are in force; they apply everywhere. Raises what `AzureLogin.rows` raises."""
     for row in _rows(login, "savings plans", SAVINGS_PLANS, SAVINGS_PLANS_VERSION, "Savings Plan Reader"):
-        about, id = inside(row, "properties"), parts_of(row.get("id")).get("savingsplans")
-        ends = utc(about.get("expiryDateTime"))
-        if not id or not _is_active(about.get("provisioningState"), ends, now):
+        properties, id = nested(row, "properties"), parts_of(row.get("id")).get("savingsplans")
+        ends = utc(properties.get("expiryDateTime"))
+        if not id or not _is_active(properties.get("provisioningState"), ends, now):
             continue
         yield Reservation(
             id=id,
@@ -167,16 +178,16 @@ def savings_plans(login: AzureLogin, now: datetime) -> Iterator[Reservation]:
             instance_type="*",
             machines=0,
             kind=SAVINGS_PLAN,
-            starts=utc(about.get("effectiveDateTime")),
+            starts=utc(properties.get("effectiveDateTime")),
             ends=ends,
             holds_capacity=False,
-            mark=_mark(about),
+            mark=_mark(properties),
         )
 
 
-def _mark(about: Mapping[str, Any]) -> str:
+def _mark(properties: Mapping[str, Any]) -> str:
     """The id of the purchase, which is the name of the discount."""
-    name = about.get("displayName")
+    name = properties.get("displayName")
     return name if isinstance(name, str) and is_purchase(name) else ""
 
 
@@ -192,7 +203,7 @@ def _is_active(state: object, ends: datetime | None, now: datetime) -> bool:
     return isinstance(state, str) and state.lower() == _ACTIVE and (ends is None or ends > now)
 
 
-_AT_ONCE = 8  # regions queried concurrently
+_MAX_CONCURRENT = 8  # regions queried concurrently
 
 
 class Azure:
@@ -211,9 +222,9 @@ class Azure:
         self._settings = settings or AzureSettings()
         self._given = login
         self._login: AzureLogin | None = None
-        self._scores = RememberedScores()
+        self._scores = ScoreCache()
 
-    def offers(self, query: OfferQuery) -> Found:
+    def offers(self, query: OfferQuery) -> OfferRows:
         """The offers of every source. A failure, also of a login, does not stop the rest: all are raised at the end as
         one error.
         """
@@ -225,15 +236,15 @@ class Azure:
             self._login = None
         failures.raise_any()
 
-    def _offers(self, query: OfferQuery, failures: Failures) -> Found:
-        listed = failures.kept(RetailPrices(self._settings, self._clock).offers())
-        login = failures.kept_or_none(self._find_login)
+    def _offers(self, query: OfferQuery, failures: Failures) -> OfferRows:
+        price_rows = failures.kept(RetailPrices(self._settings, self._clock).offers())
+        login = failures.result_or_none(self._find_login)
         if login is None:
-            yield from (row for row in listed if not isinstance(row, Offer) or self._wanted(row, query))
+            yield from (row for row in price_rows if not isinstance(row, Offer) or self._wanted(row, query))
             return
         account = AzureAccount(login, self._settings, self._clock, failures, self._scores)
         offers = []
-        for row in listed:
+        for row in price_rows:
             if not isinstance(row, Offer):
                 yield row
             elif self._wanted(row, query):
@@ -259,7 +270,7 @@ class Azure:
         """See `HasReservations`: capacity reservations and blocks of machines with accelerators, reservations and
         savings plans. Missing permission for some of them does not stop the others."""
         login, failures = self._need_login(), Failures()
-        locations = failures.kept_or_none(partial(read_locations, login))
+        locations = failures.result_or_none(partial(read_locations, login))
         if locations is not None:
             yield from failures.kept(holdings.capacity_reservations(login, locations))
         yield from failures.kept(reserved_instances(login, self._clock.now()))
@@ -268,12 +279,12 @@ class Azure:
 
     @property
     def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
-        listed = RetailPrices(self._settings, self._clock).offers
-        return shops.products(NAME, AzureCounter(self._need_login, listed, self._settings, self._clock))
+        list_offers = RetailPrices(self._settings, self._clock).offers
+        return shops.products(NAME, AzureCounter(self._need_login, list_offers, self._settings, self._clock))
 
     def instances(self) -> Iterator[Instance]:
         login = self._need_login()
-        yield from tagged(login, read_locations(login))
+        yield from tagged_machines(login, read_locations(login))
 
     def terminate(self, id: str) -> None:
         terminate(self._need_login(), id)
@@ -284,7 +295,7 @@ class Azure:
 
     def _find_login(self) -> AzureLogin | None:
         """The login, kept between polls while its source is unchanged: some sources start a program for each token."""
-        sign = (subscription_of(self._settings), sign_of_login(self._settings))
+        sign = (subscription_of(self._settings), login_source(self._settings))
         if self._given is None and (self._login is None or self._login.sign != sign):
             self._login = AzureLogin.find(self._settings, self._clock)
         login = self._given or self._login
@@ -300,11 +311,11 @@ class Azure:
             return login
         if not has_sdk():
             raise MissingExtra("azure", "a login to Azure")
-        raise NoLogin(f"no login to Azure: {SUBSCRIPTION} is not set", where=NAME, hint=HOW)
+        raise NoLogin(f"no login to Azure: {SUBSCRIPTION} is not set", where=NAME, hint=LOGIN_HINT)
 
     def describe_setup(self) -> Mapping[str, Any]:
         settings = self._settings
-        subscription, sign = subscription_of(settings), sign_of_login(settings)
+        subscription, sign = subscription_of(settings), login_source(settings)
         return {
             "endpoints": {
                 "retail prices": endpoint(NAME, "retail_prices_url", settings.retail_prices),
@@ -315,7 +326,7 @@ class Azure:
                 "azure": {
                     "found": bool(subscription and sign) and has_sdk(),
                     "where": sign if subscription else "",
-                    "how": HOW if has_sdk() else f"{EXTRA}, then {HOW}",
+                    "how": LOGIN_HINT if has_sdk() else f"{EXTRA}, then {LOGIN_HINT}",
                     "adds": "closed machines, quotas, spot scores and eviction rates, held capacity, machines, charges",
                 }
             },

@@ -19,10 +19,22 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from broker.core.errors import BrokerError, Malformed
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import Clock
-from providers.azure.machines import AzureMachine, listed, machine
+from providers.azure.machines import AzureMachine, known_type, machine
 from providers.azure.settings import LIST_AGE, MAX_AGE, NAME, AzureSettings
 from providers.http import Api
-from providers.rows import HOURS_A_YEAR, Found, Row, Unfit, distinct, each, name, number, price, short, usd
+from providers.rows import (
+    HOURS_A_YEAR,
+    OfferRows,
+    Row,
+    RowRejected,
+    distinct,
+    name,
+    number,
+    price,
+    read_rows,
+    short,
+    usd,
+)
 
 SOURCE = "azure-retail"
 PLAN_SOURCE = "azure-savings-plan"
@@ -32,7 +44,7 @@ _FILTER = "serviceName eq 'Virtual Machines' and ({})".format(
     " or ".join(f"contains(armSkuName, '{family}')" for family in _FAMILIES)
 )
 _VERSION = "2023-01-01-preview"
-_MOST_PAGES = 5_000
+_MAX_PAGES = 5_000
 _Page = tuple[str, dict[str, str]]
 _TERM = re.compile(r"([135]) Years?")
 _OTHER_PRODUCT = re.compile(r"\b(Windows|Win|Cloud ?Services|Dedicated)\b")
@@ -45,42 +57,42 @@ class RetailPrices:
     settings: AzureSettings
     clock: Clock
 
-    def offers(self) -> Found:
+    def offers(self) -> OfferRows:
         """All offers, each once. Raises `RetryLater`, `Refused`, and `Malformed`, also if the service repeats a page;
         earlier rows are yielded first and stay valid."""
-        yield from distinct(each(_best_first(self._rows()), self._read))
+        yield from distinct(read_rows(_sort_best_first(self._rows()), self._read))
 
     def _rows(self) -> Iterator[object]:
         """Every page. A link to the next one is followed at the configured address, because it may name a host behind a
         proxy; only a link to that address itself may name another path."""
         url = urlsplit(self.settings.retail_prices)
-        asked: _Page | None = (url.path, {"api-version": _VERSION, "$filter": _FILTER})
+        page_request: _Page | None = (url.path, {"api-version": _VERSION, "$filter": _FILTER})
         seen: list[_Page] = []
         origin = url._replace(path="", query="", fragment="").geturl()
         with Api(NAME, origin, self.settings, self.clock, url_key="retail_prices_url") as api:
-            while asked is not None:
-                if asked in seen or len(seen) >= _MOST_PAGES:
+            while page_request is not None:
+                if page_request in seen or len(seen) >= _MAX_PAGES:
                     raise Malformed(
                         f"page {len(seen) + 1} of the price list repeats an earlier page, or the list has no end",
                         where=NAME,
                         hint="only a part of the list was read; the offers before it are kept",
                     )
-                seen.append(asked)
-                path, parameters = asked
+                seen.append(page_request)
+                path, parameters = page_request
                 page = api.document(path, params=parameters)
                 rows = page.get("Items") if isinstance(page, dict) else None
                 if not isinstance(rows, list):
                     raise Malformed("no Items in the answer", where=NAME)
                 yield from rows
-                asked = _following(page.get("NextPageLink"), url)
+                page_request = _next_page(page.get("NextPageLink"), url)
 
-    def _read(self, row: Row) -> Found:
+    def _read(self, row: Row) -> OfferRows:
         instance_type = name(row.get("armSkuName"), "armSkuName")
         shape = machine(instance_type)
         self._check(row)
         match row.get("type", row.get("priceType")):
             case "Consumption":
-                spot = _ends(row, "Spot")
+                spot = _is_marked(row, "Spot")
                 kind = CapacityType.SPOT if spot else CapacityType.ON_DEMAND
                 yield self._offer(row, shape, kind, row.get("retailPrice"))
                 if not spot:
@@ -95,43 +107,43 @@ class RetailPrices:
                     hours=_years(row.get("reservationTerm")) * HOURS_A_YEAR,
                 )
             case "DevTestConsumption":
-                raise Unfit("dev_test_price", f"{instance_type}: for Visual Studio subscribers only")
-            case other:
-                raise Unfit("malformed_row", f"{instance_type}: a price of type {short(other)}")
+                raise RowRejected("dev_test_price", f"{instance_type}: for Visual Studio subscribers only")
+            case price_type:
+                raise RowRejected("malformed_row", f"{instance_type}: a price of type {short(price_type)}")
 
-    def _savings_plans(self, row: Row, shape: AzureMachine) -> Found:
+    def _savings_plans(self, row: Row, shape: AzureMachine) -> OfferRows:
         plans = row.get("savingsPlan")
         plans = [] if plans is None else plans
         for plan in plans if isinstance(plans, list) else [plans]:
             try:
                 if not isinstance(plan, dict):
-                    raise Unfit("malformed_row", f"expected a savings plan; got {short(plan)}")
+                    raise RowRejected("malformed_row", f"expected a savings plan; got {short(plan)}")
                 years = _years(plan.get("term"))
                 per_hour = plan.get("retailPrice", plan.get("unitPrice"))
                 yield self._offer(row, shape, CapacityType.RESERVED, per_hour, years=years, source=PLAN_SOURCE)
-            except Unfit as error:
+            except RowRejected as error:
                 yield error.skipped
 
     def _check(self, row: Row) -> None:
-        """Raises `Unfit` for rows about something else, and for prices not in force now."""
-        what = short(row["armSkuName"])
+        """Raises `RowRejected` for rows about something else, and for prices not in force now."""
+        label = short(row["armSkuName"])
         usd(row.get("currencyCode"))
-        if _ends(row, "Low Priority"):
-            raise Unfit("low_priority", f"{what}: the old batch meter")
+        if _is_marked(row, "Low Priority"):
+            raise RowRejected("low_priority", f"{label}: the old batch meter")
         product = row.get("productName")
         if not isinstance(product, str):
-            raise Unfit("malformed_row", f"{what}: no productName, so it may be Windows")
+            raise RowRejected("malformed_row", f"{label}: no productName, so it may be Windows")
         if _OTHER_PRODUCT.search(product):
-            raise Unfit("other_product", f"{what}: {short(product)}")
+            raise RowRejected("other_product", f"{label}: {short(product)}")
         if row.get("unitOfMeasure") != "1 Hour":
-            raise Unfit("unexpected_unit", f"{what}: priced per {short(row.get('unitOfMeasure'))}")
+            raise RowRejected("unexpected_unit", f"{label}: priced per {short(row.get('unitOfMeasure'))}")
         if number(row.get("tierMinimumUnits", 0), "tierMinimumUnits") != 0:
-            raise Unfit("tiered_price", f"{what}: for more than {row['tierMinimumUnits']} hours")
+            raise RowRejected("tiered_price", f"{label}: for more than {row['tierMinimumUnits']} hours")
         now = self.clock.now()
         if (starts := _time(row.get("effectiveStartDate"))) and starts > now:
-            raise Unfit("not_in_force", f"{what}: a price from {starts} on")
+            raise RowRejected("not_in_force", f"{label}: a price from {starts} on")
         if (ends := _time(row.get("effectiveEndDate"))) and ends < now:
-            raise Unfit("not_in_force", f"{what}: a price until {ends}")
+            raise RowRejected("not_in_force", f"{label}: a price until {ends}")
 
     def _offer(
         self,
@@ -144,10 +156,10 @@ class RetailPrices:
         hours: int = 1,
         source: str = SOURCE,
     ) -> Offer:
-        called = name(row["armSkuName"], "armSkuName")
-        instance_type = listed(called) or called
+        raw_name = name(row["armSkuName"], "armSkuName")
+        instance_type = known_type(raw_name) or raw_name
         region = name(row.get("armRegionName"), "armRegionName").lower()
-        what = f"{region} {instance_type} {capacity_type}{f' {years} years' if years else ''}"
+        label = f"{region} {instance_type} {capacity_type}{f' {years} years' if years else ''}"
         return Offer(
             provider=NAME,
             region=region,
@@ -156,7 +168,7 @@ class RetailPrices:
             accelerator=shape.gpu,
             count=shape.n,
             capacity_type=capacity_type,
-            price=price(amount, what, per=hours),
+            price=price(amount, label, per=hours),
             as_of=self.clock.now(),
             source=source,
             term_months=years * 12 if years else None,
@@ -170,16 +182,16 @@ class RetailPrices:
         )
 
 
-def _best_first(rows: Iterable[object]) -> Iterator[object]:
+def _sort_best_first(rows: Iterable[object]) -> Iterator[object]:
     """The rows, with the better of two prices of the same thing first. Rows received before a failure are kept."""
-    found: list[object] = []
+    received: list[object] = []
     failure: BrokerError | None = None
     try:
         for row in rows:
-            found.append(row)
+            received.append(row)
     except BrokerError as error:
         failure = error
-    yield from sorted(found, key=_rank, reverse=True)
+    yield from sorted(received, key=_rank, reverse=True)
     if failure is not None:
         raise failure
 
@@ -187,11 +199,11 @@ def _best_first(rows: Iterable[object]) -> Iterator[object]:
 def _rank(row: object) -> tuple[bool, str]:
     if not isinstance(row, dict):
         return False, ""
-    began = row.get("effectiveStartDate")
-    return row.get("isPrimaryMeterRegion") is not False, began if isinstance(began, str) else ""
+    start = row.get("effectiveStartDate")
+    return row.get("isPrimaryMeterRegion") is not False, start if isinstance(start, str) else ""
 
 
-def _following(link: object, asked: SplitResult) -> _Page | None:
+def _next_page(link: object, base: SplitResult) -> _Page | None:
     """Path and parameters of the next page; None at the end. Raises `Malformed`."""
     if link is None or link == "":
         return None
@@ -200,31 +212,31 @@ def _following(link: object, asked: SplitResult) -> _Page | None:
     except ValueError:  # invalid brackets in the address
         parts = None
     if parts is not None:
-        path = parts.path if parts.netloc == asked.netloc else asked.path
-        if parts.query or path != asked.path:
+        path = parts.path if parts.netloc == base.netloc else base.path
+        if parts.query or path != base.path:
             return path, dict(parse_qsl(parts.query))
     raise Malformed(f"no link to the next page: {short(link)}", where=NAME)
 
 
-def _ends(row: Row, word: str) -> bool:
+def _is_marked(row: Row, word: str) -> bool:
     """Whether the meter or the SKU is marked as such; only one of them may be."""
     return any(isinstance(row.get(key), str) and row[key].endswith(word) for key in ("meterName", "skuName"))
 
 
 def _years(term: object) -> int:
-    found = _TERM.fullmatch(term) if isinstance(term, str) else None
-    if found is None:
-        raise Unfit("malformed_row", f"a term of {short(term)}")
-    return int(found[1])
+    match = _TERM.fullmatch(term) if isinstance(term, str) else None
+    if match is None:
+        raise RowRejected("malformed_row", f"a term of {short(term)}")
+    return int(match[1])
 
 
 def _time(value: object) -> datetime | None:
     if value is None:
         return None
     try:
-        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+        parsed = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise Unfit("malformed_row", f"not a time in UTC: {short(value)}")
-    return found
+        parsed = None
+    if parsed is None or parsed.tzinfo is None:
+        raise RowRejected("malformed_row", f"not a time in UTC: {short(value)}")
+    return parsed

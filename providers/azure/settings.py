@@ -23,18 +23,18 @@ LIST_AGE = timedelta(days=3)
 HELD_AGE = timedelta(hours=1)
 
 
-def _listed(value: object) -> object:
+def _split_commas(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
-def _with_tls(url: str) -> str:
+def _require_tls(url: str) -> str:
     if not url.startswith("https:"):
         raise ValueError("expected a URL with https: a login is sent to it")
     return url
 
 
-Names = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9]{3,40}$")], ...], BeforeValidator(_listed)]
-TlsUrl = Annotated[Url, AfterValidator(_with_tls)]
+Names = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9]{3,40}$")], ...], BeforeValidator(_split_commas)]
+TlsUrl = Annotated[Url, AfterValidator(_require_tls)]
 
 
 class AzureSettings(HttpSettings):

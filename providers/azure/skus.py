@@ -13,13 +13,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from broker.core.market.offers import Availability, Offer
-from providers.azure.fields import inside, objects, texts
+from providers.azure.fields import nested, objects, texts
 from providers.azure.login import AzureLogin
-from providers.azure.machines import listed
+from providers.azure.machines import known_type
 
 VERSION = "2021-07-01"  # the version that azure-mgmt-compute uses
 
-_WHY = {
+_REASONS = {
     "QuotaId": "not available to this kind of subscription (QuotaId)",
     "NotAvailableForSubscription": "closed to this subscription (NotAvailableForSubscription); ask Azure's support",
 }
@@ -40,31 +40,35 @@ def read_skus(login: AzureLogin, region: str) -> Mapping[str, Sku]:
     """The machines with accelerators of one region, by the table's names. Raises what `AzureLogin.rows` raises."""
     query = urlencode({"api-version": VERSION, "$filter": f"location eq '{region}'"})
     path = f"/subscriptions/{login.subscription}/providers/Microsoft.Compute/skus?{query}"
-    found = {}
+    skus = {}
     for row in login.plain_rows(f"{region}: resource skus", path, version=VERSION):
-        instance_type = listed(str(row.get("name")))
-        if instance_type and row.get("resourceType") == "virtualMachines" and _is_in(region, row.get("locations")):
-            found[instance_type] = Sku(instance_type, str(row.get("family") or ""), *_limits(row, region))
-    return found
+        instance_type = known_type(str(row.get("name")))
+        if (
+            instance_type
+            and row.get("resourceType") == "virtualMachines"
+            and _names_region(region, row.get("locations"))
+        ):
+            skus[instance_type] = Sku(instance_type, str(row.get("family") or ""), *_limits(row, region))
+    return skus
 
 
 def _limits(row: Mapping[str, Any], region: str) -> tuple[str, frozenset[str]]:
     closed, zones = "", set()
     for place in objects(row.get("locationInfo")):
-        if _is_in(region, [place.get("location")]):
+        if _names_region(region, [place.get("location")]):
             zones |= set(texts(place.get("zones")))
     for limit in objects(row.get("restrictions")):
-        limits_in = inside(limit, "restrictionInfo")
-        if not _is_in(region, limits_in.get("locations") or limit.get("values")):
+        scope = nested(limit, "restrictionInfo")
+        if not _names_region(region, scope.get("locations") or limit.get("values")):
             continue
         if limit.get("type") == "Zone":
-            zones -= set(texts(limits_in.get("zones")))
+            zones -= set(texts(scope.get("zones")))
         elif limit.get("type") == "Location":
             closed = str(limit.get("reasonCode") or "restricted")
     return closed, frozenset(zones)
 
 
-def opened(offer: Offer, skus: Mapping[str, Sku]) -> Offer:
+def apply_restrictions(offer: Offer, skus: Mapping[str, Sku]) -> Offer:
     """The offer with its region's data: unavailable, or `no_quota` if the kind of subscription excludes it."""
     sku = skus.get(offer.instance_type)
     if sku is None:
@@ -73,8 +77,8 @@ def opened(offer: Offer, skus: Mapping[str, Sku]) -> Offer:
     if not sku.closed:
         return offer
     kind = Availability.NO_QUOTA if sku.closed == "QuotaId" else Availability.UNAVAILABLE
-    return replace(offer, availability=kind, unavailable_because=_WHY.get(sku.closed, sku.closed))
+    return replace(offer, availability=kind, unavailable_because=_REASONS.get(sku.closed, sku.closed))
 
 
-def _is_in(region: str, places: object) -> bool:
+def _names_region(region: str, places: object) -> bool:
     return any(place.lower() == region for place in texts(places))

@@ -22,7 +22,7 @@ from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, Offer
 from providers.azure.errors import NotPermitted
 from providers.azure.login import AzureLogin
-from providers.azure.machines import accelerated_types, listed
+from providers.azure.machines import accelerated_types, known_type
 from providers.azure.settings import NAME
 from providers.http import setting
 
@@ -30,7 +30,7 @@ SCORES_VERSION = "2025-06-05"
 GRAPH_VERSION = "2022-10-01"
 GRAPH = "/providers/Microsoft.ResourceGraph/resources"
 
-_REGIONS_A_QUESTION, _SIZES_A_QUESTION = 8, 5
+_REGIONS_PER_QUERY, _SIZES_PER_QUERY = 8, 5
 # The thirds of 0 to 1, by their middles.
 _SCORES = {"high": 5 / 6, "medium": 1 / 2, "low": 1 / 6}
 _CLOSED = "restrictedskunotavailable"
@@ -39,7 +39,7 @@ _ROLE = (
     f"{setting(NAME, 'placement_scores')}=false does without them"
 )
 _BAND = re.compile(r"(\d{1,2})-(\d{1,3})|(\d{1,2})\+")
-_ROWS_A_PAGE, _MOST_PAGES = 1000, 100
+_ROWS_PER_PAGE, _MAX_PAGES = 1000, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ def questions(pools: Iterable[tuple[str, str]]) -> Iterator[tuple[tuple[str, ...
     for region, instance_type in pools:
         regions_of[instance_type].add(region)
     types = [name for name in accelerated_types() if name in regions_of]
-    for first in range(0, len(types), _SIZES_A_QUESTION):
-        sizes = types[first : first + _SIZES_A_QUESTION]
+    for first in range(0, len(types), _SIZES_PER_QUERY):
+        sizes = types[first : first + _SIZES_PER_QUERY]
         regions = sorted(set().union(*(regions_of[size] for size in sizes)))
-        for start in range(0, len(regions), _REGIONS_A_QUESTION):
-            yield tuple(regions[start : start + _REGIONS_A_QUESTION]), tuple(sizes)
+        for start in range(0, len(regions), _REGIONS_PER_QUERY):
+            yield tuple(regions[start : start + _REGIONS_PER_QUERY]), tuple(sizes)
 
 
 def placement_scores(login: AzureLogin, regions: tuple[str, ...], sizes: tuple[str, ...]) -> Scores:
@@ -94,20 +94,22 @@ def scores_in(answer: object) -> Scores:
     rows = answer.get("placementScores") if isinstance(answer, Mapping) else None
     if not isinstance(rows, list):
         raise Malformed("no placementScores in the answer", where=f"{NAME}: spot placement scores")
-    found: dict[tuple[str, str], SpotScore] = {}
+    scores: dict[tuple[str, str], SpotScore] = {}
     for row in rows:
-        size = listed(str(row.get("sku"))) if isinstance(row, Mapping) else None
-        region, said = (row.get("region"), row.get("score")) if size else (None, None)
-        if size is None or not isinstance(region, str) or not isinstance(said, str):
+        size = known_type(str(row.get("sku"))) if isinstance(row, Mapping) else None
+        region, word = (row.get("region"), row.get("score")) if size else (None, None)
+        if size is None or not isinstance(region, str) or not isinstance(word, str):
             continue
         quota = row.get("isQuotaAvailable")
-        one = SpotScore(_SCORES.get(said.lower()), said.lower() == _CLOSED, quota if isinstance(quota, bool) else None)
+        score = SpotScore(
+            _SCORES.get(word.lower()), word.lower() == _CLOSED, quota if isinstance(quota, bool) else None
+        )
         pool = (region.lower(), size)
-        found[pool] = max(found.get(pool, one), one, key=_goodness)
-    return found
+        scores[pool] = max(scores.get(pool, score), score, key=_rank)
+    return scores
 
 
-def _goodness(score: SpotScore) -> tuple[bool, float, bool]:
+def _rank(score: SpotScore) -> tuple[bool, float, bool]:
     return not score.closed, score.score or 0.0, score.quota is not False
 
 
@@ -121,18 +123,18 @@ def eviction_rates(login: AzureLogin) -> Evictions:
         "| project id, skuName = tostring(sku.name), location, spotEvictionRate = tostring(properties.evictionRate) "
         "| order by id asc"
     )
-    options: dict[str, Any] = {"resultFormat": "objectArray", "$top": _ROWS_A_PAGE}
-    found: dict[tuple[str, str], float] = {}
+    options: dict[str, Any] = {"resultFormat": "objectArray", "$top": _ROWS_PER_PAGE}
+    rates: dict[tuple[str, str], float] = {}
     seen: set[str] = set()
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         answer = login.asked(where, "POST", GRAPH, {"query": query, "options": options}, version=GRAPH_VERSION)
         rows = answer.get("data") if isinstance(answer, Mapping) else None
         if not isinstance(rows, list):
             raise Malformed("no data in the answer", where=f"{NAME}/{where}")
-        found.update(_rates_in(rows))
+        rates.update(_rates_in(rows))
         token = answer.get("$skipToken")
         if not isinstance(token, str) or not token:
-            return found
+            return rates
         if token in seen:
             break
         seen.add(token)
@@ -144,7 +146,7 @@ def _rates_in(rows: Iterable[object]) -> Iterator[tuple[tuple[str, str], float]]
     for row in rows:
         if not isinstance(row, Mapping):
             continue
-        size, region, band = listed(str(row.get("skuName"))), row.get("location"), row.get("spotEvictionRate")
+        size, region, band = known_type(str(row.get("skuName"))), row.get("location"), row.get("spotEvictionRate")
         rate = rate_per_hour(band) if isinstance(band, str) else None
         if size and isinstance(region, str) and rate is not None:
             yield (region.lower(), size), rate
@@ -152,14 +154,14 @@ def _rates_in(rows: Iterable[object]) -> Iterator[tuple[tuple[str, str], float]]
 
 def rate_per_hour(band: str) -> float | None:
     """Interruptions an hour, from a band in percent (``5-10``, ``20+``); None for other text."""
-    found = _BAND.fullmatch(band.strip())
-    if found is None:
+    match = _BAND.fullmatch(band.strip())
+    if match is None:
         return None
-    upper = (int(found[3]) + 100) / 2 if found[3] else int(found[2])
+    upper = (int(match[3]) + 100) / 2 if match[3] else int(match[2])
     return -math.log1p(-upper / 100) if 0 < upper < 100 else None
 
 
-def annotated(offer: Offer, scores: Scores, evictions: Evictions) -> Offer:
+def with_signals(offer: Offer, scores: Scores, evictions: Evictions) -> Offer:
     """The spot offer with the scores and rates of its pool."""
     pool = (offer.region, offer.instance_type)
     offer = replace(offer, interruption_rate=evictions.get(pool, offer.interruption_rate))

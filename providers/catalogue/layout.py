@@ -11,7 +11,7 @@ from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.accelerators import is_part, lookup
 from broker.core.values.money import Money
 from providers.catalogue.fields import Cells
-from providers.rows import Unfit, accelerator, part_of_card, short
+from providers.rows import RowRejected, accelerator, part_of_card, short
 
 # List prices are valid for weeks, spot prices for minutes: an old table must not start spot machines.
 _SPOT_AGE = timedelta(hours=6)
@@ -25,7 +25,7 @@ SKYPILOT_CLOUDS = ("aws", "azure", "gcp", "oci", "lambda", "runpod", "nebius")
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class RowContext:
     """Values for every row: the provider, the time of the prices, and the current time (both UTC)."""
 
     provider: str
@@ -36,47 +36,47 @@ class About:
 @dataclass(frozen=True, slots=True)
 class ColumnLayout:
     """``needs``: required columns; ``knows``: optional ones. Case is ignored. ``read``: the offers of one row, and its
-    unusable parts; raises `Unfit` for a whole row."""
+    unusable parts; raises `RowRejected` for a whole row."""
 
     name: str
     needs: tuple[str, ...]
     knows: tuple[str, ...]
-    read: Callable[[Cells, About], Iterator[Offer | Unfit]]
+    read: Callable[[Cells, RowContext], Iterator[Offer | RowRejected]]
 
 
-def card(*names: str, memory_gib: float | None = None, told: str = "", machine: str = "") -> str:
-    """The canonical name of the first known one of ``names``, made more exact by ``told``, a further description of the
-    card, or by a machine type with ``pcie``: an H100 of many tables may be the PCIe card, which is slower and cheaper
-    than the SXM one of that name. Raises `Unfit`."""
-    found = _known(names, memory_gib)
-    if found is None:
-        raise Unfit("unknown_accelerator", " or ".join(short(name) for name in names))
-    pcie = "pcie" in f"{told} {machine}".lower()
-    for hint in (told, f"{found}-PCIe" if pcie else ""):
-        exact = _known((hint,), None) if hint else None
-        if exact is not None and exact.startswith(f"{found}-"):
+def card(*names: str, memory_gib: float | None = None, description: str = "", machine: str = "") -> str:
+    """The canonical name of the first known one of ``names``, made more exact by ``description``, a further description
+    of the card, or by a machine type with ``pcie``: an H100 of many tables may be the PCIe card, which is slower and
+    cheaper than the SXM one of that name. Raises `RowRejected`."""
+    card_name = _canonical_or_none(names, memory_gib)
+    if card_name is None:
+        raise RowRejected("unknown_accelerator", " or ".join(short(name) for name in names))
+    pcie = "pcie" in f"{description} {machine}".lower()
+    for hint in (description, f"{card_name}-PCIe" if pcie else ""):
+        exact = _canonical_or_none((hint,), None) if hint else None
+        if exact is not None and exact.startswith(f"{card_name}-"):
             return exact
-    return found
+    return card_name
 
 
-def whole_or_part(found: str, memory_gib: float | None) -> str:
+def whole_or_part(card_name: str, memory_gib: float | None) -> str:
     """The card, or the part of it that has that much memory: gpuhunt counts a part of a card as one card with little
-    memory. Raises `Unfit` for memory that is not a whole part of the card's."""
-    if memory_gib is None or memory_gib >= _WHOLE_CARD * lookup(found).memory_gib:
-        return found
-    return part_of_card(found, memory_gib)
+    memory. Raises `RowRejected` for memory that is not a whole part of the card's."""
+    if memory_gib is None or memory_gib >= _WHOLE_CARD * lookup(card_name).memory_gib:
+        return card_name
+    return part_of_card(card_name, memory_gib)
 
 
 @lru_cache(maxsize=4096)  # tables have 100,000 rows, and an unknown name is compared with all known ones
-def _known(names: tuple[str, ...], memory_gib: float | None) -> str | None:
+def _canonical_or_none(names: tuple[str, ...], memory_gib: float | None) -> str | None:
     try:
         return accelerator(*names, memory_gib=memory_gib)
-    except Unfit:
+    except RowRejected:
         return None
 
 
 def offer(  # noqa: PLR0913 - the fields of an offer
-    about: About,
+    context: RowContext,
     source: str,
     *,
     region: str,
@@ -93,7 +93,7 @@ def offer(  # noqa: PLR0913 - the fields of an offer
     """An offer as of the file's date, with the age limit of its kind. A zone with the name of its region counts as
     none."""
     return Offer(
-        provider=about.provider,
+        provider=context.provider,
         region=region,
         zone=None if zone == region else zone,
         instance_type=instance_type,
@@ -101,7 +101,7 @@ def offer(  # noqa: PLR0913 - the fields of an offer
         count=count,
         capacity_type=capacity_type,
         price=price,
-        as_of=about.dated,
+        as_of=context.dated,
         source=f"csv:{source}",
         cpus=cpus,
         memory_gib=memory_gib,

@@ -30,8 +30,8 @@ def family_of(machine_type: str) -> Family | None:
     for unknown families."""
     words = machine_type.split("-")
     for length in range(len(words), 0, -1):
-        if (found := _families().get("-".join(words[:length]))) is not None:
-            return found
+        if (family := _families().get("-".join(words[:length]))) is not None:
+            return family
     return None
 
 

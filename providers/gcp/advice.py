@@ -23,12 +23,12 @@ from datetime import datetime, timedelta
 from broker.core.errors import BrokerError
 from broker.core.market.offers import Offer
 from providers.failures import Failures
-from providers.gcp.calls import GcpCaller, last
+from providers.gcp.calls import GcpCaller, resource_name
 from providers.gcp.machines import GcpMachine
-from providers.gcp.refusals import NotFound, NotPossible
+from providers.gcp.refusals import BadRequest, NotFound
 
-_AT_ONCE = 8
-_KEPT = timedelta(hours=1)
+_MAX_CONCURRENT = 8
+_CACHE_TIME = timedelta(hours=1)
 _DURATION = re.compile(r"(\d{1,10}(?:\.\d{1,9})?)s")
 _HIGHEST_SHARE = 0.99  # limits the rate if all of a few machines were preempted
 _SHORTEST, _LONGEST = 60.0, 3600.0  # seconds; a shorter life is an error, and a longer one is not reported
@@ -43,7 +43,7 @@ class GcpSpotAdvice:
     rate: float | None = None
 
 
-Advised = Mapping[tuple[str, str], GcpSpotAdvice]
+AdviceByPool = Mapping[tuple[str, str], GcpSpotAdvice]
 _NONE = GcpSpotAdvice()
 
 
@@ -53,56 +53,58 @@ class Adviser:
     def __init__(self) -> None:
         self._heard: dict[tuple[str, str], tuple[datetime, GcpSpotAdvice]] = {}
 
-    def advice(self, asking: GcpCaller, shapes: Iterable[GcpMachine], exposure: float, failures: Failures) -> Advised:
+    def advice(
+        self, asking: GcpCaller, shapes: Iterable[GcpMachine], exposure: float, failures: Failures
+    ) -> AdviceByPool:
         """Advice by region and machine type, for machine types with built-in accelerators. Stops at the first failure:
         spot prices matter more.
         """
         now = asking.clock.now()
         pools = {(shape.region, shape.name) for shape in shapes if not shape.attached}
-        self._heard = {pool: heard for pool, heard in self._heard.items() if now - heard[0] < _KEPT}
-        failed: list[BrokerError] = []
+        self._heard = {pool: cached for pool, cached in self._heard.items() if now - cached[0] < _CACHE_TIME}
+        errors: list[BrokerError] = []
 
-        def ask(pool: tuple[str, str]) -> None:
-            if failed:
+        def query(pool: tuple[str, str]) -> None:
+            if errors:
                 return
             try:
                 self._heard[pool] = now, _advice(asking, *pool, exposure)
             except BrokerError as error:
-                failed.append(error)
+                errors.append(error)
 
-        with ThreadPoolExecutor(_AT_ONCE, "gcp") as threads:
-            list(threads.map(ask, sorted(pools - self._heard.keys())))
-        for error in failed[:1]:
+        with ThreadPoolExecutor(_MAX_CONCURRENT, "gcp") as threads:
+            list(threads.map(query, sorted(pools - self._heard.keys())))
+        for error in errors[:1]:
             failures.add(error)
         return {pool: self._heard[pool][1] for pool in pools if pool in self._heard}
 
 
-def advised(offer: Offer, advice: Advised) -> Offer:
+def with_advice(offer: Offer, advice: AdviceByPool) -> Offer:
     """The spot offer with the advice on its machine in its region and zone."""
-    one = advice.get((offer.region, offer.instance_type), _NONE)
-    return replace(offer, score=one.scores.get(offer.zone or ""), interruption_rate=one.rate)
+    entry = advice.get((offer.region, offer.instance_type), _NONE)
+    return replace(offer, score=entry.scores.get(offer.zone or ""), interruption_rate=entry.rate)
 
 
-def _advice(asking: GcpCaller, region: str, machine_type: str, exposure: float) -> GcpSpotAdvice:
+def _advice(caller: GcpCaller, region: str, machine_type: str, exposure: float) -> GcpSpotAdvice:
     """Google has no advice on some machines, and none in some regions (400, 404)."""
     scores: dict[str, float] = {}
     life: float | None = None
     rate: float | None = None
-    with suppress(NotFound, NotPossible):
-        scores, life = _capacity(asking, region, machine_type)
-    with suppress(NotFound, NotPossible):
-        rate = _preempted(asking, region, machine_type, exposure)
+    with suppress(NotFound, BadRequest):
+        scores, life = _capacity(caller, region, machine_type)
+    with suppress(NotFound, BadRequest):
+        rate = _interruption_rate(caller, region, machine_type, exposure)
     if life is not None and (rate is None or life < _LONGEST):
         rate = max(rate or 0.0, math.log(2) * 3600 / life)
     return GcpSpotAdvice(scores, rate)
 
 
-def _capacity(asking: GcpCaller, region: str, machine_type: str) -> tuple[dict[str, float], float | None]:
-    answer = asking.call(
+def _capacity(caller: GcpCaller, region: str, machine_type: str) -> tuple[dict[str, float], float | None]:
+    answer = caller.call(
         "AdviceClient",
         "capacity",
         region,
-        project=asking.login.project,
+        project=caller.login.project,
         region=region,
         capacity_advice_request_resource={
             "size": 1,
@@ -113,23 +115,23 @@ def _capacity(asking: GcpCaller, region: str, machine_type: str) -> tuple[dict[s
     )
     scores: dict[str, float] = {}
     lives: list[float] = []
-    for one in answer.recommendations:
-        score, life = one.scores.obtainability, _seconds(one.scores.estimated_uptime)
+    for recommendation in answer.recommendations:
+        score, life = recommendation.scores.obtainability, _seconds(recommendation.scores.estimated_uptime)
         if life is not None:
             lives.append(life)
-        for shard in one.shards:
-            if 0 <= score <= 1 and last(shard.machine_type) == machine_type:
-                zone = last(shard.zone)
+        for shard in recommendation.shards:
+            if 0 <= score <= 1 and resource_name(shard.machine_type) == machine_type:
+                zone = resource_name(shard.zone)
                 scores[zone] = max(score, scores.get(zone, 0.0))
     return scores, max(lives, default=None)
 
 
-def _preempted(asking: GcpCaller, region: str, machine_type: str, exposure: float) -> float | None:
-    answer = asking.call(
+def _interruption_rate(caller: GcpCaller, region: str, machine_type: str, exposure: float) -> float | None:
+    answer = caller.call(
         "AdviceClient",
         "capacity_history",
         region,
-        project=asking.login.project,
+        project=caller.login.project,
         region=region,
         capacity_history_request_resource={
             "types": ["PREEMPTION"],
@@ -144,5 +146,5 @@ def _preempted(asking: GcpCaller, region: str, machine_type: str, exposure: floa
 
 
 def _seconds(duration: str) -> float | None:
-    found = _DURATION.fullmatch(duration)
-    return float(found[1]) if found and float(found[1]) >= _SHORTEST else None
+    match = _DURATION.fullmatch(duration)
+    return float(match[1]) if match and float(match[1]) >= _SHORTEST else None

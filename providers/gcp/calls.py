@@ -16,12 +16,12 @@ from broker.core.errors import Malformed, OutcomeUnknown, Unreachable
 from broker.core.market.offers import SkippedRow
 from broker.core.values.clock import Clock
 from providers.gcp.login import GcpLogin
-from providers.gcp.refusals import translated
+from providers.gcp.refusals import translate_errors
 from providers.gcp.row_recovery import row_by_row, unreadable
 from providers.gcp.settings import NAME
 from providers.http import retrying
 
-_MOST_PAGES = 2000
+_MAX_PAGES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class GcpCaller:
         Raises `Throttled`, `Unreachable`, `LoginMissing`, `Refused` (`NotFound`, `NotPossible`), `Malformed` and
         `QuotaExceeded`, with what was asked for in them.
         """
-        return self._retried(client, method, where, request, lambda answer: answer, None)
+        return self._call_with_retries(client, method, where, request, lambda answer: answer, None)
 
     def call_once(self, client: str, method: str, where: str = "", /, **request: Any) -> Any:
         """`call` for a request that must not take effect twice: it is sent once. Raises `OutcomeUnknown` if it may have
@@ -75,38 +75,38 @@ class GcpCaller:
         seen: set[str] = set()
         unread: list[SkippedRow] = []
 
-        def read_again(body: bytes) -> Any:
+        def reparse(body: bytes) -> Any:
             unread.clear()
             return row_by_row(body, listing.client, listing.answer, listing.rows, listing.scoped, unread)
 
-        for _ in range(_MOST_PAGES):
-            page = self._retried(
-                listing.client, listing.method, "", request, lambda pager: next(iter(pager.pages)), read_again
+        for _ in range(_MAX_PAGES):
+            page = self._call_with_retries(
+                listing.client, listing.method, "", request, lambda pager: next(iter(pager.pages)), reparse
             )
             yield from unread
             unread.clear()
             yield from _rows_of(page, listing)
-            following = page.next_page_token
-            if not following:
+            next_token = page.next_page_token
+            if not next_token:
                 return
-            if following in seen:
+            if next_token in seen:
                 break
-            seen.add(following)
-            request["page_token"] = following
-        raise Malformed("endless pages: a page token was repeated", where=_asked(listing.client, listing.method))
+            seen.add(next_token)
+            request["page_token"] = next_token
+        raise Malformed("endless pages: a page token was repeated", where=_call_label(listing.client, listing.method))
 
-    def _retried(
+    def _call_with_retries(
         self,
         client: str,
         method: str,
         where: str,
         request: dict[str, Any],
         unwrap: Callable[[Any], Any],
-        read_again: Callable[[bytes], Any] | None,
+        reparse: Callable[[bytes], Any] | None,
     ) -> Any:
         def once() -> Any:
             self.login.renew()
-            return self._once(client, method, where, request, unwrap, read_again)
+            return self._once(client, method, where, request, unwrap, reparse)
 
         return retrying(self.login.settings, self.clock)(once)
 
@@ -117,25 +117,25 @@ class GcpCaller:
         where: str,
         request: dict[str, Any],
         unwrap: Callable[[Any], Any],
-        read_again: Callable[[bytes], Any] | None,
+        reparse: Callable[[bytes], Any] | None,
     ) -> Any:
         answers = self.login.answers
         answers.clear()
-        with translated(_asked(client, method, where), answers, self.clock):
+        with translate_errors(_call_label(client, method, where), answers, self.clock):
             try:
                 timeout = self.login.settings.timeout_seconds
-                asked = getattr(self.login.client(client), method)
-                answer = unwrap(asked(request=request, retry=None, timeout=timeout))
+                function = getattr(self.login.client(client), method)
+                answer = unwrap(function(request=request, retry=None, timeout=timeout))
                 if not answers[0].content.lstrip().startswith(b"{"):  # protobuf takes a list for an empty answer
                     raise ValueError("not a JSON object")
                 return type(answer).pb(answer)
             except unreadable():
-                if read_again is None or not answers or answers[0].status_code >= 300:
+                if reparse is None or not answers or answers[0].status_code >= 300:
                     raise
-                return read_again(answers[0].content)
+                return reparse(answers[0].content)
 
 
-def last(url: str) -> str:
+def resource_name(url: str) -> str:
     """The name at the end of a resource's URL."""
     return url.rpartition("/")[2]
 
@@ -143,8 +143,8 @@ def last(url: str) -> str:
 def utc(time: str) -> datetime | None:
     """A time of Compute Engine in UTC; None for a missing or invalid time."""
     try:
-        found = datetime.fromisoformat(time)
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        parsed = datetime.fromisoformat(time)
+        return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None
 
@@ -154,7 +154,7 @@ def region_of(zone: str) -> str:
     return zone.rpartition("-")[0]
 
 
-def _asked(client: str, method: str, where: str = "") -> str:
+def _call_label(client: str, method: str, where: str = "") -> str:
     return f"{NAME}{'/' if where else ''}{where}: {client.removesuffix('Client')}.{method}"
 
 
@@ -165,12 +165,12 @@ def _rows_of(page: Any, listing: ListMethod) -> Iterator[ListedRow | SkippedRow]
             yield ListedRow(row)
         return
     for url in page.unreachables:
-        yield SkippedRow("unreachable_place", f"{last(url)}: Google could not query this scope")
+        yield SkippedRow("unreachable_place", f"{resource_name(url)}: Google could not query this scope")
     for scope, inner in page.items.items():
         field = inner.DESCRIPTOR.fields_by_camelcase_name[listing.rows].name
         if inner.warning.code == "UNREACHABLE":
-            yield SkippedRow("unreachable_place", f"{last(scope)}: Google could not query this scope")
+            yield SkippedRow("unreachable_place", f"{resource_name(scope)}: Google could not query this scope")
         elif not inner.warning.code and not getattr(inner, field):  # Google warns of each place without results
-            yield SkippedRow("malformed_row", f"{last(scope)}: neither rows nor a warning that there are none")
+            yield SkippedRow("malformed_row", f"{resource_name(scope)}: neither rows nor a warning that there are none")
         for row in getattr(inner, field):
-            yield ListedRow(row, last(scope))
+            yield ListedRow(row, resource_name(scope))

@@ -15,8 +15,8 @@ from broker.core.market.offers import SkippedRow
 from broker.core.values.money import Money
 from providers.gcp.calls import GcpCaller, ListMethod
 from providers.gcp.machines import GcpMachine
-from providers.gcp.skus import How, Priced, SkuKind, SkuPart, read_sku
-from providers.rows import Unfit, price
+from providers.gcp.skus import PartPrice, PurchaseType, SkuKind, SkuPart, read_sku
+from providers.rows import RowRejected, price
 
 SOURCE = "gcp-billing-catalogue"
 
@@ -25,68 +25,68 @@ _SKUS = ListMethod("CloudCatalogClient", "list_skus", "ListSkusResponse", "skus"
 _PER_PAGE = 5000
 
 
-def read_prices(asking: GcpCaller) -> Iterator[Priced | SkippedRow]:
+def read_prices(caller: GcpCaller) -> Iterator[PartPrice | SkippedRow]:
     """The prices of all parts, and those that cannot be used. Raises what `GcpCaller.rows` raises."""
-    rows = asking.rows(_SKUS, parent=_COMPUTE_ENGINE, currency_code="USD", page_size=_PER_PAGE)
-    now: datetime = asking.clock.now()
-    for found in rows:
-        if isinstance(found, SkippedRow):
-            yield found
+    rows = caller.rows(_SKUS, parent=_COMPUTE_ENGINE, currency_code="USD", page_size=_PER_PAGE)
+    now: datetime = caller.clock.now()
+    for listed_row in rows:
+        if isinstance(listed_row, SkippedRow):
+            yield listed_row
             continue
         try:
-            priced = read_sku(found.row, now)
-        except Unfit as error:
+            part_price = read_sku(listed_row.row, now)
+        except RowRejected as error:
             yield error.skipped
         else:
-            if priced is not None:
-                yield priced
+            if part_price is not None:
+                yield part_price
 
 
 class PartPrices:
     """The price of each part in each region."""
 
-    def __init__(self, prices: Iterable[Priced] = ()) -> None:
+    def __init__(self, prices: Iterable[PartPrice] = ()) -> None:
         self._prices: dict[tuple[SkuPart, str], tuple[int, Decimal | None]] = {}
-        for priced in prices:
-            self.add(priced)
+        for part_price in prices:
+            self.add(part_price)
 
     def __bool__(self) -> bool:
         return bool(self._prices)
 
-    def add(self, priced: Priced) -> None:
+    def add(self, priced: PartPrice) -> None:
         """Of two prices of a part in a region, the one for fewer regions counts, as the exception. Two prices of equal
         rank leave none: the billed one is unknown.
         """
         rank = len(priced.regions)
         for region in priced.regions:
-            rank_before, before = self._prices.get((priced.part, region), (rank + 1, None))
-            if rank < rank_before:
+            previous_rank, previous = self._prices.get((priced.part, region), (rank + 1, None))
+            if rank < previous_rank:
                 self._prices[priced.part, region] = rank, priced.price
-            elif rank == rank_before and before != priced.price:
+            elif rank == previous_rank and previous != priced.price:
                 self._prices[priced.part, region] = rank, None
 
-    def price(self, shape: GcpMachine, how: How) -> Money:
+    def price(self, shape: GcpMachine, how: PurchaseType) -> Money:
         """USD per hour of the whole machine, in its region.
 
-        Raises `Unfit`: ``missing_parts`` with what has no price, ``ambiguous_part`` with what has two,
+        Raises `RowRejected`: ``missing_parts`` with what has no price, ``ambiguous_part`` with what has two,
         ``absurd_price``.
         """
-        what = f"{shape.region}: {shape.name} with {shape.accelerator}:{shape.count} {how}"
-        sliced = SkuPart(SkuKind.SLICE, shape.slice_of or shape.accelerator_type, how)
-        by_slices = shape.slices or self._has(sliced, shape.region)
-        needs = {sliced: Decimal(shape.slices or shape.count)} if by_slices else self._parts(shape, how)
-        missing = [str(part) for part in needs if not self._has(part, shape.region)]
+        label = f"{shape.region}: {shape.name} with {shape.accelerator}:{shape.count} {how}"
+        slice_part = SkuPart(SkuKind.SLICE, shape.slice_of or shape.accelerator_type, how)
+        by_slices = shape.slices or self._has(slice_part, shape.region)
+        amounts = {slice_part: Decimal(shape.slices or shape.count)} if by_slices else self._parts(shape, how)
+        missing = [str(part) for part in amounts if not self._has(part, shape.region)]
         if missing:
-            raise Unfit("missing_parts", f"{what}: no price of {'; '.join(missing)}")
+            raise RowRejected("missing_parts", f"{label}: no price of {'; '.join(missing)}")
         total = Decimal(0)
-        for part, amount in needs.items():
-            _, each = self._prices[part, shape.region]
-            if each is None:
-                raise Unfit("ambiguous_part", f"{what}: two prices of {part}")
-            total += amount * each
-        return price(total, what)
+        for part, amount in amounts.items():
+            _, unit_price = self._prices[part, shape.region]
+            if unit_price is None:
+                raise RowRejected("ambiguous_part", f"{label}: two prices of {part}")
+            total += amount * unit_price
+        return price(total, label)
 
-    def sells(self, shape: GcpMachine, how: How) -> bool:
+    def sells(self, shape: GcpMachine, how: PurchaseType) -> bool:
         """Whether the machine's accelerators have a price of that kind in its region."""
         kinds = (SkuKind.SLICE,) if shape.slices else (SkuKind.GPU, SkuKind.SLICE)
         parts = (SkuPart(kind, shape.slice_of or shape.accelerator_type, how) for kind in kinds)
@@ -95,15 +95,15 @@ class PartPrices:
     def _has(self, part: SkuPart, region: str) -> bool:
         return (part, region) in self._prices
 
-    def _parts(self, shape: GcpMachine, how: How) -> dict[SkuPart, Decimal]:
+    def _parts(self, shape: GcpMachine, purchase_type: PurchaseType) -> dict[SkuPart, Decimal]:
         family = shape.family.parts
-        needs = {
-            SkuPart(SkuKind.CORE, family, how): Decimal(shape.cpus),
-            SkuPart(SkuKind.RAM, family, how): shape.memory_gib,
-            SkuPart(SkuKind.GPU, shape.accelerator_type, how): Decimal(shape.count),
+        amounts = {
+            SkuPart(SkuKind.CORE, family, purchase_type): Decimal(shape.cpus),
+            SkuPart(SkuKind.RAM, family, purchase_type): shape.memory_gib,
+            SkuPart(SkuKind.GPU, shape.accelerator_type, purchase_type): Decimal(shape.count),
         }
         if shape.ssd_gib:
-            own = SkuPart(SkuKind.SSD, family, how)
-            disks = own if self._has(own, shape.region) else SkuPart(SkuKind.SSD, "", how)
-            needs[disks] = Decimal(shape.ssd_gib)
-        return needs
+            family_disk = SkuPart(SkuKind.SSD, family, purchase_type)
+            disks = family_disk if self._has(family_disk, shape.region) else SkuPart(SkuKind.SSD, "", purchase_type)
+            amounts[disks] = Decimal(shape.ssd_gib)
+        return amounts

@@ -17,11 +17,11 @@ from broker.core.market.offers import CapacityType, MoneyKind, Offer, SkippedRow
 from broker.core.purchases.purchases import is_purchase
 from broker.core.values.money import Money
 from providers.gcp.accelerators import family_of
-from providers.gcp.calls import GcpCaller, ListMethod, last, region_of, utc
+from providers.gcp.calls import GcpCaller, ListMethod, region_of, resource_name, utc
 from providers.gcp.machines import GcpMachine
 from providers.gcp.settings import BILLING, ENGINE, HELD_MAX_AGE, NAME
-from providers.held import together
-from providers.rows import Found
+from providers.reserved_offers import merge_offers
+from providers.rows import OfferRows
 
 SOURCE = "gcp-reservations"
 
@@ -67,52 +67,56 @@ class HeldReservation:
     attached: tuple[str, int] | None
 
 
-def reservations(asking: GcpCaller) -> Iterator[HeldReservation]:
+def reservations(caller: GcpCaller) -> Iterator[HeldReservation]:
     """Current reservations of machines with accelerators. Raises what `GcpCaller.rows` raises."""
-    for found in asking.rows(_RESERVATIONS, project=asking.login.project, max_results=_PER_PAGE):
-        if isinstance(found, SkippedRow) or found.row.status not in _HELD:
+    for listed_row in caller.rows(_RESERVATIONS, project=caller.login.project, max_results=_PER_PAGE):
+        if isinstance(listed_row, SkippedRow) or listed_row.row.status not in _HELD:
             continue
-        row, what = found.row, found.row.specific_reservation
-        attached = _attached(what.instance_properties)
-        instance_type = last(what.instance_properties.machine_type)
-        if not row.name or not what.count or not _accelerated(instance_type, attached):
+        row, spec = listed_row.row, listed_row.row.specific_reservation
+        attached = _attached_gpus(spec.instance_properties)
+        instance_type = resource_name(spec.instance_properties.machine_type)
+        if not row.name or not spec.count or not _has_accelerator(instance_type, attached):
             continue
         reservation = Reservation(
-            id=f"{found.place}/{row.name}",
+            id=f"{listed_row.place}/{row.name}",
             provider=NAME,
-            region=region_of(found.place),
-            zone=found.place,
+            region=region_of(listed_row.place),
+            zone=listed_row.place,
             instance_type=instance_type,
-            machines=what.count,
+            machines=spec.count,
             kind=RESERVATION,
             starts=utc(row.creation_timestamp),
             ends=utc(row.delete_at_time),
-            free=max(0, what.count - what.in_use_count),
+            free=max(0, spec.count - spec.in_use_count),
             open=not row.specific_reservation_required,
             mark=_mark(row.name),
         )
         yield HeldReservation(reservation, attached)
 
 
-def future_reservations(asking: GcpCaller) -> Iterator[Reservation]:
+def future_reservations(caller: GcpCaller) -> Iterator[Reservation]:
     """Agreed future reservations. Raises what `GcpCaller.rows` raises."""
-    for found in asking.rows(_FUTURE, project=asking.login.project, max_results=_PER_PAGE):
-        if isinstance(found, SkippedRow) or found.row.status.procurement_status not in _AGREED:
+    for listed_row in caller.rows(_FUTURE, project=caller.login.project, max_results=_PER_PAGE):
+        if isinstance(listed_row, SkippedRow) or listed_row.row.status.procurement_status not in _AGREED:
             continue
-        row, what = found.row, found.row.specific_sku_properties
-        instance_type = last(what.instance_properties.machine_type)
-        if not row.name or not what.total_count or not _accelerated(instance_type, _attached(what.instance_properties)):
+        row, spec = listed_row.row, listed_row.row.specific_sku_properties
+        instance_type = resource_name(spec.instance_properties.machine_type)
+        if (
+            not row.name
+            or not spec.total_count
+            or not _has_accelerator(instance_type, _attached_gpus(spec.instance_properties))
+        ):
             continue
         starts, ends = utc(row.time_window.start_time), utc(row.time_window.end_time)
         if starts and not ends and row.time_window.duration.seconds:
             ends = starts + timedelta(seconds=min(row.time_window.duration.seconds, 10**9))
         yield Reservation(
-            id=f"{found.place}/{row.name}",
+            id=f"{listed_row.place}/{row.name}",
             provider=NAME,
-            region=region_of(found.place),
-            zone=found.place,
+            region=region_of(listed_row.place),
+            zone=listed_row.place,
             instance_type=instance_type,
-            machines=what.total_count,
+            machines=spec.total_count,
             kind=FUTURE_RESERVATION,
             starts=starts,
             ends=ends,
@@ -122,20 +126,20 @@ def future_reservations(asking: GcpCaller) -> Iterator[Reservation]:
         )
 
 
-def commitments(asking: GcpCaller) -> Iterator[Reservation]:
+def commitments(caller: GcpCaller) -> Iterator[Reservation]:
     """Commitments for machines that can have accelerators; ``instance_type`` is a pattern. Raises what `GcpCaller.rows`
     raises."""
-    for found in asking.rows(_COMMITMENTS, project=asking.login.project, max_results=_PER_PAGE):
-        if isinstance(found, SkippedRow) or found.row.status not in _COMMITTED:
+    for listed_row in caller.rows(_COMMITMENTS, project=caller.login.project, max_results=_PER_PAGE):
+        if isinstance(listed_row, SkippedRow) or listed_row.row.status not in _COMMITTED:
             continue
-        row = found.row
-        with_gpus = any(resource.type_ == "ACCELERATOR" for resource in row.resources)
-        if not row.name or row.type_ not in COMMITMENT_TYPES or (row.type_ == "GENERAL_PURPOSE" and not with_gpus):
+        row = listed_row.row
+        has_gpus = any(resource.type_ == "ACCELERATOR" for resource in row.resources)
+        if not row.name or row.type_ not in COMMITMENT_TYPES or (row.type_ == "GENERAL_PURPOSE" and not has_gpus):
             continue
         yield Reservation(
-            id=f"{found.place}/{row.name}",
+            id=f"{listed_row.place}/{row.name}",
             provider=NAME,
-            region=found.place,
+            region=listed_row.place,
             zone=None,
             instance_type=COMMITMENT_TYPES[row.type_],
             machines=0,
@@ -147,28 +151,28 @@ def commitments(asking: GcpCaller) -> Iterator[Reservation]:
         )
 
 
-def held_offers(held: Iterable[HeldReservation], shapes: Iterable[GcpMachine], now: datetime) -> Found:
+def held_offers(held: Iterable[HeldReservation], shapes: Iterable[GcpMachine], now: datetime) -> OfferRows:
     """Current reservations as offers: one per zone and machine, with the machines of all its reservations. Excludes
     reservations that a machine must name, because no engine does."""
-    known = {
+    shapes_by_key = {
         (shape.zone, shape.name, (shape.accelerator_type, shape.count) if shape.attached else None): shape
         for shape in shapes
     }
-    yield from together(_one(known, one, now) for one in held)
+    yield from merge_offers(_offer_or_skip(shapes_by_key, reservation, now) for reservation in held)
 
 
-def _one(
-    known: Mapping[tuple[str, str, tuple[str, int] | None], GcpMachine], held: HeldReservation, now: datetime
+def _offer_or_skip(
+    shapes_by_key: Mapping[tuple[str, str, tuple[str, int] | None], GcpMachine], held: HeldReservation, now: datetime
 ) -> Offer | SkippedRow:
     reservation = held.reservation
-    shape = known.get((reservation.zone or "", reservation.instance_type, held.attached))
+    shape = shapes_by_key.get((reservation.zone or "", reservation.instance_type, held.attached))
     if shape is None:
         detail = f"{reservation.id}: {reservation.instance_type} is not among the machines of its zone"
         return SkippedRow("unknown_machine", detail)
     return _offer(reservation, shape, now)
 
 
-def _offer(held: Reservation, shape: GcpMachine, now: datetime) -> Offer:
+def _offer(reservation: Reservation, shape: GcpMachine, now: datetime) -> Offer:
     return Offer(
         provider=NAME,
         region=shape.region,
@@ -179,12 +183,12 @@ def _offer(held: Reservation, shape: GcpMachine, now: datetime) -> Offer:
         capacity_type=CapacityType.RESERVED,
         price=Money.ZERO,
         as_of=now,
-        source=SOURCE if held.open else f"{SOURCE}:specific",
+        source=SOURCE if reservation.open else f"{SOURCE}:specific",
         cpus=float(shape.cpus),
         memory_gib=float(shape.memory_gib),
         interconnect=shape.link,
-        slots=held.free,
-        engine=ENGINE if held.open and not shape.slices else None,
+        slots=reservation.free,
+        engine=ENGINE if reservation.open and not shape.slices else None,
         money=MoneyKind.AMORTISED,
         billing=BILLING,
         max_age=HELD_MAX_AGE,
@@ -202,14 +206,14 @@ def _mark(name: str) -> str:
     return name if is_purchase(name) else ""
 
 
-def _attached(properties: Any) -> tuple[str, int] | None:
+def _attached_gpus(properties: Any) -> tuple[str, int] | None:
     """The attached GPUs that a reservation names; other machine types include theirs."""
-    if not last(properties.machine_type).startswith("n1-") or len(properties.guest_accelerators) != 1:
+    if not resource_name(properties.machine_type).startswith("n1-") or len(properties.guest_accelerators) != 1:
         return None
     card = properties.guest_accelerators[0]
-    return last(card.accelerator_type), card.accelerator_count
+    return resource_name(card.accelerator_type), card.accelerator_count
 
 
-def _accelerated(instance_type: str, attached: tuple[str, int] | None) -> bool:
+def _has_accelerator(instance_type: str, attached: tuple[str, int] | None) -> bool:
     family = family_of(instance_type)
     return family is not None and (family.parts != "n1" or attached is not None)

@@ -26,11 +26,11 @@ from providers.http import setting
 if TYPE_CHECKING:
     import requests
 
-HOW = (
+LOGIN_HINT = (
     "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS or "
     f"{setting(NAME, 'credentials_file')} to a service account's key file"
 )
-WHOSE = f"set GOOGLE_CLOUD_PROJECT or {setting(NAME, 'project')}"
+PROJECT_HINT = f"set GOOGLE_CLOUD_PROJECT or {setting(NAME, 'project')}"
 ADDS = "all offers: prices on demand, of spot and of commitments, spot scores, reservations, quotas and machines"
 
 _FILE = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -49,7 +49,7 @@ def has_sdk() -> bool:
         return False
 
 
-def sign_of_login(settings: GcpSettings, environ: Mapping[str, str] = os.environ) -> str:
+def login_source(settings: GcpSettings, environ: Mapping[str, str] = os.environ) -> str:
     """The source of a possible login: the name of a setting, a variable or a file; empty without one. No network; reads
     no key.
     """
@@ -58,11 +58,11 @@ def sign_of_login(settings: GcpSettings, environ: Mapping[str, str] = os.environ
             return f"the setting {key}"
     if environ.get(_FILE):
         return _FILE
-    usual = _usual_file(environ)
-    return str(usual) if usual.is_file() else ""
+    default = _default_file(environ)
+    return str(default) if default.is_file() else ""
 
 
-def _usual_file(environ: Mapping[str, str]) -> Path:
+def _default_file(environ: Mapping[str, str]) -> Path:
     """The file that ``gcloud auth application-default login`` writes."""
     if folder := environ.get("CLOUDSDK_CONFIG"):
         home = Path(folder)
@@ -94,17 +94,17 @@ class GcpLogin:
         Raises `NoLogin` without one, `MissingExtra` without Google's libraries, and `LoginMissing` for a named one that
         cannot be used or has no project.
         """
-        sign = sign_of_login(settings, environ)
+        sign = login_source(settings, environ)
         if not sign:
-            how = HOW if has_sdk() else f"pip install 'gpubroker[gcp]', then {HOW}"
+            how = LOGIN_HINT if has_sdk() else f"pip install 'gpubroker[gcp]', then {LOGIN_HINT}"
             raise NoLogin(f"no login to Google Cloud; it would add {ADDS}", where=NAME, hint=how)
         if not has_sdk():
             raise MissingExtra("gcp", "a login to Google Cloud")
-        credentials, its_own = _credentials(settings, environ)
-        named = [settings.project, *(environ.get(variable) for variable in _PROJECTS), its_own]
-        project = next((name for name in named if name), None)
+        credentials, own_project = _credentials(settings, environ)
+        candidates = [settings.project, *(environ.get(variable) for variable in _PROJECTS), own_project]
+        project = next((name for name in candidates if name), None)
         if project is None:
-            raise LoginMissing("the login names no project", where=f"{NAME}: {sign}", hint=WHOSE)
+            raise LoginMissing("the login names no project", where=f"{NAME}: {sign}", hint=PROJECT_HINT)
         return cls(credentials, project, settings, sign)
 
     def client(self, kind: str) -> Any:
@@ -117,24 +117,24 @@ class GcpLogin:
     @property
     def answers(self) -> list[requests.Response]:
         """The last answer to this thread, unparsed."""
-        heard: list[requests.Response] = self._own.__dict__.setdefault("answers", [])
-        return heard
+        responses: list[requests.Response] = self._own.__dict__.setdefault("answers", [])
+        return responses
 
     def _make(self, kind: str) -> Any:
-        billing = kind == "CloudCatalogClient"
-        sdk = import_module("google.cloud.billing_v1" if billing else "google.cloud.compute_v1")
-        url = self.settings.billing if billing else self.settings.compute
+        is_billing = kind == "CloudCatalogClient"
+        sdk = import_module("google.cloud.billing_v1" if is_billing else "google.cloud.compute_v1")
+        url = self.settings.billing if is_billing else self.settings.compute
         options = {"api_endpoint": url}
         client = getattr(sdk, kind)(credentials=self._credentials, client_options=options, transport="rest")
 
-        def keep(answer: requests.Response, *args: Any, **kwargs: Any) -> None:
-            _read(answer, self.settings.timeout_seconds)
+        def store_answer(answer: requests.Response, *args: Any, **kwargs: Any) -> None:
+            _read_body(answer, self.settings.timeout_seconds)
             self.answers[:] = [answer]
 
         # The SDK's REST transports accept no session; all keep theirs under this name.
         session = client.transport._session
         self._prepare(session)
-        session.hooks["response"].append(keep)
+        session.hooks["response"].append(store_answer)
         return client
 
     def _prepare(self, session: requests.Session) -> None:
@@ -142,7 +142,7 @@ class GcpLogin:
         if bundle := self.settings.ca_bundle:
             if not bundle.is_file():
                 raise InvalidInput("no such file", where=str(bundle), hint=setting(NAME, "ca_bundle"))
-            session.mount("https://", _trusting(str(bundle)))
+            session.mount("https://", _ca_bundle_adapter(str(bundle)))
 
     def renew(self) -> None:
         """Renew the login for the next call. Raises `LoginMissing` if it has expired or been revoked, `Unreachable` if
@@ -160,18 +160,18 @@ class GcpLogin:
                 return
             self._prepare(session)
             try:
-                self._credentials.refresh(_Patient(Request(session), self.settings.timeout_seconds))
+                self._credentials.refresh(_TimedRequest(Request(session), self.settings.timeout_seconds))
             except TransportError as error:
                 hint = "is the network up?"
                 raise Unreachable(f"the login cannot be renewed: {_short(error)}", where=where, hint=hint) from error
             except GoogleAuthError as error:
-                said = f"the login has expired or is not accepted: {_short(error)}"
-                raise LoginMissing(said, where=where, hint=HOW) from error
+                reason = f"the login has expired or is not accepted: {_short(error)}"
+                raise LoginMissing(reason, where=where, hint=LOGIN_HINT) from error
             except (ValueError, TypeError, KeyError, AttributeError) as error:  # an unparsable answer
-                raise Refused(f"the login cannot be renewed: {_short(error)}", where=where, hint=HOW) from error
+                raise Refused(f"the login cannot be renewed: {_short(error)}", where=where, hint=LOGIN_HINT) from error
 
 
-def _read(answer: requests.Response, seconds: float) -> None:
+def _read_body(answer: requests.Response, seconds: float) -> None:
     """Reads the body, limited in size and in total time: the SDK's timeout only limits each pause."""
     import requests
 
@@ -186,7 +186,7 @@ def _read(answer: requests.Response, seconds: float) -> None:
     answer._content = bytes(body)  # the attribute that `content` reads first
 
 
-def _trusting(bundle: str) -> requests.adapters.HTTPAdapter:
+def _ca_bundle_adapter(bundle: str) -> requests.adapters.HTTPAdapter:
     """Trusts the certificates in that file, and no others: ``session.verify`` would give way to REQUESTS_CA_BUNDLE."""
     from requests.adapters import HTTPAdapter
 
@@ -197,7 +197,7 @@ def _trusting(bundle: str) -> requests.adapters.HTTPAdapter:
     return TrustingAdapter()
 
 
-class _Patient:
+class _TimedRequest:
     """google-auth's requests, with the settings' timeouts."""
 
     def __init__(self, request: Any, seconds: float) -> None:
@@ -217,19 +217,19 @@ def _credentials(settings: GcpSettings, environ: Mapping[str, str]) -> tuple[Any
         return import_module("google.auth.credentials").AnonymousCredentials(), None
     if settings.metadata_server and not settings.credentials_file:
         return import_module("google.auth.compute_engine").Credentials(scopes=[_SCOPE]), None
-    file = settings.credentials_file or Path(environ.get(_FILE) or _usual_file(environ))
+    file = settings.credentials_file or Path(environ.get(_FILE) or _default_file(environ))
     try:
         with warnings.catch_warnings():
             # The warning is about untrusted files; this one is the user's own.
             warnings.simplefilter("ignore", DeprecationWarning)
             credentials, project = auth.load_credentials_from_file(str(file), scopes=[_SCOPE])
-        told = json.loads(file.read_text("utf-8"))
+        document = json.loads(file.read_text("utf-8"))
     except (GoogleAuthError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        said = f"the login cannot be used: {_short(error)}"
-        raise LoginMissing(said, where=f"{NAME}: {file}", hint=HOW) from error
+        reason = f"the login cannot be used: {_short(error)}"
+        raise LoginMissing(reason, where=f"{NAME}: {file}", hint=LOGIN_HINT) from error
     if hasattr(credentials, "with_always_use_jwt_access"):  # a service account signs for itself, without a round trip
         credentials = credentials.with_always_use_jwt_access(True)
-    return credentials, project or told.get("quota_project_id")
+    return credentials, project or document.get("quota_project_id")
 
 
 def _short(error: Exception) -> str:

@@ -18,29 +18,29 @@ from broker.core.values.money import Money
 from providers import shops
 from providers.failures import Failures
 from providers.gcp import holdings
-from providers.gcp.advice import Adviser, advised
-from providers.gcp.calls import GcpCaller, ListMethod, last, region_of, utc
+from providers.gcp.advice import Adviser, with_advice
+from providers.gcp.calls import GcpCaller, ListMethod, region_of, resource_name, utc
 from providers.gcp.catalogue import SOURCE, PartPrices, read_prices
-from providers.gcp.login import ADDS, HOW, GcpLogin, has_sdk, sign_of_login
-from providers.gcp.machines import GcpMachine, in_one_of, machines
+from providers.gcp.login import ADDS, LOGIN_HINT, GcpLogin, has_sdk, login_source
+from providers.gcp.machines import GcpMachine, machines, matches_any
 from providers.gcp.quotas import QuotaLimits, read_limits
 from providers.gcp.refusals import NotFound
 from providers.gcp.settings import BILLING, ENGINE, LIST_MAX_AGE, NAME, SPOT_BILLING, SPOT_MAX_AGE, GcpSettings
-from providers.gcp.shop.counter import GcpCounter, Priced
-from providers.gcp.skus import How
+from providers.gcp.shop.counter import GcpCounter, PricedMachines
+from providers.gcp.skus import PurchaseType
 from providers.http import endpoint
-from providers.rows import Found, Unfit, distinct
+from providers.rows import OfferRows, RowRejected, distinct
 
 _ONLY_RESERVED = "Google sells this machine on demand only together with a reservation"
 # Machines for a stated time, at prices of their own, where Google sells them so. They come when there are some (flex
 # start, up to seven days) or at a date (calendar mode): separate pools, with the purchase type added to the name.
-AHEAD = {How.FLEX_START: "+flex-start", How.CALENDAR: "+calendar"}
-_HOW = {
-    CapacityType.ON_DEMAND: (How.ON_DEMAND, *AHEAD),
-    CapacityType.SPOT: (How.SPOT,),
-    CapacityType.RESERVED: (How.ONE_YEAR, How.THREE_YEARS),
+AHEAD = {PurchaseType.FLEX_START: "+flex-start", PurchaseType.CALENDAR: "+calendar"}
+_PURCHASE_TYPES = {
+    CapacityType.ON_DEMAND: (PurchaseType.ON_DEMAND, *AHEAD),
+    CapacityType.SPOT: (PurchaseType.SPOT,),
+    CapacityType.RESERVED: (PurchaseType.ONE_YEAR, PurchaseType.THREE_YEARS),
 }
-_MONTHS = {How.ONE_YEAR: 12, How.THREE_YEARS: 36}
+_MONTHS = {PurchaseType.ONE_YEAR: 12, PurchaseType.THREE_YEARS: 36}
 
 
 def listed_offers(
@@ -48,39 +48,39 @@ def listed_offers(
     catalogue: PartPrices,
     kinds: Iterable[CapacityType],
     now: datetime,
-    judged: Callable[[Offer, GcpMachine], Offer],
-) -> Found:
-    """The offers of these machines with these purchase types. Unpriced ones are skipped, once per region. ``judged``:
+    complete: Callable[[Offer, GcpMachine], Offer],
+) -> OfferRows:
+    """The offers of these machines with these purchase types. Unpriced ones are skipped, once per region. ``complete``:
     completes an offer with quotas and spot data."""
-    ways = tuple((kind, how) for kind in kinds for how in _HOW.get(kind, ()))
-    known: dict[tuple[str, str, str, int, How], Money | None] = {}
+    ways = tuple((kind, purchase_type) for kind in kinds for purchase_type in _PURCHASE_TYPES.get(kind, ()))
+    prices: dict[tuple[str, str, str, int, PurchaseType], Money | None] = {}
     for shape in shapes:
-        for kind, how in ways:
-            if how in AHEAD and not catalogue.sells(shape, how):
+        for kind, purchase_type in ways:
+            if purchase_type in AHEAD and not catalogue.sells(shape, purchase_type):
                 continue
-            machine = (shape.region, shape.name, shape.accelerator, shape.count, how)
-            if machine not in known:
+            machine = (shape.region, shape.name, shape.accelerator, shape.count, purchase_type)
+            if machine not in prices:
                 try:
-                    known[machine] = catalogue.price(shape, how)
-                except Unfit as error:
-                    known[machine] = None
+                    prices[machine] = catalogue.price(shape, purchase_type)
+                except RowRejected as error:
+                    prices[machine] = None
                     yield error.skipped
-            elif how in _MONTHS:
+            elif purchase_type in _MONTHS:
                 continue  # already listed: a commitment applies to a region
-            price = known[machine]
+            price = prices[machine]
             if price is not None:
-                yield judged(_offer(shape, kind, how, price, now), shape)
+                yield complete(_offer(shape, kind, purchase_type, price, now), shape)
 
 
-def _offer(shape: GcpMachine, kind: CapacityType, how: How, price: Money, now: datetime) -> Offer:
-    months = _MONTHS.get(how)
-    only_reserved = how is How.ON_DEMAND and not shape.family.on_demand
+def _offer(shape: GcpMachine, kind: CapacityType, purchase_type: PurchaseType, price: Money, now: datetime) -> Offer:
+    months = _MONTHS.get(purchase_type)
+    only_reserved = purchase_type is PurchaseType.ON_DEMAND and not shape.family.on_demand
     spot = kind is CapacityType.SPOT
     return Offer(
         provider=NAME,
         region=shape.region,
         zone=None if months else shape.zone,
-        instance_type=shape.name + AHEAD.get(how, ""),
+        instance_type=shape.name + AHEAD.get(purchase_type, ""),
         accelerator=shape.accelerator,
         count=shape.count,
         capacity_type=kind,
@@ -94,7 +94,7 @@ def _offer(shape: GcpMachine, kind: CapacityType, how: How, price: Money, now: d
         availability=Availability.UNAVAILABLE if only_reserved else Availability.UNKNOWN,
         unavailable_because=_ONLY_RESERVED if only_reserved else "",
         # No engine for commitments, which must be bought first; none starts parts of a card and TPUs.
-        engine=None if months or how is How.CALENDAR or shape.slices else ENGINE,
+        engine=None if months or purchase_type is PurchaseType.CALENDAR or shape.slices else ENGINE,
         billing=SPOT_BILLING if spot else BILLING,
         max_age=SPOT_MAX_AGE if spot else LIST_MAX_AGE,
     )
@@ -112,20 +112,20 @@ _KINDS = {"SPOT": CapacityType.SPOT, "RESERVATION_BOUND": CapacityType.RESERVED}
 _ID = re.compile(r"([a-z]+-[a-z]+\d+-[a-z0-9]+)/([a-z][-a-z0-9]{0,62})")
 
 
-def labelled(asking: GcpCaller) -> Iterator[Instance]:
+def labeled_instances(caller: GcpCaller) -> Iterator[Instance]:
     """Labeled machines of all zones. Raises what `GcpCaller.rows` raises."""
-    rows = asking.rows(_INSTANCES, project=asking.login.project, filter=f"labels.{TAG}:*", max_results=_PER_PAGE)
-    for found in rows:
-        if isinstance(found, SkippedRow) or TAG not in found.row.labels or not found.row.name:
+    rows = caller.rows(_INSTANCES, project=caller.login.project, filter=f"labels.{TAG}:*", max_results=_PER_PAGE)
+    for listed_row in rows:
+        if isinstance(listed_row, SkippedRow) or TAG not in listed_row.row.labels or not listed_row.row.name:
             continue
-        row, zone = found.row, found.place
+        row, zone = listed_row.row, listed_row.place
         kind = CapacityType.SPOT if row.scheduling.preemptible else CapacityType.ON_DEMAND
         yield Instance(
             id=f"{zone}/{row.name}",
             provider=NAME,
             region=region_of(zone),
             zone=zone,
-            instance_type=last(row.machine_type),
+            instance_type=resource_name(row.machine_type),
             key=row.labels[TAG],
             state=row.status,
             billed=row.status in _BILLED,
@@ -135,16 +135,16 @@ def labelled(asking: GcpCaller) -> Iterator[Instance]:
         )
 
 
-def terminate(asking: GcpCaller, id: str) -> None:
-    """Delete a machine (``zone/name``, as in `labelled`). Idempotent: a missing one is not an error. Does not wait.
-    Raises what `GcpCaller.call` raises, and `Refused` for another form of name.
+def terminate(caller: GcpCaller, id: str) -> None:
+    """Delete a machine (``zone/name``, as in `labeled_instances`). Idempotent: a missing one is not an error. Does not
+    wait. Raises what `GcpCaller.call` raises, and `Refused` for another form of name.
     """
     parts = _ID.fullmatch(id)
     if parts is None:
         raise Refused(f"not the name of a machine: {id!r}", where=NAME, hint="expected zone/name")
     try:
-        asking.call(
-            "InstancesClient", "delete_unary", parts[1], project=asking.login.project, zone=parts[1], instance=parts[2]
+        caller.call(
+            "InstancesClient", "delete_unary", parts[1], project=caller.login.project, zone=parts[1], instance=parts[2]
         )
     except NotFound:
         return
@@ -167,72 +167,74 @@ class Gcp:
         self._login = login
         self._adviser = Adviser()
 
-    def offers(self, query: OfferQuery) -> Found:
+    def offers(self, query: OfferQuery) -> OfferRows:
         """Machines at list prices, limited by the project's quotas and with spot data, and the project's reservations.
         Failures of parts are raised at the end, as one error that names each. Raises `NoLogin` without a login."""
         if query.providers and not any(fnmatchcase(NAME, pattern) for pattern in query.providers):
             return
-        asking, failures = self._asking(), Failures()
-        yield from distinct(self._offers(asking, query, failures))
+        caller, failures = self._asking(), Failures()
+        yield from distinct(self._offers(caller, query, failures))
         if failures.about_login:
             self._login = None
         failures.raise_any()
 
-    def _offers(self, asking: GcpCaller, query: OfferQuery, failures: Failures) -> Found:
+    def _offers(self, caller: GcpCaller, query: OfferQuery, failures: Failures) -> OfferRows:
         catalogue = PartPrices()
-        for priced in failures.kept(read_prices(asking)):
-            if isinstance(priced, SkippedRow):
-                yield priced
+        for part_price in failures.kept(read_prices(caller)):
+            if isinstance(part_price, SkippedRow):
+                yield part_price
             else:
-                catalogue.add(priced)
+                catalogue.add(part_price)
         if not catalogue:
             failures.raise_any()  # no machine can be priced
             raise Malformed("the price catalog has no parts of machines with accelerators", where=NAME)
-        every: list[GcpMachine] = []
-        for shape in failures.kept(machines(asking, self._settings)):
+        all_shapes: list[GcpMachine] = []
+        for shape in failures.kept(machines(caller, self._settings)):
             if isinstance(shape, SkippedRow):
                 yield shape
             else:
-                every.append(shape)
-        shapes = [shape for shape in every if _wanted(shape.region, shape.accelerator, query)]
+                all_shapes.append(shape)
+        shapes = [shape for shape in all_shapes if _matches_query(shape.region, shape.accelerator, query)]
         if not shapes:
             return
-        limits = QuotaLimits(_optional(read_limits(asking), failures) if self._settings.quotas else ())
-        listed = tuple(kind for kind in _LISTED if _wants(query, kind))
-        yield from listed_offers(shapes, catalogue, listed, self._clock.now(), limits.judged)
+        limits = QuotaLimits(_optional(read_limits(caller), failures) if self._settings.quotas else ())
+        list_kinds = tuple(kind for kind in _LISTED if _wants(query, kind))
+        yield from listed_offers(shapes, catalogue, list_kinds, self._clock.now(), limits.judged)
         if _wants(query, CapacityType.RESERVED):
-            yield from self._held(asking, every, query, failures)
+            yield from self._held(caller, all_shapes, query, failures)
         if _wants(query, CapacityType.SPOT):
-            yield from self._spot(asking, shapes, catalogue, limits, failures)
+            yield from self._spot(caller, shapes, catalogue, limits, failures)
 
-    def _held(self, asking: GcpCaller, every: list[GcpMachine], query: OfferQuery, failures: Failures) -> Found:
+    def _held(
+        self, caller: GcpCaller, all_shapes: list[GcpMachine], query: OfferQuery, failures: Failures
+    ) -> OfferRows:
         held = [
-            one
-            for one in _optional(holdings.reservations(asking), failures)
-            if in_one_of(one.reservation.region, self._settings.regions)
+            entry
+            for entry in _optional(holdings.reservations(caller), failures)
+            if matches_any(entry.reservation.region, self._settings.regions)
         ]
-        for row in holdings.held_offers(held, every, self._clock.now()):
-            if isinstance(row, SkippedRow) or _wanted(row.region, row.accelerator, query):
+        for row in holdings.held_offers(held, all_shapes, self._clock.now()):
+            if isinstance(row, SkippedRow) or _matches_query(row.region, row.accelerator, query):
                 yield row
 
     def _spot(
         self,
-        asking: GcpCaller,
+        caller: GcpCaller,
         shapes: list[GcpMachine],
         catalogue: PartPrices,
         limits: QuotaLimits,
         failures: Failures,
-    ) -> Found:
+    ) -> OfferRows:
         """Spot comes last: advice takes a call for each machine type and region."""
         settings = self._settings
         exposure = settings.spot_exposure_hours
-        advice = self._adviser.advice(asking, shapes, exposure, failures) if settings.advice else {}
+        advice = self._adviser.advice(caller, shapes, exposure, failures) if settings.advice else {}
         yield from listed_offers(
             shapes,
             catalogue,
             (CapacityType.SPOT,),
             self._clock.now(),
-            lambda offer, shape: limits.judged(advised(offer, advice), shape),
+            lambda offer, shape: limits.judged(with_advice(offer, advice), shape),
         )
 
     # Abilities besides offers (`broker.core.ports`).
@@ -240,37 +242,41 @@ class Gcp:
     def reservations(self) -> Iterator[Reservation]:
         """See `HasReservations`: reservations, future reservations and commitments. A failure of one kind does not stop
         the others."""
-        asking, failures = self._asking(), Failures()
-        for held in failures.kept(holdings.reservations(asking)):
-            if not holdings.is_of_order(held.reservation.id):
-                yield held.reservation
-        yield from failures.kept(holdings.future_reservations(asking))
-        yield from failures.kept(holdings.commitments(asking))
+        caller, failures = self._asking(), Failures()
+        for entry in failures.kept(holdings.reservations(caller)):
+            if not holdings.is_of_order(entry.reservation.id):
+                yield entry.reservation
+        yield from failures.kept(holdings.future_reservations(caller))
+        yield from failures.kept(holdings.commitments(caller))
         failures.raise_any()
 
     @property
     def products(self) -> Mapping[PurchaseProduct, SellsProduct]:
         return shops.products(NAME, GcpCounter(self._asking, self._priced, self._clock))
 
-    def _priced(self, request: QuoteRequest, kinds: tuple[CapacityType, ...]) -> Priced:
+    def _priced(self, request: QuoteRequest, kinds: tuple[CapacityType, ...]) -> PricedMachines:
         """The machines that the request may mean, with their list prices; without machines to which GPUs would have to
         be attached, and without prices of flex start and calendar mode."""
-        asking = self._asking()
+        caller = self._asking()
         catalogue = PartPrices()
-        for priced in read_prices(asking):
-            if not isinstance(priced, SkippedRow):
-                catalogue.add(priced)
-        found: list[GcpMachine] = []
-        for shape in machines(asking, self._settings):
-            if not isinstance(shape, SkippedRow) and not (shape.attached or shape.slices) and _is_meant(shape, request):
-                found.append(shape)
-        by_place = {(shape.zone, shape.name): shape for shape in found}
-        by_region = {(shape.region, shape.name): shape for shape in reversed(found)}
+        for part_price in read_prices(caller):
+            if not isinstance(part_price, SkippedRow):
+                catalogue.add(part_price)
+        shapes: list[GcpMachine] = []
+        for shape in machines(caller, self._settings):
+            if (
+                not isinstance(shape, SkippedRow)
+                and not (shape.attached or shape.slices)
+                and _matches_request(shape, request)
+            ):
+                shapes.append(shape)
+        by_place = {(shape.zone, shape.name): shape for shape in shapes}
+        by_region = {(shape.region, shape.name): shape for shape in reversed(shapes)}
 
         def unchanged(offer: Offer, shape: GcpMachine) -> Offer:
             return offer
 
-        for row in listed_offers(found, catalogue, kinds, self._clock.now(), unchanged):
+        for row in listed_offers(shapes, catalogue, kinds, self._clock.now(), unchanged):
             if isinstance(row, SkippedRow):
                 yield row
             elif row.zone is None:
@@ -279,7 +285,7 @@ class Gcp:
                 yield by_place[row.zone, row.instance_type], row
 
     def instances(self) -> Iterator[Instance]:
-        yield from labelled(self._asking())
+        yield from labeled_instances(self._asking())
 
     def terminate(self, id: str) -> None:
         terminate(self._asking(), id)
@@ -287,12 +293,12 @@ class Gcp:
     def _asking(self) -> GcpCaller:
         """Raises `NoLogin`, `MissingExtra`, or `LoginMissing` for a login that cannot be used. The login is kept
         between polls while its source is unchanged, because creating clients is slower than calls."""
-        if self._login is None or self._login.sign not in ("", sign_of_login(self._settings)):
+        if self._login is None or self._login.sign not in ("", login_source(self._settings)):
             self._login = GcpLogin.find(self._settings)
         return GcpCaller(self._login, self._clock)
 
     def describe_setup(self) -> Mapping[str, Any]:
-        sign = sign_of_login(self._settings)
+        sign = login_source(self._settings)
         return {
             "endpoints": {
                 "compute": endpoint(NAME, "compute_url", self._settings.compute_url),
@@ -302,14 +308,14 @@ class Gcp:
                 "gcp": {
                     "found": bool(sign) and has_sdk(),
                     "where": sign,
-                    "how": HOW if has_sdk() else f"pip install 'gpubroker[gcp]', then {HOW}",
+                    "how": LOGIN_HINT if has_sdk() else f"pip install 'gpubroker[gcp]', then {LOGIN_HINT}",
                     "adds": ADDS,
                 }
             },
         }
 
 
-def _is_meant(shape: GcpMachine, request: QuoteRequest) -> bool:
+def _matches_request(shape: GcpMachine, request: QuoteRequest) -> bool:
     if request.region is not None and shape.region != request.region:
         return False
     if request.instance_type is not None:
@@ -321,15 +327,15 @@ def _wants(query: OfferQuery, kind: CapacityType) -> bool:
     return not query.capacity_types or kind in query.capacity_types
 
 
-def _wanted(region: str, accelerator: str | None, query: OfferQuery) -> bool:
-    return in_one_of(region, query.regions) and (not query.accelerators or accelerator in query.accelerators)
+def _matches_query(region: str, accelerator: str | None, query: OfferQuery) -> bool:
+    return matches_any(region, query.regions) and (not query.accelerators or accelerator in query.accelerators)
 
 
-def _optional(found: Iterable[T], failures: Failures) -> Iterator[T]:
+def _optional(items: Iterable[T], failures: Failures) -> Iterator[T]:
     """The items until a failure, which is recorded. A missing method of the endpoint is not a failure: prices do not
     need it."""
     try:
-        yield from found
+        yield from items
     except NotFound:
         return
     except BrokerError as error:

@@ -19,13 +19,13 @@ from providers.gcp.calls import GcpCaller, ListMethod
 from providers.gcp.machines import GcpMachine
 from providers.gcp.settings import NAME
 
-EVERYWHERE = "*"
+ALL_REGIONS = "*"
 ALL_GPUS = "GPUS_ALL_REGIONS"
 
 _REGIONS = ListMethod("RegionsClient", "list", "RegionList", "items")
 _METRIC = re.compile(r"(PREEMPTIBLE_|COMMITTED_)?(NVIDIA_\w+_GPUS)")
 _KINDS = {None: CapacityType.ON_DEMAND, "PREEMPTIBLE_": CapacityType.SPOT, "COMMITTED_": CapacityType.RESERVED}
-_MOST = 10**9
+_MAX_AMOUNT = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +40,19 @@ class GcpQuota:
         return max(0.0, self.quota.limit - self.usage)
 
 
-def read_limits(asking: GcpCaller) -> Iterator[GcpQuota]:
+def read_limits(caller: GcpCaller) -> Iterator[GcpQuota]:
     """The quotas on accelerators. Raises what `GcpCaller.call` raises, possibly after some."""
-    for row in asking.call("ProjectsClient", "get", project=asking.login.project).quotas:
-        if row.metric == ALL_GPUS and (limit := _limit(row, EVERYWHERE, None)):
+    for row in caller.call("ProjectsClient", "get", project=caller.login.project).quotas:
+        if row.metric == ALL_GPUS and (limit := _limit(row, ALL_REGIONS, None)):
             yield limit
-    for found in asking.rows(_REGIONS, project=asking.login.project):
-        if not isinstance(found, SkippedRow):
-            for row in found.row.quotas:
-                if limit := _read(row, found.row.name):
+    for listed_row in caller.rows(_REGIONS, project=caller.login.project):
+        if not isinstance(listed_row, SkippedRow):
+            for row in listed_row.row.quotas:
+                if limit := _read_quota(row, listed_row.row.name):
                     yield limit
 
 
-def _read(row: Any, region: str) -> GcpQuota | None:
+def _read_quota(row: Any, region: str) -> GcpQuota | None:
     parts = _METRIC.fullmatch(row.metric)
     if parts is None or not region:
         return None
@@ -60,7 +60,7 @@ def _read(row: Any, region: str) -> GcpQuota | None:
 
 
 def _limit(row: Any, region: str, kind: CapacityType | None) -> GcpQuota | None:
-    if not 0 <= row.limit < _MOST or not 0 <= row.usage < _MOST:
+    if not 0 <= row.limit < _MAX_AMOUNT or not 0 <= row.usage < _MAX_AMOUNT:
         return None
     return GcpQuota(Quota(NAME, region, row.metric, row.limit, "GPU", (), kind), row.usage)
 
@@ -93,10 +93,10 @@ class QuotaLimits:
         return replace(offer, availability=Availability.NO_QUOTA, unavailable_because=because, slots=None)
 
     def _of_card(self, offer: Offer, shape: GcpMachine) -> GcpQuota | None:
-        found = self._by_card.get((offer.region, shape.accelerator_type, offer.capacity_type))
-        if offer.capacity_type is CapacityType.SPOT and (found is None or not found.quota.limit):
-            return self._by_card.get((offer.region, shape.accelerator_type, CapacityType.ON_DEMAND), found)
-        return found
+        limit = self._by_card.get((offer.region, shape.accelerator_type, offer.capacity_type))
+        if offer.capacity_type is CapacityType.SPOT and (limit is None or not limit.quota.limit):
+            return self._by_card.get((offer.region, shape.accelerator_type, CapacityType.ON_DEMAND), limit)
+        return limit
 
     def _of_all(self, offer: Offer) -> GcpQuota | None:
         return self._all if offer.capacity_type is CapacityType.ON_DEMAND else None

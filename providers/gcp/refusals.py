@@ -17,7 +17,7 @@ from broker.core.errors import (
     Unreachable,
 )
 from broker.core.values.clock import Clock
-from providers.gcp.login import HOW
+from providers.gcp.login import LOGIN_HINT
 from providers.gcp.row_recovery import unreadable
 from providers.gcp.settings import NAME
 from providers.http import retry_after, setting, without_logins
@@ -25,7 +25,7 @@ from providers.http import retry_after, setting, without_logins
 if TYPE_CHECKING:
     import requests
 
-_SHOWN = 300  # characters of a service's message
+_MAX_CHARACTERS = 300  # characters of a service's message
 _THROTTLED = {"rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED"}
 _DISABLED = {"accessNotConfigured", "SERVICE_DISABLED"}
 _QUOTA = {"quotaExceeded", "QUOTA_EXCEEDED"}
@@ -36,16 +36,16 @@ class NotFound(Refused):
     """The resource or the service's method does not exist."""
 
 
-class AlreadyThere(Refused):
+class AlreadyExists(Refused):
     """A resource with that name exists already."""
 
 
-class NotPossible(Refused):
+class BadRequest(Refused):
     """The service rejects the request itself (400)."""
 
 
 @contextmanager
-def translated(where: str, answers: list[requests.Response], clock: Clock) -> Iterator[None]:
+def translate_errors(where: str, answers: list[requests.Response], clock: Clock) -> Iterator[None]:
     """Converts every exception to a `BrokerError`. ``answers``: holds the last HTTP answer, if there was one."""
     import requests
     from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
@@ -64,10 +64,10 @@ def translated(where: str, answers: list[requests.Response], clock: Clock) -> It
     except (requests.RequestException, TransportError) as error:
         raise Unreachable(f"cannot be reached: {_short(error)}", where=where, hint=_NETWORK) from error
     except GoogleAuthError as error:
-        raise LoginMissing(f"the login is not accepted: {_short(error)}", where=where, hint=HOW) from error
+        raise LoginMissing(f"the login is not accepted: {_short(error)}", where=where, hint=LOGIN_HINT) from error
     except GoogleAPICallError as error:
         answer = answers[0] if answers else None
-        raise _of_service(error.code or 0, _said(error), _reasons(error), answer, where, clock) from error
+        raise _service_error(error.code or 0, _service_message(error), _reasons(error), answer, where, clock) from error
     except GoogleAPIError as error:
         raise Unreachable(_short(error), where=where, hint=_NETWORK) from error
     except OSError as error:  # a CA bundle that cannot be read, a socket that broke in an unusual place
@@ -75,22 +75,22 @@ def translated(where: str, answers: list[requests.Response], clock: Clock) -> It
     except unreadable() as error:
         if answers and answers[0].status_code >= 400:  # an error that the SDK cannot read
             answer = answers[0]
-            raise _of_service(answer.status_code, answer.reason or "", set(), answer, where, clock) from error
+            raise _service_error(answer.status_code, answer.reason or "", set(), answer, where, clock) from error
         raise Malformed(f"the answer cannot be read: {_short(error)}", where=where) from error
 
 
-def _of_service(
-    status: int, said: str, reasons: set[str], answer: requests.Response | None, where: str, clock: Clock
+def _service_error(
+    status: int, detail: str, reasons: set[str], answer: requests.Response | None, where: str, clock: Clock
 ) -> BrokerError:
     """A service's refusal, by its status and the reasons it names."""
-    message = f"HTTP {status}: {said}" if said else f"HTTP {status}"
-    after = retry_after(answer.headers.get("Retry-After"), clock.now()) if answer is not None else None
-    if status == 429 or reasons & _THROTTLED or (status == 503 and after is not None):
-        return Throttled(f"rate limit exceeded ({message})", after=after, where=where, hint="poll less often")
+    message = f"HTTP {status}: {detail}" if detail else f"HTTP {status}"
+    retry_seconds = retry_after(answer.headers.get("Retry-After"), clock.now()) if answer is not None else None
+    if status == 429 or reasons & _THROTTLED or (status == 503 and retry_seconds is not None):
+        return Throttled(f"rate limit exceeded ({message})", after=retry_seconds, where=where, hint="poll less often")
     if status >= 500 or status == 408:
         return Unreachable(message, where=where, hint="Google Cloud reports a server error; the next poll retries")
     if status == 401 or (status == 403 and not reasons):  # a 403 of Google's own says why
-        return LoginMissing(f"the login is wrong or has expired ({message})", where=where, hint=HOW)
+        return LoginMissing(f"the login is wrong or has expired ({message})", where=where, hint=LOGIN_HINT)
     if reasons & _DISABLED:
         hint = "enable it: gcloud services enable compute.googleapis.com cloudbilling.googleapis.com"
         return Refused(f"the API is not enabled in the project ({message})", where=where, hint=hint)
@@ -107,23 +107,23 @@ def _of_service(
     if status == 404:
         return NotFound(message, where=where, hint=f"is the project right? {setting(NAME, 'project')}")
     if status == 409 and "alreadyExists" in reasons:
-        return AlreadyThere(message, where=where)
+        return AlreadyExists(message, where=where)
     if status == 400:
-        return NotPossible(message, where=where)
+        return BadRequest(message, where=where)
     return Refused(message, where=where)
 
 
-def _said(error: Any) -> str:
+def _service_message(error: Any) -> str:
     # The SDK prefixes the service's message with method and URL.
     return _short(Exception(str(error.message).partition(": ")[2] or error.message))
 
 
 def _reasons(error: Any) -> set[str]:
     """The service's error reasons: in the old form (``errors``) and the new one (``ErrorInfo``)."""
-    told = [one.get("reason") for one in error.errors or () if isinstance(one, dict)]
-    return {reason for reason in (*told, error.reason) if isinstance(reason, str) and reason}
+    legacy = [entry.get("reason") for entry in error.errors or () if isinstance(entry, dict)]
+    return {reason for reason in (*legacy, error.reason) if isinstance(reason, str) and reason}
 
 
 def _short(error: Exception) -> str:
     text = "".join(char if char.isprintable() else " " for char in without_logins(error))
-    return " ".join(text.split())[:_SHOWN] or type(error).__name__
+    return " ".join(text.split())[:_MAX_CHARACTERS] or type(error).__name__

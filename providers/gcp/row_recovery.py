@@ -21,27 +21,31 @@ def unreadable() -> tuple[type[Exception], ...]:
 def row_by_row(body: bytes, client: str, answer: str, key: str, scoped: bool, unread: list[SkippedRow]) -> Any:
     """The answer without the rows that cannot be read; those are added to ``unread``. ``answer``: the name of the
     SDK's message. Raises one of `unreadable` when nothing of it makes sense."""
-    told = json.loads(body)
-    if not isinstance(told, dict):
-        raise ValueError(f"not a JSON object: {short(told)}")
+    document = json.loads(body)
+    if not isinstance(document, dict):
+        raise ValueError(f"not a JSON object: {short(document)}")
     page = _message(client, answer)
     if scoped:
-        kept: Any = {}
-        for scope, inner in _scopes(told.get("items"), unread):
+        scopes: Any = {}
+        for scope, inner in _scopes(document.get("items"), unread):
             scoped_list = page.DESCRIPTOR.fields_by_name["items"].message_type.fields_by_name["value"]
-            row_type = _type_of(scoped_list.message_type.fields_by_camelcase_name[key])
-            kept[scope] = {key: list(_readable(inner.get(key), row_type, unread))}
-        rest = {"items": kept}
+            row_type = _message_type(scoped_list.message_type.fields_by_camelcase_name[key])
+            scopes[scope] = {key: list(_readable_rows(inner.get(key), row_type, unread))}
+        fields = {"items": scopes}
     else:
-        rest = {key: list(_readable(told.get(key), _type_of(page.DESCRIPTOR.fields_by_camelcase_name[key]), unread))}
-    _read({**rest, "nextPageToken": told.get("nextPageToken")}, page)
+        fields = {
+            key: list(
+                _readable_rows(document.get(key), _message_type(page.DESCRIPTOR.fields_by_camelcase_name[key]), unread)
+            )
+        }
+    _parse_into({**fields, "nextPageToken": document.get("nextPageToken")}, page)
     return page
 
 
 def _message(client: str, answer: str) -> Any:
     types = import_module(f"google.cloud.{'billing_v1' if client == 'CloudCatalogClient' else 'compute_v1'}.types")
-    plus = getattr(types, answer)
-    return plus.pb(plus())
+    wrapper = getattr(types, answer)
+    return wrapper.pb(wrapper())
 
 
 def _scopes(items: object, unread: list[SkippedRow]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -56,7 +60,7 @@ def _scopes(items: object, unread: list[SkippedRow]) -> Iterator[tuple[str, dict
             unread.append(SkippedRow("malformed_row", f"{short(scope)}: {short(inner)}"))
 
 
-def _readable(rows: object, row_type: Any, unread: list[SkippedRow]) -> Iterator[dict[str, Any]]:
+def _readable_rows(rows: object, row_type: Any, unread: list[SkippedRow]) -> Iterator[dict[str, Any]]:
     if rows is None:
         return
     if not isinstance(rows, list):
@@ -66,20 +70,20 @@ def _readable(rows: object, row_type: Any, unread: list[SkippedRow]) -> Iterator
         try:
             if not isinstance(row, dict):
                 raise ValueError(f"not a JSON object: {short(row)}")
-            _read(row, row_type())
+            _parse_into(row, row_type())
         except unreadable() as error:
             unread.append(SkippedRow("malformed_row", " ".join(str(error).split())[:200] or type(error).__name__))
         else:
             yield row
 
 
-def _read(told: dict[str, Any], message: Any) -> None:
+def _parse_into(document: dict[str, Any], message: Any) -> None:
     from google.protobuf import json_format
 
-    json_format.ParseDict(told, message, ignore_unknown_fields=True)
+    json_format.ParseDict(document, message, ignore_unknown_fields=True)
 
 
-def _type_of(field: Any) -> Any:
+def _message_type(field: Any) -> Any:
     from google.protobuf.message_factory import GetMessageClass
 
     return GetMessageClass(field.message_type)

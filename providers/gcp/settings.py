@@ -24,11 +24,11 @@ SPOT_MAX_AGE = timedelta(days=1)  # spot prices hold for days; the catalog itsel
 HELD_MAX_AGE = timedelta(hours=1)  # a reservation's free machines change with every start
 
 
-def _listed(value: object) -> object:
+def _split_commas(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
-Patterns = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9*?-]{1,60}$")], ...], BeforeValidator(_listed)]
+Patterns = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9*?-]{1,60}$")], ...], BeforeValidator(_split_commas)]
 
 
 class GcpSettings(HttpSettings):

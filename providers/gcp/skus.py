@@ -19,17 +19,17 @@ from functools import lru_cache
 from typing import Any
 
 from providers.gcp.accelerators import families_in_skus, sku_names, slice_names
-from providers.rows import Unfit, short
+from providers.rows import RowRejected, short
 
 HOURS_A_MONTH = 730  # by Google's definition: "Pricing", local SSDs
 _NANO = Decimal(1_000_000_000)
 _GIB_IN_GB = Decimal(2**30) / Decimal(10**9)
 # The plausible range of the price of one part, USD per hour: a GiB of memory or of a disk at the bottom, a rack's share
 # at the top.
-_CHEAPEST, _DEAREST = Decimal("0.000001"), Decimal(1000)
+_MIN_PRICE, _MAX_PRICE = Decimal("0.000001"), Decimal(1000)
 
 
-class How(StrEnum):
+class PurchaseType(StrEnum):
     """How capacity is obtained."""
 
     ON_DEMAND = "on demand"
@@ -57,14 +57,14 @@ class SkuPart:
 
     kind: SkuKind
     of: str
-    how: How
+    how: PurchaseType
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.of}, {self.how}" if self.of else f"{self.kind}, {self.how}"
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PartPrice:
     """A part's price in some regions: exact USD per hour of one core, GPU or slice, or of one GiB."""
 
     part: SkuPart
@@ -78,9 +78,9 @@ _PLACE = re.compile(r"\s+(?:running )?in \S.*$")
 _ATTACHED_SPOT = re.compile(r"\s+attached to (?:spot preemptible|spot|preemptible) vms?\b")
 _LEADING_SPOT = re.compile(r"(?:spot preemptible|spot|preemptible)\s+")
 _AHEAD = (
-    (re.compile(r"\s+attached to dws defined duration vms?\b"), How.FLEX_START),
-    (re.compile(r"^dws (?:defined duration|flex[- ]start)\s+"), How.FLEX_START),
-    (re.compile(r"^dws calendar mode\s+"), How.CALENDAR),
+    (re.compile(r"\s+attached to dws defined duration vms?\b"), PurchaseType.FLEX_START),
+    (re.compile(r"^dws (?:defined duration|flex[- ]start)\s+"), PurchaseType.FLEX_START),
+    (re.compile(r"^dws calendar mode\s+"), PurchaseType.CALENDAR),
 )
 _RESERVED_IN_CALENDAR = re.compile(r"reserved (.+) in calendar mode")
 _FAMILY = r"([a-z]\d+[a-z]?(?: ?(?:plus|mega|ultra|high|edge))?)"
@@ -88,17 +88,17 @@ _CORE_OR_RAM = re.compile(rf"(?:(?:{_FAMILY}|n1 predefined) ?(?:instance )?)?(co
 _SLICE = re.compile(r"(?:a\d+[a-z]? )?(.+?) \(1 gpu slice\)")
 _SSD = re.compile(rf"ssd backed local storage|local ssd|{_FAMILY} (?:instance )?local ssd")
 _TERMS = {
-    ("1", "y"): How.ONE_YEAR,
-    ("12", "m"): How.ONE_YEAR,
-    ("3", "y"): How.THREE_YEARS,
-    ("36", "m"): How.THREE_YEARS,
+    ("1", "y"): PurchaseType.ONE_YEAR,
+    ("12", "m"): PurchaseType.ONE_YEAR,
+    ("3", "y"): PurchaseType.THREE_YEARS,
+    ("36", "m"): PurchaseType.THREE_YEARS,
 }
 _USAGE = {
-    "OnDemand": How.ON_DEMAND,
-    "Preemptible": How.SPOT,
-    "Spot": How.SPOT,
-    "Commit1Yr": How.ONE_YEAR,
-    "Commit3Yr": How.THREE_YEARS,
+    "OnDemand": PurchaseType.ON_DEMAND,
+    "Preemptible": PurchaseType.SPOT,
+    "Spot": PurchaseType.SPOT,
+    "Commit1Yr": PurchaseType.ONE_YEAR,
+    "Commit3Yr": PurchaseType.THREE_YEARS,
 }
 _HOURLY = {"h": Decimal(1)}
 # Per GiB and hour, from the unit that the SKU is in.
@@ -117,126 +117,128 @@ _UNITS = {
 }
 
 
-def read_sku(sku: Any, now: datetime) -> Priced | None:
+def read_sku(sku: Any, now: datetime) -> PartPrice | None:
     """The part that a SKU (protobuf) prices; None for what is not a part of a machine with accelerators.
 
-    Raises `Unfit` for a part whose price cannot be used: ``malformed_row``, ``contradictory_sku``,
+    Raises `RowRejected` for a part whose price cannot be used: ``malformed_row``, ``contradictory_sku``,
     ``unknown_usage_type``, ``unknown_unit``, ``foreign_currency``, ``no_price``, ``invalid_price``, ``absurd_price``,
     ``no_region``.
     """
     if not sku.description:
-        raise Unfit("malformed_row", f"a SKU without a description: {short(sku.name)}")
-    understood = _understand(sku.description)
-    if understood is None:
+        raise RowRejected("malformed_row", f"a SKU without a description: {short(sku.name)}")
+    parsed = _parse_description(sku.description)
+    if parsed is None:
         return None
-    kind, of, said = understood
-    part = SkuPart(kind, of, _how(said, sku))
-    expression = _in_force(sku, now)
+    kind, subject, purchase = parsed
+    part = SkuPart(kind, subject, _purchase_type(purchase, sku))
+    expression = _current_price(sku, now)
     price = _unit_price(sku, expression) * _factor(kind, expression.usage_unit, sku)
-    if not _CHEAPEST <= price <= _DEAREST:
-        raise Unfit("absurd_price", f"{sku.description}: {price:f} USD an hour")
+    if not _MIN_PRICE <= price <= _MAX_PRICE:
+        raise RowRejected("absurd_price", f"{sku.description}: {price:f} USD an hour")
     regions = tuple(region for region in sku.service_regions if region)
     if not regions:
-        raise Unfit("no_region", short(sku.description))
-    return Priced(part, price, regions)
+        raise RowRejected("no_region", short(sku.description))
+    return PartPrice(part, price, regions)
 
 
 @lru_cache(maxsize=2**16)  # the whole catalog: its sentences are the same at every poll
-def _understand(description: str) -> tuple[SkuKind, str, How | None] | None:
+def _parse_description(description: str) -> tuple[SkuKind, str, PurchaseType | None] | None:
     """Parsed description: the kind of part, its subject, and the purchase type if given."""
     text = " ".join(description.lower().split())
-    text, said = _without_how(text)
-    if found := _CORE_OR_RAM.fullmatch(text):
-        family = "n1" if "n1 predefined" in text else (found[1] or "").replace(" ", "")
+    text, purchase = _extract_purchase(text)
+    if match := _CORE_OR_RAM.fullmatch(text):
+        family = "n1" if "n1 predefined" in text else (match[1] or "").replace(" ", "")
         if not family:  # commitments of N1 name no family; on demand, nothing is sold that way
-            if said not in (How.ONE_YEAR, How.THREE_YEARS):
+            if purchase not in (PurchaseType.ONE_YEAR, PurchaseType.THREE_YEARS):
                 return None
             family = "n1"
         if family not in families_in_skus():
             return None
-        return (SkuKind.RAM if found[2] == "ram" else SkuKind.CORE), family, said
+        return (SkuKind.RAM if match[2] == "ram" else SkuKind.CORE), family, purchase
     if part := slice_names().get(_words(text)):
-        return SkuKind.SLICE, part, said
-    if found := _SLICE.fullmatch(text):
-        accelerator = sku_names().get(_words(found[1]))
-        return (SkuKind.SLICE, accelerator, said) if accelerator else None
-    if found := _SSD.fullmatch(text):
-        family = (found[1] or "").replace(" ", "")
-        return (SkuKind.SSD, family, said) if family in ("", *families_in_skus()) else None
+        return SkuKind.SLICE, part, purchase
+    if match := _SLICE.fullmatch(text):
+        accelerator = sku_names().get(_words(match[1]))
+        return (SkuKind.SLICE, accelerator, purchase) if accelerator else None
+    if match := _SSD.fullmatch(text):
+        family = (match[1] or "").replace(" ", "")
+        return (SkuKind.SSD, family, purchase) if family in ("", *families_in_skus()) else None
     accelerator = sku_names().get(_words(text))
-    return (SkuKind.GPU, accelerator, said) if accelerator else None
+    return (SkuKind.GPU, accelerator, purchase) if accelerator else None
 
 
-def _without_how(text: str) -> tuple[str, How | None]:
+def _extract_purchase(text: str) -> tuple[str, PurchaseType | None]:
     """The sentence without place, term and purchase type; and the purchase type, if given."""
-    said: How | None = None
-    if found := _COMMITMENT.match(text):
-        text = text[found.end() :]
+    purchase: PurchaseType | None = None
+    if match := _COMMITMENT.match(text):
+        text = text[match.end() :]
         term = _TERM.search(text)
-        said = _TERMS.get((term[1], term[2][0])) if term else None
-        if term is None or said is None:
+        purchase = _TERMS.get((term[1], term[2][0])) if term else None
+        if term is None or purchase is None:
             return "", None  # a term that was not requested
         text = text[: term.start()]
-    if found := _RESERVED_IN_CALENDAR.fullmatch(text):
-        text, said = found[1], How.CALENDAR
+    if match := _RESERVED_IN_CALENDAR.fullmatch(text):
+        text, purchase = match[1], PurchaseType.CALENDAR
     text = _PLACE.sub("", text)
-    for pattern, how in _AHEAD:
-        if found := pattern.search(text):
-            text, said = text[: found.start()] + text[found.end() :], how
+    for pattern, dws_type in _AHEAD:
+        if match := pattern.search(text):
+            text, purchase = text[: match.start()] + text[match.end() :], dws_type
     for spot in (_ATTACHED_SPOT, _LEADING_SPOT):
-        if (found := spot.search(text)) and (spot is _ATTACHED_SPOT or found.start() == 0):
-            text = text[: found.start()] + text[found.end() :]
-            said = How.SPOT
-    return text.strip(), said
+        if (match := spot.search(text)) and (spot is _ATTACHED_SPOT or match.start() == 0):
+            text = text[: match.start()] + text[match.end() :]
+            purchase = PurchaseType.SPOT
+    return text.strip(), purchase
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split()) - {"nvidia", "tesla", "gpu", "gpus"}
 
 
-def _how(said: How | None, sku: Any) -> How:
-    """The purchase type, from the sentence and the code. Raises `Unfit` for a contradiction."""
+def _purchase_type(purchase: PurchaseType | None, sku: Any) -> PurchaseType:
+    """The purchase type, from the sentence and the code. Raises `RowRejected` for a contradiction."""
     code = sku.category.usage_type
-    filed = _USAGE.get(code)
-    if filed is None and (said is None or code.startswith("Commit")):
-        raise Unfit("unknown_usage_type", f"{sku.description}: {short(code)}")
-    if said is None or said is filed:
-        assert filed is not None
-        return filed
-    if filed in (None, How.ON_DEMAND):  # OnDemand is also the default category
-        return said
-    raise Unfit("contradictory_sku", f"{sku.description}: filed under {code}")
+    code_purchase = _USAGE.get(code)
+    if code_purchase is None and (purchase is None or code.startswith("Commit")):
+        raise RowRejected("unknown_usage_type", f"{sku.description}: {short(code)}")
+    if purchase is None or purchase is code_purchase:
+        assert code_purchase is not None
+        return code_purchase
+    if code_purchase in (None, PurchaseType.ON_DEMAND):  # OnDemand is also the default category
+        return purchase
+    raise RowRejected("contradictory_sku", f"{sku.description}: filed under {code}")
 
 
-def _in_force(sku: Any, now: datetime) -> Any:
+def _current_price(sku: Any, now: datetime) -> Any:
     """The current price: the latest of the timeline that has begun. If none has, the first: then this machine's clock
     is slow, because the catalog has no future prices unless requested."""
     timeline = sorted(sku.pricing_info, key=lambda info: (info.effective_time.seconds, info.effective_time.nanos))
     if not timeline:
-        raise Unfit("no_price", short(sku.description))
-    begun = [info for info in timeline if info.effective_time.seconds <= now.timestamp()]
-    return (begun[-1] if begun else timeline[0]).pricing_expression
+        raise RowRejected("no_price", short(sku.description))
+    started = [info for info in timeline if info.effective_time.seconds <= now.timestamp()]
+    return (started[-1] if started else timeline[0]).pricing_expression
 
 
 def _unit_price(sku: Any, expression: Any) -> Decimal:
     """USD per unit, exact: of several tiers the first that costs something, because free first units are for a month
     and an account, not for each machine."""
-    found = Decimal(0)
+    price = Decimal(0)
     for tier in sorted(expression.tiered_rates, key=lambda tier: tier.start_usage_amount):
         money = tier.unit_price
         if money.currency_code != "USD":
-            raise Unfit("foreign_currency", f"{sku.description}: priced in {short(money.currency_code)}, not in USD")
+            raise RowRejected(
+                "foreign_currency", f"{sku.description}: priced in {short(money.currency_code)}, not in USD"
+            )
         if money.units < 0 or money.nanos < 0 or money.nanos >= _NANO:
-            raise Unfit("invalid_price", f"{sku.description}: {money.units} units and {money.nanos} nanos")
-        if not found:
-            found = Decimal(money.units) + Decimal(money.nanos) / _NANO
-    if not found:
-        raise Unfit("no_price", f"{sku.description}: a price of 0")
-    return found
+            raise RowRejected("invalid_price", f"{sku.description}: {money.units} units and {money.nanos} nanos")
+        if not price:
+            price = Decimal(money.units) + Decimal(money.nanos) / _NANO
+    if not price:
+        raise RowRejected("no_price", f"{sku.description}: a price of 0")
+    return price
 
 
 def _factor(kind: SkuKind, unit: str, sku: Any) -> Decimal:
     factor = _UNITS[kind].get(unit)
     if factor is None:
-        raise Unfit("unknown_unit", f"{sku.description}: per {short(unit)}")
+        raise RowRejected("unknown_unit", f"{sku.description}: per {short(unit)}")
     return factor

@@ -90,13 +90,13 @@ class Node:
         return (self.folder / f"agent-{number}.log").read_text()
 
     def events(self, attempt: int = 1) -> list[EventBody]:
-        return [entry.body for entry in self.runs.read_state(attempt).journal]
+        return [entry.body for entry in self.runs.read_attempt(attempt).journal]
 
     def saved(self, attempt: int = 1) -> list[int | None]:
         return [body.step for body in self.events(attempt) if isinstance(body, CheckpointSaved)]
 
     def ending(self, attempt: int = 1) -> ExitRecord:
-        ending = self.runs.read_state(attempt).exit
+        ending = self.runs.read_attempt(attempt).exit
         assert ending is not None, self.said()
         return ending
 

@@ -39,14 +39,14 @@ def test_what_was_changed_is_refused(field: str, value: Any) -> None:
 def test_the_longer_lasting_ones_count_and_are_asked_for_in_time() -> None:
     access = NodeAccess(json.dumps(credentials("one", 1)))
     assert access()["access_key_id"] == "one"
-    assert not access.wants_more()
+    assert not access.needs_renewal()
     access.renew(seal(credentials("old", 0.5), KEY), KEY)
     assert access()["access_key_id"] == "one", "an earlier document was put back"
     access.renew(seal(credentials("two", 2), KEY), KEY)
     told = access()
     assert (told["access_key_id"], told["token"]) == ("two", "t")
     assert told["expires_at"] <= datetime.now(UTC) + timedelta(minutes=5), "renewed ones are taken soon"
-    assert NodeAccess(json.dumps(credentials("over", -0.1))).wants_more()
+    assert NodeAccess(json.dumps(credentials("over", -0.1))).needs_renewal()
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     monkeypatch.setattr("broker.agent.store._RETRY", {"max_retries": 0})
-    module._known.clear()
+    module._regions.clear()
     yield monkeypatch
-    module._known.clear()
+    module._regions.clear()
 
 
 @pytest.mark.parametrize("status", [200, 301, 403])

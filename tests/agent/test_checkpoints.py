@@ -17,8 +17,8 @@ from broker.agent.checkpoints import (
     Manifest,
     SavedFile,
     checkpoint_id,
-    listed,
-    next_place,
+    list_ids,
+    next_position,
     prune,
     restore,
     verify,
@@ -26,7 +26,7 @@ from broker.agent.checkpoints import (
 from broker.agent.download import GaveUp, Torn
 from broker.agent.formats import BadDocument
 from broker.agent.gpubroker_checkpoint import is_unfinished, step_of
-from broker.agent.names import safe
+from broker.agent.names import safe_name
 from broker.agent.store import ObjectFolder
 
 
@@ -115,13 +115,13 @@ def test_whatever_the_names_say_the_newest_saved_is_the_newest(steps: list[int |
     """Steps that jump back, numbers that are no steps, names without any, one name again and again."""
     place, ids = (0, 0), []
     for step in steps:
-        place = next_place(place, step)
+        place = next_position(place, step)
         ids.append(checkpoint_id(1, place[0], f"model-{step}", place[1]))
     assert ids == sorted(set(ids))
 
 
 def test_ranks_that_counted_differently_agree_at_the_next_step() -> None:
-    assert next_place((3, 0), 4) == next_place((3, 7), 4)
+    assert next_position((3, 0), 4) == next_position((3, 7), 4)
 
 
 @pytest.mark.parametrize("name", ["model-7b.pt", "resnet50.pt", "last.ckpt", "ckpt_v2.pt"])
@@ -130,22 +130,22 @@ def test_one_name_saved_again_and_again(store: ObjectFolder, tmp_path: Path, nam
     put(store, 1, 1000)
     place = (1000, 0)
     for save in range(1, 13):
-        place = next_place(place, step_of(name))
+        place = next_position(place, step_of(name))
         identity = checkpoint_id(1, place[0], name, place[1])
         put(store, 1, step_of(name) or 0, {name: b"%d" % save}, identity)
         assert identity not in prune(store, 3, 1), f"save {save} went at once"
     assert restore(store, tmp_path, 0).manifest is not None
     assert (tmp_path / name).read_bytes() == b"12"
-    assert len(listed(store)) == 3
+    assert len(list_ids(store)) == 3
 
 
 @given(st.binary(min_size=1, max_size=255).map(os.fsdecode).filter(lambda name: not {"/", "\0"} & set(name)))
 def test_any_file_name_finds_its_place_in_a_store(name: str) -> None:
     store = ObjectFolder(MemoryStore())
-    path = f"checkpoints/{safe(name)}/file"
+    path = f"checkpoints/{safe_name(name)}/file"
     store.write(path, b"x")
     assert store.read(path) == b"x"
-    assert store.folders("checkpoints") == [safe(name)]
+    assert store.folders("checkpoints") == [safe_name(name)]
 
 
 def test_a_manifest_is_read_as_it_was_written(store: ObjectFolder) -> None:
@@ -219,7 +219,7 @@ def test_prune_keeps_the_newest_and_clears_what_was_never_finished(store: Object
     store.write("checkpoints/0002-000000000005-step_5/rank-0/step_5", b"on its way")
     gone = prune(store, 2, 2)
     assert gone == [ids[0], ids[1], "0001-000000000009-step_9"]
-    assert listed(store) == [ids[2], ids[3], "0002-000000000005-step_5"]
+    assert list_ids(store) == [ids[2], ids[3], "0002-000000000005-step_5"]
     assert prune(store, 2, 2) == []
 
 
@@ -232,7 +232,7 @@ def test_two_complete_ones_stay_whatever_is_asked_and_torn_ones_count_for_none(s
     assert prune(store, 1, 1) == ids[:1], "5 and 2 are complete"
     ids.append(put(store, 1, 6))
     assert prune(store, 1, 1) == ids[1:4]
-    assert listed(store) == ids[4:]
+    assert list_ids(store) == ids[4:]
 
 
 def test_a_checkpoint_that_is_pruned_while_it_is_read_leads_to_the_one_saved_meanwhile(

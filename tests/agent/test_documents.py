@@ -14,7 +14,7 @@ from broker.agent import gpu
 from broker.agent.claims import Claim
 from broker.agent.clock import NodeClock, from_text, to_text
 from broker.agent.endings import CommandEnd, StopOrder
-from broker.agent.formats import BadDocument, Exit, Intervals, Lease, LeaseIdleLimit, Spec, rank_of, ranked
+from broker.agent.formats import BadDocument, Exit, Intervals, Lease, LeaseIdleLimit, Spec, rank_document, rank_of
 from broker.agent.journal import AttemptJournal
 from broker.agent.output import PIECE, OutputUploader
 from broker.agent.store import ObjectFolder, StoreTrouble, split_folder
@@ -76,7 +76,7 @@ def test_claims_and_exits_are_read_as_they_were_written(at: datetime, number: in
     assert Claim.from_json(claim.to_json()) == claim
     ending = Exit("completed", at, number, "evidence", number, "checkpoint")
     assert Exit.from_json(ending.to_json()) == ending
-    assert rank_of(ranked("exit.json", number), "exit.json") == number
+    assert rank_of(rank_document("exit.json", number), "exit.json") == number
 
 
 @pytest.mark.parametrize("document", [{}, {"job_id": "j", "attempt": "x"}, {"intervals": {"scan": 0}}])

@@ -102,7 +102,7 @@ def test_one_rank_taken_away_interrupts_all_and_all_save(node: Node) -> None:
 def test_the_ranks_of_two_gangs_do_not_mix(node: Node) -> None:
     node.spec("echo up; sleep 0.3", nodes=2)
     first = node.start(rank=0, gang="one")
-    eventually(lambda: node.runs.read_state(1).claims, "the first gang claims")
+    eventually(lambda: node.runs.read_attempt(1).claims, "the first gang claims")
     assert node.start(rank=1, gang="two").wait(240) == CLAIM_LOST
     assert node.start(rank=1, gang="one").wait(240) == 0
     assert first.wait(240) == 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker.agent.clock import NodeClock
 from broker.agent.formats import Lease
-from broker.agent.held import HeldLease
+from broker.agent.lease import HeldLease
 
 START = datetime(2026, 3, 1, 0, 0, 0, 1, tzinfo=UTC)
 apart = st.timedeltas(min_value=timedelta(days=-3), max_value=timedelta(days=3))
@@ -83,11 +83,11 @@ def test_a_new_date_counts_when_it_came_quickly_and_a_suspended_machine_learns_t
         return world.running() - slept[0]
 
     held = HeldLease(granted, NodeClock(), running)
-    assert held.wants_date
+    assert held.needs_date
     held.dated(world.stores(), running())
-    assert not held.wants_date
+    assert not held.needs_date
     world.true += 61
-    assert held.wants_date
+    assert held.needs_date
     held.dated(world.stores(), running() - 50)  # it hung; what the store said before says more
     assert abs(held.seconds_until(granted.paid_until or START) - (3600 - 61)) < 1
     world.true += 3600

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.agent import gpu
 from broker.agent.formats import Lease, LeaseIdleLimit
-from broker.agent.idleness import Idleness, busiest, in_samples, too_idle
+from broker.agent.idleness import Idleness, busiest, idle_message, idleness_of_samples
 from broker.agent.supervise import INTERRUPTED
 from broker.core.events.outcomes import Cause
 from tests.agent.node import SAVES_WHEN_TOLD, Node, eventually
@@ -24,7 +24,7 @@ def seen(*told: tuple[float, float]) -> Idleness:
     """``told``: percent, seconds."""
     made = Idleness()
     for percent, at in told:
-        made.saw(percent, at)
+        made.add_sample(percent, at)
     return made
 
 
@@ -54,7 +54,7 @@ def test_what_is_forgotten_makes_no_difference(told: list[tuple[float, int]]) ->
     for pause, percent in told:
         at += pause
         history.append((float(percent), at))
-        made.saw(percent, at)
+        made.add_sample(percent, at)
         before = [one for one in history if one[1] <= at - LIMIT.seconds]
         lately = [one for one in history if one[1] > at - LIMIT.seconds]
         idle = bool(before) and max(one[0] for one in (before[-1], *lately)) < LIMIT.below
@@ -63,13 +63,13 @@ def test_what_is_forgotten_makes_no_difference(told: list[tuple[float, int]]) ->
 
 def test_every_node_must_be_idle_and_one_that_nobody_knows_of_is_not() -> None:
     idle, busy = seen((1, 0), (2, 30)), seen((1, 0), (70, 30))
-    assert too_idle([idle, seen((4, 0), (0, 31))], [LIMIT]) == (
+    assert idle_message([idle, seen((4, 0), (0, 31))], [LIMIT]) == (
         "accelerator utilization was at most 4% for 30s; the limit is 5% (team.yaml:3)"
     )
-    assert too_idle([idle, busy], [LIMIT]) is None
-    assert too_idle([idle, Idleness()], [LIMIT]) is None
-    assert too_idle([idle], []) is None
-    assert too_idle([], [LIMIT]) is None
+    assert idle_message([idle, busy], [LIMIT]) is None
+    assert idle_message([idle, Idleness()], [LIMIT]) is None
+    assert idle_message([idle], []) is None
+    assert idle_message([], [LIMIT]) is None
 
 
 def test_samples_of_other_nodes_are_read_as_they_are_written_and_nonsense_is_left_out() -> None:
@@ -77,7 +77,7 @@ def test_samples_of_other_nodes_are_read_as_they_are_written_and_nonsense_is_lef
         return json.dumps({"at": at, "gpus": [{"utilisation": percent} for percent in percents]})
 
     text = "\n".join([line("2026-01-01T00:00:00Z", 1, 3), "torn", '{"at": 3}', line("2026-01-01T00:00:30Z", 0, 2)])
-    assert in_samples(text.encode()).most(LIMIT) == 3
+    assert idleness_of_samples(text.encode()).most(LIMIT) == 3
     assert (busiest([]), busiest([{"utilisation": None}]), busiest([{"utilisation": 4}])) == (None, None, 4.0)
     assert busiest([{"utilisation": 0}, {"utilisation": None}]) is None, "what is unknown is not idle"
 

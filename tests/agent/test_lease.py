@@ -13,7 +13,7 @@ from obstore.store import MemoryStore
 from broker.agent.clock import NodeClock
 from broker.agent.entry import read_lease
 from broker.agent.formats import Lease, attempt_path
-from broker.agent.held import HeldLease
+from broker.agent.lease import HeldLease
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.agent.supervise import FOLDER_OUT_OF_REACH, INTERRUPTED
 from broker.core.events.agent_events import NoticeReceived
@@ -89,7 +89,7 @@ def test_without_a_lease_nothing_begins(node: Node) -> None:
     (node.job / "attempts" / "1" / "lease.json").write_bytes(b"{}")
     assert node.start().wait(240) == FOLDER_OUT_OF_REACH
     assert node.output() == []
-    assert node.runs.read_state(1).claims == (), "another machine may try"
+    assert node.runs.read_attempt(1).claims == (), "another machine may try"
 
 
 def test_a_lease_that_comes_late_is_waited_for(node: Node) -> None:
@@ -110,7 +110,7 @@ def test_a_lease_torn_later_does_not_undo_the_last_one(node: Node) -> None:
     node.runs.write_lease(1, Lease(paid_until=now() + timedelta(seconds=1)))
 
     def beat() -> object:
-        heart = node.runs.read_state(1).heartbeat
+        heart = node.runs.read_attempt(1).heartbeat
         return heart and heart.at
 
     for _ in range(2):  # the lease is read before each
@@ -128,7 +128,7 @@ def test_uploading_does_not_outlive_its_money_either(node: Node) -> None:
     agent = node.start()
 
     def saving() -> bool:
-        heart = node.runs.read_state(1).heartbeat
+        heart = node.runs.read_attempt(1).heartbeat
         return heart is not None and heart.phase == "saving"
 
     eventually(saving, "it tries to upload")

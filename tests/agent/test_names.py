@@ -7,7 +7,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.agent.names import from_text, is_one_line, shown, to_text
+from broker.agent.names import escape_unprintable, from_text, is_one_line, to_text
 
 NAMES = st.binary(min_size=1, max_size=255).map(os.fsdecode)
 
@@ -17,7 +17,7 @@ def test_a_name_survives_a_document(name: str) -> None:
     text = to_text(name)
     assert from_text(text.encode().decode()) == name
     assert text == name or text.startswith("b")
-    assert shown(name).isprintable()
+    assert escape_unprintable(name).isprintable()
 
 
 def test_a_text_of_a_person_may_have_any_script_and_no_control() -> None:

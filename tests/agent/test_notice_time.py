@@ -14,7 +14,7 @@ from obstore.store import MemoryStore
 
 from broker.agent.clock import NodeClock, to_text
 from broker.agent.journal import AttemptJournal
-from broker.agent.notices import NoticeTime, PolledSource, for_the_command
+from broker.agent.notices import NoticeTime, PolledSource, command_seconds
 from broker.agent.store import ObjectFolder
 from broker.agent.supervise import INTERRUPTED
 from broker.core.events.agent_events import NoticeTooShort, Restored
@@ -26,15 +26,15 @@ SECONDS = st.floats(0, 1e6)
 
 @given(SECONDS, SECONDS)
 def test_the_command_gets_a_fifth_at_least_and_half_at_most(left: float, upload: float) -> None:
-    assert left * 0.2 <= for_the_command(left, upload) <= left / 2 + 1e-9
+    assert left * 0.2 <= command_seconds(left, upload) <= left / 2 + 1e-9
 
 
 def test_a_long_upload_gets_more_of_the_time() -> None:
-    assert for_the_command(30, 0) == 15
-    assert for_the_command(30, 10) == 15
-    assert for_the_command(30, 16) == 10
-    assert for_the_command(30, 23) == 6, "the least there is"
-    assert for_the_command(30, 25) == 15, "it fits nowhere; the command may as well take its time"
+    assert command_seconds(30, 0) == 15
+    assert command_seconds(30, 10) == 15
+    assert command_seconds(30, 16) == 10
+    assert command_seconds(30, 23) == 6, "the least there is"
+    assert command_seconds(30, 25) == 15, "it fits nowhere; the command may as well take its time"
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def asked(*gives: float | None) -> list[PolledSource]:
 def test_what_does_not_fit_is_said_once_and_again_when_it_has_changed(journal: AttemptJournal) -> None:
     time = NoticeTime(asked(120.0, None, 30.0), journal)
     for seconds in (5.0, 23.0, 45.0, 50.0, 4.0, 25.0):
-        time.uploaded("0001-1", 14_000_000_000, seconds)
+        time.record_upload("0001-1", 14_000_000_000, seconds)
     said = entries(journal)
     assert [entry["seconds"] for entry in said] == [45.0, 25.0]
     assert (said[0]["source"], said[0]["notice_seconds"]) == ("cloud 2", 30.0), "the shortest counts"
@@ -63,7 +63,7 @@ def test_what_does_not_fit_is_said_once_and_again_when_it_has_changed(journal: A
 
 def test_where_nothing_is_promised_nothing_is_said(journal: AttemptJournal) -> None:
     for sources in (asked(), asked(None)):
-        NoticeTime(sources, journal).uploaded("0001-1", 1, 1e6)
+        NoticeTime(sources, journal).record_upload("0001-1", 1, 1e6)
     assert entries(journal) == []
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.agent.claims import Claim, make_claim, predecessor_is_dead
+from broker.agent.claims import Claim, is_predecessor_dead, make_claim
 from broker.agent.clock import NodeClock
 from broker.agent.environment import Scratch
 from broker.agent.formats import Exit
@@ -50,7 +50,7 @@ def test_while_the_first_one_lives_nothing_is_told(node: Node) -> None:
     node.until_said("up")
     assert node.start(scratch=0).wait(240) == CLAIM_LOST
     assert node.start().wait(240) == CLAIM_LOST, "nor from another folder"
-    assert node.runs.read_state(1).exit is None
+    assert node.runs.read_attempt(1).exit is None
     assert first.poll() is None
 
 
@@ -76,33 +76,33 @@ def claimed(scratch: Scratch, **changed: object) -> Claim:
 
 
 def test_a_pid_that_is_somebody_elses_by_now_is_no_sign_of_life(scratch: Scratch) -> None:
-    assert predecessor_is_dead(claimed(scratch), scratch, BEAT)
+    assert is_predecessor_dead(claimed(scratch), scratch, BEAT)
 
 
 @pytest.mark.parametrize("changed", [{"host": "another"}, {"pid": 1}, {"started": "2"}])
 def test_another_machines_or_another_folders_agent_is_not_judged(scratch: Scratch, changed: dict[str, object]) -> None:
-    assert not predecessor_is_dead(claimed(scratch, **changed), scratch, BEAT)
+    assert not is_predecessor_dead(claimed(scratch, **changed), scratch, BEAT)
 
 
 def test_one_that_lives_is_not_dead(scratch: Scratch) -> None:
     holder = claimed(scratch, started=kernel_start())
     scratch.record.write_text(json.dumps({"pid": os.getpid(), "born": kernel_start()}))
-    assert not predecessor_is_dead(holder, scratch, BEAT)
+    assert not is_predecessor_dead(holder, scratch, BEAT)
 
 
 def test_without_a_trace_nothing_is_told(scratch: Scratch) -> None:
     holder = claimed(scratch)
     scratch.record.write_text("{")
-    assert not predecessor_is_dead(holder, scratch, BEAT)
+    assert not is_predecessor_dead(holder, scratch, BEAT)
     scratch.record.unlink()
-    assert not predecessor_is_dead(holder, scratch, BEAT)
+    assert not is_predecessor_dead(holder, scratch, BEAT)
 
 
 def test_one_that_ended_by_itself_did_not_die(scratch: Scratch) -> None:
     holder = claimed(scratch)
     record = json.loads(scratch.record.read_text())
     scratch.record.write_text(json.dumps({**record, "ended": {"at": "2026-11-21T12:00:00Z", "cause": "completed"}}))
-    assert not predecessor_is_dead(holder, scratch, BEAT)
+    assert not is_predecessor_dead(holder, scratch, BEAT)
 
 
 def test_one_that_cannot_be_seen_is_heard(scratch: Scratch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_one_that_cannot_be_seen_is_heard(scratch: Scratch, monkeypatch: pytest.
         os.utime(scratch.alive, ns=(1, 1))
 
     monkeypatch.setattr(time, "sleep", touched_meanwhile)
-    assert not predecessor_is_dead(holder, scratch, 0.2)
+    assert not is_predecessor_dead(holder, scratch, 0.2)
 
 
 def test_an_end_that_is_told_twice_is_the_first(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from broker.agent.download import Torn, WantedFile, check_room
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.agent.supervise import INTERRUPTED
 from broker.core.events.outcomes import Cause
-from broker.runfolder.retention import kept
+from broker.runfolder.retention import stored_checkpoints
 from tests.agent.node import Node
 from tests.fakes.throttled_s3 import ThrottledS3, content, sha256
 
@@ -139,7 +139,7 @@ def test_a_gang_ends_when_one_node_cannot_restore_and_is_no_failure_of_the_job(n
     assert [one.wait(240) for one in both] == [INTERRUPTED, INTERRUPTED]
     assert node.ending(2).cause is Cause.MACHINE_LOST
     assert "SHA-256 differs" in node.ending(2).evidence
-    assert not kept(node.runs.url)[-1].whole
+    assert not stored_checkpoints(node.runs.url)[-1].whole
 
 
 @pytest.fixture

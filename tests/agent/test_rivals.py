@@ -32,7 +32,7 @@ def test_a_newer_attempt_fences_the_older_one_off(node: Node) -> None:
     node.spec("true", attempt=2)
     assert agent.wait(240) == FENCED
     assert not alive(pid)
-    assert node.runs.read_state(1).exit is None, "writes nothing more"
+    assert node.runs.read_attempt(1).exit is None, "writes nothing more"
     assert node.start(attempt=1).wait(240) != 0
     assert node.start(attempt=2).wait(240) == 0
     restored = node.events(2)[1]

@@ -14,8 +14,8 @@ from broker.agent.command import Exited, GroupEmpty
 from broker.agent.endings import StopOrder
 from broker.agent.formats import Lease, Spec
 from broker.agent.journal import AttemptJournal
-from broker.agent.running import SupervisedCommand
 from broker.agent.stops import CommandMessage, Inbox, Stops
+from broker.agent.supervised_command import SupervisedCommand
 
 
 class QuietMailbox:
@@ -54,13 +54,13 @@ def watched(*messages: Any, grace: float = 2.0) -> SupervisedCommand:
 @pytest.mark.parametrize("status", [0, 3])
 def test_a_signal_right_after_the_end_is_the_reason_for_it(status: int) -> None:
     told = StopOrder("preempted", "SIGTERM")
-    ended = watched(CommandMessage(1, Exited(status)), told, CommandMessage(1, GroupEmpty())).to_its_end()
+    ended = watched(CommandMessage(1, Exited(status)), told, CommandMessage(1, GroupEmpty())).run_to_end()
     assert (ended.status, ended.stop, ended.clean) == (status, told, status == 0)
 
 
 @pytest.mark.parametrize("status", [0, 3])
 def test_who_ends_and_hears_nothing_ended_by_itself(status: int) -> None:
-    ended = watched(CommandMessage(1, Exited(status)), CommandMessage(1, GroupEmpty())).to_its_end()
+    ended = watched(CommandMessage(1, Exited(status)), CommandMessage(1, GroupEmpty())).run_to_end()
     assert (ended.status, ended.stop, ended.clean) == (status, None, status == 0)
 
 
@@ -74,5 +74,5 @@ def test_half_of_the_notice_is_left_for_uploading(monkeypatch: pytest.MonkeyPatc
         return next_message(deadline)
 
     monkeypatch.setattr(command.stops, "next", noted)
-    assert command.to_its_end().stop == order
+    assert command.run_to_end().stop == order
     assert all(250 < one <= 500 for one in left[1:]), left

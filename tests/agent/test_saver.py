@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
-from broker.agent.checkpoints import listed, verify
+from broker.agent.checkpoints import list_ids, verify
 from broker.agent.environment import Scratch
 from broker.agent.formats import Intervals, Spec, attempt_path
 from broker.agent.journal import AttemptJournal
 from broker.agent.rank import RankContext
-from broker.agent.saver import Saver, room_beside
+from broker.agent.saver import Saver, upload_room
 from broker.agent.scan import Scanner
 from broker.agent.store import ROOM, ObjectFolder, StoreTrouble
 from tests.agent.node import eventually
@@ -93,7 +93,7 @@ def test_a_full_disk_is_an_event_and_retried(rig: Rig, disk: FullDisk) -> None:
     eventually(lambda: disk.tries >= 4, "it tries again")
     assert rig.kinds() == ["checkpoint_saved", "checkpoint_trouble"], "said once, however often it was tried"
     assert "No space left on device" in rig.events()[-1]["because"]
-    first = listed(disk)[0]
+    first = list_ids(disk)[0]
     assert verify(disk, first).step == 1, "the last verified one stays"
     disk.full = False
     eventually(lambda: rig.kinds()[-1] == "checkpoint_saved", "there is room again")
@@ -194,7 +194,7 @@ def test_what_changes_while_it_is_read_is_not_taken(tmp_path: Path) -> None:
     (rig.folder / "step_1").write_text("something")
     eventually(lambda: rig.kinds() == ["checkpoint_saved"], "it is saved at last")
     rig.saver.abandon()
-    only = verify(store, listed(store)[0])
+    only = verify(store, list_ids(store)[0])
     assert only.size == len("something longer")
 
 
@@ -226,5 +226,5 @@ def test_the_same_entry_saved_anew_is_a_newer_checkpoint(rig: Rig, disk: FullDis
 
 @given(st.integers(0, 1 << 50))
 def test_of_a_large_checkpoint_no_more_than_a_few_thousandths_are_in_memory(size: int) -> None:
-    assert room_beside(size) <= min(ROOM, size / 256)
-    assert room_beside(16 << 30) == ROOM, "which goes up as fast as it can"
+    assert upload_room(size) <= min(ROOM, size / 256)
+    assert upload_room(16 << 30) == ROOM, "which goes up as fast as it can"

@@ -6,7 +6,7 @@ import pytest
 
 from broker.agent.formats import SessionSpec
 from broker.agent.processes import ProcessInfo
-from broker.agent.session import SessionIdleness, Sign, Use, of_cpu, of_gpus, of_kernels, of_visitors
+from broker.agent.session import SessionIdleness, Sign, Use, cpu_sign, gpu_sign, kernel_sign, visitor_sign
 from broker.agent.visitors import EnteredProgram
 
 IDLE, BUSY, UNKNOWN = (Sign("CPU", use) for use in (Use.IDLE, Use.BUSY, Use.UNKNOWN))
@@ -71,38 +71,38 @@ SSHD = [(11, 10, "sshd"), (12, 11, "sshd")]
 )
 def test_a_shell_that_waits_is_no_use_and_any_other_program_is(below: list[tuple[int, int, str]], use: Use) -> None:
     visitor = EnteredProgram(10, "1", moved=500)
-    assert of_visitors([visitor], tree(PYTHON, *below), {10: 500}, 60, {}).use is use
+    assert visitor_sign([visitor], tree(PYTHON, *below), {10: 500}, 60, {}).use is use
 
 
 def test_a_program_of_somebody_who_left_is_no_sign_of_a_visitor() -> None:
-    assert of_visitors([], tree(PYTHON, (11, 10, "sleep")), {}, 60, {}).use is Use.IDLE
+    assert visitor_sign([], tree(PYTHON, (11, 10, "sleep")), {}, 60, {}).use is Use.IDLE
 
 
 @pytest.mark.parametrize(("moved", "use"), [(500 + 6000, Use.IDLE), (500 + 6001, Use.BUSY)])
 def test_bytes_over_the_connection_are_use_above_what_keeps_it_open(moved: int, use: Use) -> None:
-    assert of_visitors([EnteredProgram(10, "1", moved=moved)], tree(PYTHON), {10: 500}, 60, {}).use is use
+    assert visitor_sign([EnteredProgram(10, "1", moved=moved)], tree(PYTHON), {10: 500}, 60, {}).use is use
 
 
 @pytest.mark.parametrize(("ago", "use"), [(59.0, Use.BUSY), (61.0, Use.IDLE)])
 def test_typing_is_use(ago: float, use: Use) -> None:
     beside = EnteredProgram(10, "1", terminal="/dev/pts/1")
-    assert of_visitors([beside], tree(PYTHON, (11, 10, "bash")), {}, 60, {10: ago}).use is use
+    assert visitor_sign([beside], tree(PYTHON, (11, 10, "bash")), {}, 60, {10: ago}).use is use
 
 
 @pytest.mark.parametrize(("came", "use"), [(None, Use.IDLE), (59.0, Use.BUSY), (61.0, Use.IDLE)])
 def test_a_short_visit_is_use_although_nobody_is_there_any_more(came: float | None, use: Use) -> None:
-    assert of_visitors([], tree(PYTHON), {}, 60, {}, came).use is use
+    assert visitor_sign([], tree(PYTHON), {}, 60, {}, came).use is use
 
 
 def test_cpu() -> None:
-    assert of_cpu({1: 5.0}, {1: 5.9}, 10).use is Use.IDLE
-    assert of_cpu({1: 5.0}, {1: 5.5, 2: 0.5}, 10).use is Use.BUSY, "a new process's time counts, too"
-    assert of_cpu({1: 5.0}, {}, 10).use is Use.UNKNOWN, "a job has processes"
+    assert cpu_sign({1: 5.0}, {1: 5.9}, 10).use is Use.IDLE
+    assert cpu_sign({1: 5.0}, {1: 5.5, 2: 0.5}, 10).use is Use.BUSY, "a new process's time counts, too"
+    assert cpu_sign({1: 5.0}, {}, 10).use is Use.UNKNOWN, "a job has processes"
 
 
 def test_gpus() -> None:
-    assert of_gpus(0, None) is None
-    found = [of_gpus(1, percent) for percent in (None, 4.9, 5.0)]
+    assert gpu_sign(0, None) is None
+    found = [gpu_sign(1, percent) for percent in (None, 4.9, 5.0)]
     assert [one.use for one in found if one] == [Use.UNKNOWN, Use.IDLE, Use.BUSY]
 
 
@@ -111,4 +111,4 @@ def test_gpus() -> None:
     [(None, Use.UNKNOWN), ([], Use.IDLE), (["idle"], Use.IDLE), (["idle", "busy"], Use.BUSY), (["starting"], Use.BUSY)],
 )
 def test_jupyter_kernels(states: list[str] | None, use: Use) -> None:
-    assert of_kernels(states).use is use
+    assert kernel_sign(states).use is use

@@ -62,11 +62,11 @@ def test_the_newest_one_is_restored(home: Path, tmp_path: Path) -> None:
 
 
 def test_what_changes_a_home(home: Path) -> None:
-    before = session.look_of(home)
+    before = session.folder_state(home)
     (home / ".cache" / "large").write_text("another")
-    assert session.look_of(home) == before
+    assert session.folder_state(home) == before
     (home / "src" / "run.sh").chmod(0o700)
-    assert session.look_of(home) != before
+    assert session.folder_state(home) != before
 
 
 @pytest.fixture

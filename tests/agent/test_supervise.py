@@ -29,7 +29,7 @@ def test_a_life_from_claim_to_exit(node: Node) -> None:
     ending = node.ending()
     assert (ending.cause, ending.exit_status, ending.step) == (Cause.COMPLETED, 0, 10)
     assert before <= ending.at <= now()
-    state = node.runs.read_state(1)
+    state = node.runs.read_attempt(1)
     assert state.heartbeat is not None
     assert state.heartbeat.step == 10
     assert [claim.rank for claim in state.claims] == [0]
@@ -69,7 +69,7 @@ def test_progress_is_what_the_program_says_else_what_its_checkpoints_are_called(
     node.start()
 
     def step() -> bool:
-        heart = node.runs.read_state(1).heartbeat
+        heart = node.runs.read_attempt(1).heartbeat
         return heart is not None and (heart.step, heart.total, heart.phase) == (7, 20, "running")
 
     eventually(step, "the heartbeat tells the progress")

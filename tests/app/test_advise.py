@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.app.advise import history
 from broker.app.advise.history import AttemptUse
-from broker.app.advise.prices import Cheapest, CurrentPrices, known
+from broker.app.advise.prices import Cheapest, CurrentPrices, current_prices
 from broker.app.market.market import freshen
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
@@ -65,10 +65,10 @@ def test_no_price_is_none_not_zero() -> None:
 def test_advice_without_a_store_has_the_listed_prices_and_makes_none(broker: Broker) -> None:
     now, store = datetime.now(UTC), broker.settings.home / "store.db"
     store.unlink()
-    listed = known(broker.settings.store_url, now, lambda: broker)
+    listed = current_prices(broker.settings.store_url, now, lambda: broker)
     assert not store.exists()
     freshen(broker)
-    stored = known(broker.settings.store_url, now, lambda: broker)
+    stored = current_prices(broker.settings.store_url, now, lambda: broker)
 
     def plain(prices: CurrentPrices) -> set[tuple[object, ...]]:
         return {(r.accelerator, r.count, r.capacity_type, r.term_months, r.micros, r.offers) for r in prices.rows}
@@ -78,7 +78,7 @@ def test_advice_without_a_store_has_the_listed_prices_and_makes_none(broker: Bro
 
 def test_use_is_counted_hour_by_hour() -> None:
     since = NOW - timedelta(hours=10)
-    used = history.measured(
+    used = history.summarize(
         [
             (since, since + timedelta(hours=4), 2),
             (since + timedelta(hours=3, minutes=30), since + timedelta(hours=5), 8),
@@ -107,7 +107,7 @@ def test_no_hour_is_counted_twice_and_nothing_is_used_more_than_always(
     stretches = [
         (since + timedelta(hours=start), since + timedelta(hours=start + length), count) for start, length, count in ran
     ]
-    used = history.measured(stretches, since, NOW, gpus)
+    used = history.summarize(stretches, since, NOW, gpus)
     expected = sum(max(0.0, min(start + length, 100) - start) * count for start, length, count in ran)
     assert used.gpu_hours == pytest.approx(expected, abs=1e-6)
     assert 0 <= used.utilization <= 1 + 1e-9

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.app.advise.model_job import sized
+from broker.app.advise.model_job import size_job
 from broker.app.jobs.preview import preview
 from broker.app.jobs.submit import submit
 from broker.app.policy import policies
@@ -29,7 +29,7 @@ def job(parameters: float = 7e9, method: str = "qlora", **changes: Any) -> Job:
 
 
 def test_every_machine_holds_the_model() -> None:
-    found, how = sized(job())
+    found, how = size_job(job())
     assert how.total_gib == pytest.approx(9.0, abs=0.1)
     assert {"L4:1", "A10G:1", "RTX4090:1"} <= set(how.machines)
     assert [request.machine for request in found.resources] == list(how.machines)
@@ -41,40 +41,40 @@ def test_every_machine_holds_the_model() -> None:
 
 
 def test_what_no_machine_holds_is_spread_over_several() -> None:
-    found, how = sized(job(400e9, "adamw"))
+    found, how = size_job(job(400e9, "adamw"))
     assert how.nodes == found.num_nodes > 1
     assert all(request.count == 8 for request in found.resources)
 
 
 def test_the_number_of_machines_is_kept_when_the_job_gives_it() -> None:
-    found, how = sized(job(70e9, "adamw", num_nodes=4))
+    found, how = size_job(job(70e9, "adamw", num_nodes=4))
     assert found.num_nodes == how.nodes == 4
     assert "H100:8" in how.machines
-    _, two = sized(job(70e9, "adamw", num_nodes=2))
+    _, two = size_job(job(70e9, "adamw", num_nodes=2))
     assert "H100:8" not in two.machines, "1,283 GiB on 16 cards are 80 GiB each"
 
 
 def test_smaller_cards_on_more_machines_are_pointed_out() -> None:
-    _, how = sized(job(70e9, "adamw"))
+    _, how = size_job(job(70e9, "adamw"))
     assert any("with `num_nodes: 2`" in note for note in how.notes)
 
 
 def test_tokens_become_work_unless_the_job_says_how_much() -> None:
-    found, how = sized(job(extra={"tokens": 50e6}))
+    found, how = size_job(job(extra={"tokens": 50e6}))
     assert found.work is not None
     assert found.work.accelerator in {machine.split(":")[0] for machine in how.machines}
     assert how.work == found.work.duration > timedelta(hours=1)
     said = Work(duration=timedelta(hours=2))
-    kept, how = sized(job(extra={"tokens": 50e6}, work=said))
+    kept, how = size_job(job(extra={"tokens": 50e6}, work=said))
     assert (kept.work, how.work) == (said, None)
 
 
 def test_the_architecture_counts() -> None:
     shape = {"layers": 32, "hidden_size": 4096, "heads": 32, "kv_heads": 8}
-    _, full = sized(job(method="lora", extra=shape | {"activation_checkpointing": True}))
-    _, none = sized(job(method="lora", extra=shape | {"activation_checkpointing": False}))
+    _, full = size_job(job(method="lora", extra=shape | {"activation_checkpointing": True}))
+    _, none = size_job(job(method="lora", extra=shape | {"activation_checkpointing": False}))
     assert full.activations_gib < none.activations_gib
-    _, serving = sized(job(8e9, "inference", extra=shape))
+    _, serving = size_job(job(8e9, "inference", extra=shape))
     assert serving.kv_cache_gib == pytest.approx(0.5)  # 4096 tokens at 128 KiB
 
 
@@ -89,7 +89,7 @@ def test_the_architecture_counts() -> None:
 )
 def test_models_that_make_no_sense_are_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInput, match=says) as refused:
-        sized(job(**wrong))
+        size_job(job(**wrong))
     assert refused.value.exit_code == 2
     assert str(refused.value).startswith("llama: model: ")
 
@@ -100,7 +100,7 @@ def test_the_plan_says_how_and_the_job_that_is_submitted_has_machines(broker: Br
     assert seen.sizing is not None
     assert seen.plan.placements
     assert seen.plan.notes[0].startswith("sized from the model: 7B qlora needs 9.0 GiB")
-    view = submit(broker, seen.job, agreed=seen, by=ANN)
+    view = submit(broker, seen.job, agreed_preview=seen, by=ANN)
     assert view.job.model == wanted.model
     assert view.job.resources == seen.job.resources != ()
 

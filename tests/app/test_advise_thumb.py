@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.advise.assumptions import active, of_files
+from broker.app.advise.assumptions import assumptions_from_files, load_assumptions
 from broker.app.policy import policies
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
@@ -22,26 +22,26 @@ def never() -> Broker:
 
 
 def test_without_a_store_or_a_policy_the_defaults_hold(broker: Broker) -> None:
-    assert active(broker.settings.store_url + ".missing", never) is DEFAULTS
+    assert load_assumptions(broker.settings.store_url + ".missing", never) is DEFAULTS
     assert broker.store.active_policy() is None
-    assert active(broker.settings.store_url, lambda: broker) is DEFAULTS
+    assert load_assumptions(broker.settings.store_url, lambda: broker) is DEFAULTS
 
 
 def test_what_the_active_policy_says_holds(broker: Broker, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(POLICY, encoding="utf-8")
     policies.apply(broker, [file], by=ANN)
-    found = active(broker.settings.store_url, lambda: broker)
+    found = load_assumptions(broker.settings.store_url, lambda: broker)
     assert (found.rent_below_hours_per_day, found.grid_of_days) == (5, (0.5, 0.8))
     assert found.buy_above_hours_per_day == DEFAULTS.buy_above_hours_per_day
 
 
 def test_files_may_agree_but_not_contradict() -> None:
     more = "version: 1\nrules_of_thumb: {rent_below_hours_per_day: 5, mfu: 0.35}\n"
-    found = of_files({"a.yaml": POLICY, "b.yaml": more})
+    found = assumptions_from_files({"a.yaml": POLICY, "b.yaml": more})
     assert (found.rent_below_hours_per_day, found.mfu) == (5, 0.35)
     with pytest.raises(InvalidInput) as caught:
-        of_files({"a.yaml": POLICY, "b.yaml": more.replace("5", "3", 1)})
+        assumptions_from_files({"a.yaml": POLICY, "b.yaml": more.replace("5", "3", 1)})
     (problem,) = caught.value.problems
     assert (caught.value.where, problem.message) == ("b.yaml", "contradicts a.yaml:3: 3 here, and 5 there")
 
@@ -49,7 +49,7 @@ def test_files_may_agree_but_not_contradict() -> None:
 def test_every_rule_that_makes_no_sense_is_told_with_its_place() -> None:
     rules = "{rent_below_hours: 5, mfu: -1, grid_of_days: 0.5, mtbf: 2}"
     with pytest.raises(InvalidInput) as caught:
-        of_files({"a.yaml": f"version: 1\nrules_of_thumb: {rules}\n"})
+        assumptions_from_files({"a.yaml": f"version: 1\nrules_of_thumb: {rules}\n"})
     found = [f"{p.line}:{p.column} {p.key}: {p.message}" for p in caught.value.problems]
     assert found[:2] == [
         "2:18 rules_of_thumb.rent_below_hours: unknown assumption 'rent_below_hours'; did you mean"

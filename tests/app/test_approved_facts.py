@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from broker.app.jobs import approvals
+from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
-from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
-from broker.app.results.reasons import waits
+from broker.app.results.reasons import wait_text
 from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker
 from broker.core.events.outcomes import Cause, JobState
@@ -184,9 +184,9 @@ def test_a_higher_price_is_asked_again(site: ApprovalSite) -> None:
 
 
 def covered_by(view: JobView) -> set[str]:
-    from broker.core.policy.coverage import in_words
+    from broker.core.policy.coverage import facts_in_words
 
-    return {said for grant in view.grants for facts in (grant.facts or {}).values() for said in in_words(facts)}
+    return {said for grant in view.grants for facts in (grant.facts or {}).values() for said in facts_in_words(facts)}
 
 
 def test_a_rule_about_money_lets_it_move(site: ApprovalSite) -> None:
@@ -256,7 +256,7 @@ def test_money_that_waits_for_an_answer_pays_for_no_other_place(site: ApprovalSi
     view = site.look(3)
     assert len(site.engine.submitted) == 1
     assert view.asked is not None, "still nobody answered"
-    assert "more money is needed and was refused: budget all of $900" in waits(view.waiting)
+    assert "more money is needed and was refused: budget all of $900" in wait_text(view.waiting)
 
 
 def test_a_standing_grant_that_lets_a_delayed_launch_through_is_used(site: ApprovalSite) -> None:

@@ -22,9 +22,9 @@ from broker.core.notices import Notice
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
 from broker.finops.focus.months import BillingMonth
-from broker.store.access.access import AccessWriting
-from broker.store.jobs.pages import WantedJobs
-from broker.store.jobs.reading import StoreReading
+from broker.store.access.access import AccessWriter
+from broker.store.jobs.pages import JobListFilter
+from broker.store.jobs.reader import StoreReader
 from broker.store.ledger.charges import Charges, ChargeScope
 from broker.store.ledger.spending import SpendingPeriod
 from broker.store.market.market_history import MarketHistory
@@ -48,7 +48,7 @@ BUDGET = BudgetSpec("team", "quarter", "UTC", frozenset({"cash"}), teams=("team-
 Query = Callable[[QuerySite], object]
 
 
-def look(ask: Callable[[StoreReading, str], object]) -> Query:
+def look(ask: Callable[[StoreReader, str], object]) -> Query:
     """Ask a question about the first job that runs, and read the whole answer."""
 
     def use(site: QuerySite) -> None:
@@ -64,7 +64,7 @@ def market(ask: Callable[[MarketHistory], object]) -> Query:
     return lambda site: ask(site.broker.store.market)
 
 
-def access(ask: Callable[[AccessWriting], object]) -> Query:
+def access(ask: Callable[[AccessWriter], object]) -> Query:
     """Ask a question about people, or change something about one, in a transaction."""
 
     def use(site: QuerySite) -> None:
@@ -132,8 +132,8 @@ QUERIES: dict[str, Query] = {
     "StoreReading.rented_hours": look(lambda r, _: r.rented_hours(SINCE, NOW)),
     "StoreReading.job_page": look(
         lambda r, _: (
-            r.job_page(WantedJobs(teams=["team-3"]), after=None, limit=20),
-            r.job_page(WantedJobs(states=("queued", "running"), visible=["team-3"]), after=None, limit=20),
+            r.job_page(JobListFilter(teams=["team-3"]), after=None, limit=20),
+            r.job_page(JobListFilter(states=("queued", "running"), visible=["team-3"]), after=None, limit=20),
         )
     ),
     "StoreReading.judged_by": look(lambda r, job: r.judged_by(job)),
@@ -211,13 +211,13 @@ QUERIES: dict[str, Query] = {
     "AccessReading.request": access(lambda a: a.request("user-1", "key-1")),
     "AccessReading.session": access(lambda a: a.session("session-1")),
     "AccessWriting.add_token": access(lambda a: a.add_token(TOKEN)),
-    "AccessWriting.token_used": access(lambda a: a.token_used("token-1", NOW)),
+    "AccessWriting.token_used": access(lambda a: a.record_token_use("token-1", NOW)),
     "AccessWriting.revoke_token": access(lambda a: a.revoke_token(TOKEN, by="ann", at=NOW)),
     "AccessWriting.begin_request": access(lambda a: a.begin_request("user-1", "new", "", NOW)),
     "AccessWriting.finish_request": access(lambda a: a.finish_request("user-1", "new", 200, "")),
     "AccessWriting.forget_request": access(lambda a: a.forget_request("user-1", "new")),
     "AccessWriting.begin_session": access(lambda a: a.begin_session(SESSION)),
-    "AccessWriting.session_seen": access(lambda a: a.session_seen("session-1", NOW)),
+    "AccessWriting.session_seen": access(lambda a: a.record_session_use("session-1", NOW)),
     "AccessWriting.end_session": access(lambda a: a.end_session("session-1")),
     "AccessWriting.end_sessions": access(lambda a: a.end_sessions("user-1")),
     "AccessWriting.log": access(lambda a: a.log(AuditRecord(NOW, "ann", "cli", "person.add", "user-1"))),

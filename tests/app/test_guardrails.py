@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from broker.app.jobs import approvals, details
+from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
-from broker.app.jobs.nearest import JobLimits
-from broker.app.results.reasons import stops, waits
+from broker.app.results.reasons import stop_text, wait_text
 from broker.app.wiring import Broker
 from broker.cli.jobs import job_view
 from broker.core.events.outcomes import Cause, JobState
@@ -57,9 +57,9 @@ def stopped_while_running(site: Broker, names: list[str]) -> RunningJobs:
         view = running.views[name]
         attempt = view.attempts[-1]
         assert attempt.cause is Cause.STOPPED_BY_POLICY, name
-        why = stops(attempt.stop_reason) or attempt.evidence
+        why = stop_text(attempt.stop_reason) or attempt.evidence
         assert PAIRS[name].words in why
-        assert why in waits(view.waiting)
+        assert why in wait_text(view.waiting)
         assert why in shown(site, running, name), "`jobs show` says why"
         if name != "idle":  # its own agent may have saved and stopped it before it is told to
             assert attempt.stop_requested_at is not None, name
@@ -73,7 +73,7 @@ def shown(site: Broker, running: RunningJobs, name: str) -> str:
     """What `jobs show` says of a job, in one line."""
     view = running.views[name]
     console = Console(width=400, record=True, file=io.StringIO())
-    console.print(*job_view.story(details.history(site, view)), sep="\n", highlight=False)
+    console.print(*job_view.job_story(details.history(site, view)), sep="\n", highlight=False)
     return console.export_text()
 
 
@@ -130,7 +130,9 @@ def test_what_was_started_too_often_is_not_started_again_and_its_near_twin_is(si
     running.until(lambda: all(v.checkpoint for v in running.views.values()), "both have saved a checkpoint")
     assert kill(processes(site.settings.home, "agent")) >= 2
     running.until(lambda: len(running.views["more"].attempts) == 2, "one is started again")
-    running.until(lambda: "the job was started 1 times; the limit is 1" in waits(running.views["few"].waiting), "why")
+    running.until(
+        lambda: "the job was started 1 times; the limit is 1" in wait_text(running.views["few"].waiting), "why"
+    )
 
     assert len(running.views["few"].attempts) == 1
     assert running.views["few"].state is JobState.INTERRUPTED

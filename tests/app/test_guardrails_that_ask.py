@@ -10,7 +10,7 @@ import pytest
 from broker.app.jobs import approvals, jobs
 from broker.app.jobs.preview import Preview, preview
 from broker.app.jobs.submit import submit
-from broker.app.results.reasons import ended, waits
+from broker.app.results.reasons import end_text, wait_text
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
 from broker.core.events.outcomes import JobState
@@ -66,7 +66,7 @@ def asked(broker: Broker, clock: ManualClock) -> str:
     assert view.asked is not None
     assert view.asked.approvers == ("olga",)
     assert view.asked.expires_at == clock.now() + timedelta(hours=6)
-    assert "the job may cost $3.00; the limit is $2.99 per job" in waits(view.waiting)
+    assert "the job may cost $3.00; the limit is $2.99 per job" in wait_text(view.waiting)
     return view.id
 
 
@@ -104,7 +104,7 @@ def test_a_yes_launches_it_and_nobody_is_asked_again(
 def test_a_no_gives_the_money_back(broker: Broker, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     after = approvals.refuse(broker, asked, "not this month", by=OLGA)
 
-    assert (after.state, ended(after.ending)) == (JobState.CANCELLED, "refused by olga: not this month")
+    assert (after.state, end_text(after.ending)) == (JobState.CANCELLED, "refused by olga: not this month")
     assert held(broker, asked) == Money.ZERO
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.app.jobs import jobs
-from broker.app.results.reasons import waits
+from broker.app.results.reasons import wait_text
 from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker
 from broker.core.events import events as ev
@@ -47,7 +47,7 @@ def test_with_the_broker_gone_what_is_idle_saves_stops_and_says_why_and_is_pause
     running.reconciler = reconciler_setup.reconciler(site)  # another process
     running.until(running.all(JobState.PAUSED_BUDGET, "idle"), "it is paused")
     after = running.views["idle"]
-    assert waits(after.waiting) == f"stopped by a policy: {ending.evidence}"
+    assert wait_text(after.waiting) == f"stopped by a policy: {ending.evidence}"
     ends = [one.body for one in jobs.events(site, after) if isinstance(one.body, ev.StopRequested | ev.AttemptEnded)]
     assert [(body.kind, body.cause) for body in ends] == [("attempt_ended", Cause.STOPPED_BY_POLICY)], "said once"
     assert after.checkpoint is not None

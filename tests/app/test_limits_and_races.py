@@ -13,14 +13,14 @@ import pytest
 
 from broker.app.billing.report import spend
 from broker.app.jobs import jobs
+from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
-from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.preview import preview
 from broker.app.jobs.sealed_secrets import KEY_FILE, JobSecrets
 from broker.app.jobs.submit import DearerNow, submit
 from broker.app.market.market import market_for
 from broker.app.service import background
-from broker.app.service.duties import Reconciling
+from broker.app.service.duties import ReconcileDuty
 from broker.app.service.health import Pulses
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
@@ -34,7 +34,7 @@ from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
-from broker.reconciler.controllers.placement import Placing
+from broker.reconciler.controllers.placement import PlacementController
 from tests.actors import ANN, EVERYBODYS, ROOT, person, under
 from tests.controllers import Asking
 from tests.this_machine import CPUS
@@ -64,7 +64,7 @@ def lose(broker: Broker, view: JobView) -> JobView:
 
 
 def placing(broker: Broker, **more: Any) -> Asking:
-    place = Placing(broker.store, lambda j: market_for(broker, j), broker.policy, **more)
+    place = PlacementController(broker.store, lambda j: market_for(broker, j), broker.policy, **more)
     return Asking(place, broker.clock.now)
 
 
@@ -145,8 +145,8 @@ def test_what_was_agreed_to_is_not_launched_dearer(broker: Broker) -> None:
     assert seen.admission is not None
     less = replace(seen.admission, money={kind: amount - Money(1) for kind, amount in seen.admission.money.items()})
     with pytest.raises(DearerNow) as found:
-        submit(broker, seen.job, agreed=replace(seen, admission=less), by=ANN)
-    assert submit(broker, seen.job, agreed=found.value.preview, by=ANN).attempts
+        submit(broker, seen.job, agreed_preview=replace(seen, admission=less), by=ANN)
+    assert submit(broker, seen.job, agreed_preview=found.value.preview, by=ANN).attempts
 
 
 def test_only_who_submitted_a_job_or_root_changes_it(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,9 +175,9 @@ def test_a_job_waits_for_secrets_that_this_process_lacks(broker: Broker, monkeyp
     assert waiting.waiting == SecretsMissing(names=("HF_TOKEN",))
     assert not place(waiting)
     assert jobs.find(broker, view.id).seq == waiting.seq, "said once"
-    assert background._waits_for_what_is_here(broker) is None
+    assert background._job_startable_here(broker) is None
     monkeypatch.setenv("HF_TOKEN", "x")
-    found = background._waits_for_what_is_here(broker)
+    found = background._job_startable_here(broker)
     assert found is not None
     assert found.id == view.id
 
@@ -218,7 +218,7 @@ def test_nobody_runs_the_job_of_somebody_else_as_themselves(broker: Broker) -> N
     assert waiting.state is JobState.LAUNCHING
     assert waiting.waiting == OwnerMustStart(owner="ann", process_user="carl")
     anns = under(ProcessAccount("ann"), broker)
-    assert background._waits_for_what_is_here(anns) == waiting, "ann's own process takes over"
+    assert background._job_startable_here(anns) == waiting, "ann's own process takes over"
     reconciler(anns).tick()
     latest = jobs.find(broker, view.id).latest
     assert latest is not None
@@ -233,8 +233,8 @@ def test_a_service_runs_the_jobs_of_all(broker: Broker, monkeypatch: pytest.Monk
         stop.set()
         return []
 
-    monkeypatch.setattr("broker.app.service.duties.looks", look_once)
-    Reconciling(under(ProcessAccount("carl"), broker), health=Pulses(), say=print).run(stop)
+    monkeypatch.setattr("broker.app.service.duties.reconcile_passes", look_once)
+    ReconcileDuty(under(ProcessAccount("carl"), broker), health=Pulses(), say=print).run(stop)
     latest = jobs.find(broker, view.id).latest
     assert latest is not None
     assert latest.handle

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from broker.app.jobs import approvals, jobs
+from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
-from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
 from broker.app.policy.replay import replay
 from broker.app.wiring import Broker

@@ -26,9 +26,9 @@ from broker.app.alerts import approvers
 from broker.app.billing import budgets, charges, report
 from broker.app.capacity import plan as capacity_plan
 from broker.app.jobs import approvals, jobs
+from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.bills import bill_of
 from broker.app.jobs.extension import extend
-from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
 from broker.app.policy import documents, unknown_names
 from broker.app.service import background
@@ -168,7 +168,7 @@ def found_by_name(site: QuerySite) -> None:
 def names(site: QuerySite) -> None:
     with site.broker.store.reading() as look:
         assert look.names_in_jobs()["user"] >= {f"user-{number}" for number in range(20)}
-    unknown_names.unseen(site.broker, site.broker.policy())
+    unknown_names.unknown_names(site.broker, site.broker.policy())
 
 
 def spent_in_an_hour(site: QuerySite) -> None:
@@ -179,12 +179,12 @@ def spent_in_an_hour(site: QuerySite) -> None:
 def used(site: QuerySite) -> None:
     since = NOW - timedelta(hours=2)
     url = site.broker.settings.store_url
-    assert len(history.known(url, lambda: site.broker, since)) == 2
-    assert len(capacity_plan.demand_of_history(site.broker, since).demand) == 1
+    assert len(history.recorded_use(url, lambda: site.broker, since)) == 2
+    assert len(capacity_plan.demand_from_history(site.broker, since).demand) == 1
 
 
 def charged(site: QuerySite) -> None:
-    assert len(charges.billed(site.broker, NOW - timedelta(hours=2)).rows) == 2
+    assert len(charges.billed_attempts(site.broker, NOW - timedelta(hours=2)).rows) == 2
 
 
 def spent_by_teams(site: QuerySite) -> None:
@@ -213,23 +213,23 @@ def found(site: QuerySite) -> None:
     view = jobs.find(site.broker, site.running[0])
     bill_of(site.broker, view)
     jobs.events(site.broker, view)
-    documents.decisions_about(site.broker, view.id)
+    documents.recorded_decisions(site.broker, view.id)
 
 
 def budget_lines(site: QuerySite) -> None:
     lines = budgets.budgets(site.broker)
     assert len(lines) == 2
-    budgets.days(site.broker, lines[0])
+    budgets.daily_spend(site.broker, lines[0])
 
 
 def asked(site: QuerySite) -> None:
     approvals.requests(site.broker)
-    approvals.requests(site.broker, all_of_them=True)
+    approvals.requests(site.broker, include_decided=True)
     assert len(approvals.standing_grants(site.broker)) == 1
     with site.broker.store.reading() as look:
         assert look.asked_about(200)
         assert {view.id for view in look.undecided()} <= set(site.running)
-    approvers.check(site.broker)
+    approvers.queue_notices(site.broker)
 
 
 def before_the_prices_to_prune(site: QuerySite) -> None:
@@ -256,7 +256,7 @@ def whose_files_may_go(site: QuerySite) -> None:
 
 
 def work_left(site: QuerySite) -> None:
-    assert background.work_left(site.broker)
+    assert background.has_work_left(site.broker)
     with site.broker.store.reading() as look:
         assert look.has_open_jobs()
 
@@ -343,7 +343,7 @@ def test_no_statement_reads_a_table_that_grows_from_end_to_end(
     new_site: Callable[[int], QuerySite], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        availability_history, "_MOST_JOBS", 100
+        availability_history, "_MAX_JOBS", 100
     )  # the newest so many, a small part of all as in a large store
     site = new_site(20_000 if request.node.callspec.params["new_site"] == "postgresql" else 4000)
     scans = scans_on_sqlite if site.database.is_sqlite else scans_on_postgresql

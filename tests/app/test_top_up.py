@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from broker.app.jobs import jobs
+from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
-from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
-from broker.app.results.reasons import waits
+from broker.app.results.reasons import wait_text
 from broker.app.wiring import Broker
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
@@ -112,7 +112,7 @@ def test_refused_it_is_checkpointed_stopped_and_billed_and_goes_on_to_its_end_wh
     view = running.views["spot"]
     first = view.attempts[0]
     assert first.cause is Cause.MONEY_REFUSED
-    assert "a job gets no more money than at admission" in waits(view.waiting)
+    assert "a job gets no more money than at admission" in wait_text(view.waiting)
     told = first.stop_requested_at
     assert told is not None
     assert any(saved.at >= told for saved in first.checkpoints), "saved once more when it was told to stop"

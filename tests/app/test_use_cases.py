@@ -12,8 +12,8 @@ import pytest
 
 from broker.app.billing.report import ledger_faults
 from broker.app.jobs import jobs
+from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
-from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.preview import NoFeasibleCapacity, preview
 from broker.app.jobs.sealed_secrets import JobSecrets
 from broker.app.jobs.submit import new_job_id, submit
@@ -29,7 +29,7 @@ from broker.core.job.jobs import Job
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
-from broker.settings import as_environment
+from broker.settings import environment_of
 from tests.actors import ANN, EVERYBODYS
 from tests.this_machine import CPUS
 
@@ -183,11 +183,11 @@ def test_an_empty_store_adopts_policies_once_and_never_again(broker: Broker, tmp
     file = tmp_path / "p.yaml"
     file.write_text(POLICY.replace("AMOUNT", "$5"))
     broker.settings.policy = str(file)
-    adopted = policies.adopt(broker, by=ANN)
+    adopted = policies.adopt_configured(broker, by=ANN)
     assert adopted is not None
     assert adopted.number == 1
     file.write_text(POLICY.replace("AMOUNT", "$500"))
-    assert policies.adopt(broker, by=ANN) is None
+    assert policies.adopt_configured(broker, by=ANN) is None
 
 
 def test_a_policy_that_does_not_load_changes_nothing(broker: Broker, tmp_path: Path) -> None:
@@ -206,23 +206,23 @@ def test_a_background_process_gets_the_same_settings(broker: Broker, monkeypatch
     from broker.settings import read_settings
 
     broker.settings.providers = {"sandbox": {"seed": 3}}
-    for name, value in as_environment(broker.settings).items():
+    for name, value in environment_of(broker.settings).items():
         monkeypatch.setenv(name, value)
     again = read_settings()
-    assert as_environment(again) == as_environment(broker.settings)
+    assert environment_of(again) == environment_of(broker.settings)
     assert again.providers == {"sandbox": {"seed": 3}}
 
 
 def test_work_is_left_while_time_alone_could_move_a_job(broker: Broker) -> None:
-    assert not background.work_left(broker)
+    assert not background.has_work_left(broker)
     view = submit(broker, job(broker), by=ANN)
-    assert background.work_left(broker)
+    assert background.has_work_left(broker)
     end(broker, view.id, Cause.PAID_UNTIL)
     with broker.store.writing() as tx:
         tx.append(view.id, [(None, ev.Paused(reason=MoneyEnded(evidence="money")))], broker.clock.now())
-    assert not background.work_left(broker), "it waits for a person"
+    assert not background.has_work_left(broker), "it waits for a person"
     jobs.cancel(broker, view, by=ANN)
-    assert background.work_left(broker)
+    assert background.has_work_left(broker)
 
 
 def test_job_ids_are_names_every_engine_accepts() -> None:

@@ -11,7 +11,7 @@ import pytest
 from broker.app.jobs import jobs
 from broker.app.jobs.preview import preview
 from broker.app.jobs.submit import submit
-from broker.app.results.reasons import waits
+from broker.app.results.reasons import wait_text
 from broker.app.wiring import Broker
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
@@ -21,7 +21,7 @@ from broker.core.market.offers import Availability, CapacityType, MoneyKind, Off
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
-from broker.reconciler.controllers.placement import Placing, PlanInputs
+from broker.reconciler.controllers.placement import PlacementController, PlanInputs
 from tests.actors import ANN, with_clock
 from tests.controllers import Asking
 
@@ -61,7 +61,7 @@ def job(broker: Broker, name: str, work: str = "2h", deadline: str = "") -> Job:
 
 
 def placing(broker: Broker) -> Asking:
-    return Asking(Placing(broker.store, lambda _: market(broker), broker.policy), broker.clock.now)
+    return Asking(PlacementController(broker.store, lambda _: market(broker), broker.policy), broker.clock.now)
 
 
 def where(broker: Broker, name: str) -> str:
@@ -77,8 +77,8 @@ def test_it_waits_and_the_plan_and_the_job_say_why(site: Broker) -> None:
     assert any("waits for box (owned)" in note for note in seen.plan.notes)
     view = submit(site, job(site, "second"), by=ANN)
     assert (view.state, view.attempts) == (JobState.QUEUED, ())
-    assert waits(view.waiting).startswith("waits for box (owned), expected to be free at ")
-    assert "saves $" in waits(view.waiting)
+    assert wait_text(view.waiting).startswith("waits for box (owned), expected to be free at ")
+    assert "saves $" in wait_text(view.waiting)
     assert not placing(site)(view), "and goes on waiting, without a word more"
 
 
@@ -141,7 +141,7 @@ def test_it_waits_for_a_block_that_was_bought_and_begins_in_time(site: Broker, m
     assert preview(site, late, by=ANN).waiting is None, "its deadline would not hold from then"
     view = submit(site, job(site, "planned"), by=ANN)
     assert (view.state, view.attempts) == (JobState.QUEUED, ())
-    ask = Asking(Placing(site.store, with_block, site.policy), site.clock.now)
+    ask = Asking(PlacementController(site.store, with_block, site.policy), site.clock.now)
     assert not ask(view)
     site.clock.advance(timedelta(hours=2))
     assert ask(view)

@@ -34,11 +34,11 @@ from broker.app.wiring import Broker
 from broker.core.access.people import TeamRole
 from broker.core.access.permissions import TokenScope
 from broker.core.job.file import parse_job
-from broker.server.listening import TeamServer
+from broker.server.team_server import TeamServer
 from broker.server.transport import Transport
 from broker.settings import Settings
 from broker.store import Store
-from broker.store.jobs.journal import StoreWriting
+from broker.store.jobs.journal import StoreWriter
 from cli import registries
 from tests.actors import ANN, EVERYBODYS
 from tests.actors import ROOT as ROOT_ACTOR
@@ -109,7 +109,7 @@ def by_itself(name: str, broker: Broker) -> None:
     server, held, writing = DatabaseProcesses(broker), [0.0], Store.writing
 
     @contextmanager
-    def timed(store: Store) -> Iterator[StoreWriting]:
+    def timed(store: Store) -> Iterator[StoreWriter]:
         with writing(store) as journal:
             since = time.perf_counter()
             yield journal

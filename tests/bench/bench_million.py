@@ -32,7 +32,7 @@ from broker.core.job.file import parse_job
 from broker.core.values.clock import ManualClock
 from broker.settings import Settings
 from broker.store import Store
-from broker.store.jobs.journal import StoreWriting
+from broker.store.jobs.journal import StoreWriter
 from cli import registries
 from tests.actors import ANN, EVERYBODYS, with_clock
 from tests.bench.bench_admission import DatabaseProcesses
@@ -102,7 +102,7 @@ def under_the_lock(broker: Broker) -> Callable[[], object]:
         held = [0.0]
 
         @contextmanager
-        def timed(store: Store) -> Iterator[StoreWriting]:
+        def timed(store: Store) -> Iterator[StoreWriter]:
             with writing(store) as journal:
                 since = time.process_time()
                 yield journal
@@ -130,7 +130,7 @@ def unknown(broker: Broker) -> None:
 def names(broker: Broker) -> object:
     with broker.store.reading() as look:
         look.names_in_jobs()
-    return unknown_names.unseen(broker, broker.policy())
+    return unknown_names.unknown_names(broker, broker.policy())
 
 
 def measure(broker: Broker, running: list[str]) -> list[str]:
@@ -153,14 +153,16 @@ def measure(broker: Broker, running: list[str]) -> list[str]:
     timed("a look that settles both", settled)
     timed("budget list", lambda: budgets.budgets(broker))
     timed("approvals list", lambda: approvals.requests(broker))
-    timed("approvals list --all", lambda: approvals.requests(broker, all_of_them=True))
-    timed("is there work left", lambda: background.work_left(broker))
+    timed("approvals list --all", lambda: approvals.requests(broker, include_decided=True))
+    timed("is there work left", lambda: background.has_work_left(broker))
     timed("names in policies", lambda: names(broker))
     timed("submit", lambda: new_job(broker))
     under_the_lock(broker)()
     url, day = broker.settings.store_url, NOW - DAY
-    timed("use of a day", lambda: history.known(url, lambda: broker, day))
-    timed("report: use of 90 days", lambda: history.known(url, lambda: broker, NOW - 90 * 24 * HOUR), at_most=None)
+    timed("use of a day", lambda: history.recorded_use(url, lambda: broker, day))
+    timed(
+        "report: use of 90 days", lambda: history.recorded_use(url, lambda: broker, NOW - 90 * 24 * HOUR), at_most=None
+    )
     timed("report: spend of a day by team", lambda: report.spend(broker, "team", since=day), at_most=A_REPORT)
     month = NOW - 30 * 24 * HOUR
     timed("spend of a month by provider", lambda: report.spend(broker, "provider", since=month), at_most=A_REPORT)

@@ -12,10 +12,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from broker.app.jobs import approvals, jobs
+from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
 from broker.app.jobs.job_input import read_job
-from broker.app.jobs.nearest import JobLimits
-from broker.app.jobs.resume import retried
+from broker.app.jobs.resume import retried_job
 from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
 from broker.cli.identity import process_actor
@@ -219,7 +219,7 @@ class Load:
                     marks = self._folder / "marks" / name
                     marks.mkdir(exist_ok=True)
                     (marks / "fixed").touch()
-                    submit(self._broker, retried(self._broker, view, by=process_actor()), by=process_actor())
+                    submit(self._broker, retried_job(self._broker, view, by=process_actor()), by=process_actor())
                     self.retried.add(name)
                 elif job.fate is JobFate.CANCELLED and view.state is JobState.RUNNING:
                     jobs.cancel(self._broker, view, by=process_actor())

@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy import create_engine, inspect, text
 
-from broker.app.billing.budgets import rules_of
-from broker.app.jobs.kept_files import fetch_array
+from broker.app.billing.budgets import budget_rules
+from broker.app.jobs.job_files import fetch_array
 from broker.app.results import reasons
 from broker.app.wiring import Broker
 from broker.core.events.outcomes import JobState
@@ -89,9 +89,9 @@ def ended(job: ChaosJob, view: JobView) -> Iterator[str]:
         JobFate.CANCELLED: JobState.CANCELLED,
     }.get(job.fate, JobState.SUCCEEDED)
     if not view.closed:
-        yield f"{job.name}: is not closed ({view.state}, {reasons.waits(view.waiting) or 'no reason given'})"
+        yield f"{job.name}: is not closed ({view.state}, {reasons.wait_text(view.waiting) or 'no reason given'})"
     elif job.fate is not JobFate.HOSTILE and view.state is not expected:
-        yield f"{job.name}: {view.state} instead of {expected}: {reasons.ended(view.ending) or 'no reason given'}"
+        yield f"{job.name}: {view.state} instead of {expected}: {reasons.end_text(view.ending) or 'no reason given'}"
     elif view.ending is None:
         yield f"{job.name}: {view.state} for no reason"
 
@@ -259,7 +259,7 @@ def _periods(broker: Broker) -> Iterator[str]:
         begun = [
             one for view in look.jobs(with_tasks=True) for one in view.attempts if one.up_since and one.up_since > now
         ]
-        for rule in rules_of(broker.policy()):
+        for rule in budget_rules(broker.policy()):
             for days in range(-2, 4):
                 start = today + timedelta(days=days)
                 spent = look.spent(rule.spec, start, start + timedelta(days=1))

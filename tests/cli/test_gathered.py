@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from broker.cli.gathered import gathered
+from broker.cli.option_groups import expand_options
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def test_fields_are_options_also_those_of_a_field_that_is_a_dataclass() -> None:
     app = typer.Typer()
 
     @app.command()
-    @gathered
+    @expand_options
     def command(
         context: typer.Context, given: OuterOptions, as_json: Annotated[bool, typer.Option("--json")] = False
     ) -> None:

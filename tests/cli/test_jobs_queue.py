@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from broker.app.results.queue import QueueResult, WaitingJob
-from broker.cli.jobs.queue_view import table
+from broker.cli.jobs.queue_view import queue_table
 from broker.core.job.jobs import Priority
 from broker.core.values.money import Money
 from tests.this_machine import CPUS
@@ -111,7 +111,7 @@ def test_nothing_is_cut_off_where_the_terminal_is_narrow(width: int) -> None:
     )  # fmt: skip
     found = QueueResult(as_of=now, running=0, waiting=[one], machines=[], later=[])
     console = Console(width=width, record=True, file=StringIO())
-    for part in table(console, found):
+    for part in queue_table(console, found):
         console.print(part)
     shown = console.export_text()
     assert (shown.count("j") - shown.count("job"), shown.count("k")) == (50, 30)

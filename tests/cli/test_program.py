@@ -201,7 +201,7 @@ def test_something_unexpected_is_a_sentence_and_a_traceback_in_the_log(
     def burst(*_: object) -> None:
         raise RuntimeError("the roof is on fire")
 
-    monkeypatch.setattr(offer_lists, "listing", burst)
+    monkeypatch.setattr(offer_lists, "find_offers", burst)
     done = gpubroker("offers")
     log = home / "errors.log"
     assert done.code == 1
@@ -284,7 +284,7 @@ def test_ctrl_c_ends_with_130(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(offer_lists, "listing", interrupted)
+    monkeypatch.setattr(offer_lists, "find_offers", interrupted)
     done = gpubroker("offers")
     assert (done.code, done.out, done.err) == (130, "", "Stopped.\n")
 
@@ -312,7 +312,7 @@ def test_a_pipe_that_breaks_elsewhere_is_an_unexpected_error(gpubroker: Any, mon
     def broken(*_: object) -> None:
         raise BrokenPipeError("to a machine")
 
-    monkeypatch.setattr(offer_lists, "listing", broken)
+    monkeypatch.setattr(offer_lists, "find_offers", broken)
     done = gpubroker("offers")
     assert done.code == 1
     assert "unexpected error: BrokenPipeError: to a machine" in done.err

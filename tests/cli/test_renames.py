@@ -52,7 +52,7 @@ def test_a_replacement_exists(row: str) -> None:
 
 
 def test_the_assumptions_that_replace_options_of_advice_exist(gpubroker: Gpubroker) -> None:
-    named = [name for name in renames.ADVICE.values() if " " not in name]
+    named = [name for name in renames.ADVISE_OPTIONS.values() if " " not in name]
     assert set(named) <= table().keys()
     done = gpubroker("advise", "size", "7B", "--headroom", "0.2")
     said = "error: `gpubroker advise size --headroom` is now `--assume memory_headroom=VALUE`\n"

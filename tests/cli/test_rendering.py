@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.text import Text
 
 from broker.app.results import reasons, story
-from broker.app.results.program_name import program
+from broker.app.results.program_name import program_name
 from broker.app.results.values import plain
 from broker.cli.jobs import job_view
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, Trimmed, fitting
+from broker.cli.render.tables import Column, Trimmed, build_cell_table
 from broker.cli.terminal import to_json
 from broker.core.events import events as ev
 from broker.core.events.agent_events import (
@@ -126,7 +126,7 @@ def test_points_in_time() -> None:
 
 def columns_at(width: int, *columns: Column) -> tuple[list[str], list[str]]:
     console = Console(width=width)
-    found = fitting(console, columns, [["x" * 10] * len(columns)], "2 rows")
+    found = build_cell_table(console, columns, [["x" * 10] * len(columns)], "2 rows")
     with console.capture() as captured:
         console.print(found)
     named = f"hidden columns: {', '.join(found.hidden)}" if found.hidden else "2 rows"
@@ -146,12 +146,12 @@ def test_text_is_cut_with_a_sign_before_a_figure_is() -> None:
     console = Console(width=26)
     columns = (Column("machine"), Column("price", align="right"), Column("zone"))
     with console.capture() as captured:
-        console.print(fitting(console, columns, [["x" * 20, "$0.820", "y" * 9]]))
+        console.print(build_cell_table(console, columns, [["x" * 20, "$0.820", "y" * 9]]))
     assert captured.get().splitlines()[-1].split() == ["xxxxxxx…", "$0.820", "yyyyyyy…"]
 
 
 def test_columns_that_are_empty_are_left_out_without_a_word() -> None:
-    found = fitting(Console(width=80), (Column("a"), Column("b", 1)), [["x", ""], ["y", Text("")]])
+    found = build_cell_table(Console(width=80), (Column("a"), Column("b", 1)), [["x", ""], ["y", Text("")]])
     assert [column.header for column in found.table.columns] == ["a"]
     assert found.hidden == []
 
@@ -160,7 +160,7 @@ def test_every_kind_of_event_is_told_or_kept_quiet_on_purpose() -> None:
     """A new event must be put into words, not shown by its code's name."""
     quiet: set[type[Body]] = {ev.Launched, Claimed}
     for body in get_args(get_args(ev.EventBody)[0]):
-        told = story.sentence(
+        told = story.event_sentence(
             Event("j", 1, NOW, 1 if body in ABOUT_ATTEMPTS else None, sample(body)), None, formats.moment
         )
         if body in quiet:
@@ -202,7 +202,9 @@ def sample(body: type[Body]) -> Any:
 @pytest.mark.parametrize("terminal", [True, False])
 def test_lines_of_tables_end_where_their_words_do(terminal: bool) -> None:
     console = Console(width=30 if terminal else 100_000, force_terminal=terminal, color_system=None)
-    table = fitting(console, (Column("a"), Column("b", folds=True), Column("c")), [["x", "word " * 9, ""], ["y"] * 3])
+    table = build_cell_table(
+        console, (Column("a"), Column("b", folds=True), Column("c")), [["x", "word " * 9, ""], ["y"] * 3]
+    )
     with console.capture() as captured:
         console.print(Trimmed(table))
     lines = captured.get().splitlines()
@@ -212,12 +214,12 @@ def test_lines_of_tables_end_where_their_words_do(terminal: bool) -> None:
 
 
 def test_every_cause_has_words() -> None:
-    assert all(story.cause_words(cause) for cause in Cause)
+    assert all(story.cause_text(cause) for cause in Cause)
 
 
 def told(*bodies: tuple[int | None, ev.EventBody]) -> list[str]:
     events = [Event("j", n, NOW, attempt, body) for n, (attempt, body) in enumerate(bodies)]
-    return [str(text).strip() for text in job_view.lines(events, NOW)]
+    return [str(text).strip() for text in job_view.event_lines(events, NOW)]
 
 
 def launch(rate: str) -> ev.LaunchRequested:
@@ -258,7 +260,7 @@ def test_checkpoints_that_follow_each_other_are_one_line() -> None:
 
 def test_why_a_job_waits_is_said_in_words() -> None:
     codes = {"sandbox_not_asked_for": 184, "not_a_cpu_offer": 136, "too_few_machines": 1}
-    waits = reasons.waits
+    waits = reasons.wait_text
     assert waits(NothingFits(counts=codes)) == "queued, too few owned machines are free"
     assert waits(NothingFits(counts={"stale_price": 3, "unavailable": 1})).startswith("3 × the price is older")
     assert waits(NothingFits(counts={"wrong_region": 2})) == "2 × a region the job excludes"
@@ -268,16 +270,16 @@ def test_why_a_job_waits_is_said_in_words() -> None:
 @given(STOP_REASONS)
 def test_every_reason_of_a_stop_is_put_into_words(reason: StopReason | None) -> None:
     silent = (None, RulesDeny(objections=()))
-    assert (reasons.stops(reason) == "") == (reason in silent)
+    assert (reasons.stop_text(reason) == "") == (reason in silent)
 
 
 @given(wait_reasons | end_reasons)
 def test_every_reason_is_put_into_words(reason: WaitReason | EndReason | None) -> None:
     """And none of them is shown by the name of its code."""
     told = (
-        reasons.ended(reason)
+        reasons.end_text(reason)
         if isinstance(reason, Completed | Cancelled | TasksEnded | PredecessorFailed)
-        else reasons.waits(reason)
+        else reasons.wait_text(reason)
     )
     assert told == "" or reason is not None
     assert "kind=" not in told
@@ -285,6 +287,6 @@ def test_every_reason_is_put_into_words(reason: WaitReason | EndReason | None) -
 
 def test_commands_to_paste_name_the_program_as_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/opt/some where/bin/gpubroker", "jobs"])
-    assert program() == "'/opt/some where/bin/gpubroker'"
+    assert program_name() == "'/opt/some where/bin/gpubroker'"
     monkeypatch.setattr("sys.argv", ["gpubroker"])
-    assert program() == "gpubroker"
+    assert program_name() == "gpubroker"

@@ -97,7 +97,7 @@ class Bench:
         self.until(handle, EngineState.UP)
         runs = RunFolder(self.runs_url, launch.key.removesuffix("-1"))
         eventually(
-            lambda: any(entry.body.kind == "command_started" for entry in runs.read_state(1).journal),
+            lambda: any(entry.body.kind == "command_started" for entry in runs.read_attempt(1).journal),
             "the command runs",
         )
         return handle
@@ -113,7 +113,7 @@ class Bench:
         return eventually(reached, f"{handle} is {state.value}")
 
     def ending(self, launch: Launch) -> ExitRecord:
-        ending = RunFolder(self.runs_url, launch.key.removesuffix("-1")).read_state(1).exit
+        ending = RunFolder(self.runs_url, launch.key.removesuffix("-1")).read_attempt(1).exit
         assert ending is not None, "gone, and no exit.json"
         return ending
 

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, Interconnect, MoneyKind, Offer
-from broker.core.policy.approvals import lasts, total_of
+from broker.core.policy.approvals import max_run_time, total_of
 from broker.core.policy.facts import covers
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, LiveAttempt, Verdict
 from broker.core.ports import Rule
@@ -94,7 +94,7 @@ def _beyond_limits(other: Action, approved: Action) -> bool:
     """Whether the action needs more money, time or GPUs than was approved: then a new approval is needed, whatever the
     rule judges.
     """
-    longer = (lasts(other) or timedelta(0)) > (lasts(approved) or timedelta(0))
+    longer = (max_run_time(other) or timedelta(0)) > (max_run_time(approved) or timedelta(0))
     gpus = [one.placement.gpus if one.placement else 0 for one in (other, approved)]
     return total_of(other) > total_of(approved) or longer or gpus[0] > gpus[1]
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from broker.app.service.sweep import end, sweep
+from broker.app.service.sweep import end_orphans, sweep
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.events import events as ev
@@ -19,7 +19,7 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.ports import RunsInstances
 from broker.core.values.money import Money
-from broker.ledger.journal import Writing
+from broker.ledger.journal import JournalWriter
 from broker.reconciler.sweep import LeftoverState
 from broker.settings import Settings
 from cli import registries
@@ -31,7 +31,7 @@ OFFER = Offer("cloud", "r", None, "m", "H100", 8, CapacityType.SPOT, Money.usd("
 PLACEMENT = Placement(OFFER, 1, Money.usd("20"), Money.usd("20"), (), None, None, 0.9, 1.0, 0.1)
 
 
-def record_jobs(tx: Writing, lasted: timedelta = timedelta(0), provider: str = "cloud") -> None:
+def record_jobs(tx: JournalWriter, lasted: timedelta = timedelta(0), provider: str = "cloud") -> None:
     """Record a job whose attempt runs, and one whose attempt ended long ago and lasted for ``lasted``."""
     placement = replace(PLACEMENT, offer=replace(OFFER, provider=provider))
     for job_id in ("runs", "over"):
@@ -104,9 +104,9 @@ def check_a_sweep(
             ("whose-1", LeftoverState.UNKNOWN_OWNER),
         ]
         before = {one.id for one in provider.instances()}
-        assert [one.error for one in end(broker, swept)] == ["", ""]
+        assert [one.error for one in end_orphans(broker, swept)] == ["", ""]
         ended = before - {one.id for one in provider.instances() if one.billed}
         assert ended == {one.machine.id for one in swept.orphans if one.machine is not None}
-        assert [one.error for one in end(broker, swept)] == ["", ""], "ended twice is ended once"
+        assert [one.error for one in end_orphans(broker, swept)] == ["", ""], "ended twice is ended once"
         assert {one.key for one in provider.instances() if one.billed} == {"runs-1", "over-1", "whose-1"}
         assert not sweep(broker, timedelta(0)).orphans

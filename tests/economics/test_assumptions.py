@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.core.errors import InvalidInput, UnknownName
-from broker.economics.assumptions import DEFAULTS, Assumptions, changed, replaced, table
+from broker.economics.assumptions import DEFAULTS, Assumptions, non_defaults, override, table
 from broker.economics.buy_or_rent import compare
 
 
@@ -22,10 +22,10 @@ def test_every_default_is_in_its_range_and_has_a_source() -> None:
 
 
 def test_replaced_values_are_told_and_the_rest_stays() -> None:
-    own = replaced({"memory_headroom": 0.15, "gpus_per_node": 4, "grid_of_days": [0.8, 1.5]})
+    own = override({"memory_headroom": 0.15, "gpus_per_node": 4, "grid_of_days": [0.8, 1.5]})
     assert (own.memory_headroom, own.gpus_per_node, own.grid_of_days) == (0.15, 4, (0.8, 1.5))
-    assert changed(own) == {"memory_headroom": 0.15, "gpus_per_node": 4, "grid_of_days": (0.8, 1.5)}
-    assert replaced({}) == DEFAULTS
+    assert non_defaults(own) == {"memory_headroom": 0.15, "gpus_per_node": 4, "grid_of_days": (0.8, 1.5)}
+    assert override({}) == DEFAULTS
 
 
 @pytest.mark.parametrize(
@@ -41,14 +41,14 @@ def test_replaced_values_are_told_and_the_rest_stays() -> None:
     ],
 )
 def test_values_are_read_as_people_write_them(name: str, text: str, value: Any) -> None:
-    assert getattr(replaced({name: text}), name) == value
+    assert getattr(override({name: text}), name) == value
 
 
 def test_a_replaced_rule_is_what_the_arithmetic_is_held_against() -> None:
-    case = replaced(
+    case = override(
         {"purchase_usd": 12_000, "rent_usd_per_hour": 5.12, "resale_share": 0, "lead_time_weeks": 0}
     )  # pays above 2.1 h/day
-    own_case = replaced({"rent_below_hours_per_day": 2}, base=case)
+    own_case = override({"rent_below_hours_per_day": 2}, base=case)
     usual, own = ({check.rule: check.holds for check in compare(one).rules_of_thumb} for one in (case, own_case))
     assert usual["under 4 h/day: rent"] is False
     assert own["under 2 h/day: rent"] is True
@@ -56,7 +56,7 @@ def test_a_replaced_rule_is_what_the_arithmetic_is_held_against() -> None:
 
 def test_an_unknown_name_is_told_with_what_was_meant() -> None:
     with pytest.raises(UnknownName, match="did you mean 'memory_headroom'"):
-        replaced({"memory_hedroom": 0.1})
+        override({"memory_hedroom": 0.1})
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_an_unknown_name_is_told_with_what_was_meant() -> None:
 )
 def test_what_is_out_of_range_is_refused(name: str, value: Any, expected: str) -> None:
     with pytest.raises(InvalidInput, match=f"rules.yaml: {name}: expected {expected}"):
-        replaced({name: value}, "rules.yaml")
+        override({name: value}, "rules.yaml")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.economics.assumptions import DEFAULTS, Assumptions
-from broker.economics.buy_or_rent import BreakEven, BuyOrRent, BuyOrRentVerdict, compare, costs, opinions
+from broker.economics.buy_or_rent import BreakEven, BuyOrRent, BuyOrRentVerdict, applicable_rules, compare, priced_ways
 
 OWNED, RESERVED, ON_DEMAND, SPOT = (
     CapacityType.OWNED, CapacityType.RESERVED, CapacityType.ON_DEMAND, CapacityType.SPOT,
@@ -40,11 +40,11 @@ def even(case: Assumptions) -> BreakEven:
 
 
 def totals(case: Assumptions) -> dict[CapacityType, float]:
-    return {one.way: one.total_usd for one in costs(case)}
+    return {one.way: one.total_usd for one in priced_ways(case)}
 
 
 def values(case: Assumptions) -> dict[CapacityType, float]:
-    return {one.way: one.present_value_usd for one in costs(case)}
+    return {one.way: one.present_value_usd for one in priced_ways(case)}
 
 
 def holds(case: Assumptions) -> dict[str, bool]:
@@ -155,8 +155,8 @@ def test_a_turning_point_is_where_another_way_becomes_cheapest() -> None:
 
     for turn in found.turning_points:
         assert turn.then is not SPOT
-        assert costs(with_input(turn.input, turn.value + 0.98 * (turn.flips_at - turn.value)))[0].way is SPOT
-        assert costs(with_input(turn.input, turn.flips_at))[0].way is turn.then
+        assert priced_ways(with_input(turn.input, turn.value + 0.98 * (turn.flips_at - turn.value)))[0].way is SPOT
+        assert priced_ways(with_input(turn.input, turn.flips_at))[0].way is turn.then
     (spot,) = [one for one in found.turning_points if one.input == "spot_usd_per_hour"]
     assert spot.flips_at == pytest.approx(found.ways[1].total_usd / (3 * 8760 / 2 * 1.1), rel=2e-3)
 
@@ -187,8 +187,8 @@ def test_cheaper_energy_and_dearer_rent_never_speak_for_renting(
     assert values(cheaper)[OWNED] <= values(case)[OWNED] * (1 + 1e-9)
     assert values(cheaper)[ON_DEMAND] == values(case)[ON_DEMAND]
     raised = replace(case, rent_usd_per_hour=(case.rent_usd_per_hour or 0) * dearer)
-    if costs(case)[0].way is OWNED and not case.lead_time_weeks:
-        assert costs(raised)[0].way is OWNED
+    if priced_ways(case)[0].way is OWNED and not case.lead_time_weeks:
+        assert priced_ways(raised)[0].way is OWNED
 
 
 @settings(deadline=None)
@@ -217,7 +217,7 @@ def test_signs_bounds_and_break_evens_agree(case: Assumptions) -> None:
     ],
 )
 def test_rules_of_thumb_about_sourcing(changes: dict[str, Any], says: set[str]) -> None:
-    found = opinions(replace(PLAIN, **changes))
+    found = applicable_rules(replace(PLAIN, **changes))
     assert {check.rule.rpartition(": ")[2] for check in found} == says
 
 

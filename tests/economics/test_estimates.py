@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.economics.figures import DIGITS, about, digits, rounded
+from broker.economics.figures import DIGITS, number_text, round_to, usd_text
 
 
 @given(st.floats(min_value=1e-6, max_value=1e15))
 def test_no_more_digits_than_three_and_no_other_value(value: float) -> None:
-    for shown in (digits(value), about(value).removeprefix("$")):
+    for shown in (number_text(value), usd_text(value).removeprefix("$")):
         told = shown.replace(",", "")
         assert len(told.replace(".", "").strip("0")) <= DIGITS
         assert float(told) == pytest.approx(value, rel=0.5 * 10 ** (1 - DIGITS) * 1.001)
@@ -22,8 +22,8 @@ def test_no_more_digits_than_three_and_no_other_value(value: float) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False, min_value=-1e15, max_value=1e15))
 def test_rounding_twice_changes_nothing_and_keeps_the_order(value: float) -> None:
-    assert rounded(rounded(value)) == rounded(value)
-    assert rounded(value * 1.01) >= rounded(value) if value >= 0 else rounded(value * 1.01) <= rounded(value)
+    assert round_to(round_to(value)) == round_to(value)
+    assert round_to(value * 1.01) >= round_to(value) if value >= 0 else round_to(value * 1.01) <= round_to(value)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def test_rounding_twice_changes_nothing_and_keeps_the_order(value: float) -> Non
     ],
 )  # fmt: skip
 def test_amounts(amount: float, text: str) -> None:
-    assert about(amount) == text
+    assert usd_text(amount) == text
 
 
 def test_what_is_not_finite_is_said() -> None:
-    assert digits(math.inf) == "inf"
+    assert number_text(math.inf) == "inf"

@@ -7,18 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
-from broker.core.values.accelerators import known, lookup
-from broker.economics.fits import Fit, fits, smallest_layout
+from broker.core.values.accelerators import accelerator_names, lookup
+from broker.economics.fits import Fit, find_fits, smallest_layout
 from broker.economics.kinds import Method, Precision
 from broker.economics.memory import ModelUse, ParallelLayout, estimate
 from broker.economics.model import ModelShape
 from broker.economics.parallelism import Strategy, choose
 
-ALL = tuple(lookup(name) for name in known())
+ALL = tuple(lookup(name) for name in accelerator_names())
 
 
 def found(workload: ModelUse) -> dict[str, Fit]:
-    return {fit.accelerator: fit for fit in fits(estimate(workload), ALL)}
+    return {fit.accelerator: fit for fit in find_fits(estimate(workload), ALL)}
 
 
 def test_a_7b_adapter_fits_on_any_current_card_and_a_full_fine_tune_does_not() -> None:
@@ -46,7 +46,7 @@ def test_caveats_are_said() -> None:
 
 def test_a_given_layout_is_kept() -> None:
     needs = estimate(ModelUse(7e9), ParallelLayout(gpus=8, zero=3))
-    kept = fits(needs, ALL, fixed=True)
+    kept = find_fits(needs, ALL, fixed=True)
     assert {fit.gpus for fit in kept} == {8}
     assert "H100" in {fit.accelerator for fit in kept}
     assert "T4" not in {fit.accelerator for fit in kept}
@@ -57,7 +57,7 @@ def test_a_given_layout_is_kept() -> None:
 def test_what_fits_stays_within_the_card_and_above_the_lower_bound(
     parameters: float, method: Method, accelerator: object
 ) -> None:
-    for fit in fits(estimate(ModelUse(parameters, method)), [accelerator]):  # type: ignore[list-item]  # sampled
+    for fit in find_fits(estimate(ModelUse(parameters, method)), [accelerator]):  # type: ignore[list-item]  # sampled
         assert fit.per_gpu_gib <= fit.usable_gib
         assert fit.gpus >= fit.lower_bound
         assert fit.tensor_parallel * fit.pipeline_parallel * fit.data_parallel == fit.gpus

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from broker.core.errors import InvalidInput
-from broker.core.values.accelerators import known, lookup
+from broker.core.values.accelerators import accelerator_names, lookup
 from broker.economics.hardware import Candidate, Trial, compare, radar, rank
 from broker.economics.kinds import BoundBy
 
@@ -37,8 +37,8 @@ def test_cards_without_a_figure_are_left_out_of_a_ranking() -> None:
 
 
 def test_the_radar_shows_all_axes_from_0_to_1() -> None:
-    rows = radar([Candidate(lookup(name), 1000) for name in known()], BoundBy.COMPUTE)
-    assert len(rows) == len(known())
+    rows = radar([Candidate(lookup(name), 1000) for name in accelerator_names()], BoundBy.COMPUTE)
+    assert len(rows) == len(accelerator_names())
     for row in rows:
         for axis in (row.cost, row.performance, row.energy_efficiency, row.maturity, row.score):
             assert axis is None or 0 <= axis <= 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker.core.errors import InvalidInput
 from broker.economics.activations import activation_bytes
 from broker.economics.assumptions import DEFAULTS
-from broker.economics.kinds import Adapted, Method, Precision, Recomputation
+from broker.economics.kinds import AdaptedLayers, Method, Precision, Recomputation
 from broker.economics.memory import ModelUse, ParallelLayout, estimate, kv_cache_bytes, lower_bound_cards, usable_gib
 from broker.economics.model import ModelShape
 from broker.economics.units import GB, GIB
@@ -122,7 +122,7 @@ def test_adapters_store_their_inputs_in_32_bits() -> None:
     use = ModelUse(6.74e9, Method.LORA, batch=1, context=2048, shape=llama)
     assert estimate(use).activations_gib * GIB == 32 * 2048 * by_hand
     assert "8.7 GiB of them are inputs of adapters on all linear layers, 4 bytes a value" in estimate(use).assumptions
-    attention = estimate(replace(use, adapted=Adapted.ATTENTION))
+    attention = estimate(replace(use, adapted=AdaptedLayers.ATTENTION))
     assert attention.activations_gib * GIB == 32 * 2048 * (by_hand - 4 * (4 * 4096 + 11008))
     dropout = estimate(use, assumptions=replace(DEFAULTS, adapter_input_bytes=5))
     assert dropout.activations_gib * GIB == 32 * 2048 * (by_hand + 6 * 4096 + 11008)

@@ -12,7 +12,7 @@ from typing import Any
 
 from broker.economics import families
 from broker.economics.assumptions import DEFAULTS, Assumptions
-from broker.economics.kinds import Adapted, Method, Precision, Recomputation
+from broker.economics.kinds import AdaptedLayers, Method, Precision, Recomputation
 from broker.economics.memory import ModelUse, ParallelLayout, estimate
 from broker.economics.model import ModelShape
 
@@ -42,7 +42,7 @@ def use_of(row: dict[str, Any], *, by_size: bool) -> ModelUse:
         shape=None if by_size else shape,
         recomputation=Recomputation(row["recompute"]) if "recompute" in row else None,
         gradients_freed=row.get("gradients_freed", False),
-        adapted=Adapted(row.get("adapted", "all")),
+        adapted=AdaptedLayers(row.get("adapted", "all")),
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from broker.core.values.accelerators import lookup
 from broker.economics import families
-from broker.economics.assumptions import DEFAULTS, Assumptions, replaced
+from broker.economics.assumptions import DEFAULTS, Assumptions, override
 from broker.economics.kinds import Precision
 from broker.economics.replica import ServedModel, replica_speed
 
@@ -72,5 +72,5 @@ def test_our_own_rows(cached: float, eager: bool, rows: int, middle: float, spre
 
 @pytest.mark.parametrize("name", ["matrix_efficiency", "attention_efficiency", "cache_efficiency", "decode_efficiency"])
 def test_a_constant_left_out_is_noticed(name: str) -> None:
-    changed = zip(ratios(ROWS), ratios(ROWS, replaced({name: 1.0})), strict=True)
+    changed = zip(ratios(ROWS), ratios(ROWS, override({name: 1.0})), strict=True)
     assert max(after / before for before, after in changed) > 1.15

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from broker.economics.quoted import MarketFigures, QuotedRule, quoted_rules
+from broker.economics.rules_of_thumb import MarketFigures, QuotedRule, quoted_rules
 
 
 def rule(text: str, market: MarketFigures | None = None) -> QuotedRule:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from broker.economics.assumptions import DEFAULTS
 from broker.economics.kinds import Fact, Method
-from broker.economics.savings import SavingAdvice, check_fleet_claim, check_together, fewer_gpus, ladder
+from broker.economics.savings import SavingAdvice, check_combined_saving, check_fleet_claim, fewer_gpus, ladder
 
 INFERENCE = Method.INFERENCE
 
@@ -70,11 +70,13 @@ def test_savings_multiply_and_never_reach_everything(
 
 def test_the_quoted_sum_is_shown_beside_the_arithmetic() -> None:
     busy = replace(DEFAULTS, gpu_utilization=0.9)
-    assert check_together(ladder(1e9, INFERENCE, [Fact.EXACT_OUTPUT], busy)).holds, "only batching is left: 20-60 %"
-    check = check_together(ladder(70e9, INFERENCE, [Fact.INTERRUPTIBLE]))
+    assert check_combined_saving(ladder(1e9, INFERENCE, [Fact.EXACT_OUTPUT], busy)).holds, (
+        "only batching is left: 20-60 %"
+    )
+    check = check_combined_saving(ladder(70e9, INFERENCE, [Fact.INTERRUPTIBLE]))
     assert check.holds, "within reach of the steps, which rarely all succeed"
     assert "30%-40%" in check.rule
-    assert not check_together(ladder(1e9, INFERENCE, [Fact.EXACT_OUTPUT, Fact.BATCHED], busy)).holds
+    assert not check_combined_saving(ladder(1e9, INFERENCE, [Fact.EXACT_OUTPUT, Fact.BATCHED], busy)).holds
 
 
 def test_alternatives_do_not_multiply() -> None:

@@ -16,7 +16,7 @@ from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.kinds import Precision
 from broker.economics.memory import Subject
 from broker.economics.model import ModelShape
-from broker.economics.replica import ServedModel, at_measured_pace, replica_speed
+from broker.economics.replica import ServedModel, replica_speed, with_measured_pace
 from broker.economics.serving import TaskClass, Tier, erlang_c, p95_seconds, plan, route, scale_to_zero
 from broker.economics.serving_options import (
     GpuHourPrices,
@@ -24,8 +24,8 @@ from broker.economics.serving_options import (
     ServingOption,
     latencies,
     options,
-    settled,
-    simulated,
+    with_simulated_best,
+    with_simulation,
 )
 
 
@@ -176,7 +176,7 @@ def serve_70b(asked: Assumptions) -> ServingOption:
 
 
 def arrivals(option: ServingOption, asked: Assumptions) -> ServingOption:
-    return simulated(option, model(70e9), *CARDS[0], asked)
+    return with_simulation(option, model(70e9), *CARDS[0], asked)
 
 
 def test_prompts_take_their_part_of_the_gpus() -> None:
@@ -261,11 +261,11 @@ def test_an_option_that_takes_more_replicas_may_no_longer_be_the_cheapest() -> N
         factor = 3 if option.accelerator == "B200" else 1
         return replace(option, simulated_p95_s=1.0, monthly_usd_on_demand=(option.monthly_usd_on_demand or 0) * factor)
 
-    assert [one.accelerator for one in settled((dear, cheap), simulate)] == ["H100", "B200"]
+    assert [one.accelerator for one in with_simulated_best((dear, cheap), simulate)] == ["H100", "B200"]
     assert asked == ["B200", "H100"]
-    one_only = settled((dear, cheap), simulate, most=1)
+    one_only = with_simulated_best((dear, cheap), simulate, limit=1)
     assert [one.accelerator for one in one_only] == ["B200", "H100"], "the other's p95 is not known"
-    assert settled((), simulate) == ()
+    assert with_simulated_best((), simulate) == ()
 
 
 def test_arrivals_one_at_a_time_are_a_known_queue() -> None:
@@ -295,8 +295,8 @@ def test_finished_runs_set_the_pace_of_their_model_and_card() -> None:
         assert other.tokens_per_second_per_replica == pytest.approx(one.tokens_per_second_per_replica / 2)
         assert other.time_per_token_s == pytest.approx(2 * one.time_per_token_s)
         assert "0.5 of the estimated speed, measured by 3 finished runs" in other.pace_text
-        paced = simulated(other, model(8e9, LLAMA_8B), *cards[0], half)
-        usual = simulated(one, model(8e9, LLAMA_8B), *cards[0], asked)
+        paced = with_simulation(other, model(8e9, LLAMA_8B), *cards[0], half)
+        usual = with_simulation(one, model(8e9, LLAMA_8B), *cards[0], asked)
         assert (paced.simulated_p95_s or 0) > 1.5 * (usual.simulated_p95_s or 0)
         assert paced.measured_runs == 3
     assert after["L40S", Precision.FP16] == before["L40S", Precision.FP16]
@@ -308,7 +308,7 @@ def test_runs_that_did_not_say_what_they_generated_count_as_this_traffic() -> No
     sixteen = replica_speed(replace(served, precision=Precision.FP16), lookup("H100"), 1)
     assert sixteen is not None
     runs = replace(DEFAULTS, measured_served=(("H100", 8e9, sixteen.requests_per_second * 800, None, 1),))
-    paced, number = at_measured_pace(served, lookup("H100"), runs)
+    paced, number = with_measured_pace(served, lookup("H100"), runs)
     assert paced.serving_pace == pytest.approx(1.0)
     assert number == 1
     with pytest.raises(InvalidInput, match="serving_pace"):

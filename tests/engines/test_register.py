@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from broker.core.errors import RetryLater
 from broker.core.market.shares import MachineShare, total
-from broker.engines.register import GivenPart, Inventory, MachineRegister
+from broker.engines.register import AssignedPart, Inventory, MachineRegister
 
 GIB = 1024
 WHOLE = MachineShare(4000, 8 * GIB, (("H100", 2),))
@@ -30,9 +30,9 @@ ONE_GPU = MachineShare(1000, GIB, (("H100", 1),))
 @contextmanager
 def held(
     folder: Path, name: str, share: MachineShare, there: Inventory = THERE, *, free_cpus: bool = False
-) -> Iterator[GivenPart]:
+) -> Iterator[AssignedPart]:
     """Given, and held by a descriptor of its own as long as the context lasts, as a job's agent holds it."""
-    with MachineRegister(folder).giving(name, share, there, "store", free_cpus=free_cpus) as (part, lock):
+    with MachineRegister(folder).assign(name, share, there, "store", free_cpus=free_cpus) as (part, lock):
         mine = os.dup(lock)
     try:
         yield part
@@ -40,7 +40,7 @@ def held(
         os.close(mine)
 
 
-def given_of(folder: Path) -> dict[str, GivenPart]:
+def given_of(folder: Path) -> dict[str, AssignedPart]:
     return MachineRegister(folder).given()
 
 
@@ -77,7 +77,7 @@ def test_what_is_more_than_there_is_is_never_given(tmp_path: Path, share: Machin
 def test_what_nobody_took_over_is_free_again(tmp_path: Path) -> None:
     """The broker dies, or fails, before anything was started."""
     register = MachineRegister(tmp_path / "r")
-    with pytest.raises(OSError, match="no fork"), register.giving("a", ONE_GPU, THERE, "s"):
+    with pytest.raises(OSError, match="no fork"), register.assign("a", ONE_GPU, THERE, "s"):
         raise OSError("no fork")
     assert register.given() == {}
 
@@ -117,7 +117,7 @@ def test_many_at_once_never_get_the_same(tmp_path: Path) -> None:
     """Each has a register of its own, as brokers of several users have."""
     with ExitStack() as stack:
 
-        def take(number: int) -> GivenPart | None:
+        def take(number: int) -> AssignedPart | None:
             try:
                 return stack.enter_context(held(tmp_path / "r", f"j{number}", ONE_GPU))
             except RetryLater:

@@ -27,11 +27,11 @@ from broker.core.errors import (
     Unreachable,
 )
 from broker.core.events.outcomes import Cause
-from broker.core.ports import EngineState, LetsPeopleIn
+from broker.core.ports import EngineState, SupportsEntry
 from broker.core.values.clock import SystemClock
 from broker.engines.skypilot import node, sdk
 from broker.engines.skypilot.engine import Skypilot, SkypilotSettings
-from broker.engines.skypilot.sdk import Sdk, meaning
+from broker.engines.skypilot.sdk import Sdk, to_broker_error
 from tests.contracts.engine_bench import Bench, eventually, lines
 from tests.contracts.engine_contract import EngineContract
 from tests.engines.skypilot_bench import ApiServerConnectionError, bench_on, made, offer, placed
@@ -153,7 +153,7 @@ def test_people_enter_through_the_ssh_configuration_of_the_cluster(
     monkeypatch.setattr(Sdk, "ssh_host", lambda _, cluster, node: sky.ssh_host(cluster, node))
     handle = bench.engine.submit(bench.launch("echo here > mine; exec sleep 300"))
     bench.until(handle, EngineState.UP)
-    assert isinstance(bench.engine, LetsPeopleIn)
+    assert isinstance(bench.engine, SupportsEntry)
     script = "cat mine; echo \"$GPUBROKER_ATTEMPT 'quoted' $HOME\"; exit 7"
     way = bench.engine.way_in(handle, 0, ["--", "sh", "-c", script], terminal=False)
 
@@ -231,6 +231,6 @@ class NoCloudAccessError(Exception):
     ],
 )
 def test_errors_are_classed_by_what_to_do_next(error: Exception, kind: type[BrokerError]) -> None:
-    found = meaning(error)
+    found = to_broker_error(error)
     assert isinstance(found, kind)
     assert str(error) in found.message

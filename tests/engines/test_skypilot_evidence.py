@@ -19,8 +19,8 @@ from moto import mock_aws
 from broker.core.errors import LoginMissing, Unreachable
 from broker.core.ports import EngineState, Observation
 from broker.engines.skypilot import aftermath
-from broker.engines.skypilot.aws_ends import aws_end, aws_word, of_machines
-from broker.engines.skypilot.evidence import CloudSays
+from broker.engines.skypilot.aws_ends import aws_end, aws_statement, statement_about
+from broker.engines.skypilot.evidence import CloudVerdict
 from tests.contracts.engine_bench import Bench, eventually
 from tests.engines.skypilot_bench import bench_on, offer, placed
 from tests.fakes import skypilot as fake
@@ -174,16 +174,16 @@ def machine(state: str, reason: str = "", request: str = "") -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("machines", "statuses", "says"),
     [
-        ([machine("terminated", "Server.SpotInstanceTermination")], {}, CloudSays.TAKEN),
-        ([machine("shutting-down", "Server.SpotInstanceShutdown")], {}, CloudSays.TAKEN),
-        ([machine("terminated", "", "sir-1")], {"sir-1": "instance-terminated-no-capacity"}, CloudSays.TAKEN),
-        ([machine("terminated", "", "sir-1")], {"sir-1": "instance-terminated-by-user"}, CloudSays.UNKNOWN),
-        ([machine("terminated", "Server.InternalError")], {}, CloudSays.BROKE),
-        ([machine("terminated", "Client.UserInitiatedShutdown")], {}, CloudSays.ASKED_FOR),
-        ([machine("stopped", "Client.InstanceInitiatedShutdown")], {}, CloudSays.ASKED_FOR),
-        ([machine("running", "", "sir-1")], {"sir-1": "marked-for-termination"}, CloudSays.ANNOUNCED),
-        ([machine("running", "", "sir-1")], {"sir-1": "fulfilled"}, CloudSays.RUNS),
-        ([], {}, CloudSays.UNKNOWN),
+        ([machine("terminated", "Server.SpotInstanceTermination")], {}, CloudVerdict.TAKEN),
+        ([machine("shutting-down", "Server.SpotInstanceShutdown")], {}, CloudVerdict.TAKEN),
+        ([machine("terminated", "", "sir-1")], {"sir-1": "instance-terminated-no-capacity"}, CloudVerdict.TAKEN),
+        ([machine("terminated", "", "sir-1")], {"sir-1": "instance-terminated-by-user"}, CloudVerdict.UNKNOWN),
+        ([machine("terminated", "Server.InternalError")], {}, CloudVerdict.BROKE),
+        ([machine("terminated", "Client.UserInitiatedShutdown")], {}, CloudVerdict.ASKED_FOR),
+        ([machine("stopped", "Client.InstanceInitiatedShutdown")], {}, CloudVerdict.ASKED_FOR),
+        ([machine("running", "", "sir-1")], {"sir-1": "marked-for-termination"}, CloudVerdict.ANNOUNCED),
+        ([machine("running", "", "sir-1")], {"sir-1": "fulfilled"}, CloudVerdict.RUNS),
+        ([], {}, CloudVerdict.UNKNOWN),
         # A gang: one was taken, so the other was ended.
         (
             [
@@ -191,12 +191,12 @@ def machine(state: str, reason: str = "", request: str = "") -> dict[str, Any]:
                 machine("terminated", "Server.SpotInstanceTermination"),
             ],
             {},
-            CloudSays.TAKEN,
+            CloudVerdict.TAKEN,
         ),
     ],
 )
-def test_the_words_of_ec2(machines: list[dict[str, Any]], statuses: dict[str, str], says: CloudSays) -> None:
-    assert of_machines(machines, statuses).says is says
+def test_the_words_of_ec2(machines: list[dict[str, Any]], statuses: dict[str, str], says: CloudVerdict) -> None:
+    assert statement_about(machines, statuses).says is says
 
 
 @pytest.fixture
@@ -219,18 +219,18 @@ def test_only_the_machines_of_the_key_are_ended(account: Any) -> None:
     aws_end("train-1", "us-east-1")
     aws_end("train-1", "us-east-1")
     aws_end("train-3", "us-east-1")
-    assert aws_word("train-1", "us-east-1").says is CloudSays.ASKED_FOR
-    assert aws_word("train-2", "us-east-1").says is CloudSays.RUNS
+    assert aws_statement("train-1", "us-east-1").says is CloudVerdict.ASKED_FOR
+    assert aws_statement("train-2", "us-east-1").says is CloudVerdict.RUNS
 
 
 def test_ec2_is_asked_by_the_tag_of_the_key(account: Any) -> None:
     mine = started(account, "train-1")
     started(account, "train-2")
-    assert aws_word("train-1", "us-east-1").says is CloudSays.RUNS
+    assert aws_statement("train-1", "us-east-1").says is CloudVerdict.RUNS
     account.terminate_instances(InstanceIds=[mine])
-    assert aws_word("train-1", "us-east-1").says is CloudSays.ASKED_FOR
-    assert aws_word("train-2", "us-east-1").says is CloudSays.RUNS
-    assert aws_word("train-3", "us-east-1").says is CloudSays.UNKNOWN
+    assert aws_statement("train-1", "us-east-1").says is CloudVerdict.ASKED_FOR
+    assert aws_statement("train-2", "us-east-1").says is CloudVerdict.RUNS
+    assert aws_statement("train-3", "us-east-1").says is CloudVerdict.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -246,4 +246,4 @@ def test_what_ec2_refuses_is_classed(code: str, kind: type[Exception], monkeypat
 
     monkeypatch.setattr(boto3, "Session", RefusingSession)
     with pytest.raises(kind):
-        aws_word("train-1", "us-east-1")
+        aws_statement("train-1", "us-east-1")

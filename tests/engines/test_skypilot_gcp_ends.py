@@ -11,8 +11,8 @@ import pytest
 
 from broker.core.errors import LoginMissing, Unreachable
 from broker.engines.skypilot import gcp_ends
-from broker.engines.skypilot.evidence import CloudSays
-from broker.engines.skypilot.gcp_ends import ComputeEngine, gcp_end, gcp_word
+from broker.engines.skypilot.evidence import CloudVerdict
+from broker.engines.skypilot.gcp_ends import ComputeEngine, gcp_end, gcp_statement
 from tests.fakes.gcp_cloud import GcpCloud, refusal
 from tests.fakes.server import FakeServer
 
@@ -41,8 +41,8 @@ def asking(server: FakeServer) -> Callable[[], ComputeEngine]:
     return partial(ComputeEngine, login, "team-ml", server.url)
 
 
-def said(server: FakeServer, key: str = KEY) -> CloudSays:
-    return gcp_word(key, "us-central1", asking(server)).says
+def said(server: FakeServer, key: str = KEY) -> CloudVerdict:
+    return gcp_statement(key, "us-central1", asking(server)).says
 
 
 def operation(kind: str, name: str = NAME) -> dict[str, Any]:
@@ -60,38 +60,38 @@ def test_a_preempted_machine_was_taken_whether_it_still_stands_there_or_not(
 ) -> None:
     """SkyPilot has it deleted after that, which is an operation, too."""
     cloud.operations = {ZONE: [operation("delete"), operation("compute.instances.preempted")]}
-    assert said(server) is CloudSays.TAKEN
+    assert said(server) is CloudVerdict.TAKEN
     cloud.instances = {ZONE: [instance("TERMINATED")]}
-    assert said(server) is CloudSays.TAKEN
+    assert said(server) is CloudVerdict.TAKEN
 
 
 def test_a_worker_that_is_taken_ends_its_gang(cloud: GcpCloud, server: FakeServer) -> None:
     worker = NAME.replace("-head-", "-worker-")
     cloud.operations = {ZONE: [operation("compute.instances.preempted", worker), operation("delete")]}
-    assert said(server) is CloudSays.TAKEN
+    assert said(server) is CloudVerdict.TAKEN
 
 
 def test_a_machine_that_was_deleted_or_shut_itself_down_was_not_taken(cloud: GcpCloud, server: FakeServer) -> None:
     for kind in ("delete", "stop", "compute.instances.guestTerminate"):
         cloud.operations = {ZONE: [operation(kind)]}
-        assert said(server) is CloudSays.ASKED_FOR, kind
+        assert said(server) is CloudVerdict.ASKED_FOR, kind
 
 
 def test_a_broken_host_is_the_clouds_fault(cloud: GcpCloud, server: FakeServer) -> None:
     cloud.operations = {ZONE: [operation("compute.instances.hostError")]}
-    assert said(server) is CloudSays.BROKE
+    assert said(server) is CloudVerdict.BROKE
 
 
 def test_the_end_of_another_machine_proves_nothing(cloud: GcpCloud, server: FakeServer) -> None:
     others = ("train-abc123-12-fcd1e5cf-head-1x2y3z4w-compute", "train-abc123-1-head", "x" + NAME)
     cloud.operations = {ZONE: [operation("compute.instances.preempted", name) for name in others]}
     cloud.instances = {ZONE: [instance("RUNNING", "train-abc123-12")]}
-    assert said(server) is CloudSays.UNKNOWN
+    assert said(server) is CloudVerdict.UNKNOWN
 
 
 def test_a_machine_that_runs(cloud: GcpCloud, server: FakeServer) -> None:
     cloud.instances = {ZONE: [instance("RUNNING")]}
-    assert said(server) is CloudSays.RUNS
+    assert said(server) is CloudVerdict.RUNS
 
 
 def test_a_login_that_may_not_ask_and_a_cloud_that_does_not_answer(

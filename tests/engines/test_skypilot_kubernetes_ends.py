@@ -11,8 +11,8 @@ import pytest
 
 from broker.core.errors import LoginMissing, Unreachable
 from broker.engines.skypilot.ends import GCP, KUBERNETES, name_on_cloud
-from broker.engines.skypilot.evidence import CloudSays
-from broker.engines.skypilot.kubernetes_ends import kubernetes_word
+from broker.engines.skypilot.evidence import CloudVerdict
+from broker.engines.skypilot.kubernetes_ends import kubernetes_statement
 
 KEY = "count-rdpu9v-1"
 POD = "count-rdpu9v-1-fcd1e5cf-head"
@@ -46,50 +46,50 @@ def said(
     events: Sequence[Mapping[str, Any]] = (),
     nodes: Sequence[Mapping[str, Any]] = (),
     key: str = KEY,
-) -> CloudSays:
+) -> CloudVerdict:
     def listed(context: str, words: Sequence[str]) -> list[Any]:
         assert context == "lab"
         if words[0] == "pods":
             assert f"--selector=gpubroker={key}" in words
         return list({"pods": pods, "events": events, "nodes": nodes}[words[0]])
 
-    return kubernetes_word(key, "lab", listed).says
+    return kubernetes_statement(key, "lab", listed).says
 
 
 @pytest.mark.parametrize(
     ("pods", "events", "nodes", "says"),
     [
-        ([pod()], [], [], CloudSays.RUNS),
-        ([pod("Pending")], [], [], CloudSays.RUNS),
-        ([], [ASSIGNED, event("Preempted", "by default/rival on node node-a")], [node()], CloudSays.TAKEN),
-        ([pod(ending=True)], [event("Preempted")], [node()], CloudSays.TAKEN),
-        ([pod(ending=True, disrupted="PreemptionByScheduler")], [], [node()], CloudSays.TAKEN),
-        ([pod(ending=True, disrupted="EvictionByEvictionAPI")], [], [node()], CloudSays.TAKEN),
-        ([pod("Failed", disrupted="TerminationByKubelet")], [], [node()], CloudSays.BROKE),
-        ([pod("Failed", reason="NodeLost")], [], [node()], CloudSays.BROKE),
-        ([], [ASSIGNED, event("TaintManagerEviction")], [node()], CloudSays.BROKE),
-        ([], [ASSIGNED, event("Killing")], [node(cordoned=True)], CloudSays.TAKEN),
-        ([], [ASSIGNED], [node("node-b")], CloudSays.TAKEN),
-        ([], [ASSIGNED, event("Killing")], [node(), node("node-b", cordoned=True)], CloudSays.ASKED_FOR),
+        ([pod()], [], [], CloudVerdict.RUNS),
+        ([pod("Pending")], [], [], CloudVerdict.RUNS),
+        ([], [ASSIGNED, event("Preempted", "by default/rival on node node-a")], [node()], CloudVerdict.TAKEN),
+        ([pod(ending=True)], [event("Preempted")], [node()], CloudVerdict.TAKEN),
+        ([pod(ending=True, disrupted="PreemptionByScheduler")], [], [node()], CloudVerdict.TAKEN),
+        ([pod(ending=True, disrupted="EvictionByEvictionAPI")], [], [node()], CloudVerdict.TAKEN),
+        ([pod("Failed", disrupted="TerminationByKubelet")], [], [node()], CloudVerdict.BROKE),
+        ([pod("Failed", reason="NodeLost")], [], [node()], CloudVerdict.BROKE),
+        ([], [ASSIGNED, event("TaintManagerEviction")], [node()], CloudVerdict.BROKE),
+        ([], [ASSIGNED, event("Killing")], [node(cordoned=True)], CloudVerdict.TAKEN),
+        ([], [ASSIGNED], [node("node-b")], CloudVerdict.TAKEN),
+        ([], [ASSIGNED, event("Killing")], [node(), node("node-b", cordoned=True)], CloudVerdict.ASKED_FOR),
         # The job itself used too much: the limit of its container, or of its scratch space.
-        ([pod("Failed", reason="Evicted")], [ASSIGNED, event("Evicted")], [node()], CloudSays.ASKED_FOR),
-        ([], [], [node(cordoned=True)], CloudSays.UNKNOWN),
-        ([], [event("Preempted", about="count-rdpu9v-11-fcd1e5cf-head")], [node()], CloudSays.UNKNOWN),
-        ([], [event("Preempted", about="xcount-rdpu9v-1-fcd1e5cf-head")], [node()], CloudSays.UNKNOWN),
+        ([pod("Failed", reason="Evicted")], [ASSIGNED, event("Evicted")], [node()], CloudVerdict.ASKED_FOR),
+        ([], [], [node(cordoned=True)], CloudVerdict.UNKNOWN),
+        ([], [event("Preempted", about="count-rdpu9v-11-fcd1e5cf-head")], [node()], CloudVerdict.UNKNOWN),
+        ([], [event("Preempted", about="xcount-rdpu9v-1-fcd1e5cf-head")], [node()], CloudVerdict.UNKNOWN),
     ],
 )
-def test_the_words_of_a_cluster(pods: Any, events: Any, nodes: Any, says: CloudSays) -> None:
+def test_the_words_of_a_cluster(pods: Any, events: Any, nodes: Any, says: CloudVerdict) -> None:
     assert said(pods, events, nodes) is says
 
 
 def test_a_key_that_begins_with_a_digit_and_one_that_skypilot_shortens() -> None:
     assert said(events=[event("Preempted", about="gpubroker-7b-x1y2z3-1-fcd1e5cf-head")], key="7b-x1y2z3-1") is (
-        CloudSays.TAKEN
+        CloudVerdict.TAKEN
     )
     long = "a-name-of-a-job-that-is-long-ab12cd-12"
     assert (
         said(events=[event("Preempted", about=f"{name_on_cloud(long, KUBERNETES)}-fcd1e5cf-worker1")], key=long)
-        is CloudSays.TAKEN
+        is CloudVerdict.TAKEN
     )
     assert name_on_cloud(long, KUBERNETES) != name_on_cloud(long.replace("-12", "-13"), KUBERNETES), (
         "attempts are told apart"
@@ -128,8 +128,8 @@ def test_a_cluster_that_does_not_answer_or_refuses(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(error) as caught:
-        kubernetes_word(KEY, "lab")
+        kubernetes_statement(KEY, "lab")
     assert type(caught.value) is error
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     with pytest.raises(LoginMissing, match="kubectl cannot be run"):
-        kubernetes_word(KEY, "lab")
+        kubernetes_statement(KEY, "lab")

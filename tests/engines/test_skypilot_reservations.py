@@ -21,7 +21,7 @@ from broker.core.ports import EngineState, Launch
 from broker.core.values.clock import SystemClock
 from broker.engines.detached import Slot
 from broker.engines.skypilot.engine import SkypilotSettings
-from broker.engines.skypilot.reservations import check_room, outside, outside_of_bought, settings
+from broker.engines.skypilot.reservations import check_outside, check_room, machines_outside, reservation_settings
 from tests.contracts.engine_bench import Bench
 from tests.engines.skypilot_bench import made, offer, placed
 from tests.fakes import skypilot as fake
@@ -103,12 +103,12 @@ def test_machines_outside_are_found(account: ReservingAccount) -> None:
     account.machine("i-5", None, "pending")
     seen_at = NOON + timedelta(minutes=3)
     astray = [MachineOutside("i-2", NOON), MachineOutside("i-5", seen_at)]
-    assert outside("train-1", "us-east-1", seen_at) == (astray, 2)
+    assert machines_outside("train-1", "us-east-1", seen_at) == (astray, 2)
 
 
 def test_settings_are_for_such_launches_alone() -> None:
-    assert settings([MINE]) == {"aws": {"specific_reservations": [MINE]}}
-    assert settings(()) == {}
+    assert reservation_settings([MINE]) == {"aws": {"specific_reservations": [MINE]}}
+    assert reservation_settings(()) == {}
 
 
 @pytest.fixture
@@ -158,13 +158,13 @@ def test_machines_that_come_outside_while_others_are_ended_are_told_too(
     slot.folder.mkdir()
     slot.write("launch.json", {"reservations": [MINE], "region": "us-east-1", "nodes": 2})
     account.machine("i-1", None, launched=NOON)
-    assert "i-1 came outside" in outside_of_bought(slot, "train-1", NOON)
+    assert "i-1 came outside" in check_outside(slot, "train-1", NOON)
     account.trouble = "RequestLimitExceeded"
-    assert "i-1 came outside" in outside_of_bought(slot, "train-1", NOON), "it is not forgotten"
+    assert "i-1 came outside" in check_outside(slot, "train-1", NOON), "it is not forgotten"
     account.trouble = ""
     account.machines[0]["State"] = {"Name": "shutting-down"}
     account.machine("i-2", None, launched=NOON)
-    assert "i-1, i-2 came outside" in outside_of_bought(slot, "train-1", NOON)
+    assert "i-1, i-2 came outside" in check_outside(slot, "train-1", NOON)
 
 
 def test_as_long_as_ec2_does_not_tell_the_machine_stays(bench: Bench, account: ReservingAccount) -> None:

@@ -20,7 +20,7 @@ from broker.core.ports import EngineState
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
 from broker.engines.slurm import SlurmEngine
-from broker.engines.slurm_commands import meaning
+from broker.engines.slurm_commands import error_of
 from tests.contracts.engine_bench import Bench, eventually, lines
 from tests.contracts.engine_contract import EngineContract
 from tests.slurm_cluster import SlurmCluster, own_cluster
@@ -264,12 +264,12 @@ def test_a_cluster_that_is_not_this_one_is_not_spoken_for(bench: Bench) -> None:
     ],
 )
 def test_what_slurm_says_is_classed(said: str, kind: type[Exception]) -> None:
-    assert isinstance(meaning("sbatch", said), kind)
+    assert isinstance(error_of("sbatch", said), kind)
 
 
 @pytest.mark.parametrize("said", ["", " \n"])
 def test_a_command_that_dies_without_a_word_is_run_again(said: str) -> None:
-    assert isinstance(meaning("sbatch", said), RetryLater)
+    assert isinstance(error_of("sbatch", said), RetryLater)
 
 
 def test_the_agent_killed_is_not_an_interruption(bench: Bench) -> None:

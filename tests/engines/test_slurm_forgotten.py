@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.agent.claims import Claim
-from broker.agent.formats import Exit, ranked
+from broker.agent.formats import Exit, rank_document
 from broker.core.events.outcomes import Cause
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
@@ -40,11 +40,11 @@ class Forgotten:
 
     def claims(self, rank: int) -> None:
         claim = Claim(rank, "node", "10.0.0.1", 1, "1", "nonce", "g", START)
-        (self._attempt / ranked("claim.json", rank)).write_text(json.dumps(claim.to_json()))
+        (self._attempt / rank_document("claim.json", rank)).write_text(json.dumps(claim.to_json()))
 
     def exits(self, rank: int, minutes: float, cause: Cause = Cause.COMPLETED) -> None:
         ending = Exit(cause.value, START + minutes * MINUTE)
-        (self._attempt / ranked("exit.json", rank)).write_text(json.dumps(ending.to_json()))
+        (self._attempt / rank_document("exit.json", rank)).write_text(json.dumps(ending.to_json()))
 
     def look(self) -> Observation:
         return self._engine.observe([self._handle])[self._handle]
@@ -54,7 +54,7 @@ class Forgotten:
 def slurm_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.engines.slurm.run", lambda arguments, environment=None: "17")
     monkeypatch.setattr("broker.engines.slurm.own_jobs", lambda key=None: [])
-    monkeypatch.setattr("broker.engines.slurm.from_accounting", lambda number: None)
+    monkeypatch.setattr("broker.engines.slurm.accounting_record", lambda number: None)
     monkeypatch.setattr("broker.engines.slurm.cluster_name", lambda: "loop")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.app.results.reasons import ended, waits
+from broker.app.results.reasons import end_text, wait_text
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.jobs import Job
 from broker.core.market.offers import CapacityType
@@ -83,7 +83,7 @@ def test_an_answer_that_may_pass_is_a_wait_with_the_reason(stage: SlurmStage, sl
     stage.submit()
     stage.pass_time(MINUTE)
     assert stage.view.state is JobState.LAUNCHING
-    assert words in waits(stage.view.waiting)
+    assert words in wait_text(stage.view.waiting)
     stage.pass_time(MINUTE, times=2)
     assert (slurm.jobs, stage.view.attempt_count) == (["j-1-1"], 1)
 
@@ -108,7 +108,7 @@ def test_a_full_queue_is_waited_for_however_long_it_stays_full(stage: SlurmStage
     stage.pass_time(3 * MINUTE, times=24)
     assert not stage.view.state.final
     assert {one.cause for one in stage.view.attempts[:-1]} == {Cause.REQUEST_EXPIRED}, "prices are looked at again"
-    assert "it waits until Slurm has fewer" in waits(stage.view.waiting)
+    assert "it waits until Slurm has fewer" in wait_text(stage.view.waiting)
     slurm.answer()
     stage.pass_time(MINUTE, times=3)
     assert len(slurm.jobs) == 1
@@ -134,7 +134,7 @@ def test_what_cannot_change_ends_the_job_with_the_reason(stage: SlurmStage, slur
     stage.submit()
     stage.pass_time(MINUTE, times=3)
     assert stage.view.state is JobState.FAILED
-    assert "sacctmgr" in ended(stage.view.ending)
+    assert "sacctmgr" in end_text(stage.view.ending)
     assert slurm.jobs == []
 
 
@@ -154,7 +154,7 @@ def test_while_slurm_cannot_be_asked_nothing_is_recorded_as_refused(stage: Slurm
     stage.slurm.find = away  # type: ignore[method-assign]
     stage.pass_time(MINUTE, times=3)
     assert stage.view.attempts[0].cause is None
-    assert "Unable to contact slurm controller" in waits(stage.view.waiting)
+    assert "Unable to contact slurm controller" in wait_text(stage.view.waiting)
     slurm.away(False)
     stage.pass_time(MINUTE, times=2)
     assert (slurm.jobs, stage.view.attempts[0].handle) == (["j-1-1"], "slurm:loop:17:j-1-1")

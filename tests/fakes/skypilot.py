@@ -26,7 +26,7 @@ from typing import Any
 
 import psutil
 
-from broker.engines.skypilot.evidence import CloudSays, CloudWord
+from broker.engines.skypilot.evidence import CloudStatement, CloudVerdict
 from tests.fakes import skypilot_catalogue
 
 
@@ -207,19 +207,19 @@ class Sky:
             lost.end()
             self._ended[cluster_name] = (lost.launched_at, int(time.time()))
 
-    def word(self, cluster_name: str, region: str) -> CloudWord:
+    def word(self, cluster_name: str, region: str) -> CloudStatement:
         """The cloud's statement about who ended a cluster's machines."""
         if self.words_trouble is not None:
             raise self.words_trouble
         if cluster_name in self._taken:
-            return CloudWord(CloudSays.TAKEN, "the cloud: taken back")
+            return CloudStatement(CloudVerdict.TAKEN, "the cloud: taken back")
         if cluster_name in self._lost:
-            return CloudWord(CloudSays.RUNS, "the cloud: running")
+            return CloudStatement(CloudVerdict.RUNS, "the cloud: running")
         if cluster_name in self._clusters:
-            return CloudWord(CloudSays.ANNOUNCED if cluster_name in self.announced else CloudSays.RUNS)
+            return CloudStatement(CloudVerdict.ANNOUNCED if cluster_name in self.announced else CloudVerdict.RUNS)
         if cluster_name in self.never or cluster_name not in self._ended:
-            return CloudWord(CloudSays.UNKNOWN, "the cloud: no such machine")
-        return CloudWord(CloudSays.ASKED_FOR, "the cloud: on request")
+            return CloudStatement(CloudVerdict.UNKNOWN, "the cloud: no such machine")
+        return CloudStatement(CloudVerdict.ASKED_FOR, "the cloud: on request")
 
     def home(self, cluster_name: str) -> Path:
         """The home folder on the cluster's machines."""

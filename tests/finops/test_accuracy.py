@@ -10,7 +10,7 @@ from broker.core.values.accelerators import lookup
 from broker.economics.assumptions import DEFAULTS
 from broker.economics.images import embedding_speed
 from broker.finops.accuracy import (
-    Predicted,
+    PredictionKind,
     RunOutcome,
     measured_speeds,
     model_speeds,
@@ -25,21 +25,23 @@ RUN = RunOutcome("a", "H100", usd=120.0, hours=6.0, gpu_hours=48.0, interruption
 def test_each_kind_has_its_own_error() -> None:
     cheaper = replace(RUN, job_id="b", usd=50.0, hours=5.0, interruptions=2)
     errors = {one.kind: one for one in prediction_errors([RUN, cheaper])}
-    cost = errors[Predicted.COST]
+    cost = errors[PredictionKind.COST]
     assert (cost.runs, cost.predicted, cost.happened) == (2, 200.0, 170.0)
     assert cost.ratio == pytest.approx((1.2 + 0.5) / 2)
     assert cost.mean_error == pytest.approx(0.35)
     assert cost.worst == pytest.approx(0.5)
     assert cost.within == 0.5
-    assert errors[Predicted.TIME].mean_error == pytest.approx(0.1)
-    assert errors[Predicted.PRICE].happened == pytest.approx((2.5 + 50 / 48) / 2), "the mean of prices, not their sum"
-    assert errors[Predicted.PRICE].ratio == pytest.approx((2.5 / 2 + 50 / 48 / 2) / 2)
-    assert errors[Predicted.INTERRUPTIONS].ratio == 2.0
+    assert errors[PredictionKind.TIME].mean_error == pytest.approx(0.1)
+    assert errors[PredictionKind.PRICE].happened == pytest.approx((2.5 + 50 / 48) / 2), (
+        "the mean of prices, not their sum"
+    )
+    assert errors[PredictionKind.PRICE].ratio == pytest.approx((2.5 / 2 + 50 / 48 / 2) / 2)
+    assert errors[PredictionKind.INTERRUPTIONS].ratio == 2.0
 
 
 def test_what_was_not_predicted_does_not_count() -> None:
     unknown = replace(RUN, expected_usd=None, expected_hours=None, expected_interruptions=None)
-    assert [one.kind for one in prediction_errors([unknown])] == [Predicted.PRICE]
+    assert [one.kind for one in prediction_errors([unknown])] == [PredictionKind.PRICE]
     assert prediction_errors([]) == ()
 
 

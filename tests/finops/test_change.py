@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from broker.core.values.money import Money
 from broker.finops.advice import AdviceKind, advice
-from broker.finops.change import Cell, Change, Part, Used, changes, shared, total, whole_parts
+from broker.finops.change import Cell, CellUse, Change, Part, changes, divide_by_weights, total, whole_parts
 
 HOUR = 3_600_000
 SPOT = Cell("nlp", "llm", "aws", "r1", "H100", "spot")
@@ -27,18 +27,18 @@ micros = st.integers(-(10**13), 10**13)
 
 
 @st.composite
-def used(draw: st.DrawFn) -> Used:
+def used(draw: st.DrawFn) -> CellUse:
     """Money of any sign, and times of which no more is wasted than there is."""
     time = draw(st.integers(0, 10**12))
-    return Used(Money(draw(micros)), time, Money(draw(micros)), draw(st.integers(0, time)))
+    return CellUse(Money(draw(micros)), time, Money(draw(micros)), draw(st.integers(0, time)))
 
 
 months = st.dictionaries(cells, used(), max_size=5)
 
 
-def of(*rows: tuple[Cell, str, float], wasted: str = "0", wasted_hours: float = 0) -> dict[Cell, Used]:
+def of(*rows: tuple[Cell, str, float], wasted: str = "0", wasted_hours: float = 0) -> dict[Cell, CellUse]:
     return {
-        cell: Used(Money.usd(spent), round(hours * HOUR), Money.usd(wasted), round(wasted_hours * HOUR))
+        cell: CellUse(Money.usd(spent), round(hours * HOUR), Money.usd(wasted), round(wasted_hours * HOUR))
         for cell, spent, hours in rows
     }
 
@@ -48,7 +48,7 @@ def told(found: list[Change]) -> list[tuple[Part, str, str, str]]:
 
 
 @given(months, months)
-def test_the_parts_are_all_of_the_change(before: dict[Cell, Used], after: dict[Cell, Used]) -> None:
+def test_the_parts_are_all_of_the_change(before: dict[Cell, CellUse], after: dict[Cell, CellUse]) -> None:
     found = changes(before, after)
     assert sum((one.amount for one in found), Money.ZERO) == total(after) - total(before)
     assert all(one.amount for one in found)
@@ -64,7 +64,7 @@ def test_owners_that_read_alike_are_apart() -> None:
 
 
 @given(months)
-def test_a_month_like_the_one_before_has_no_parts(month: dict[Cell, Used]) -> None:
+def test_a_month_like_the_one_before_has_no_parts(month: dict[Cell, CellUse]) -> None:
     assert changes(month, month) == []
 
 
@@ -130,11 +130,11 @@ def test_whole_parts_lose_nothing_and_stay_close(parts: list[Fraction]) -> None:
 
 
 def test_the_largest_remainder_is_rounded_up_and_of_equal_ones_the_first() -> None:
-    assert shared(100, [1, 1, 1]) == [34, 33, 33]
-    assert shared(-100, [1, 1, 1]) == [-33, -33, -34]
-    assert shared(10, [0, 5, 1]) == [0, 8, 2]
+    assert divide_by_weights(100, [1, 1, 1]) == [34, 33, 33]
+    assert divide_by_weights(-100, [1, 1, 1]) == [-33, -33, -34]
+    assert divide_by_weights(10, [0, 5, 1]) == [0, 8, 2]
     for weights in ([], [0, 0], [2, -1]):
         with pytest.raises(ValueError, match="weights"):
-            shared(1, weights)
+            divide_by_weights(1, weights)
     with pytest.raises(ValueError, match="not whole"):
         whole_parts([Fraction(1, 2)])

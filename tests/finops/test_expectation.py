@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.finops.expectation import COVERED, LEAST_DAYS, expect
+from broker.finops.expectation import COVERAGE, MIN_DAYS, expect
 
-DAYS = st.lists(st.floats(0, 1e6), min_size=LEAST_DAYS, max_size=60)
+DAYS = st.lists(st.floats(0, 1e6), min_size=MIN_DAYS, max_size=60)
 
 
 def test_steady_spending_goes_on() -> None:
@@ -31,7 +31,7 @@ def test_the_days_ahead_are_those_of_their_week() -> None:
 
 
 def test_too_few_days_say_nothing() -> None:
-    assert expect([25.0] * (LEAST_DAYS - 1), 10) is None
+    assert expect([25.0] * (MIN_DAYS - 1), 10) is None
 
 
 def test_a_past_that_surprised_more_than_the_formula_expects_widens_the_interval() -> None:
@@ -60,7 +60,7 @@ def test_four_of_five_sums_lie_within_the_interval_of_a_noisy_level() -> None:
         found = expect(days[:30], 15)
         assert found is not None
         inside += found.low <= sum(days[30:]) <= found.high
-    assert COVERED - 0.05 <= inside / 200 < 0.98, "wider than needed where nothing ever shifts, but not endless"
+    assert COVERAGE - 0.05 <= inside / 200 < 0.98, "wider than needed where nothing ever shifts, but not endless"
 
 
 def test_a_period_of_less_than_no_days_is_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
-from broker.finops.change import Cell, Used
+from broker.finops.change import Cell, CellUse
 from broker.finops.idle import IdleCapacity
 from broker.finops.units import MeasuredAttempt, ReportedTokens, unit_metrics
 
@@ -21,9 +21,9 @@ CPUS = Cell(None, None, "acme", "r1", None, "on_demand")
 
 def test_figures_are_those_of_a_calculation_by_hand() -> None:
     cells = {
-        SPOT: Used(Money.usd("60"), 20 * HOUR, Money.usd("3"), HOUR),
-        OWNED: Used(Money.usd("20"), 20 * HOUR),
-        CPUS: Used(Money.usd("20"), 10 * HOUR),
+        SPOT: CellUse(Money.usd("60"), 20 * HOUR, Money.usd("3"), HOUR),
+        OWNED: CellUse(Money.usd("20"), 20 * HOUR),
+        CPUS: CellUse(Money.usd("20"), 10 * HOUR),
     }
     measured = [
         MeasuredAttempt(10 * HOUR, Money.usd("3"), [0.0, 50.0, 100.0, 50.0]),
@@ -44,7 +44,7 @@ def test_figures_are_those_of_a_calculation_by_hand() -> None:
 
 
 def test_without_a_denominator_a_figure_is_unknown() -> None:
-    found = unit_metrics(*NOVEMBER, {CPUS: Used(Money.usd("20"), HOUR)}, 0, [], [], [])
+    found = unit_metrics(*NOVEMBER, {CPUS: CellUse(Money.usd("20"), HOUR)}, 0, [], [], [])
     unknown = (found.per_run, found.per_gpu_hour, found.per_busy_hour, found.capacity_use, found.coverage)
     assert unknown == (None,) * 5
     assert found.per_million_tokens is None
@@ -52,5 +52,7 @@ def test_without_a_denominator_a_figure_is_unknown() -> None:
 
 
 def test_gpus_that_were_never_busy_have_no_price_of_a_busy_hour() -> None:
-    found = unit_metrics(*NOVEMBER, {SPOT: Used(Money.usd("6"), HOUR)}, 1, [MeasuredAttempt(HOUR, None, [0.0])], [], [])
+    found = unit_metrics(
+        *NOVEMBER, {SPOT: CellUse(Money.usd("6"), HOUR)}, 1, [MeasuredAttempt(HOUR, None, [0.0])], [], []
+    )
     assert (found.per_gpu_hour, found.per_busy_hour) == (Money.usd("6"), None)

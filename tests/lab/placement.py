@@ -21,8 +21,8 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from broker.cli.render.formats import known, length, percent
-from broker.cli.render.tables import Column, ValueColumn, fitted, listed
+from broker.cli.render.formats import length, percent, text_or_dash
+from broker.cli.render.tables import Column, ValueColumn, cell_table_parts, table_parts
 from broker.core.errors import InvalidInput
 from tests.lab import command
 from tests.lab.strategies import POLICIES
@@ -220,7 +220,7 @@ def _ratios(console: Console, cells: Sequence[PlacementCell]) -> list[Renderable
         *(Column(policy, ranks.get(policy, 2 + i), "right") for i, policy in enumerate(compared)),
         Column("windows", 9, "right"),
     ]
-    return fitted(console, columns, rows)
+    return cell_table_parts(console, columns, rows)
 
 
 def _totals(console: Console, cells: Sequence[PlacementCell]) -> list[RenderableType]:
@@ -232,10 +232,10 @@ def _totals(console: Console, cells: Sequence[PlacementCell]) -> list[Renderable
         ValueColumn("worst cell", lambda of: f"{worst[of.policy]:.3f}", 4, "right"),
         ValueColumn("95th percentile", lambda of: f"{of.ratio_p95:.3f}", 3, "right"),
         ValueColumn("missed", lambda of: Text(str(of.missed), style="bold red" if of.missed else ""), 1, "right"),
-        ValueColumn("on-demand", lambda of: known(of.on_demand_share, percent), 5, "right"),
-        ValueColumn("interruptions", lambda of: known(of.interruptions, "{:.1f}".format), 6, "right"),
+        ValueColumn("on-demand", lambda of: text_or_dash(of.on_demand_share, percent), 5, "right"),
+        ValueColumn("interruptions", lambda of: text_or_dash(of.interruptions, "{:.1f}".format), 6, "right"),
     )
-    return listed(console, columns, [total for total, _ in totals(cells)])
+    return table_parts(console, columns, [total for total, _ in totals(cells)])
 
 
 def _hours(seconds: float) -> str:

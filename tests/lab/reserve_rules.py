@@ -20,7 +20,7 @@ from scipy.optimize import linprog
 
 from broker.core.errors import GiveUp, InvalidInput
 from broker.economics.reserve.planner import Planner, SlidingWindow
-from broker.economics.reserve.replay import Buyer, PurchaseOutcome, ReserveTerms, Stock, charge, checked
+from broker.economics.reserve.replay import Buyer, PurchaseOutcome, ReserveTerms, Stock, charge, check_demand
 from broker.economics.units import positive
 
 ROUND_HOURS = 168
@@ -211,7 +211,7 @@ def static_best(demand: Sequence[float], terms: ReserveTerms) -> PurchaseOutcome
 def optimum(demand: Sequence[float], terms: ReserveTerms) -> PurchaseOutcome:
     """The cheapest purchases for a ``demand`` of whole units, all hours of which count. Raises `InvalidInput` for
     fractions, for which the programme would buy fractions of units."""
-    checked(demand)
+    check_demand(demand)
     if any(wanted % 1 for wanted in demand):
         raise InvalidInput("the optimum is for whole units of demand", hint="round the demand")
     hours = len(demand)

@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from broker.app.billing.budgets import rules_of
+from broker.app.billing.budgets import budget_rules
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, fitted
+from broker.cli.render.tables import Column, cell_table_parts
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from tests.lab.simulation.figures import (
@@ -167,7 +167,7 @@ def _budgets(result: SimulationResult, policy: PolicySet) -> Iterator[dict[str, 
     """Each budget in the periods in which money was spent or held; in its first period if there was none.
     ``most_held``: the most that open jobs held of it when a job was judged: a waiting job holds what its dearest
     fallback may cost, so a budget may refuse jobs although little is spent."""
-    amounts = {rule.spec.id: rule.config.amount for rule in rules_of(policy)}
+    amounts = {rule.spec.id: rule.config.amount for rule in budget_rules(policy)}
     held_by = result.ledger.most_held_by_period()
     for name, spent_by in sorted(result.ledger.spent_by_period().items()):
         amount: Money | None = amounts.get(name)
@@ -233,7 +233,7 @@ def tables(console: Console, found: Document, before: Document | None = None) ->
             rows: list[list[str | Text]] = [
                 [why, f"{number:,}"] for why, number in list(reasons.items())[:_MOST_REASONS]
             ]
-            yield from ("", *fitted(console, [Column(title, folds=True), Column("jobs", 0, "right")], rows))
+            yield from ("", *cell_table_parts(console, [Column(title, folds=True), Column("jobs", 0, "right")], rows))
     ledger = "balanced, nothing held" if found["balanced"] else f"NOT balanced: {'; '.join(found['faults'][:3])}"
     yield ""
     yield f"ended after {_time(found['ended_after_s'])} of virtual time"
@@ -292,13 +292,13 @@ def _totals(console: Console, found: Document, before: Document | None) -> Itera
     rows: list[list[str | Text]] = []
     for name, value, text in _FIGURES:
         now = value(found)
-        row: list[str | Text] = [name, formats.known(now, text)]
+        row: list[str | Text] = [name, formats.text_or_dash(now, text)]
         if before is not None:
             then = value(before)
             more = 0.0 if now is None or then is None else now - then
-            row += [formats.known(then, text), f"{'+' if more > 0 else '-'}{text(abs(more))}" if more else ""]
+            row += [formats.text_or_dash(then, text), f"{'+' if more > 0 else '-'}{text(abs(more))}" if more else ""]
         rows.append(row)
-    yield from fitted(console, columns, rows)
+    yield from cell_table_parts(console, columns, rows)
     yield from (Text(line, style="dim") for line in _EXPLANATIONS)
 
 
@@ -313,34 +313,34 @@ def _team_table(console: Console, found: Document) -> list[RenderableType]:
             team["team"],
             f"{team['submitted']:,}",
             f"{sum(team['refused'].values()):,}",
-            f"{team['late']:,}" if team["with_deadline"] else formats.NOTHING,
+            f"{team['late']:,}" if team["with_deadline"] else formats.NO_VALUE,
             _count(team["useful_gpu_hours"]),
             _time(team["waiting"]["mean_s"]),
             _time(team["waiting"]["p50_s"]),
             _time(team["waiting"]["p95_s"]),
-            formats.known(team["slowdown"], "{:.2f}".format),
+            formats.text_or_dash(team["slowdown"], "{:.2f}".format),
             formats.money(_cost(team, "cash")),
             formats.money(_cost(team, "amortised")),
         ]
         for team in found["teams"]
     ]
     figures = _right("jobs", "refused", "late", "GPU-h useful", "wait mean", "p50", "p95", "slowdown", "cash", "owned")
-    return fitted(console, [Column("team"), *figures], rows)
+    return cell_table_parts(console, [Column("team"), *figures], rows)
 
 
 def _pool_table(console: Console, found: Document) -> list[RenderableType]:
     rows: list[list[str | Text]] = [
         [
             pool["pool"],
-            formats.known(pool["machines"], _count),
+            formats.text_or_dash(pool["machines"], _count),
             _count(pool["machine_hours"]),
-            formats.known(pool["utilisation"], formats.percent),
-            formats.known(pool["gpu_utilisation"], formats.percent),
+            formats.text_or_dash(pool["utilisation"], formats.percent),
+            formats.text_or_dash(pool["gpu_utilisation"], formats.percent),
         ]
         for pool in found["pools"]
     ]
     figures = _right("machines", "machine-hours", "in use", "GPUs in use")
-    return fitted(console, [Column("pool", folds=True), *figures], rows)
+    return cell_table_parts(console, [Column("pool", folds=True), *figures], rows)
 
 
 def _gang_table(console: Console, found: Document) -> list[RenderableType]:
@@ -357,7 +357,7 @@ def _gang_table(console: Console, found: Document) -> list[RenderableType]:
         for gang in found["gangs"]
         if gang["started"] or gang["recorded"]
     ]
-    shown = fitted(console, [Column("GPUs of a job"), *_right(*titles)], rows)
+    shown = cell_table_parts(console, [Column("GPUs of a job"), *_right(*titles)], rows)
     orders = {"teams": recorded["teams_agree"], "sizes of jobs": recorded["gangs_agree"]} if recorded else {}
     if ranks := ", ".join(f"{name} {value:.3f}" for name, value in orders.items() if value is not None):
         shown.append(f"order of mean waits beside the recorded one (Spearman): {ranks}")
@@ -366,7 +366,7 @@ def _gang_table(console: Console, found: Document) -> list[RenderableType]:
 
 def _cells(waiting: Document | None) -> list[str]:
     if waiting is None:
-        return [formats.NOTHING] * 3
+        return [formats.NO_VALUE] * 3
     return [formats.percent(waiting["waited_share"]), _time(waiting["mean_s"]), _time(waiting["p95_s"])]
 
 
@@ -379,8 +379,8 @@ def _budget_table(console: Console, found: Document) -> list[RenderableType]:
             one["budget"],
             one["period_start"][:10],
             _usd(one["spent"]),
-            formats.known(one["amount"], _usd),
-            formats.known(one["share"], formats.percent),
+            formats.text_or_dash(one["amount"], _usd),
+            formats.text_or_dash(one["share"], formats.percent),
             _usd(one["most_held"]),
         ]
         for one in budgets[:_MOST_BUDGETS]
@@ -390,4 +390,4 @@ def _budget_table(console: Console, found: Document) -> list[RenderableType]:
     if any(one["amount"] and Money.usd(one["most_held"]) > Money.usd(one["amount"]) for one in budgets):
         notes.append(_CARRIED)
     columns = [Column("budget"), Column("period from"), *_right("spent", "of", "used", "held at most")]
-    return fitted(console, columns, rows, *notes)
+    return cell_table_parts(console, columns, rows, *notes)

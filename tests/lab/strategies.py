@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from broker.placement.strategy.pacing import UniformProgress, take_spot
-from broker.placement.strategy.prepare import Learned, Prepared, learn, prepare, start
+from broker.placement.strategy.prepare import LearnedFamily, PreparedPlan, learn, prepare, start
 from broker.placement.strategy.safety import keep_deadline
 from broker.placement.strategy.situation import (
     EPSILON,
@@ -108,8 +108,8 @@ class Preparation:
 
     markets: Sequence[ReplayMarket]
     start: int
-    _learned: dict[str, Learned] = field(default_factory=dict)
-    _prepared: dict[tuple[str, StrategyTask], Prepared] = field(default_factory=dict)
+    _learned: dict[str, LearnedFamily] = field(default_factory=dict)
+    _prepared: dict[tuple[str, StrategyTask], PreparedPlan] = field(default_factory=dict)
 
     def session(self, market: ReplayMarket, task: StrategyTask, longest: StrategyTask) -> StrategySession:
         together = len(market.pools) > 1

@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 
 from broker.placement.strategy.pacing import UniformProgress
-from broker.placement.strategy.prepare import Prepared, learn, prepare, start
+from broker.placement.strategy.prepare import PreparedPlan, learn, prepare, start
 from broker.placement.strategy.situation import StrategySession, StrategyTask
 from tests.counts import FULL
 from tests.lab.replay import PoolRecord, ReplayMarket, replay
@@ -50,7 +50,7 @@ def cost(now: tuple[bool, ...], course: StrategySession) -> float:
 
 
 @cache
-def planned(past: tuple[bool, ...]) -> Prepared:
+def planned(past: tuple[bool, ...]) -> PreparedPlan:
     """What that history leads to; several tests start from the same."""
     learned = learn({"a": past}, {"a": [1.0] * len(past)}, TICK)
     return prepare(learned, ["a"], TASK, 3.0)

@@ -11,7 +11,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
-from broker.ledger.budgets import budget_uses, told_as_one_until
+from broker.ledger.budgets import budget_uses, summable_until
 from broker.ledger.entries import Movement, Tags, move
 from broker.ledger.holds import burn_of
 from broker.reconciler.admission.records import hold_entries
@@ -49,7 +49,7 @@ def test_held_money_of_many_jobs_is_the_sum_of_their_shares(period: str, seed: i
             ledger.close(accounts[gone], now)
             del open_holds[gone]
         window = (now, now + timedelta(hours=300))
-        until = told_as_one_until(spec, now)
+        until = summable_until(spec, now)
         single = budget_uses(spec, window, now, _nothing_spent, open_holds.values())
         grouped = budget_uses(spec, window, now, _nothing_spent, ledger.held(spec, until))
         for one, other in zip(single, grouped, strict=True):

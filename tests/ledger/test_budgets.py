@@ -22,7 +22,7 @@ from broker.ledger.budgets import (
     period_name,
     periods_touching,
     share_within,
-    told_as_one_until,
+    summable_until,
 )
 from tests.counts import FULL
 
@@ -290,7 +290,7 @@ def test_holds_that_end_in_time_may_be_told_as_one(
 ) -> None:
     budget = replace(spec(), period=period, timezone=timezone)
     holds = [lasting(amount, now, now + lasts) for amount, lasts in held]
-    until = told_as_one_until(budget, now)
+    until = summable_until(budget, now)
     short = sum((hold.amount for hold in holds if hold.end <= until), Money.ZERO)
     together = [Burn(short, until, until, Money.ZERO), *(hold for hold in holds if hold.end > until)]
 
@@ -304,17 +304,17 @@ def test_before_a_fixed_period_what_lasts_into_it_is_told_hold_by_hold() -> None
     budget = replace(spec(), period="2026-02-01/2026-03-01")
     before, within = utc("2026-01-20T00:00+00:00"), utc("2026-02-10T00:00+00:00")
 
-    assert told_as_one_until(budget, before) == before
-    assert told_as_one_until(budget, within) == utc("2026-03-01T00:00+01:00")
+    assert summable_until(budget, before) == before
+    assert summable_until(budget, within) == utc("2026-03-01T00:00+01:00")
 
 
 def test_the_edges_of_a_fixed_period_for_holds_that_are_told_as_one() -> None:
     budget = replace(spec(), period="2026-02-01/2026-03-01")
     start, end = utc("2026-02-01T00:00+01:00"), utc("2026-03-01T00:00+01:00")
 
-    assert told_as_one_until(budget, start) == end
-    assert told_as_one_until(budget, end) == end
-    assert told_as_one_until(budget, end + HOUR) == end + HOUR
+    assert summable_until(budget, start) == end
+    assert summable_until(budget, end) == end
+    assert summable_until(budget, end + HOUR) == end + HOUR
 
 
 def test_a_project_counts_where_its_budget_names_it() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from broker.core.policy.policy import BudgetUse
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
-from broker.ledger.forecast import Draw, SpendingPace, forecast, passed, threshold
+from broker.ledger.forecast import Draw, SpendingPace, forecast, passed_thresholds, threshold
 
 START, END = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -157,7 +157,7 @@ def test_marks() -> None:
     alerts = ("50%", "80%", "100%", "forecast 80%", "forecast")
 
     def of(spent: str, expected: str = "0") -> list[str]:
-        return passed(alerts, LIMIT, Money.usd(spent), Money.usd(expected))
+        return passed_thresholds(alerts, LIMIT, Money.usd(spent), Money.usd(expected))
 
     assert of("0") == []
     assert of("449.999999") == []
@@ -168,8 +168,8 @@ def test_marks() -> None:
     assert of("720", "900.000001") == ["50%", "80%", "forecast 80%", "forecast"]
     assert of("900", "0") == ["50%", "80%", "100%"]
     assert of("900.000001", "901") == ["50%", "80%", "100%", "forecast 80%", "forecast", "exceeded"]
-    assert passed(("0%",), LIMIT, Money.ZERO, Money.ZERO) == [], "nothing is spent, so no mark is passed"
-    assert passed((), LIMIT, Money.usd(901), Money.ZERO) == ["exceeded"]
+    assert passed_thresholds(("0%",), LIMIT, Money.ZERO, Money.ZERO) == [], "nothing is spent, so no mark is passed"
+    assert passed_thresholds((), LIMIT, Money.usd(901), Money.ZERO) == ["exceeded"]
 
 
 def test_a_threshold_says_what_it_is_about() -> None:

@@ -14,11 +14,11 @@ from broker.core.values.money import Money, in_microseconds
 from broker.ledger.holds import (
     Exposure,
     Metering,
-    billed_at_a_stroke,
     cost_of,
     exposures,
     hold_needed,
     ledger_rate,
+    longest_billing_step,
     paid_until,
     shortfall,
 )
@@ -136,7 +136,7 @@ def test_senseless_figures_are_refused(duration: timedelta, cost: Money | None, 
 def test_a_hold_without_max_cost_pays_for_max_duration_wherever_it_ends(
     rate: Money, duration: timedelta, billing: Billing, grace: timedelta
 ) -> None:
-    exposed = {CASH: Exposure(rate, minimum=billed_at_a_stroke(billing))}
+    exposed = {CASH: Exposure(rate, minimum=longest_billing_step(billing))}
     held = hold_needed(exposed, max_duration=duration, max_cost=None, stop_grace=grace).get(CASH, Money.ZERO)
 
     worst = cost_of(rate, 1, START, START + duration + grace, billing, metering=Metering.ENDED)
@@ -304,7 +304,7 @@ def test_a_price_without_its_share_of_what_was_paid_before_is_not_amortised() ->
 )
 def test_a_minimum_is_billed_in_whole_steps(minimum: int, step: int, stroke: int) -> None:
     billing = Billing(minimum=timedelta(seconds=minimum), granularity=timedelta(seconds=step))
-    assert billed_at_a_stroke(billing) == timedelta(seconds=stroke)
+    assert longest_billing_step(billing) == timedelta(seconds=stroke)
 
 
 def test_the_edges_of_what_may_be_held() -> None:

@@ -17,7 +17,7 @@ from broker.core.market.offers import Billing
 from broker.core.values.money import Money, divide_half_even
 from broker.ledger.budgets import period_containing, periods_touching, share_within
 from broker.ledger.holds import Metering, cost_of
-from broker.ledger.meter import BilledTime, CostStretch, Meter, advance, fits, recount
+from broker.ledger.meter import BilledTime, CostStretch, Meter, advance, can_continue, recount
 from tests.counts import FULL
 
 START = datetime(2026, 10, 24, 22, 10, tzinfo=UTC)  # clocks go back in Berlin in the night after
@@ -48,7 +48,7 @@ class Ledger:
         usage = BilledTime(self.start, max(now, self.start), self.billing, metering)
         meter = self.meter if self.posted or self.meter else Meter.new(self.start, Money.usd("1"))
         rates = self.known(meter.since if meter else self.start, usage.end)
-        if meter is not None and fits(meter, rates, usage):
+        if meter is not None and can_continue(meter, rates, usage):
             self.meter, found = advance(meter, rates, usage)
         else:
             self.recounts += 1

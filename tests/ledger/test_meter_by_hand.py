@@ -11,7 +11,7 @@ from broker.core.market.offers import Billing
 from broker.core.values.money import Money
 from broker.ledger.holds import Metering
 from broker.ledger.meter import HOUR as HOUR_IN_MICROSECONDS
-from broker.ledger.meter import BilledTime, CostStretch, Meter, advance, fits, recount
+from broker.ledger.meter import BilledTime, CostStretch, Meter, advance, can_continue, recount
 
 T = datetime(2026, 10, 24, 22, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -82,12 +82,12 @@ def test_whether_a_meter_is_a_place_to_go_on_from(
     since: float, rates: list[tuple[float, Money]], minutes: float, whether: bool
 ) -> None:
     meter = Meter(NOTHING, at(60), at(since), RATE)
-    assert fits(meter, [(at(when), rate) for when, rate in rates], used(minutes)) is whether
+    assert can_continue(meter, [(at(when), rate) for when, rate in rates], used(minutes)) is whether
 
 
 def test_what_turned_out_to_be_free_is_counted_anew() -> None:
     usage = used(59, Metering.INTERRUPTED, Billing(free_if_interrupted_within=HOUR))
-    assert not fits(Meter(NOTHING, at(60), at(20), RATE), [(at(20), RATE)], usage)
+    assert not can_continue(Meter(NOTHING, at(60), at(20), RATE), [(at(20), RATE)], usage)
 
 
 # --- going on -------------------------------------------------------------------------------------------------------

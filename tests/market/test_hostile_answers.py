@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.market.judging import levels_of
+from broker.core.market.market_judge import levels_of
 from broker.core.market.offers import Doubt, Offer, OfferQuery
 from broker.core.values.clock import ManualClock
 from broker.market.suspicion import Suspicion

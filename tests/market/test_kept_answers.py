@@ -19,7 +19,7 @@ from broker.core.values.money import Money
 from broker.market.poller import PollRequest, PollResult, PollSession
 from broker.market.suspicion import Suspicion
 from broker.store import Store
-from broker.store.market import kept_answers
+from broker.store.market import document_cache
 from broker.store.records import PollStatus
 from providers.aws.provider import Aws
 from providers.aws.settings import AwsSettings
@@ -33,7 +33,7 @@ Poll = Callable[[], PollResult]
 
 @pytest.fixture(autouse=True)
 def _without_login(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("providers.aws.provider.sign_of_login", lambda settings: "")
+    monkeypatch.setattr("providers.aws.provider.login_source", lambda settings: "")
     monkeypatch.setattr("providers.aws.provider.AwsLogin.find", lambda settings: None)
 
 
@@ -97,7 +97,7 @@ def test_a_document_that_changed_is_read(files: Files, store: Store, poll: Poll)
 
 
 def another_version(store: Store, clock: ManualClock, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(kept_answers, "own_version", lambda: "another")
+    patch.setattr(document_cache, "own_version", lambda: "another")
 
 
 def too_long_ago(store: Store, clock: ManualClock, patch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from broker.core.errors import StoreProblem, Unreachable
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.clock import SystemClock
 from broker.market.concurrent_poll import run_schedule
-from broker.market.poller import LATEST, SOONEST, PollRequest, PollResult, interval
+from broker.market.poller import MAX_INTERVAL, MIN_INTERVAL, PollRequest, PollResult, interval
 from broker.store import Store
 
 NOW, TICK = timedelta(0), timedelta(milliseconds=20)
@@ -117,5 +117,5 @@ def test_three_times_within_the_limit_but_neither_always_nor_never(limit: str, e
 
 
 def test_what_has_no_limit_is_asked_now_and_then_and_what_is_not_known_soon() -> None:
-    assert interval(None, has_offers=True) == LATEST
-    assert interval(None, has_offers=False) == interval(timedelta(days=9), has_offers=False) == SOONEST
+    assert interval(None, has_offers=True) == MAX_INTERVAL
+    assert interval(None, has_offers=False) == interval(timedelta(days=9), has_offers=False) == MIN_INTERVAL

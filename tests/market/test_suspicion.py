@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.market.judging import AnswerCounts, GroupCount, OddPrice, PriceContext, PriceLevels
+from broker.core.market.market_judge import AnswerCounts, GroupCount, OddPrice, PriceContext, PriceLevels
 from broker.core.market.offers import CapacityType, Doubt, MoneyKind, Offer
-from broker.core.values.accelerators import known, lookup, siblings
+from broker.core.values.accelerators import accelerator_names, lookup, siblings
 from broker.core.values.money import Money
 from broker.market.suspicion import Suspicion
 from tests.market.hostile import is_refused
@@ -156,7 +156,7 @@ def test_capacity_that_is_held_costs_what_it_costs() -> None:
 KINDS = st.sampled_from([CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED])
 
 
-@given(st.sampled_from([*known(), "tpu-v6e-8", "A10-1of6", None]), KINDS, st.integers(1, 300_000_000))
+@given(st.sampled_from([*accelerator_names(), "tpu-v6e-8", "A10-1of6", None]), KINDS, st.integers(1, 300_000_000))
 def test_no_price_that_nothing_compares_with_is_launched_unasked(
     model: str | None, kind: CapacityType, micros: int
 ) -> None:

@@ -13,7 +13,7 @@ from broker.core.market.offers import Availability, CapacityType, Doubt, Offer
 from broker.core.market.watches import Trigger, Watch, WatchState
 from broker.core.notices import Notice
 from broker.core.values.money import Money
-from broker.market.watch_state import WatchFinding, line, look, lowest, step
+from broker.market.watch_state import WatchFinding, evaluate, lowest_prices, sparkline, step
 from broker.store.records import Freshness, PollRun
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -40,7 +40,7 @@ ODD: dict[str, Any] = {"doubt": Doubt.TOO_LOW}
 
 
 def holds(trigger: Trigger, offers: list[Offer], before: list[Offer] | None = None) -> bool | None:
-    seen = look(watch(trigger), offers, before or [], {}, NOW).holds
+    seen = evaluate(watch(trigger), offers, before or [], {}, NOW).holds
     return None if seen is None else bool(seen)
 
 
@@ -109,16 +109,16 @@ def test_stale() -> None:
     polls = {one.provider: one for one in (fresh("aws", 1), fresh("gcp", 3, "HTTP 503"), fresh("vast", None))}
 
     def late(*providers: str) -> tuple[str, ...] | None:
-        return look(watch(Trigger.STALE, machines=(), providers=providers), [], [], polls, NOW).holds
+        return evaluate(watch(Trigger.STALE, machines=(), providers=providers), [], [], polls, NOW).holds
 
     assert late() == ("gcp", "vast")
     assert late("aws") == ()
     assert late("g*") == ("gcp",)
     assert late("nebius") is None
-    seen = look(watch(Trigger.STALE, providers=("gcp",)), [], [], polls, NOW)
+    seen = evaluate(watch(Trigger.STALE, providers=("gcp",)), [], [], polls, NOW)
     assert "last successful poll 3h ago: HTTP 503" in seen.words
     several = {"gcp": fresh("gcp", 3, "HTTP 503\nHTTP 500\nHTTP 401")}
-    seen = look(watch(Trigger.STALE, providers=("gcp",)), [], [], several, NOW)
+    seen = evaluate(watch(Trigger.STALE, providers=("gcp",)), [], [], several, NOW)
     assert seen.words.endswith("last successful poll 3h ago: HTTP 503; and 2 more")
 
 
@@ -182,7 +182,7 @@ def test_as_many_notices_as_beginnings(found: list[WatchFinding]) -> None:
 
 
 def test_a_notice_says_what_where_and_how_to_stop_it() -> None:
-    seen = look(watch(), [offer("15"), offer("14", region="us-west-2")], [], {}, NOW)
+    seen = evaluate(watch(), [offer("15"), offer("14", region="us-west-2")], [], {}, NOW)
     _, notice = step(watch(), WatchState(), seen, NOW)
     assert notice is not None
     assert notice.title == "gpubroker: H100:8 below $2.00 per GPU-hour"
@@ -201,16 +201,17 @@ def usd(text: str) -> Money:
 def test_the_lowest_offer_counts_from_when_it_is_known() -> None:
     dear = [(START, usd("4"))]
     cheap = [(START + WEEK / 2, usd("2")), (START + WEEK * 0.75, None)]
-    found = lowest([dear, cheap], START, START + WEEK)
+    found = lowest_prices([dear, cheap], START, START + WEEK)
     assert (found[0], found[25], found[-1]) == (usd("4"), usd("2"), usd("4"))
-    assert lowest([[(START + WEEK / 2, usd("2"))]], START, START + WEEK)[:3] == [None] * 3
+    assert lowest_prices([[(START + WEEK / 2, usd("2"))]], START, START + WEEK)[:3] == [None] * 3
 
 
 def test_a_line_shows_low_and_high_and_what_is_not_known() -> None:
     assert (
-        line([None, usd("1"), usd("3"), usd("2")], WEEK) == "last 7 d: ·▁█▄ $1.00 to $3.00 per GPU-hour (lowest offer)"
+        sparkline([None, usd("1"), usd("3"), usd("2")], WEEK)
+        == "last 7 d: ·▁█▄ $1.00 to $3.00 per GPU-hour (lowest offer)"
     )
-    assert line([usd("1"), usd("1")], WEEK).startswith("last 7 d: ▁▁ ")
-    assert line([None, usd("1")], WEEK) == ""
+    assert sparkline([usd("1"), usd("1")], WEEK).startswith("last 7 d: ▁▁ ")
+    assert sparkline([None, usd("1")], WEEK) == ""
     for seconds, length in ((8, "8 s"), (90, "1 min"), (7200, "2 h")):
-        assert line([usd("1"), usd("2")], timedelta(seconds=seconds)).startswith(f"last {length}: ▁█ ")
+        assert sparkline([usd("1"), usd("2")], timedelta(seconds=seconds)).startswith(f"last {length}: ▁█ ")

@@ -21,8 +21,8 @@ def stage() -> Iterator[Stage]:
 def world(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> MoneyWorld:
     # The queue is placed at intervals of the wall clock, while weeks pass here within a second: the load of the machine
     # would change the result.
-    monkeypatch.setattr("broker.app.jobs.queue._TIMES", 0.0)
-    monkeypatch.setattr("broker.app.jobs.queue._HOLDS", 0.0)
+    monkeypatch.setattr("broker.app.jobs.queue._REST_FACTOR", 0.0)
+    monkeypatch.setattr("broker.app.jobs.queue._ROUND_LIFETIME", 0.0)
     store, empty = stage
     empty()
     world = MoneyWorld(store)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from fractions import Fraction
 
-from broker.app.results.reasons import waits
+from broker.app.results.reasons import wait_text
 from broker.core.events.events import JobEnded
 from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.events.views import JobView
@@ -46,7 +46,7 @@ def _over(world: MoneyWorld, views: Sequence[JobView]) -> Iterator[Violation]:
             yield Violation("gone", f"{machine.key} still runs after everything was cancelled")
     for view in views:
         if not view.closed:
-            yield Violation("closed", f"{view.id} is not closed: {view.state.value} {waits(view.waiting)}")
+            yield Violation("closed", f"{view.id} is not closed: {view.state.value} {wait_text(view.waiting)}")
 
 
 def _ledger(entries: Sequence[Entry]) -> Iterator[Violation]:
@@ -119,7 +119,7 @@ def _tasks(world: MoneyWorld, views: Sequence[JobView]) -> Iterator[Violation]:
                     yield Violation("tasks", f"{array.id} had {at_once} tasks at once at {begin}")
             if ended is not None and any(ended < until for _, until in spans):
                 yield Violation("tasks", f"{array.id} ended before its last task was closed")
-        given_up = array.cancel_requested or (array.comes_later and not tasks)
+        given_up = array.cancel_requested or (array.awaits_predecessors and not tasks)
         if array.closed and not given_up and len(tasks) < array.job.array.count:
             yield Violation("tasks", f"{array.id} ended without its last tasks: {numbers}")
 

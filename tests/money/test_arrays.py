@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 
 from broker.app.jobs import approvals, jobs, submit
+from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.bills import bill_of
 from broker.app.jobs.extension import extend
-from broker.app.jobs.nearest import JobLimits
-from broker.app.jobs.resume import retried
+from broker.app.jobs.resume import retried_job
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
@@ -126,7 +126,7 @@ def test_cancelling_stops_all_tasks_and_starts_no_other(world: MoneyWorld) -> No
     assert array.state is JobState.CANCELLED
     assert len(tasks(world, array)) == 5
     assert bill_of(world.broker, array).held == {}
-    whole = retried(world.broker, array, by=person("ann")).array
+    whole = retried_job(world.broker, array, by=person("ann")).array
     assert whole is not None
     assert whole.only == tuple(range(100)), "a retry that succeeds has run all tasks, those that never began, too"
     with pytest.raises(NotAllowed):
@@ -150,7 +150,7 @@ def test_what_goes_on_from_a_task_is_no_task(world: MoneyWorld) -> None:
     world.do("fate", {"runs": 1800.0, "fails": True})
     array = until_closed(world, enter(world, "range: 2, parallel: 2"))
     task = jobs.find(world.broker, f"{array.id}-1")
-    anew = retried(world.broker, task, by=person("ann"), from_start=True)
+    anew = retried_job(world.broker, task, by=person("ann"), from_start=True)
     assert anew.task is None
     assert anew.envs[INDEX_VARIABLE] == "1"
     new = submit.submit(world.broker, anew, by=person("ann"))

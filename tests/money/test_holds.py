@@ -17,8 +17,8 @@ import pytest
 from broker.app.billing import budgets
 from broker.app.jobs import jobs
 from broker.app.jobs import submit as submitting
+from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
-from broker.app.jobs.nearest import JobLimits
 from broker.core.errors import NotAllowed
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView

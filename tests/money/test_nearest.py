@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from broker.app.billing import budgets
+from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
-from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.preview import Preview, preview
 from broker.core.errors import Alternative, NotAllowed
 from broker.core.events.outcomes import JobState

@@ -105,7 +105,7 @@ def applied(world: MoneyWorld, files: Mapping[str, str]) -> dict[str, Effect]:
     assert {view.id: view for view in world.views()} == before, "a preview leaves no trace"
     assert [one.job_id for one in shown.jobs] == [one.job_id for one in changed_outcomes(does.outcomes, would.outcomes)]
     world.store.activate_policy(files, by="cat")
-    budgets.check(world.broker)
+    budgets.queue_notices(world.broker)
     world.restart()
     world._tick()
     foretold = {id: one.effect for id, one in would.outcomes.items() if one.effect not in UNTOLD}
@@ -172,7 +172,7 @@ def play(store: Store, script: list[tuple[str, dict[str, Any]]]) -> list[Effect]
         elif name == "rollback":
             history = world.store.policy_history()
             if len({one.sha256 for one in history}) > 1:
-                found += applied(world, policies.version_before(world.broker).files).values()
+                found += applied(world, policies.find_version(world.broker).files).values()
         elif name == "shortage":
             shortage(world)
         else:

@@ -9,7 +9,7 @@ import pytest
 from broker.app.policy import policies
 from broker.app.policy.preview import preview
 from broker.app.policy.rehearsal import Effect, rehearse
-from broker.app.policy.warned import warned
+from broker.app.policy.warn_rules import warned_rules
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import MoneyRefused
@@ -59,7 +59,7 @@ def test_what_a_rule_stops_is_foretold_with_its_place_and_goes_on_after_a_rollba
     world.do(*WAIT)
     assert world.views()[0].state is JobState.PAUSED_BUDGET
 
-    back = policies.version_before(world.broker, 1).files
+    back = policies.find_version(world.broker, 1).files
     assert applied(world, back) == {view.id: Effect.GOES_ON}
     world.do(*WAIT)
     (after,) = world.views()
@@ -132,7 +132,7 @@ def test_a_rule_that_only_warns_stops_nothing_and_is_on_record(world: MoneyWorld
     world.look()
     second = world.views()[-1]
     assert {view.state for view in world.views()} <= {JobState.RUNNING, JobState.LAUNCHING}, "both go on"
-    (rule,) = warned(world.broker, BEGINS)
+    (rule,) = warned_rules(world.broker, BEGINS)
     assert (rule.name, rule.stopped, rule.refused) == ("price", (view.id, second.id), (second.id,))
     with world.store.reading() as look:
         kept = [one for one in look.decisions(job_id=view.id) if any(verdict.warns for verdict in one.verdicts)]
@@ -220,5 +220,5 @@ def test_a_job_moves_to_a_place_that_is_allowed_now(world: MoneyWorld) -> None:
 def test_a_rehearsal_ends_in_time_and_says_what_it_left_out(world: MoneyWorld) -> None:
     running(world)
     with stage_folders(world):
-        seen = rehearse(world.broker, files_of(world, CHEAP), longest=0.0)
+        seen = rehearse(world.broker, files_of(world, CHEAP), max_seconds=0.0)
     assert (seen.outcomes, seen.looked_at, seen.left_out) == ({}, frozenset(), 1)

@@ -18,8 +18,8 @@ from sqlalchemy import func, select
 
 from broker.app.billing import budgets
 from broker.app.jobs import approvals, jobs, submit
+from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
-from broker.app.jobs.nearest import JobLimits
 from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, StoreProblem
@@ -114,7 +114,7 @@ class MoneyWorld:
             steps = self.reconciler.tick().steps
             terms = self.terms
             if terms is not None and "action: stop" in terms.text:
-                budgets.check(self.broker)
+                budgets.queue_notices(self.broker)
         except Exception as error:  # noqa: BLE001  # whatever it is, the process would end with it
             self._errors.seen.append(error)
             steps = 0
@@ -271,11 +271,11 @@ class MoneyWorld:
 
     def _question(self, view: JobView) -> tuple[str, Money] | None:
         """The place and the price per GPU that the approvers are asked about."""
-        from broker.app.jobs.approval_reevaluation import last_judged
+        from broker.app.jobs.approval_reevaluation import last_decision
         from broker.core.policy.decisions import inputs_of
 
         with self.store.reading() as look:
-            record = last_judged(look, view)
+            record = last_decision(look, view)
         inputs = inputs_of(record) if record else None
         if inputs is None or (placement := inputs.action.placement) is None:
             return None

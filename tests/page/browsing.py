@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from starlette.types import ASGIApp
 
 from broker.app.service.health import Pulses
-from broker.app.service.metrics import ServiceAnswers
+from broker.app.service.metrics import ServiceResponder
 from broker.app.wiring import Broker
 from broker.page.application import with_page
 from broker.server.transport import Transport
@@ -87,7 +87,7 @@ class Site:
 
 def answering(broker: Broker, transport: Transport | None = None) -> ASGIApp:
     health = Pulses()
-    return with_page(broker, ServiceAnswers(broker, health, "127.0.0.1", None), health, transport or Transport())
+    return with_page(broker, ServiceResponder(broker, health, "127.0.0.1", None), health, transport or Transport())
 
 
 def site_of(world: Company) -> Site:

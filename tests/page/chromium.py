@@ -14,7 +14,7 @@ from typing import Any
 from broker.app.service.health import Pulses
 from broker.page.application import with_page
 from broker.page.routes import PAGES
-from broker.server.listening import TeamServer
+from broker.server.team_server import TeamServer
 from broker.server.transport import Transport
 from tests.server.world import Company
 

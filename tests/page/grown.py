@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from broker.app.access import people, tokens
-from broker.app.outside.overdue import keep_on_record
+from broker.app.outside.overdue import record_overdue
 from broker.app.results.outside import OverdueLaunch
 from broker.core.access.people import TeamRole
 from broker.core.access.permissions import TokenScope
@@ -15,11 +15,11 @@ from broker.core.events.agent_events import MetricsReported
 from broker.core.events.outcomes import Cause
 from broker.core.policy.approvals import Question
 from broker.core.purchases.purchase_events import Intended
-from broker.core.purchases.purchases import intended
+from broker.core.purchases.purchases import start_purchase
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
-from broker.procurement.money import held_for
+from broker.procurement.money import ceiling_entries
 from tests.actors import ROOT
 from tests.past import finished, offer, started
 from tests.server.world import POLICY, Company, submitted
@@ -83,7 +83,7 @@ def _prices(world: Company, number: int) -> None:
         id=f"outside:slurm-{number:024x}", tool="slurm", user="mia", team="nlp", machines="2 × H100 at slurm loop",
         since=now - DAY, until=now - DAY / 2, spent_usd=Money.usd(4), noted=now,
     )  # fmt: skip
-    keep_on_record(broker, late)
+    record_overdue(broker, late)
 
 
 def _purchase(world: Company, id: str) -> None:
@@ -99,7 +99,7 @@ def _purchase(world: Company, id: str) -> None:
         questions=(Question(rule="shop", approvers=("mia", "apple", "tara", "adam")),),
     )  # fmt: skip
     with world.broker.store.writing() as tx:
-        tx.post(held_for(intended(id, event, now), now))
+        tx.post(ceiling_entries(start_purchase(id, event, now), now))
         tx.append_purchase(id, event, now)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from broker.page.charts import HIGH, MOST_POINTS, WIDE, figure_curves
-from broker.page.drawing import figure
+from broker.page.charts import HEIGHT, MAX_POINTS, WIDTH, figure_curves
+from broker.page.render import figure
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -19,20 +19,20 @@ def test_reports_become_a_curve_for_each_name() -> None:
     loss, tokens = figure_curves(reports)
     assert (loss.name, loss.least, loss.most) == ("loss", 2.0, 4.0)
     (x0, y0), (x1, y1), (x2, y2) = points(loss.line)
-    assert (x0, x1, x2) == (0.0, WIDE / 2, WIDE)
-    assert 0 < y0 < y1 < y2 < HIGH, "a smaller value lies lower, and none at an edge"
+    assert (x0, x1, x2) == (0.0, WIDTH / 2, WIDTH)
+    assert 0 < y0 < y1 < y2 < HEIGHT, "a smaller value lies lower, and none at an edge"
     assert tokens.name == "tokens"
-    assert [y for _, y in points(tokens.line)] == [HIGH / 2] * 2, "what never changes lies in the middle"
+    assert [y for _, y in points(tokens.line)] == [HEIGHT / 2] * 2, "what never changes lies in the middle"
 
 
 def test_a_single_report_is_a_point() -> None:
     (one,) = figure_curves([(START, {"loss": 4.0})])
-    assert points(one.line) == [(0.0, HIGH / 2)]
+    assert points(one.line) == [(0.0, HEIGHT / 2)]
 
 
 def test_a_long_run_shows_its_newest_reports() -> None:
     (one,) = figure_curves([(START + timedelta(minutes=n), {"loss": float(n)}) for n in range(1_000)])
-    assert len(one.points) == MOST_POINTS
+    assert len(one.points) == MAX_POINTS
     assert (one.least, one.most) == (800.0, 999.0)
 
 

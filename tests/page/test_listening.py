@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from broker.app.service.health import Pulses
-from broker.cli.service.serve import _server
+from broker.cli.service.serve import _build_http_server
 from broker.server.transport import Transport
 from tests.actors import ROOT
 from tests.server.world import Company, bearer
@@ -21,7 +21,7 @@ def served(world: Company, ask: Callable[[httpx.Client], None]) -> list[str]:
     """Ask what `serve` would listen with; what it says of it."""
     said: list[str] = []
     stop, at = threading.Event(), "127.0.0.1:0"
-    server = _server(world.broker, ROOT, Pulses(), at, Transport(), said.append)
+    server = _build_http_server(world.broker, ROOT, Pulses(), at, Transport(), said.append)
     thread = threading.Thread(target=server.run, args=(stop,))
     thread.start()
     try:

@@ -9,7 +9,7 @@ import pytest
 from broker.app.service.health import Pulses
 from broker.core.access.permissions import Permission
 from broker.page.application import page
-from broker.page.drawing import MENU
+from broker.page.render import MENU
 from broker.page.routes import PAGES, PageRoute
 from broker.page.signing import LINK, SIGN_IN
 from broker.server.limits import WrongTokens

@@ -10,7 +10,7 @@ import pytest
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, move
-from broker.page.drawing import moment, part
+from broker.page.render import moment, percent_of
 from broker.reconciler.settlement.settlement import tags_of
 from tests.page.browsing import Site
 
@@ -78,8 +78,8 @@ def test_a_budgets_chart_stands_beside_its_table(spent: Site) -> None:
 
 def test_bars_have_ends_and_unknown_is_no_zero() -> None:
     limit = Money.usd(10)
-    assert [part(Money.usd(amount), limit) for amount in (-1, 0, 5, 10, 99)] == [0, 0, 50, 100, 100]
-    assert part(Money.ZERO, Money.ZERO) == 100
+    assert [percent_of(Money.usd(amount), limit) for amount in (-1, 0, 5, 10, 99)] == [0, 0, 50, 100, 100]
+    assert percent_of(Money.ZERO, Money.ZERO) == 100
     assert moment(None) == "–"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from hashlib import sha256
 
-from broker.page.drawing import STATIC
+from broker.page.render import STATIC
 
 VENDORED = STATIC / "vendor"
 MANIFEST = "MANIFEST.toml"

@@ -13,7 +13,7 @@ from broker.core.job.jobs import Constraints, Job, MachineRequest, Model
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind
 from broker.core.values.money import Money
-from broker.placement.feasibility import PreparedJob, fit, request_served, why_not
+from broker.placement.feasibility import PreparedJob, fit, rejection_of, request_served
 
 Make = Any
 H100 = MachineRequest(accelerator="H100", count=8)
@@ -92,7 +92,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], Reason, str]] = [
 )
 def test_each_reason(make: Make, offer_is: dict[str, Any], job_is: dict[str, Any], reason: Reason, detail: str) -> None:
     offer = make.offer(**offer_is)
-    found = why_not(offer, PreparedJob.of(make.job(**job_is), make.conditions, make.now))
+    found = rejection_of(offer, PreparedJob.of(make.job(**job_is), make.conditions, make.now))
     assert found is not None
     assert (found.offer_id, found.reason) == (offer.id, reason)
     assert detail in found.detail
@@ -100,14 +100,14 @@ def test_each_reason(make: Make, offer_is: dict[str, Any], job_is: dict[str, Any
 
 def test_machines_elsewhere_need_run_folders_in_reach(make: Make) -> None:
     conditions = replace(make.conditions, out_of_reach=frozenset({make.offer().engine or ""}))
-    found = why_not(make.offer(), PreparedJob.of(make.job(), conditions, make.now))
+    found = rejection_of(make.offer(), PreparedJob.of(make.job(), conditions, make.now))
     assert found is not None
     assert found.reason is Reason.RUNS_OUT_OF_REACH
     assert "GPUBROKER_RUNS" in found.detail
 
 
 def test_the_plain_offer_serves(make: Make) -> None:
-    assert why_not(make.offer(), PreparedJob.of(make.job(), make.conditions, make.now)) is None
+    assert rejection_of(make.offer(), PreparedJob.of(make.job(), make.conditions, make.now)) is None
 
 
 def test_the_first_check_in_the_documented_order_names_the_reason(make: Make) -> None:
@@ -149,7 +149,7 @@ def test_the_first_check_in_the_documented_order_names_the_reason(make: Make) ->
     ]
     request = PreparedJob.of(job, make.conditions, make.now, {pool_failed: (Reason.LAUNCH_FAILED_LATELY, "sold out")})
     for reason, mended in mending:
-        found = why_not(offer, request)
+        found = rejection_of(offer, request)
         assert found is not None
         assert found.reason is reason
         offer = replace(offer, **mended)
@@ -158,7 +158,7 @@ def test_the_first_check_in_the_documented_order_names_the_reason(make: Make) ->
 def test_patterns_match_whole_names_whatever_their_case(make: Make) -> None:
     def serves(**limits: Any) -> bool:
         job = make.job(constraints=Constraints(**limits))
-        return why_not(make.offer(), PreparedJob.of(job, make.conditions, make.now)) is None
+        return rejection_of(make.offer(), PreparedJob.of(job, make.conditions, make.now)) is None
 
     assert serves(regions=("us-*",))
     assert serves(regions=("eu-*", "US-EAST-[12]"))
@@ -180,7 +180,7 @@ class TestSeveralMachines:
 
     def test_the_one_that_came_furthest_gives_the_reason(self, make: Make) -> None:
         request = self.request(make, H100.model_copy(update={"cpus": 500.0}), self.A100)
-        found = why_not(make.offer(), request)
+        found = rejection_of(make.offer(), request)
         assert found is not None
         assert found.reason is Reason.TOO_FEW_CPUS
 
@@ -194,7 +194,7 @@ def test_more_accelerators_than_asked_only_where_the_job_says_so_or_nothing_is_r
     def found(at_least: bool, **offer: Any) -> Reason | None:
         wanted = MachineRequest(accelerator="H100", count=2, at_least=at_least)
         request = PreparedJob.of(make.job(resources=(wanted,)), make.conditions, make.now)
-        rejection = why_not(make.offer(**offer), request)
+        rejection = rejection_of(make.offer(**offer), request)
         return rejection.reason if rejection else None
 
     assert found(False) is Reason.TOO_MANY_ACCELERATORS
@@ -224,45 +224,48 @@ def test_one_accelerator_needs_no_interconnect(make: Make) -> None:
         constraints=Constraints(interconnect=Interconnect.NVLINK),
     )
     request = PreparedJob.of(job, make.conditions, make.now)
-    assert why_not(make.offer(count=1, interconnect=None), request) is None
+    assert rejection_of(make.offer(count=1, interconnect=None), request) is None
 
 
 def test_cpu_jobs_use_gpu_machines_only_where_the_policy_lets_them(make: Make) -> None:
     job = make.job(resources=(CPU,))
     cpu, gpu = make.offer(**A_CPU_MACHINE), make.offer()
     strict = PreparedJob.of(job, make.conditions, make.now)
-    assert why_not(cpu, strict) is None
-    assert why_not(gpu, strict) is not None
-    assert why_not(gpu, PreparedJob.of(job, replace(make.conditions, cpu_jobs_on_gpus=True), make.now)) is None
+    assert rejection_of(cpu, strict) is None
+    assert rejection_of(gpu, strict) is not None
+    assert rejection_of(gpu, PreparedJob.of(job, replace(make.conditions, cpu_jobs_on_gpus=True), make.now)) is None
 
 
 def test_a_job_without_resources_is_a_cpu_job(make: Make) -> None:
     job = Job(name="plain", run="echo")
-    assert why_not(make.offer(**A_CPU_MACHINE), PreparedJob.of(job, make.conditions, make.now)) is None
+    assert rejection_of(make.offer(**A_CPU_MACHINE), PreparedJob.of(job, make.conditions, make.now)) is None
 
 
 def test_sandbox_is_let_in_by_name_or_in_its_own_store(make: Make) -> None:
     offer = make.offer(provider="sandbox", money=MoneyKind.SANDBOX)
     by_name = make.job(constraints=Constraints(providers=("sandbox",)))
     by_pattern = make.job(constraints=Constraints(providers=("*",)))
-    assert why_not(offer, PreparedJob.of(by_name, make.conditions, make.now)) is None
-    assert why_not(offer, PreparedJob.of(make.job(), replace(make.conditions, sandbox=True), make.now)) is None
-    found = why_not(offer, PreparedJob.of(by_pattern, make.conditions, make.now))
+    assert rejection_of(offer, PreparedJob.of(by_name, make.conditions, make.now)) is None
+    assert rejection_of(offer, PreparedJob.of(make.job(), replace(make.conditions, sandbox=True), make.now)) is None
+    found = rejection_of(offer, PreparedJob.of(by_pattern, make.conditions, make.now))
     assert found is not None
     assert found.reason is Reason.SANDBOX_NOT_ASKED_FOR
 
 
 def test_stale_prices_pass_where_the_policy_lets_them_and_reference_prices_have_no_age(make: Make) -> None:
     old = make.offer(as_of=make.now - timedelta(days=3))
-    assert why_not(old, PreparedJob.of(make.job(), replace(make.conditions, allow_stale_prices=True), make.now)) is None
-    assert why_not(replace(old, reference=True), PreparedJob.of(make.job(), make.conditions, make.now)) is None
+    assert (
+        rejection_of(old, PreparedJob.of(make.job(), replace(make.conditions, allow_stale_prices=True), make.now))
+        is None
+    )
+    assert rejection_of(replace(old, reference=True), PreparedJob.of(make.job(), make.conditions, make.now)) is None
 
 
 def test_owned_and_prepaid_capacity_may_be_free(make: Make) -> None:
     request = PreparedJob.of(make.job(), make.conditions, make.now)
-    assert why_not(make.offer("0", capacity_type=CapacityType.OWNED), request) is None
+    assert rejection_of(make.offer("0", capacity_type=CapacityType.OWNED), request) is None
     prepaid = make.offer("0", capacity_type=CapacityType.RESERVED, money=MoneyKind.AMORTISED)
-    assert why_not(prepaid, request) is None
+    assert rejection_of(prepaid, request) is None
 
 
 def test_a_model_must_be_sized_first(make: Make) -> None:

@@ -14,7 +14,7 @@ from broker.core.job.jobs import Job
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import CapacityType, Interconnect, MoneyKind, Offer
 from broker.placement.feasibility import PreparedJob
-from broker.placement.remedies import ELSEWHERE, NEAREST_LAST, matching_otherwise, remedy
+from broker.placement.remedies import FIXES_ELSEWHERE, NEAREST_LAST, matching_otherwise, remedy
 from tests.placement.conftest import ENGINE
 
 Make = Any
@@ -89,7 +89,7 @@ def test_every_reason_has_a_fix_without_offers_too(make: Make) -> None:
     assert set(NEAREST_LAST) == set(Reason)
     for reason in Reason:
         assert str(remedy(reason, make.job(), [], {}))
-    assert set(ELSEWHERE) < set(Reason)
+    assert set(FIXES_ELSEWHERE) < set(Reason)
 
 
 def test_offers_that_only_their_capacity_type_excludes_are_found(make: Make) -> None:

@@ -17,7 +17,7 @@ from broker.core.market.shares import MachineShare, total
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
-from broker.placement.shares import lacking, part, price_now, share_of
+from broker.placement.shares import current_price, offer_part, share_of, shortage
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 GIB = 1024
@@ -79,8 +79,8 @@ def test_the_assumed_time_to_save_leaves_time_for_work_to_a_job_that_saves_every
 
 def test_what_a_part_costs_follows_the_price_of_the_whole() -> None:
     (placed,) = plan(machine(price="8"), MachineRequest(accelerator="H100", count=2)).placements
-    assert price_now(machine(price="12"), placed.offer) == Money.usd("3")
-    assert price_now(machine(price="12"), machine(price="8")) == Money.usd("12")
+    assert current_price(machine(price="12"), placed.offer) == Money.usd("3")
+    assert current_price(machine(price="12"), machine(price="8")) == Money.usd("12")
 
 
 def test_the_cpus_and_the_gpus_of_a_machine_are_one_capacity() -> None:
@@ -140,7 +140,7 @@ def test_what_is_in_use_is_told() -> None:
 def test_machines_that_are_elsewhere_are_had_whole() -> None:
     rented = replace(machine(), engine="slurm")
     assert not rented.divided
-    assert part(rented, MachineRequest(accelerator="H100", count=2)) is rented
+    assert offer_part(rented, MachineRequest(accelerator="H100", count=2)) is rented
 
 
 def requests() -> st.SearchStrategy[MachineRequest]:
@@ -171,7 +171,7 @@ def test_what_is_given_never_exceeds_the_machine(
             there = replace(offer, left=offer.has - total(running))
             found = plan(there, wanted).placements
             if found:
-                assert not lacking(there, wanted)
+                assert not shortage(there, wanted)
                 running.append(found[0].offer.has)
                 break
     used = total(running)

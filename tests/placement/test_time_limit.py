@@ -9,7 +9,7 @@ import pytest
 
 from broker.core.job.jobs import Work
 from broker.core.market.offers import CapacityType
-from broker.placement.notes import ROOM, never_done, time_limit
+from broker.placement.notes import LIMIT_FACTOR, never_done, time_limit
 
 DEFAULT = timedelta(hours=24)
 
@@ -21,7 +21,7 @@ def test_the_limit_follows_from_the_work(make: Any, hours: float) -> None:
     placements = make.plan(offers, job).placements
     longest = max(one.duration for one in placements)
     limit = time_limit(job, placements, DEFAULT)
-    assert timedelta(0) <= limit - (longest * ROOM + timedelta(hours=1)) < timedelta(minutes=1)
+    assert timedelta(0) <= limit - (longest * LIMIT_FACTOR + timedelta(hours=1)) < timedelta(minutes=1)
 
 
 def test_without_known_work_the_default_applies(make: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 from broker.core.job.placements import Placement, Plan
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
-from broker.placement.wait_for_reserved import Occupant, WaitForReserved, worth_waiting
+from broker.placement.wait_for_reserved import Occupant, WaitForReserved, find_reserved_wait
 from tests.contracts.rule_contract import placement
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -48,7 +48,7 @@ def wait(
     ends = None if deadline is None else NOW + deadline * HOUR
     box = box or paid()
     said: dict[str, Any] = {"now": NOW, "since": NOW, "longest": 2 * HOUR} | more
-    return worth_waiting(plan(best, deadline=ends), plan(box, best, deadline=ends), occupants, **said)
+    return find_reserved_wait(plan(best, deadline=ends), plan(box, best, deadline=ends), occupants, **said)
 
 
 def test_an_hour_of_waiting_saves_what_renting_costs() -> None:
@@ -89,13 +89,13 @@ def test_another_pool_does_not_help() -> None:
 
 
 def test_what_is_free_now_is_taken() -> None:
-    assert worth_waiting(
+    assert find_reserved_wait(
         plan(BURST, paid()), plan(paid(), BURST), [occupant(1)], now=NOW, since=NOW, longest=2 * HOUR
     ) is None  # fmt: skip
 
 
 def test_nothing_to_rent_is_nothing_to_save() -> None:
-    assert worth_waiting(plan(), plan(paid()), [occupant(1)], now=NOW, since=NOW, longest=2 * HOUR) is None
+    assert find_reserved_wait(plan(), plan(paid()), [occupant(1)], now=NOW, since=NOW, longest=2 * HOUR) is None
 
 
 def test_reserved_capacity_that_costs_as_much_is_not_waited_for() -> None:

@@ -226,7 +226,7 @@ class RunningJobs:
                 if done():
                     return
                 self.reconciler.tick()
-                budgets.check(self.broker)  # as whoever reconciles does beside it
+                budgets.queue_notices(self.broker)  # as whoever reconciles does beside it
                 with self.broker.store.reading() as look:
                     self.views = {name: look.job(view.id) or view for name, view in self.views.items()}
         except AssertionError as error:

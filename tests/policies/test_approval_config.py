@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import MoneyKind
-from broker.core.policy.approvals import named
+from broker.core.policy.approvals import matches_any
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Grant, Verdict
 from broker.core.values.money import Money
 from policies.loader import load
 from policies.policyset import ActivePolicies
-from policies.scope import among
+from policies.scope import restrict_to
 from tests.contracts.rule_contract import NOW, action, placement
 
 ASKS = "action: ask, approvers: [olga, 'lead-*'], expires: 2h"
@@ -150,7 +150,7 @@ def test_an_approver_must_be_somebody() -> None:
 def test_of_those_whom_a_pattern_matches_only_members_of_teams_are_asked(
     approvers: tuple[str, ...], people: tuple[str, ...], asked: tuple[str, ...]
 ) -> None:
-    assert among(approvers, people) == asked
+    assert restrict_to(approvers, people) == asked
 
 
 _SOME = st.text("ab*?[]", min_size=1, max_size=4)
@@ -158,7 +158,9 @@ _SOME = st.text("ab*?[]", min_size=1, max_size=4)
 
 @given(st.lists(_SOME, max_size=3), st.lists(_SOME, min_size=1, max_size=3), st.text("ab", max_size=4))
 def test_nobody_is_asked_who_is_not_both_meant_and_listed(approvers: list[str], people: list[str], who: str) -> None:
-    assert not named(among(approvers, people), who) or (named(approvers, who) and named(people, who))
+    assert not matches_any(restrict_to(approvers, people), who) or (
+        matches_any(approvers, who) and matches_any(people, who)
+    )
 
 
 @pytest.mark.parametrize(

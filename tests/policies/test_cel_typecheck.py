@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from broker.core.policy.policy import Facts
 from broker.core.values.money import Money
-from policies.cel_typecheck import Mistake, check
-from policies.conditions import ENVIRONMENT, Variables, condition
+from policies.cel_typecheck import ExpressionError, check
+from policies.conditions import ENVIRONMENT, Variables, parse_condition
 from tests.contracts.rule_contract import NOW, action, job, placement
 from tests.counts import FULL
 
@@ -79,13 +79,13 @@ def expressions(draw: st.DrawFn, kind: str = "bool", depth: int = 3) -> str:
 def test_what_the_check_lets_through_can_be_evaluated(text: str) -> None:
     try:
         checked = check(text, ENVIRONMENT)
-    except Mistake as mistake:
+    except ExpressionError as mistake:
         assert 0 <= mistake.at <= len(text)  # noqa: PT017 # either outcome is right
         return
     assert checked.text == text
     seen = Variables(action(job=job(max_cost=Money.usd(5)), placement=placement()), Facts(NOW), GROUPS)
     try:
-        answer = condition(text)._program.execute(seen.context)
+        answer = parse_condition(text)._program.execute(seen.context)
     except KeyError:
         assert checked.unasked, "what may be absent was asked about everywhere"
         return
@@ -108,7 +108,7 @@ def test_a_mistake_that_evaluation_on_full_facts_does_not_find_is_found(text: st
     """Why there is a check: CEL skips the wrong side, or finds two types unequal."""
     full = action(user="ann", job=job(max_cost=Money.usd(5)), placement=placement())
     assert isinstance(compile_cel(text).execute(Variables(full, Facts(NOW), GROUPS).context), bool)
-    with pytest.raises(Mistake):
+    with pytest.raises(ExpressionError):
         check(text, ENVIRONMENT)
 
 
@@ -120,9 +120,11 @@ def test_every_variable_can_be_asked_and_has_the_type_that_is_declared() -> None
     for variable in VARIABLES:
         name = variable.partition(".")[2]
         kind = KINDS[variable]
-        asked = condition(f"has({variable}) ? {variable} == {variable} : true" if name else f"{variable} == {variable}")
+        asked = parse_condition(
+            f"has({variable}) ? {variable} == {variable} : true" if name else f"{variable} == {variable}"
+        )
         assert asked._program.execute(context.context) is True, variable
-        if kind in kinds and (not name or condition(f"has({variable})")._program.execute(context.context)):
+        if kind in kinds and (not name or parse_condition(f"has({variable})")._program.execute(context.context)):
             from cel import evaluate
 
             assert type(evaluate(variable, context.context)) is kinds[kind], variable
@@ -132,7 +134,7 @@ def test_what_may_be_absent_is_what_a_job_and_a_machine_need_not_say() -> None:
     bare = placement(accelerator=None, count=0)  # and nothing is known of interruptions, nor of when it is done
     seen = Variables(action(job=job(), placement=bare), Facts(NOW), GROUPS)
     absent = {
-        name for name in VARIABLES if "." in name and not condition(f"has({name})")._program.execute(seen.context)
+        name for name in VARIABLES if "." in name and not parse_condition(f"has({name})")._program.execute(seen.context)
     }
 
     assert absent == MAY_BE_ABSENT

@@ -10,8 +10,8 @@ import pytest
 
 from broker.core.job.jobs import Data
 from broker.core.market.offers import CapacityType, Interconnect, MoneyKind
-from broker.core.policy.approvals import RequestedApproval, lasts, questions, total_of
-from broker.core.policy.coverage import covered, in_words
+from broker.core.policy.approvals import RequestedApproval, max_run_time, questions, total_of
+from broker.core.policy.coverage import coverage_text, facts_in_words
 from broker.core.policy.facts import Aspect, Fact, covers
 from broker.core.policy.policy import (
     Action,
@@ -25,7 +25,7 @@ from broker.core.policy.policy import (
     Verdict,
 )
 from broker.core.values.money import Money
-from policies.conditions import _ASPECTS, ENVIRONMENT, JOB_S_OWN, LIMITED, PASSING
+from policies.conditions import _ASPECTS, ENVIRONMENT, JOB_FIELDS, LIMITED, TRANSIENT
 from policies.loader import load
 from policies.policyset import ActivePolicies
 from policies.registry import RULES
@@ -50,7 +50,7 @@ def approved(policies: ActivePolicies, act: Action, facts: Facts) -> Grant:
     assert verdict.answer is Answer.ASK, verdict.message
     kept = tuple(type(one).model_validate_json(one.model_dump_json()) for one in questions([verdict]))
     gpus = act.placement.gpus if act.placement else 0
-    asked = RequestedApproval(NOW, kept, total=total_of(act), gpus=gpus, lasts=lasts(act))
+    asked = RequestedApproval(NOW, kept, total=total_of(act), gpus=gpus, lasts=max_run_time(act))
     (grant,) = asked.answered("olga", ["g"]).grants()
     return grant
 
@@ -275,7 +275,7 @@ def test_of_every_variable_it_is_known_what_an_approval_covers() -> None:
         for group, fields in ENVIRONMENT.items()
         for name in (fields if isinstance(fields, dict) else [""])
     }
-    groups = [set(_ASPECTS), JOB_S_OWN, LIMITED, PASSING]
+    groups = [set(_ASPECTS), JOB_FIELDS, LIMITED, TRANSIENT]
     assert set().union(*groups) == names
     assert sum(map(len, groups)) == len(names), "each is in one of them"
 
@@ -340,14 +340,14 @@ def test_what_a_yes_covers_is_said() -> None:
     text = f"max_price_per_gpu_hour: $4, {ASKS}"
     verdict = of(policy(text), place("gcp", "eu-1", "98"), PLAIN)
     asked = RequestedApproval(NOW, questions([verdict]), total=Money.usd(900), gpus=8, lasts=60 * HOUR)
-    assert covered(asked) == "gcp/eu-1, H100, at most $12.25 per GPU-hour, 8 GPUs, $900.00 in total, 60h"
+    assert coverage_text(asked) == "gcp/eu-1, H100, at most $12.25 per GPU-hour, 8 GPUs, $900.00 in total, 60h"
 
 
 def test_there_are_words_for_every_fact() -> None:
-    told = in_words(Fact(aspect=aspect, value=1 if aspect is not Aspect.ZONE else "a") for aspect in Aspect)
+    told = facts_in_words(Fact(aspect=aspect, value=1 if aspect is not Aspect.ZONE else "a") for aspect in Aspect)
     assert len(told) == len(Aspect) - 1, "provider and region are one"
     assert all(told)
-    unknown = in_words(Fact(aspect=aspect, value=None) for aspect in Aspect if aspect is not Aspect.REGION)
+    unknown = facts_in_words(Fact(aspect=aspect, value=None) for aspect in Aspect if aspect is not Aspect.REGION)
     assert all(said.endswith("not known") for said in unknown)
     freeze = round(datetime(2026, 12, 1, tzinfo=UTC).timestamp() * 1_000_000)
-    assert in_words([Fact(aspect=Aspect.FREEZE, value=freeze)]) == ["the freeze until 2026-12-01 00:00 UTC"]
+    assert facts_in_words([Fact(aspect=Aspect.FREEZE, value=freeze)]) == ["the freeze until 2026-12-01 00:00 UTC"]

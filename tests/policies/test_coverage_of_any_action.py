@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.core.job.jobs import Data
 from broker.core.market.offers import CapacityType, Interconnect, MoneyKind
-from broker.core.policy.approvals import lasts, total_of
+from broker.core.policy.approvals import max_run_time, total_of
 from broker.core.policy.policy import Action, Answer
 from broker.core.values.money import Money
 from tests.contracts.rule_contract import NOW, action, job, placement
@@ -82,7 +82,7 @@ def test_an_approval_of_any_action_covers_no_other_that_is_worse(kind: str, firs
     assert second.placement is not None
     grant = approved(policies, first, PLAIN)
     more = total_of(second) > total_of(first) or second.placement.gpus > first.placement.gpus
-    longer = (lasts(second) or HOUR) > (lasts(first) or HOUR)
+    longer = (max_run_time(second) or HOUR) > (max_run_time(first) or HOUR)
     covered_now = of(policies, again(second), replace(PLAIN, grants=(grant,))).answer is Answer.ALLOW
     if covered_now:
         assert not more

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.app.jobs.nearest import denied
+from broker.app.jobs.alternatives import denial_error
 from broker.app.jobs.preview import preview
 from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
@@ -50,6 +50,6 @@ def test_a_refusal_says_which_rule_where(site: Broker) -> None:
     seen = preview(site, job(site, "a"), by=ANN)
 
     assert seen.admission is not None
-    assert str(denied(seen.admission)) == (
+    assert str(denial_error(seen.admission)) == (
         "the job may cost $721.00; the limit is $2.00 per job; set a lower max_cost in the job file (0.yaml:3)"
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from broker.app.capacity.purchases import seller_of
+from broker.app.capacity.purchases import find_seller
 from broker.app.wiring import Broker
 from broker.core.notices import Notice
 from broker.procurement.buyer import CapacityBuyer
@@ -91,5 +91,5 @@ def mortal(broker: Broker, reaper: Reaper) -> CapacityBuyer:
 
     store: Any = _Store(broker.store, reaper)
     return CapacityBuyer(
-        store, lambda quote: _Seller(seller_of(broker, quote), reaper), broker.policy, broker.clock, tell
+        store, lambda quote: _Seller(find_seller(broker, quote), reaper), broker.policy, broker.clock, tell
     )

@@ -100,7 +100,7 @@ def test_the_buyer_is_killed_everywhere(shop: Shop, world: Callable[[Shop], None
     # The order was written down, and then was not sent or was refused without an answer: only a person may say so.
     assert (ended.state, shop.money(asked)) == (PurchaseState.UNKNOWN, (TOTAL, Money.ZERO))
     assert f"purchase/{asked.id}/unknown" in shop.notices()
-    over = purchases.withdraw(shop.broker, asked.id, by=ANN, nothing_bought=True)
+    over = purchases.withdraw_purchase(shop.broker, asked.id, by=ANN, nothing_bought=True)
     assert (over.state, shop.money(asked)) == (PurchaseState.NOT_BOUGHT, (Money.ZERO, Money.ZERO))
 
 
@@ -152,7 +152,7 @@ def test_an_order_without_an_answer_is_looked_for_before_a_person_may_end_it(sho
     charged_then_reset_and_listed_late(shop)
     assert shop.advance(asked).state is PurchaseState.UNKNOWN
     shop.cloud.unlisted = 0
-    found = purchases.withdraw(shop.broker, asked.id, by=ANN, nothing_bought=True)
+    found = purchases.withdraw_purchase(shop.broker, asked.id, by=ANN, nothing_bought=True)
     assert (found.state, len(shop.bought)) == (PurchaseState.ORDERED, 1)
 
 
@@ -162,5 +162,5 @@ def test_without_a_list_of_orders_nothing_is_given_up(shop: Shop) -> None:
     shop.cloud.faults["DescribeCapacityReservations"] = [AwsFault("UnauthorizedOperation", 403)]
     assert shop.advance(asked).state is PurchaseState.UNKNOWN
     with pytest.raises(BrokerError, match="UnauthorizedOperation"):
-        purchases.withdraw(shop.broker, asked.id, by=ANN, nothing_bought=True)
+        purchases.withdraw_purchase(shop.broker, asked.id, by=ANN, nothing_bought=True)
     assert shop.money(asked) == (TOTAL, Money.ZERO)

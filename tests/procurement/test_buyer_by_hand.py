@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker.core.purchases.purchase_events import PurchaseEvent
-from broker.core.purchases.purchases import Purchase, PurchaseState, after
+from broker.core.purchases.purchases import Purchase, PurchaseState, apply_event
 from broker.core.values.clock import ManualClock
 from broker.procurement.buyer import CapacityBuyer
 from tests.core.purchases.test_purchase_steps import NOW, PATHS, bought
@@ -37,7 +37,7 @@ class OnePurchase:
         pass
 
     def append_purchase(self, id: str, event: PurchaseEvent, at: datetime) -> Purchase:
-        self.kept = after(self.kept, event, at)
+        self.kept = apply_event(self.kept, event, at)
         return self.kept
 
     def find_orders(self, quote: object, mark: str) -> list[object]:

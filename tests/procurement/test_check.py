@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from broker.app.capacity import purchases
-from broker.app.capacity.check import CapacityCheck, check
-from broker.app.service.duties import CheckingCapacity
+from broker.app.capacity.check import CapacityCheck, check_capacity
+from broker.app.service.duties import CapacityCheckDuty
 from broker.app.wiring import Broker
 from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
-from broker.procurement.comparing import DifferenceKind
+from broker.procurement.comparison import DifferenceKind
 from cli import registries
 from tests.actors import ANN, EVERYBODYS
 from tests.fakes.aws_cloud import AwsFault
@@ -67,48 +67,50 @@ def record(shop: Shop, order_id: str, note: str = "") -> None:
 
 
 def test_what_was_bought_and_is_listed_as_bought_is_no_difference(shop: Shop) -> None:
-    nothing = check(shop.broker)
+    nothing = check_capacity(shop.broker)
     assert (kinds(nothing), nothing.listed, nothing.asked, nothing.problems) == ([], 0, ("aws",), {})
     shop.advance(shop.approved())
-    assert kinds(check(shop.broker)) == [], "it is ordered, and AWS lists what is paid"
+    assert kinds(check_capacity(shop.broker)) == [], "it is ordered, and AWS lists what is paid"
     shop.paid()
     shop.advance(shop.broker.store.purchases()[0])
-    found = check(shop.broker)
+    found = check_capacity(shop.broker)
     assert (kinds(found), found.listed) == ([], 1)
 
 
 def test_what_was_bought_at_the_console_is_found_until_somebody_records_it(shop: Shop) -> None:
     elsewhere(shop)
-    [found] = check(shop.broker).differences
+    [found] = check_capacity(shop.broker).differences
     assert (found.kind, found.order, found.purchase) == (DifferenceKind.NOT_RECORDED, "cr-of-the-console", None)
     assert "1 × p5.48xlarge" in found.told
     assert "capacity add … --order cr-of-the-console" in found.told
     record(shop, "", note="invoice 7, cr-of-the-console")
-    assert kinds(check(shop.broker)) == [(DifferenceKind.NOT_RECORDED, "cr-of-the-console")], "a note decides nothing"
+    assert kinds(check_capacity(shop.broker)) == [(DifferenceKind.NOT_RECORDED, "cr-of-the-console")], (
+        "a note decides nothing"
+    )
     record(shop, "cr-of-the-console")
-    assert kinds(check(shop.broker)) == []
+    assert kinds(check_capacity(shop.broker)) == []
 
 
 def test_a_name_that_only_begins_like_a_recorded_one_is_not_recorded(shop: Shop) -> None:
     elsewhere(shop, "cr-1")
     record(shop, "cr-12")
-    assert kinds(check(shop.broker)) == [(DifferenceKind.NOT_RECORDED, "cr-1")]
+    assert kinds(check_capacity(shop.broker)) == [(DifferenceKind.NOT_RECORDED, "cr-1")]
 
 
 def test_what_another_store_bought_is_named_by_its_purchase(shop: Shop) -> None:
     elsewhere(shop, Tags=[{"Key": "gpubroker-purchase", "Value": "purchase-of-others"}])
-    [found] = check(shop.broker).differences
+    [found] = check_capacity(shop.broker).differences
     assert (found.kind, found.purchase) == (DifferenceKind.OTHER_STORE, "purchase-of-others")
 
 
 def test_what_was_paid_and_is_not_listed_any_more_is_missing(shop: Shop) -> None:
     held = bought(shop)
     shop.paid("cancelled")
-    [found] = check(shop.broker).differences
+    [found] = check_capacity(shop.broker).differences
     assert (found.kind, found.order, found.purchase) == (DifferenceKind.NOT_LISTED, order_of(held), held.id)
     assert "$4,000.00 was paid" in found.told
     shop.clock.time = held.quote.ends
-    assert kinds(check(shop.broker)) == [], "its time has passed"
+    assert kinds(check_capacity(shop.broker)) == [], "its time has passed"
 
 
 def test_what_lies_in_a_region_that_is_not_asked_any_more_is_not_missing(shop: Shop) -> None:
@@ -117,14 +119,14 @@ def test_what_lies_in_a_region_that_is_not_asked_any_more_is_not_missing(shop: S
     with closing(
         Broker(shop.broker.settings.model_copy(update={"providers": asked}), registries(), EVERYBODYS, clock=shop.clock)
     ) as broker:
-        found = check(broker)
+        found = check_capacity(broker)
     assert (kinds(found), found.listed) == ([], 0)
 
 
 def test_a_provider_that_fails_makes_nothing_missing(shop: Shop) -> None:
     bought(shop)
     shop.cloud.faults["DescribeCapacityReservations"] = [AwsFault("InternalError", 500, "down")] * 9
-    found = check(shop.broker)
+    found = check_capacity(shop.broker)
     assert kinds(found) == []
     assert list(found.problems) == ["aws"]
 
@@ -139,14 +141,14 @@ def test_a_provider_that_fails_makes_nothing_missing(shop: Shop) -> None:
 def test_other_machines_or_another_end_than_were_bought(shop: Shop, change: dict[str, Any], told: str) -> None:
     bought(shop)
     shop.bought[0].update(change)
-    [found] = check(shop.broker).differences
+    [found] = check_capacity(shop.broker).differences
     assert (found.kind, found.told) == (DifferenceKind.NOT_AS_BOUGHT, told)
 
 
 def test_two_orders_of_one_purchase_are_named_both(shop: Shop) -> None:
     held = bought(shop)
     elsewhere(shop, "cr-second", Tags=[{"Key": "gpubroker-purchase", "Value": held.id}], TotalInstanceCount=2)
-    found = kinds(check(shop.broker))
+    found = kinds(check_capacity(shop.broker))
     assert sorted(found) == sorted([(DifferenceKind.TWICE, order_of(held)), (DifferenceKind.TWICE, "cr-second")])
 
 
@@ -155,11 +157,11 @@ def test_what_a_person_declared_not_bought_and_is_there_after_all(shop: Shop) ->
     shop.cloud.unlisted = 9
     unknown = shop.advance(shop.approved())
     assert unknown.state is PurchaseState.UNKNOWN
-    ended = purchases.withdraw(shop.broker, unknown.id, by=ANN, nothing_bought=True)
+    ended = purchases.withdraw_purchase(shop.broker, unknown.id, by=ANN, nothing_bought=True)
     assert (ended.state, shop.money(ended)) == (PurchaseState.NOT_BOUGHT, (Money.ZERO, Money.ZERO))
     shop.cloud.unlisted = 0
     shop.paid()
-    [found] = check(shop.broker).differences
+    [found] = check_capacity(shop.broker).differences
     assert (found.kind, found.purchase) == (DifferenceKind.NOT_AS_BOUGHT, unknown.id)
     assert "its money was released" in found.told
 
@@ -167,7 +169,7 @@ def test_what_a_person_declared_not_bought_and_is_there_after_all(shop: Shop) ->
 def test_people_are_told_of_each_difference_once(shop: Shop) -> None:
     elsewhere(shop)
     said: list[str] = []
-    duty = CheckingCapacity(shop.broker, say=said.append)
+    duty = CapacityCheckDuty(shop.broker, say=said.append)
     for _ in range(3):
         duty.once()
     assert len(said) == 1

@@ -95,7 +95,7 @@ def test_the_buyer_is_killed_everywhere(shop: Shop, kind: Kind, world: Callable[
     # The order was written down, and then was not sent or was refused without an answer: only a person may say so.
     assert (ended.state, shop.money(asked)) == (PurchaseState.UNKNOWN, (asked.ceiling, Money.ZERO))
     assert shop.notices().count(f"purchase/{asked.id}/unknown") == 1
-    over = purchases.withdraw(shop.broker, asked.id, by=ANN, nothing_bought=True)
+    over = purchases.withdraw_purchase(shop.broker, asked.id, by=ANN, nothing_bought=True)
     assert (over.state, shop.money(asked)) == (PurchaseState.NOT_BOUGHT, (Money.ZERO, Money.ZERO))
 
 

@@ -12,7 +12,7 @@ import pytest
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import BurstPrices
-from broker.procurement.proposing import QuoteWorth, ladder, worth_of
+from broker.procurement.proposals import QuoteWorth, ladder, worth_of
 from tests.core.purchases.test_purchase_steps import QUOTE
 
 PRICES, DEMAND = BurstPrices(10.0, 2.5, 0.0), [16] * 6 + [0] * 4

@@ -125,7 +125,7 @@ def test_the_buyer_is_killed_everywhere(market: MarketBench, world: Callable[[St
     assert (ended.state, market.money(asked)) == (PurchaseState.UNKNOWN, (asked.ceiling, Money.ZERO))
     assert market.notices().count(f"purchase/{asked.id}/unknown") == 1
     market.stall.line.broken = False
-    over = purchases.withdraw(market.broker, asked.id, by=ANN, nothing_bought=True)
+    over = purchases.withdraw_purchase(market.broker, asked.id, by=ANN, nothing_bought=True)
     assert (over.state, market.money(asked)) == (PurchaseState.NOT_BOUGHT, (Money.ZERO, Money.ZERO))
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from broker.app.capacity.check import CapacityCheck, check
+from broker.app.capacity.check import CapacityCheck, check_capacity
 from broker.core.errors import AskAPerson, BrokerError
 from broker.core.market.capacity import Charge
 from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.values.money import Money
-from broker.procurement.comparing import DifferenceKind
+from broker.procurement.comparison import DifferenceKind
 from providers.azure.shop.reservations import AzureCapacityReservations
 from tests.procurement.markets import MarketBench, gcp_calendar, gcp_commitment, gcp_reservation
 from tests.procurement.test_markets_undo import azure, held
@@ -38,7 +38,7 @@ def charge(market: MarketBench, bought: Purchase, amount: Money, at: datetime) -
 def test_what_google_lists_as_bought_is_no_difference(opened: Open, stall: Any) -> None:
     with opened(stall) as market:
         held(market)
-        found = check(market.broker)
+        found = check_capacity(market.broker)
         assert (kinds(found), found.listed, found.asked) == ([], 1, ("gcp",))
 
 
@@ -48,11 +48,11 @@ def test_unknown_google_reservations_are_found_and_attributed(opened: Open) -> N
         [row] = market.stall.bought()
         market.stall.bought().append({**row, "name": "of-the-console"})
         market.stall.bought().append({**row, "name": "purchase-of-others"})
-        found = check(market.broker)
+        found = check_capacity(market.broker)
         assert kinds(found) == [(DifferenceKind.NOT_RECORDED, None), (DifferenceKind.OTHER_STORE, "purchase-of-others")]
         assert "capacity add … --order us-central1-a/of-the-console" in found.differences[0].told
         row["specificReservation"]["count"] = "1"
-        [_, changed, _] = check(market.broker).differences
+        [_, changed, _] = check_capacity(market.broker).differences
         assert (changed.kind, changed.purchase) == (DifferenceKind.NOT_AS_BOUGHT, bought.id)
         assert changed.told == "1 × a3-highgpu-8g, but 2 × a3-highgpu-8g was bought"
 
@@ -67,22 +67,22 @@ def test_a_google_reservation_deleted_by_hand_is_billed_until_then(opened: Open)
         market.clock.advance(timedelta(days=1))
         ended = market.advance(bought)
         assert (ended.state, ended.evidence) == (PurchaseState.ENDED, "deleted by mo@example.com")
-        assert ended.charged == bought.quote.recurred(begun, gone)
+        assert ended.charged == bought.quote.amount_due(begun, gone)
         assert market.money(bought) == (Money.ZERO, ended.charged)
-        assert kinds(check(market.broker)) == []
+        assert kinds(check_capacity(market.broker)) == []
 
 
 def test_unknown_azure_reservations_are_found_and_attributed(opened: Open) -> None:
     with opened(azure("azure_reservation")) as market:
         held(market)
-        assert kinds(check(market.broker)) == []
+        assert kinds(check_capacity(market.broker)) == []
         world: Any = market.stall.line.market
         [row] = market.stall.bought()
         for name, tags in (("console", {}), ("theirs", {"gpubroker-purchase": "purchase-of-others"})):
             id = row["id"].replace(row["name"], name)
             world.shop.groups[name] = {"id": id.split("/capacityReservations/")[0], "name": name, "location": "eastus"}
             world.shop.reserved[name] = {**row, "name": name, "id": id, "tags": tags}
-        assert kinds(check(market.broker)) == [
+        assert kinds(check_capacity(market.broker)) == [
             (DifferenceKind.NOT_RECORDED, None), (DifferenceKind.OTHER_STORE, "purchase-of-others"),
         ]  # fmt: skip
 
@@ -98,9 +98,9 @@ def test_charges_of_google_and_azure_are_matched(opened: Open) -> None:
         market.clock.advance(timedelta(days=4))
         world: Any = market.stall.line.market
         world.reservations.clear()
-        assert kinds(check(market.broker)) == []
+        assert kinds(check_capacity(market.broker)) == []
         charge(market, bought, Money.usd("7"), later + HOUR)
-        assert kinds(check(market.broker)) == [(DifferenceKind.CHARGED_OTHERWISE, bought.id)]
+        assert kinds(check_capacity(market.broker)) == [(DifferenceKind.CHARGED_OTHERWISE, bought.id)]
 
 
 def test_what_azure_bills_after_the_end_is_booked_day_by_day(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:

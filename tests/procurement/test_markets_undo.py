@@ -14,7 +14,7 @@ from broker.app.capacity import purchases
 from broker.core.errors import BrokerError, Refused
 from broker.core.purchases.purchase_events import NotBought
 from broker.core.purchases.purchases import Purchase, PurchaseState
-from broker.core.purchases.quotes import AT_ITS_END
+from broker.core.purchases.quotes import ENDS_AT_TERM
 from broker.core.values.money import Money
 from tests.actors import ANN
 from tests.fakes.gcp_rows import sku
@@ -121,7 +121,7 @@ def test_an_azure_reservation_is_deleted_at_its_end_or_before(opened: Open) -> N
             market.clock.advance(timedelta(days=1))
             ended = market.advance(second)
         assert ended.undo is not None
-        assert (ended.state, ended.undo.way, market.stall.bought()) == (PurchaseState.UNDONE, AT_ITS_END, [])
+        assert (ended.state, ended.undo.way, market.stall.bought()) == (PurchaseState.UNDONE, ENDS_AT_TERM, [])
         assert market.money(second)[0] == Money.ZERO
         [told] = [one.notice for one in market.broker.store.outbox.under(f"purchase/{second.id}/undone")]
         assert told.title == f"Ended: {second.id}"

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from broker.app.capacity import proposal, purchases
-from broker.app.capacity.plan import CapacityPlans, Stated, plan
+from broker.app.capacity.plan import CapacityPlans, StatedPrices, plan_accelerators
 from broker.app.capacity.purchases import purchase_review
 from broker.core.events import events as ev
 from broker.core.events.agent_events import CheckpointSaved
@@ -29,9 +29,9 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, faults
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
-from broker.procurement.using import LEAVES, leave_at, with_bought
+from broker.procurement.bought_offers import LEAVE_BEFORE, add_bought_offers, leave_at
 from broker.reconciler.admission.records import hold_entries, launch_request
-from broker.reconciler.controllers.leaving_capacity import LeavingCapacity
+from broker.reconciler.controllers.capacity_end import CapacityEnd
 from broker.reconciler.controllers.placement import PlanInputs
 from tests.actors import ANN, BOB, OLGA
 from tests.procurement.conftest import REGION, TOTAL, Shop
@@ -46,7 +46,7 @@ class MonthOfJobs(Stage):
 
     def __init__(self, shop: Shop) -> None:
         super().__init__(shop.broker.store, shop.clock)
-        leaving = LeavingCapacity(self.store, lambda one: leave_at(one, self.store.purchases(), self.clock.now()))
+        leaving = CapacityEnd(self.store, lambda one: leave_at(one, self.store.purchases(), self.clock.now()))
         self.begin(self.place, self.enforce, leaving)
 
     def _market(self) -> PlanInputs:
@@ -56,7 +56,7 @@ class MonthOfJobs(Stage):
             cpus=192, memory_gib=2048, availability=Availability.AVAILABLE, engine="stage",
         )  # fmt: skip
         with self.store.reading() as look:
-            offers = with_bought([on_demand], look.purchases(), now)
+            offers = add_bought_offers([on_demand], look.purchases(), now)
         offers = [replace(one, engine="stage", cpus=192, memory_gib=2048) for one in offers]
         return PlanInputs(offers, Conditions(engines={"stage": frozenset()}, sandbox=True), {})
 
@@ -102,8 +102,8 @@ class MonthOfJobs(Stage):
 
 def planned_by(shop: Shop) -> CapacityPlans:
     """Ann's team has used 16 GPUs most of the time."""
-    stated = Stated(on_demand={"H100": 11.25}, spot={"H100": 4.0})
-    return plan(shop.broker, {"H100": [16] * 600 + [0] * 72}, "the last four weeks", stated)
+    stated = StatedPrices(on_demand={"H100": 11.25}, spot={"H100": 4.0})
+    return plan_accelerators(shop.broker, {"H100": [16] * 600 + [0] * 72}, "the last four weeks", stated)
 
 
 @pytest.mark.system
@@ -141,7 +141,7 @@ def test_a_month(shop: Shop) -> None:
     ] * 4
 
     # they leave 35 minutes before its end, and not before
-    leaves = quote.ends - LEAVES
+    leaves = quote.ends - LEAVE_BEFORE
     while fleet.clock.now() + 2 * HOUR < leaves:
         fleet.look(HOUR)
     shop.clock.time = leaves - timedelta(seconds=30)

@@ -205,7 +205,7 @@ OTHERS = POLICY.replace("approvers: [ann, bob, olga]", "approvers: [carl, dora]"
 def test_only_approvers_of_the_policy_in_force_decide(shop: Shop) -> None:
     asked = shop.intend()
     shop.broker.store.activate_policy({"policy.yaml": OTHERS}, by="olga")
-    for decide in (purchases.approve, purchases.reject):
+    for decide in (purchases.approve, purchases.reject_purchase):
         with pytest.raises(NotAllowed, match="not an approver of it; carl or dora may approve"):
             decide(shop.broker, asked.id, by=BOB)
     assert [one.approvers for one in shop.advance(asked).questions] == [("carl", "dora")]
@@ -268,16 +268,16 @@ def test_a_payment_that_fails_gives_the_money_back(shop: Shop) -> None:
 def test_a_purchase_can_be_withdrawn_or_rejected_before_it_is_ordered(shop: Shop) -> None:
     mine = shop.intend()
     with pytest.raises(NotAllowed, match="purchase of ann"):
-        purchases.withdraw(shop.broker, mine.id, by=BOB)
-    assert purchases.withdraw(shop.broker, mine.id, by=ANN).reason is NotBought.WITHDRAWN
+        purchases.withdraw_purchase(shop.broker, mine.id, by=BOB)
+    assert purchases.withdraw_purchase(shop.broker, mine.id, by=ANN).reason is NotBought.WITHDRAWN
     other = shop.intend()
     with pytest.raises(NotAllowed):
-        purchases.reject(shop.broker, other.id, by=person("carl"))
-    refused = purchases.reject(shop.broker, other.id, by=BOB, because="spot is enough")
+        purchases.reject_purchase(shop.broker, other.id, by=person("carl"))
+    refused = purchases.reject_purchase(shop.broker, other.id, by=BOB, because="spot is enough")
     assert (refused.reason, refused.ended_by, refused.evidence) == (NotBought.REJECTED, "bob", "spot is enough")
     assert shop.money(mine) == shop.money(other) == NOTHING
     with pytest.raises(InvalidInput):
-        purchases.withdraw(shop.broker, other.id, by=ANN)
+        purchases.withdraw_purchase(shop.broker, other.id, by=ANN)
 
 
 def test_after_its_time_has_begun_nothing_is_ordered(shop: Shop) -> None:

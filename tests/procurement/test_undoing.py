@@ -142,8 +142,8 @@ def test_cancelling_a_scheduled_reservation_costs_what_aws_quotes(shop: Shop) ->
     with pytest.raises(InvalidInput, match=r"costs \$960.00"):
         purchases.undo(shop.broker, held.id, by=ANN)
     with pytest.raises(InvalidInput, match=r"costs \$960.00"):
-        purchases.undo(shop.broker, held.id, by=ANN, at_most=Money.usd("959.99"))
-    gone = purchases.undo(shop.broker, held.id, by=ANN, at_most=Money.usd(960))
+        purchases.undo(shop.broker, held.id, by=ANN, max_charge=Money.usd("959.99"))
+    gone = purchases.undo(shop.broker, held.id, by=ANN, max_charge=Money.usd(960))
     assert (gone.state, shop.money(held)) == (PurchaseState.UNDONE, (NOTHING, Money.usd(960)))
 
 
@@ -156,7 +156,7 @@ def test_a_wind_down_is_charged_once(shop: Shop) -> None:
     shop.advance(held)
     spent = shop.money(held)[1]
     shop.cloud.mangle["DescribeCapacityReservations"] = lambda body: body.replace(b"cancelled", b"cancelling")
-    assert purchases.undo(shop.broker, held.id, by=ANN, at_most=Money.usd(2000)).state is PurchaseState.UNDOING
+    assert purchases.undo(shop.broker, held.id, by=ANN, max_charge=Money.usd(2000)).state is PurchaseState.UNDOING
     shop.clock.advance(2 * DAY)
     assert shop.advance(held).state is PurchaseState.UNDOING
     shop.cloud.mangle.clear()
@@ -179,7 +179,7 @@ def test_what_is_assessed_or_late_is_cancelled_for_nothing(shop: Shop, word: str
 def test_an_expired_cancellation_quote_leaves_it_as_it_was(shop: Shop) -> None:
     held = LATER.held(shop)
     shop.cloud.faults["CancelCapacityReservation"] = [AwsFault("CancellationQuoteExpired", 400, "ask again")]
-    still = purchases.undo(shop.broker, held.id, by=ANN, at_most=Money.usd(960))
+    still = purchases.undo(shop.broker, held.id, by=ANN, max_charge=Money.usd(960))
     assert (still.state, shop.money(held)) == (PurchaseState.HELD, (held.ceiling, NOTHING))
     assert "CancellationQuoteExpired" in still.evidence
     assert f"purchase/{held.id}/not-undone" in shop.notices()
@@ -275,5 +275,5 @@ def test_a_buyer_killed_while_it_undoes(shop: Shop, at: int, lost: bool) -> None
         found = shop.advance(held)
     if found.state is PurchaseState.HELD:  # it was killed before it wrote the request down
         assert [row["State"] for row in shop.cloud.reservations[REGION]] == ["scheduled"]
-        found = purchases.undo(shop.broker, held.id, by=ANN, at_most=terms.charge)
+        found = purchases.undo(shop.broker, held.id, by=ANN, max_charge=terms.charge)
     assert (found.state, shop.money(held)) == (PurchaseState.UNDONE, (NOTHING, Money.usd(960)))

@@ -11,8 +11,15 @@ from broker.core.purchases.purchase_events import OrderPaid, OrderSent, OrderTak
 from broker.core.purchases.purchases import Purchase
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, UndoTerms
 from broker.core.values.money import Money
-from broker.procurement.using import LEAVES, coming, in_use, leave_at, orders_of, with_bought
-from broker.reconciler.admission.admission import with_occupancy
+from broker.procurement.bought_offers import (
+    LEAVE_BEFORE,
+    add_bought_offers,
+    available_purchases,
+    leave_at,
+    orders_of,
+    upcoming_offers,
+)
+from broker.reconciler.admission.admission import subtract_occupied
 from tests.core.purchases.test_purchase_steps import BOB, CHARGED, OLGA, PAID, QUOTE, bought
 
 DURING = QUOTE.starts + timedelta(hours=1)
@@ -31,7 +38,7 @@ def live(pool: str, nodes: int = 1) -> LiveAttempt:
 
 
 def only(purchase: Purchase, at: datetime = DURING) -> Offer:
-    [offer] = with_bought([], [purchase], at)
+    [offer] = add_bought_offers([], [purchase], at)
     return offer
 
 
@@ -59,23 +66,23 @@ def test_a_launch_is_told_the_orders_of_its_offer() -> None:
 def test_it_is_there_for_its_period_alone() -> None:
     purchase = held()
     times = (QUOTE.starts - timedelta(seconds=1), QUOTE.starts, QUOTE.ends)
-    assert [len(in_use([purchase], at)) for at in times] == [0, 1, 0]
+    assert [len(available_purchases([purchase], at)) for at in times] == [0, 1, 0]
     plan = held(QUOTE.model_copy(update={"product": PurchaseProduct.SAVINGS_PLAN}))
-    assert in_use([plan], DURING) == []
+    assert available_purchases([plan], DURING) == []
 
 
 def test_machines_in_use_are_not_free() -> None:
     offer = only(held())
 
     def free(nodes: int) -> int | None:
-        return with_occupancy([offer], [live(offer.pool, nodes)])[0].slots
+        return subtract_occupied([offer], [live(offer.pool, nodes)])[0].slots
 
     assert [free(nodes) for nodes in (0, 1, 2, 3)] == [2, 1, 0, 0], "each machine counts once"
 
 
 def test_work_leaves_35_minutes_before_the_end() -> None:
     purchase, leaves = held(), QUOTE.ends - timedelta(minutes=35)
-    assert leave_at(only(purchase), [purchase], DURING) == leaves == QUOTE.ends - LEAVES
+    assert leave_at(only(purchase), [purchase], DURING) == leaves == QUOTE.ends - LEAVE_BEFORE
     assert only(purchase, leaves - timedelta(seconds=1)).availability is Availability.AVAILABLE
     late = only(purchase, leaves)
     assert (late.availability, "before it ends" in late.unavailable_because) == (Availability.UNAVAILABLE, True)
@@ -88,7 +95,7 @@ def test_work_leaves_at_once_what_was_undone_or_ended_under_it() -> None:
         asked = [UndoAsked(by="ann", terms=UndoTerms(way="cancel"))] if isinstance(last, Undone) else []
         over = bought(BOB, OLGA, OrderSent(quote=QUOTE), OrderTaken(order=PAID), CHARGED, *asked, last)
         assert leave_at(offer, [over], DURING) == DURING
-        assert leave_at(offer, [over, held()], DURING) == QUOTE.ends - LEAVES, "another is there"
+        assert leave_at(offer, [over, held()], DURING) == QUOTE.ends - LEAVE_BEFORE, "another is there"
         assert leave_at(replace(offer, as_of=QUOTE.ends), [over], QUOTE.ends) is None, "it is of something newer"
     ahead = held(QUOTE.model_copy(update={"starts": QUOTE.ends, "ends": QUOTE.ends + timedelta(days=1)}))
     assert leave_at(offer, [over, ahead], DURING) == DURING, "what has not begun holds no machine"
@@ -96,31 +103,31 @@ def test_work_leaves_at_once_what_was_undone_or_ended_under_it() -> None:
 
 def test_what_the_provider_lists_is_not_offered_twice() -> None:
     listed = replace(only(held()), source="aws-capacity-reservations:targeted", amortised=None, slots=1, engine=None)
-    [offer] = with_bought([listed], [held()], DURING)
+    [offer] = add_bought_offers([listed], [held()], DURING)
     assert offer.engine == "skypilot", "its reservation can be named, since it is known here"
     assert (offer.source, offer.amortised, offer.slots) == (listed.source, QUOTE.per_machine_hour, 1)
 
 
 def test_other_offers_stay_as_they_are() -> None:
     other = replace(only(held()), capacity_type=CapacityType.ON_DEMAND, money=MoneyKind.CASH, price=Money.usd(90))
-    assert with_bought([other], [held()], DURING)[0] == other
+    assert add_bought_offers([other], [held()], DURING)[0] == other
     assert leave_at(other, [held()], DURING) is None
-    assert with_bought([other], [], DURING) == [other]
+    assert add_bought_offers([other], [], DURING) == [other]
 
 
 def test_what_a_quote_does_not_say_is_taken_from_offers_of_the_same_machine() -> None:
     rented = replace(
         only(held()), capacity_type=CapacityType.ON_DEMAND, money=MoneyKind.CASH, cpus=96.0, memory_gib=1152.0
     )
-    own = with_bought([rented], [held()], DURING)[-1]
+    own = add_bought_offers([rented], [held()], DURING)[-1]
     assert (own.capacity_type, own.cpus, own.memory_gib) == (CapacityType.RESERVED, 96.0, 1152.0)
 
 
 def test_machines_that_are_still_to_come() -> None:
     early, before = QUOTE.starts - timedelta(hours=3), timedelta(hours=3)
-    [(offer, begins)] = coming([], [held()], early, before)
+    [(offer, begins)] = upcoming_offers([], [held()], early, before)
     assert (begins, offer.slots, offer.engine, offer.price) == (QUOTE.starts, 2, "skypilot", Money.ZERO)
-    assert coming([], [held()], early - timedelta(seconds=1), before) == [], "not within that time"
-    assert coming([], [held()], QUOTE.starts, before) == [], "it is there"
-    assert coming([offer], [held()], early, before) == [], "others of its pool are there"
-    assert coming([], [bought(BOB, OLGA)], early, before) == [], "it is not bought yet"
+    assert upcoming_offers([], [held()], early - timedelta(seconds=1), before) == [], "not within that time"
+    assert upcoming_offers([], [held()], QUOTE.starts, before) == [], "it is there"
+    assert upcoming_offers([offer], [held()], early, before) == [], "others of its pool are there"
+    assert upcoming_offers([], [bought(BOB, OLGA)], early, before) == [], "it is not bought yet"

@@ -24,7 +24,7 @@ from broker.core.errors import (
     Unreachable,
 )
 from broker.core.values.clock import ManualClock
-from providers.http import Api, HttpSettings, shown, usable, without_logins
+from providers.http import Api, HttpSettings, redacted_url, usable_key, without_logins
 from providers.runpod import RunpodSettings
 from tests.contracts.provider_contract import NOW
 from tests.fakes.server import FakeServer, Fault, HttpAnswer, HttpRequest
@@ -268,13 +268,13 @@ def test_a_base_url_is_a_url(url: str) -> None:
 
 
 def test_logins_in_urls_are_not_shown() -> None:
-    assert shown("https://me:pw@proxy.example:8443/a?key=1#x") == "https://proxy.example:8443/a"
+    assert redacted_url("https://me:pw@proxy.example:8443/a?key=1#x") == "https://proxy.example:8443/a"
 
 
 @pytest.mark.parametrize("key", ["", "  ", "a b", "a\nb", "schlüssel", None])
 def test_what_cannot_be_a_key_is_none(key: str | None) -> None:
-    assert usable(key) is None
-    assert usable(SecretStr("k-1\n")) == "k-1"
+    assert usable_key(key) is None
+    assert usable_key(SecretStr("k-1\n")) == "k-1"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from broker.core.errors import GiveUp, LoginMissing, NoLogin, RetryLater
 from broker.core.market.offers import Availability, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from providers.kubernetes import KubectlRun, KubernetesProvider, KubernetesProviderSettings, is_here, quantity
+from providers.kubernetes import KubectlRun, KubernetesProvider, KubernetesProviderSettings, is_available, quantity
 from tests.contracts.provider_contract import NOW, ProviderContract
 
 SKYPILOTS = "skypilot.co/accelerator"
@@ -282,9 +282,9 @@ def test_without_kubectl_or_a_kubeconfig_no_cluster_is_asked(tmp_path: Path, mon
     with pytest.raises(NoLogin, match="kubectl cannot be run"):
         list(provider.offers(OfferQuery()))
     (tmp_path / "config").write_text("")
-    assert not is_here()
+    assert not is_available()
     (tmp_path / "kubectl").write_text("#!/bin/sh\n")
     (tmp_path / "kubectl").chmod(0o755)
-    assert is_here()
+    assert is_available()
     (tmp_path / "config").unlink()
-    assert not is_here()
+    assert not is_available()

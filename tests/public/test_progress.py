@@ -83,7 +83,7 @@ def test_a_job_whose_bill_is_never_settled_is_not_waited_for_for_ever(monkeypatc
     passed = [0.0]  # seconds of the injected clock: only a wait moves it
     monkeypatch.setattr("gpubroker.client.time", SimpleNamespace(monotonic=lambda: passed[0]))
     monkeypatch.setattr("gpubroker.progress.monotonic", lambda: passed[0])
-    monkeypatch.setattr("gpubroker.client.jobs.waiting_for_people", lambda view: False)
+    monkeypatch.setattr("gpubroker.client.jobs.is_waiting_for_people", lambda view: False)
     monkeypatch.setattr("gpubroker.client.background.revive", lambda broker: None)
     monkeypatch.setattr(SubmittedJob, "_view", lambda self: SimpleNamespace(state=JobState.SUCCEEDED, closed=False))
     monkeypatch.setattr(SubmittedJob, "_result", lambda self, view: Waiting(self.id, 1).result())

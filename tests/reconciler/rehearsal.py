@@ -42,7 +42,7 @@ from broker.reconciler.admission.launch_check import LaunchCheck, Rejudging, Rul
 from broker.reconciler.admission.records import hold_entries, launch_request
 from broker.reconciler.controller import Controller
 from broker.reconciler.controllers.enforcement import Enforcement
-from broker.reconciler.controllers.placement import Placing, PlanInputs
+from broker.reconciler.controllers.placement import PlacementController, PlanInputs
 from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.leases import NodeLimits
 from broker.reconciler.loop import Reconciler
@@ -267,7 +267,7 @@ class Stage:
 
     def restart(self) -> None:
         """A new broker process over the same store: nothing is remembered but what is stored."""
-        self.place = Placing(self.store, lambda job: self._market(), lambda: self.policy)
+        self.place = PlacementController(self.store, lambda job: self._market(), lambda: self.policy)
         self.enforce = Enforcement(self.store, lambda: self.policy, self.clock.now, lambda view, attempt: self.usage)
         self.begin(self.place, self.enforce)
 

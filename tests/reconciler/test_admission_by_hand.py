@@ -14,7 +14,7 @@ from broker.core.events.events import Event, EventBody
 from broker.core.events.lifecycle import advance
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
-from broker.core.job.placements import CostTerm, Moved, Placement, Plan
+from broker.core.job.placements import CostTerm, Placement, Plan, TransferKind
 from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
 from broker.core.ports import PolicyDefaults
@@ -26,9 +26,9 @@ from broker.reconciler.admission.admission import (
     MoreMoney,
     admit,
     egress_of,
-    keep_going,
-    lasts,
-    least_to_start,
+    hold_duration,
+    judge_continuation,
+    min_start_hold,
     re_place,
     whole_hold,
 )
@@ -63,7 +63,10 @@ def sold(name: str = "box", price: str = "12", **more: Any) -> Offer:
 
 
 def at(offer: Offer, nodes: int = 1, egress: str = "0") -> Placement:
-    moved = (CostTerm("egress of data", Money.usd(egress), moves=Moved.DATA), CostTerm("machine time", Money.usd(999)))
+    moved = (
+        CostTerm("egress of data", Money.usd(egress), moves=TransferKind.DATA),
+        CostTerm("machine time", Money.usd(999)),
+    )
     return Placement(offer, nodes, (offer.price or Money.ZERO) * nodes, Money.ZERO, moved, None, None, 1.0, 1.0, 0.0)
 
 
@@ -120,8 +123,8 @@ def test_what_a_job_would_hold_leaves_out_what_is_paid_for() -> None:
 
 def test_only_egress_counts_as_egress() -> None:
     assert egress_of(at(sold(), egress="7")) == Money.usd(7)
-    data = CostTerm("egress of data", Money.usd(1), moves=Moved.DATA)
-    checkpoints = CostTerm("egress of checkpoints", Money.usd(2), moves=Moved.CHECKPOINT)
+    data = CostTerm("egress of data", Money.usd(1), moves=TransferKind.DATA)
+    checkpoints = CostTerm("egress of checkpoints", Money.usd(2), moves=TransferKind.CHECKPOINT)
     both = (data, checkpoints)
     assert egress_of(replace(at(sold()), terms=both)) == Money.usd(3)
 
@@ -164,7 +167,7 @@ def test_what_moves_the_data_does_not_pay_for_the_start_too() -> None:
 def test_what_costs_nothing_needs_no_money_and_lasts() -> None:
     free = at(sold("free", "0", capacity=CapacityType.OWNED))
     assert submitted(GateByMachine(), free).may_launch
-    assert lasts({}, plan(free), HOUR, NOW) == HOUR
+    assert hold_duration({}, plan(free), HOUR, NOW) == HOUR
 
 
 def test_what_was_paid_before_costs_nothing_to_start() -> None:
@@ -186,19 +189,19 @@ def test_what_was_paid_before_costs_nothing_to_start() -> None:
 )
 def test_the_least_that_a_start_takes(minimum: int, step: int, nodes: int, least: str) -> None:
     billing = Billing(timedelta(seconds=minimum), timedelta(seconds=step))
-    assert least_to_start(at(sold(billing=billing), nodes)) == Money.usd(least)
+    assert min_start_hold(at(sold(billing=billing), nodes)) == Money.usd(least)
 
 
 def test_how_long_a_hold_lasts() -> None:
     """$31 with $7 of egress: $24 at $12 an hour last two hours, of which two minutes are for stopping."""
     places = plan(at(sold("cheap", "6"), egress="7"), at(sold("dear"), egress="3"))
-    assert lasts({CASH: Money.usd(31)}, places, 10 * HOUR, NOW) == 2 * HOUR - 2 * MINUTE
-    assert lasts({CASH: Money.usd(31)}, places, HOUR, NOW) == HOUR
-    assert lasts({}, places, HOUR, NOW) == timedelta(0)
+    assert hold_duration({CASH: Money.usd(31)}, places, 10 * HOUR, NOW) == 2 * HOUR - 2 * MINUTE
+    assert hold_duration({CASH: Money.usd(31)}, places, HOUR, NOW) == HOUR
+    assert hold_duration({}, places, HOUR, NOW) == timedelta(0)
     own = sold("own", "0", money=PAID, amortised=Money.usd(2), capacity=CapacityType.OWNED)
-    assert lasts({}, plan(at(own)), HOUR, NOW) == HOUR, "what was paid before ends nothing"
+    assert hold_duration({}, plan(at(own)), HOUR, NOW) == HOUR, "what was paid before ends nothing"
     both = plan(at(own, egress="30"), at(sold(), egress="7"))
-    assert lasts({CASH: Money.usd(31)}, both, 10 * HOUR, NOW) == 2 * HOUR - 2 * MINUTE
+    assert hold_duration({CASH: Money.usd(31)}, both, 10 * HOUR, NOW) == 2 * HOUR - 2 * MINUTE
 
 
 # --- a move ---------------------------------------------------------------------------------------------------------
@@ -335,7 +338,7 @@ def test_more_for_what_runs_is_judged_at_the_price_of_now() -> None:
     dates = Dates(NOW - HOUR, NOW + HOUR, Money.usd(12))
     (attempt,) = view.attempts
     attempt = replace(attempt, placement=at(replace(sold(), as_of=NOW - HOUR), 2))
-    found = keep_going(
+    found = judge_continuation(
         view, attempt, MoreMoney(Money.usd(15), burn, Money.usd(20)), gate_, no_facts,
         {CASH: held("25", "50", dates), PAID: held("900", "700")}, billed=4 * HOUR, now=NOW,
     )  # fmt: skip
@@ -358,7 +361,7 @@ def test_what_runs_is_judged_for_the_time_that_it_has_left(billed: int, ends: in
     view, gate = life(), GateByMachine()
     gate_: Any = gate
     burn = Burn(Money.usd(40), NOW, NOW + ends * HOUR, Money.usd(20))
-    keep_going(
+    judge_continuation(
         view, view.attempts[0], MoreMoney(Money.ZERO, burn, Money.usd(12)), gate_, no_facts, {},
         billed=billed * HOUR, now=NOW,
     )  # fmt: skip

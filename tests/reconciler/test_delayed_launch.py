@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.results.reasons import waits
+from broker.app.results.reasons import wait_text
 from broker.core.errors import LoginMissing, Unreachable
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
@@ -96,7 +96,7 @@ def test_a_price_that_rose_above_the_budget_is_refused(market: CostlyStage, dela
     delay.end(market)
     assert market.engine.submitted == []
     assert market.view.state is JobState.PAUSED_BUDGET
-    assert "budget money of $200" in waits(market.view.waiting)
+    assert "budget money of $200" in wait_text(market.view.waiting)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_what_the_policies_deny_by_now_waits_in_their_words(
     assert market.causes[0] in (Cause.DENIED_BEFORE_LAUNCH, Cause.REQUEST_EXPIRED)
     assert market.view.latest is not None
     assert market.view.latest.state.final
-    assert words in waits(market.view.waiting)
+    assert words in wait_text(market.view.waiting)
     with market.store.reading() as look:
         assert faults(look.entries()) == []
 
@@ -260,7 +260,7 @@ def test_a_month_whose_budget_another_job_holds_is_not_paid_from(market: CostlyS
     market.clock.time -= delay.of
     delay.end(market)
     assert market.engine.submitted == []
-    assert market.view.state is JobState.PAUSED_BUDGET or "budget money" in waits(market.view.waiting)
+    assert market.view.state is JobState.PAUSED_BUDGET or "budget money" in wait_text(market.view.waiting)
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -272,7 +272,7 @@ def test_a_budget_that_was_lowered_is_not_paid_from(market: CostlyStage, restart
     delay.end(market)
     assert market.engine.submitted == []
     assert market.causes == [Cause.DENIED_BEFORE_LAUNCH]
-    assert "budget money of $500" in waits(market.view.waiting)
+    assert "budget money of $500" in wait_text(market.view.waiting)
 
 
 def test_money_that_does_not_pay_for_a_start_by_now_starts_nothing(market: CostlyStage) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from broker.app.results.reasons import waits
+from broker.app.results.reasons import wait_text
 from broker.core.events import events as ev
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
@@ -17,7 +17,7 @@ from broker.core.job.reasons import Reason
 from broker.core.market.offers import CapacityType
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
 from broker.core.values.clock import ManualClock
-from broker.reconciler.controllers.placement import PlacementAdvice, Placing, Plans
+from broker.reconciler.controllers.placement import PlacementAdvice, PlacementController, Plans
 from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, running
 
@@ -65,7 +65,7 @@ def test_of_several_it_is_said_where_they_stand(stage: Stage) -> None:
     stage.policy = Shut(by_zone=True)
     stage.pass_time(MINUTE, times=3)
 
-    assert waits(stage.view.waiting) == "the policy denies every remaining placement: team.yaml:3, team.yaml:7"
+    assert wait_text(stage.view.waiting) == "the policy denies every remaining placement: team.yaml:3, team.yaml:7"
 
 
 def test_where_it_waits_its_turn_that_is_said(stage: Stage) -> None:
@@ -102,7 +102,7 @@ def patient(stage: Stage, words: Sequence[str], pools: Sequence[str] = ("",)) ->
         asked.append(now)
         return PlacementAdvice((), words[len(asked) % len(words)], pools[len(asked) % len(pools)])
 
-    place = Placing(stage.store, lambda job: stage._market(), lambda: stage.policy, advise=wait)
+    place = PlacementController(stage.store, lambda job: stage._market(), lambda: stage.policy, advise=wait)
     stage.begin(place, retry_place=timedelta(seconds=15))
     return asked
 

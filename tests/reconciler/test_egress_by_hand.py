@@ -8,11 +8,16 @@ from datetime import timedelta
 import pytest
 
 from broker.core.events.outcomes import Cause
-from broker.core.job.placements import CostTerm, Moved
+from broker.core.job.placements import CostTerm, TransferKind
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Tags
-from broker.reconciler.settlement.settlement import charged_elsewhere, movements_of, per_start, to_be_posted
+from broker.reconciler.settlement.settlement import (
+    charged_elsewhere,
+    egress_movements,
+    egress_per_start,
+    unposted_egress,
+)
 from tests.reconciler.settlement.test_charges import UP, life
 
 NOW = UP + timedelta(hours=2)
@@ -20,25 +25,25 @@ ATTEMPT = life(closed=False).attempts[0]
 TAGS = Tags("train", "ann", attempt=1)
 TERMS = (
     CostTerm("compute", Money.usd(50)),
-    CostTerm("data egress", Money.usd(14), per_start=Money.usd(7), moves=Moved.DATA),
-    CostTerm("checkpoint egress", Money.usd(5), moves=Moved.CHECKPOINT),
-    CostTerm("restore egress", Money.ZERO, moves=Moved.RESTORE),
+    CostTerm("data egress", Money.usd(14), per_start=Money.usd(7), moves=TransferKind.DATA),
+    CostTerm("checkpoint egress", Money.usd(5), moves=TransferKind.CHECKPOINT),
+    CostTerm("restore egress", Money.ZERO, moves=TransferKind.RESTORE),
 )
 
 
 def posted(held: int, amounts: dict[str, int]) -> list[Entry]:
     usd = {what: Money.usd(amount) for what, amount in amounts.items()}
-    return movements_of(ATTEMPT, usd, Money.usd(held), "train", TAGS, NOW)
+    return egress_movements(ATTEMPT, usd, Money.usd(held), "train", TAGS, NOW)
 
 
 def test_of_a_plan_only_what_one_start_moves_and_costs_something() -> None:
     placement = replace(ATTEMPT.placement, terms=TERMS)
     expected = {"data": Money.usd(7), "checkpoint": Money.usd(5)}
-    assert per_start(placement) == expected
+    assert egress_per_start(placement) == expected
     attempt = replace(ATTEMPT, placement=placement)
-    assert to_be_posted(attempt, Money.ZERO) == expected
-    assert to_be_posted(attempt, Money(1)) == {}
-    assert to_be_posted(replace(attempt, cause=Cause.NO_CAPACITY), Money.ZERO) == {}
+    assert unposted_egress(attempt, Money.ZERO) == expected
+    assert unposted_egress(attempt, Money(1)) == {}
+    assert unposted_egress(replace(attempt, cause=Cause.NO_CAPACITY), Money.ZERO) == {}
 
 
 @pytest.mark.parametrize(

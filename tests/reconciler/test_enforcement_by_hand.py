@@ -32,8 +32,8 @@ from broker.core.ports import BudgetSpec
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance
-from broker.ledger.journal import NoLongerCurrent
-from broker.reconciler.controllers.enforcement import Enforcement, said_to_running
+from broker.ledger.journal import StaleJobView
+from broker.reconciler.controllers.enforcement import Enforcement, judge_running
 from tests.controllers import Asking
 from tests.reconciler.rehearsal import OpenPolicy
 from tests.reconciler.settlement.test_charges import UP, life
@@ -187,7 +187,7 @@ class TestWhat:
     def test_a_job_that_changed_meanwhile_is_looked_at_again(self, now: str | None) -> None:
         judge = OneRunGate(SameAnswerPolicy(answers=(Answer.DENY,)))
         judge.journal.job_now = replace(judge.view, seq=judge.view.seq + 1) if now else None
-        with pytest.raises(NoLongerCurrent):
+        with pytest.raises(StaleJobView):
             judge.look()
         assert (judge.journal.recorded, judge.journal.appended) == ([], [])
         judge.journal.job_now, before = judge.view, judge.reads
@@ -220,7 +220,7 @@ class TestJudgeRunning:
     def decided(self, policy: SameAnswerPolicy, view: JobView | None = None, **more: Any) -> Any:
         view = view or life(closed=False)
         attempt = view.attempts[0]
-        said = said_to_running(PAID, policy, view, attempt, [Usage(NOW, 3.0)], NOW, **more)
+        said = judge_running(PAID, policy, view, attempt, [Usage(NOW, 3.0)], NOW, **more)
         return said.decision(policy, view, attempt) if said.answer is Answer.DENY else None
 
     def test_what_the_rules_are_told(self) -> None:

@@ -14,7 +14,7 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.ports import EngineState, Observation
 from broker.core.values.money import Money
-from broker.reconciler.interpret import Patience, Silence, must_be_removed, news
+from broker.reconciler.interpret import Patience, Silence, needs_removal, new_events
 from broker.runfolder.node_state import Dated, ExitRecord, NodeState
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -47,7 +47,7 @@ def ended(found: list[Dated]) -> ev.AttemptEnded:
 def told(
     of: AttemptView, node: NodeState, look: Observation, now: datetime, silent: timedelta = timedelta(0)
 ) -> list[Dated]:
-    return news(of, node, look, silent, now, PATIENCE)
+    return new_events(of, node, look, silent, now, PATIENCE)
 
 
 ALIVE = NodeState(heartbeat_at=NOW - timedelta(seconds=5))
@@ -246,10 +246,10 @@ def test_all_that_the_agent_wrote_is_read_also_when_the_attempt_was_given_up() -
 
 
 def test_machines_are_removed_after_the_end_and_after_the_grace_of_a_stop() -> None:
-    assert must_be_removed(attempt(AttemptState.LOST), NOW, MINUTE)
+    assert needs_removal(attempt(AttemptState.LOST), NOW, MINUTE)
     told = attempt(AttemptState.STOPPING, stop_requested=Cause.MOVED, stop_requested_at=NOW - 2 * MINUTE)
-    assert must_be_removed(told, NOW, MINUTE)
-    assert not must_be_removed(told, NOW, 3 * MINUTE)
-    assert not must_be_removed(attempt(), NOW, MINUTE)
+    assert needs_removal(told, NOW, MINUTE)
+    assert not needs_removal(told, NOW, 3 * MINUTE)
+    assert not needs_removal(attempt(), NOW, MINUTE)
     booting = attempt(AttemptState.STOPPING, stop_requested=Cause.MOVED, stop_requested_at=NOW, claimed_at=None)
-    assert must_be_removed(booting, NOW, MINUTE), "nothing runs there yet that could be saved"
+    assert needs_removal(booting, NOW, MINUTE), "nothing runs there yet that could be saved"

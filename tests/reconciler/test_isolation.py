@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.app.results.reasons import waits
+from broker.app.results.reasons import wait_text
 from broker.core.errors import Malformed, Unreachable
 from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause, JobState
@@ -100,7 +100,7 @@ def test_a_request_that_its_engine_cannot_tell_about_is_said_to_wait_and_its_nod
     cancel_job(stage)
     stage.pass_time(MINUTE, times=3)
     assert not stage.view.attempts[0].state.final, "nobody knows whether it was launched"
-    assert "time-out" in waits(stage.view.waiting)
+    assert "time-out" in wait_text(stage.view.waiting)
     assert stage.mailbox.leases["j-1-1"][-1].stop is Cause.CANCELLED_BY_USER
     stage.engine.silent = None
     stage.pass_time(MINUTE, times=2)

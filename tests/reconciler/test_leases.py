@@ -151,7 +151,7 @@ class Fleet:
         """One look at all of them; how many leases were written with it."""
         self.stage.clock.advance(by)
         before = self.written
-        self.leases.begin_look()
+        self.leases.begin_tick()
         for view in self.views[:: self.order]:
             self.leases.keep(view, view.attempts[0], self.stage.clock.now())
         return self.written - before

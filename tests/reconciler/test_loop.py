@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from broker.app.results.reasons import ended, waits
+from broker.app.results.reasons import end_text, wait_text
 from broker.core.errors import LoginMissing, NoCapacity
 from broker.core.events import events as ev
 from broker.core.events.agent_events import CheckpointSaved, NoticeReceived
@@ -84,7 +84,7 @@ def test_launches_that_need_a_person_everywhere_fail_the_job_with_the_reason(sta
     stage.submit()
     stage.pass_time(MINUTE, times=2)
     assert stage.view.state is JobState.FAILED
-    assert "set TOKEN" in ended(stage.view.ending)
+    assert "set TOKEN" in end_text(stage.view.ending)
     settled_and_closed(stage)
 
 
@@ -178,7 +178,7 @@ def test_a_dearer_place_is_taken_only_if_the_policies_allow_the_top_up(stage: St
     stage.pass_time()
     stage.pass_time()
     assert stage.view.state is JobState.PAUSED_BUDGET
-    assert "refused" in waits(stage.view.waiting)
+    assert "refused" in wait_text(stage.view.waiting)
 
 
 def test_a_job_that_finds_no_place_waits_with_the_counted_reasons_and_says_them_once(stage: Stage) -> None:
@@ -228,7 +228,7 @@ def test_a_refused_approval_launches_nothing_and_gives_the_money_back(stage: Sta
         tx.append("j-1", [(None, ev.ApprovalRefused(by="bob", note="too dear"))], now)
     stage.pass_time(MINUTE, times=3)
     assert stage.view.state is JobState.PAUSED_BUDGET
-    assert "refused by bob" in waits(stage.view.waiting)
+    assert "refused by bob" in wait_text(stage.view.waiting)
     assert stage.engine.submitted == []
     assert stage.money()[0] == Money.ZERO
 

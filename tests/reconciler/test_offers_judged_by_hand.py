@@ -13,13 +13,13 @@ from broker.core.market.shares import MachineShare
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, LiveAttempt, Source, Verdict
 from broker.core.ports import PolicyDefaults
 from broker.core.values.money import Money
-from broker.placement.shares import part
+from broker.placement.shares import offer_part
 from broker.reconciler.admission.admission import (
+    as_if_unoccupied,
     denials,
-    still_free,
-    switched_off,
-    unused,
-    with_occupancy,
+    is_still_free,
+    reference_price_denial,
+    subtract_occupied,
 )
 from broker.reconciler.admission.hold_limits import HoldLimit
 from tests.reconciler.test_admission_by_hand import (
@@ -45,8 +45,8 @@ def test_a_gang_needs_all_its_machines_free(slots: int, taken: int, nodes: int, 
     offer = sold(slots=slots)
     elsewhere = sold("other", slots=0)
     others = [live(offer.pool, taken)] if taken else []
-    assert still_free(at(offer, nodes), [elsewhere, offer], [*others, live(elsewhere.pool)]) is free
-    assert still_free(at(replace(offer, slots=None), nodes), [offer], others), "what is not counted is free"
+    assert is_still_free(at(offer, nodes), [elsewhere, offer], [*others, live(elsewhere.pool)]) is free
+    assert is_still_free(at(replace(offer, slots=None), nodes), [offer], others), "what is not counted is free"
 
 
 @pytest.mark.parametrize(
@@ -67,18 +67,18 @@ def test_a_part_of_this_machine_is_free_where_all_of_it_is_left(
     machine = replace(
         sold(capacity=CapacityType.OWNED, engine="local", slots=1, cpus=8.0, memory_gib=16.0), accelerator=None, count=0
     )
-    wanted = part(machine, MachineRequest(cpus=4, memory_gib=4))
+    wanted = offer_part(machine, MachineRequest(cpus=4, memory_gib=4))
     other = replace(live(""), gpus=0, accelerator=None, capacity=machine.capacity, milli_cpus=milli_cpus, mib=mib)
     elsewhere = replace(other, capacity="owned/local/another", milli_cpus=8000, mib=16_384)
-    assert still_free(at(wanted), [replace(machine, left=left)], [other, elsewhere]) is free
+    assert is_still_free(at(wanted), [replace(machine, left=left)], [other, elsewhere]) is free
 
 
 def test_a_pool_is_free_only_as_far_as_all_that_is_told_of_it_says_so() -> None:
     place = at(sold(slots=3), nodes=2)
-    assert still_free(place, [sold(slots=3), sold(slots=2)], [])
-    assert not still_free(place, [sold(slots=3), sold(slots=1)], [])
-    assert not still_free(place, [sold(slots=None)], []), "nobody tells any more how many there are"
-    assert still_free(place, [sold("other", slots=0)], []), "that is another pool"
+    assert is_still_free(place, [sold(slots=3), sold(slots=2)], [])
+    assert not is_still_free(place, [sold(slots=3), sold(slots=1)], [])
+    assert not is_still_free(place, [sold(slots=None)], []), "nobody tells any more how many there are"
+    assert is_still_free(place, [sold("other", slots=0)], []), "that is another pool"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_which_limit_decides_the_hold(cost: str | None, held: str, limit: HoldLi
 def test_machines_that_run_are_taken_off_what_is_free() -> None:
     limited, full, open_ = sold("a", slots=3), sold("b", slots=1), sold("c")
     running = [live(limited.pool), live(limited.pool), live(full.pool, 4), live(open_.pool)]
-    assert [offer.slots for offer in with_occupancy([limited, full, open_, sold("d", slots=5)], running)] == [
+    assert [offer.slots for offer in subtract_occupied([limited, full, open_, sold("d", slots=5)], running)] == [
         1,
         0,
         None,
@@ -115,13 +115,13 @@ def test_parts_that_jobs_have_are_taken_off_what_is_free_of_a_shared_machine() -
         replace(live("elsewhere"), gpus=0, capacity=shared.capacity, milli_cpus=cpus * 1000, mib=1024)
         for cpus in (2, 1)
     ]
-    found = with_occupancy([shared, partly, sold("rented")], parts)
+    found = subtract_occupied([shared, partly, sold("rented")], parts)
     assert [one.left for one in found] == [
         MachineShare(5000, 30 * 1024, (("H100", 8),)),
         MachineShare(3000, 14 * 1024),
         None,
     ]
-    assert unused(found) == [shared, shared, sold("rented")]
+    assert as_if_unoccupied(found) == [shared, shared, sold("rented")]
 
 
 def test_only_a_denial_takes_a_single_place_out_of_a_plan() -> None:
@@ -137,7 +137,7 @@ def test_a_reference_price_starts_nothing_unless_the_policies_say_so() -> None:
     def refused(offer: Offer | None, kind: ActionKind = ActionKind.LAUNCH, **defaults: Any) -> Verdict | None:
         gate: Any = GateByMachine(defaults=PolicyDefaults(**defaults))
         action = Action(kind, JOB, "ann", placement=None if offer is None else at(offer))
-        return switched_off(gate, action)
+        return reference_price_denial(gate, action)
 
     listed = sold(reference=True)
     verdict = refused(listed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from broker.app.results.reasons import waits
+from broker.app.results.reasons import wait_text
 from broker.core.events.outcomes import JobState
 from broker.core.job.jobs import Job, Work
 from broker.core.market.offers import Billing
@@ -27,4 +27,4 @@ def test_money_that_does_not_pay_for_a_start_pauses_the_job(stage: Stage) -> Non
     view = stage.pass_time(MINUTE, times=3)
     assert stage.engine.submitted == ["j-1-1"]
     assert view.state is JobState.PAUSED_BUDGET
-    assert "does not pay for a start" in waits(view.waiting)
+    assert "does not pay for a start" in wait_text(view.waiting)

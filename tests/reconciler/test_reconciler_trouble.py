@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.app.results.reasons import waits
+from broker.app.results.reasons import wait_text
 from broker.core.errors import LoginMissing, Malformed, Unreachable
 from broker.core.events import events as ev
 from broker.core.events.agent_events import CheckpointSaved, NoticeReceived
@@ -145,11 +145,11 @@ def test_what_an_earlier_process_launched_is_not_forgotten_because_a_login_expir
         stage.engine.silent = error
         stage.pass_time(20 * MINUTE, times=3)
         assert not stage.view.attempts[0].state.final
-        assert str(error) in waits(stage.view.waiting)
+        assert str(error) in wait_text(stage.view.waiting)
     stage.engine.silent = None
     stage.pass_time()
     assert stage.view.attempts[0].handle == attempt.key
-    assert waits(stage.view.waiting) == ""
+    assert wait_text(stage.view.waiting) == ""
 
 
 def test_an_agent_that_ignores_its_lease_is_stopped_by_the_broker(stage: Stage) -> None:
@@ -208,7 +208,7 @@ def test_a_run_folder_that_cannot_be_reached_is_said_and_the_job_can_be_cancelle
     stage.mailbox.broken = Unreachable("no such store", hint="see GPUBROKER_RUNS")
     stage.submit()
     stage.pass_time(MINUTE, times=3)
-    assert "GPUBROKER_RUNS" in waits(stage.view.waiting)
+    assert "GPUBROKER_RUNS" in wait_text(stage.view.waiting)
     with stage.store.reading() as look:
         assert [e.body.kind for e in look.events("j-1")].count("launch_delayed") == 1
     with stage.store.writing() as tx:

@@ -12,10 +12,10 @@ from broker.core.events.outcomes import Cause
 from broker.core.events.views import JobView
 from broker.core.values.clock import ManualClock
 from broker.ledger.journal import DatedBody
-from broker.reconciler.recording import NewsRecorder
+from broker.reconciler.news_recorder import NewsRecorder
 from broker.reconciler.worklist import Worklist
 from broker.store import Store
-from broker.store.jobs.journal import StoreWriting
+from broker.store.jobs.journal import StoreWriter
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage
 from tests.unreadable import damage_view
 
@@ -76,15 +76,15 @@ def test_nothing_is_recorded_over_a_view_that_a_newer_version_wrote(stage: Stage
 def test_a_job_of_which_something_cannot_be_recorded_is_judged_all_the_same(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append_each = StoreWriting.append_each
+    append_each = StoreWriter.append_each
 
-    def fails(self: StoreWriting, news: Sequence[tuple[JobView, Sequence[DatedBody]]]) -> list[JobView]:
+    def fails(self: StoreWriter, news: Sequence[tuple[JobView, Sequence[DatedBody]]]) -> list[JobView]:
         if any(view.id == "j-2" and item[2].kind == "claimed" for view, items in news for item in items):
             raise StoreProblem("it cannot be recorded")
         return append_each(self, news)
 
     stage.pass_time(times=2)
-    monkeypatch.setattr(StoreWriting, "append_each", fails)
+    monkeypatch.setattr(StoreWriter, "append_each", fails)
     for job_id in JOBS:
         stage.mailbox.starts(f"{job_id}-1")
     stage.policy = OpenPolicy(denied=frozenset({"continue"}))

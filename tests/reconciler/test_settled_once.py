@@ -9,7 +9,7 @@ import pytest
 
 from broker.core.events.outcomes import AttemptState
 from broker.core.events.views import JobView
-from broker.core.job.placements import CostTerm, Moved
+from broker.core.job.placements import CostTerm, TransferKind
 from broker.core.market.offers import Billing, CapacityType, MoneyKind
 from broker.core.policy.approvals import RequestedApproval
 from broker.core.values.clock import ManualClock
@@ -45,7 +45,7 @@ def settled(view: JobView, entries: list[Entry], before: Settled | None = None, 
 def test_egress_and_time_draw_on_one_hold_together(amount: int) -> None:
     """$7 of egress and $5 of machine time, and whatever is held."""
     view = life(closed=False)
-    terms = (CostTerm("data egress", Money.usd("7"), moves=Moved.DATA),)
+    terms = (CostTerm("data egress", Money.usd("7"), moves=TransferKind.DATA),)
     view = replace(
         view, attempts=(replace(view.attempts[0], placement=replace(view.attempts[0].placement, terms=terms)),)
     )

@@ -12,7 +12,7 @@ from broker.core.events.lifecycle import advance
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job, Priority
-from broker.reconciler.visit_order import in_turn, running_by_team, waits
+from broker.reconciler.visit_order import running_by_team, visit_order, waits_for_machine
 from tests.reconciler.test_decide import NOW, PLACEMENT
 
 
@@ -31,7 +31,7 @@ def running(view: JobView) -> JobView:
 
 
 def ids(*views: JobView) -> list[str]:
-    return [view.id for view in in_turn(views, NOW)]
+    return [view.id for view in visit_order(views, NOW)]
 
 
 def test_priority_then_deadline_then_first_come() -> None:
@@ -56,8 +56,8 @@ def test_teams_take_turns_and_what_runs_counts() -> None:
 
 def test_who_waits_for_something_else_is_not_in_the_queue() -> None:
     queued = job("q")
-    assert waits(queued)
-    assert not waits(running(queued))
-    assert not waits(replace(queued, state=JobState.PAUSED_BUDGET))
-    assert not waits(replace(queued, state=JobState.AWAITING_APPROVAL))
-    assert not waits(replace(queued, cancel_requested=True))
+    assert waits_for_machine(queued)
+    assert not waits_for_machine(running(queued))
+    assert not waits_for_machine(replace(queued, state=JobState.PAUSED_BUDGET))
+    assert not waits_for_machine(replace(queued, state=JobState.AWAITING_APPROVAL))
+    assert not waits_for_machine(replace(queued, cancel_requested=True))

@@ -21,7 +21,7 @@ from broker.ledger.entries import Movement, Tags
 from broker.placement.conditions import Conditions
 from broker.placement.strategy.situation import StrategyTask
 from broker.reconciler.admission.records import hold_entries
-from broker.reconciler.controllers.placement import Placing, PlanInputs, Plans
+from broker.reconciler.controllers.placement import PlacementController, PlanInputs, Plans
 from broker.reconciler.controllers.strategy_advice import LoggedDecision, Moving, Strategist
 from broker.reconciler.leases import NoNodeLimits
 from broker.store import Store
@@ -71,7 +71,7 @@ class TraceStage(Stage):
         """A new broker process over the same store."""
         strategist = Strategist(self.history, self.tick, self.said.append)
         policy: Any = self.policy
-        place = Placing(self.store, lambda job: self._market(), lambda: policy, advise=strategist.place)
+        place = PlacementController(self.store, lambda job: self._market(), lambda: policy, advise=strategist.place)
 
         def plans(view: JobView, now: datetime) -> Plans:
             return place.plans(view, policy, now)

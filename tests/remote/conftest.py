@@ -11,12 +11,12 @@ from typing import Any, NoReturn
 
 import pytest
 
-from broker.app.jobs.sealed_secrets import tell_service_key
+from broker.app.jobs.sealed_secrets import publish_service_key
 from broker.app.service.health import Pulses
 from broker.cli.program import run
 from broker.core.actors import Actor
 from broker.page.application import with_page
-from broker.server.listening import TeamServer
+from broker.server.team_server import TeamServer
 from broker.server.transport import Transport
 from tests.server.world import Company, new_world
 
@@ -45,7 +45,7 @@ class TeamService:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamService]:
     world, stop = new_world(tmp_path_factory.mktemp("service")), threading.Event()
-    tell_service_key(world.broker)
+    publish_service_key(world.broker)
     server = TeamServer(world.broker, Pulses(), "127.0.0.1:0", None, Transport(), with_page)
     answering = threading.Thread(target=server.run, args=(stop,), daemon=True)
     answering.start()

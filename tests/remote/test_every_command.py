@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 import typer
 
-from broker.cli.program import COMMANDS, OF_THIS_MACHINE, PARTS_OF_THIS_MACHINE
+from broker.cli.program import COMMANDS, LOCAL_COMMANDS, LOCAL_SUBCOMMANDS
 
 ENTERS = "enters a machine through the engine's own account, which is the server's"
 OF_THE_HOST = "changes what the server itself keeps or asks; whoever runs the server does that there"
@@ -49,7 +49,7 @@ def leaves(target: str, name: str) -> list[str]:
     ]
 
 
-LOCAL = sorted(one for name, at in COMMANDS.items() if name not in OF_THIS_MACHINE for one in leaves(at, name))
+LOCAL = sorted(one for name, at in COMMANDS.items() if name not in LOCAL_COMMANDS for one in leaves(at, name))
 OFFERED = {
     "approvals grant",
     "approvals list",
@@ -108,7 +108,7 @@ OFFERED = {
 
 @pytest.mark.parametrize("command", LOCAL)
 def test_a_command_acts_through_the_server_or_has_a_reason(command: str) -> None:
-    ways = [command in OFFERED, command in NOT_OFFERED, tuple(command.split()) in PARTS_OF_THIS_MACHINE]
+    ways = [command in OFFERED, command in NOT_OFFERED, tuple(command.split()) in LOCAL_SUBCOMMANDS]
     assert ways.count(True) == 1, command
 
 

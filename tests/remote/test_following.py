@@ -34,7 +34,7 @@ def test_all_output_is_printed_or_the_end_of_it(laptop: Laptop, monkeypatch: pyt
 
 
 def test_output_is_followed_to_the_end_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(output, "POLL_SECONDS", 0.0)
     looks = iter([(JobState.RUNNING, 2), (JobState.RUNNING, 2), (JobState.SUCCEEDED, 3)])
     printed = 0
 

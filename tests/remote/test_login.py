@@ -14,7 +14,7 @@ from broker.app.access import device_logins
 from broker.core.access.permissions import Access, TokenScope
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
-from broker.remote.logins import SavedLogin, current, forget, keep, server_url
+from broker.remote.logins import SavedLogin, current_login, delete_login, save_login, server_url
 from tests.cli.documents import check
 from tests.remote.conftest import Laptop, TeamService
 
@@ -37,7 +37,7 @@ def entering(service: TeamService, *, grant: bool = True) -> Callable[[float], N
         with broker.store._database.reading() as connection:
             code = connection.exec_driver_sql("SELECT user_code FROM device_login WHERE granted IS NULL").scalar()
         if code is not None:
-            device_logins.decide(broker, str(code), access, grant=grant, by=Actor("mia"), origin="page")
+            device_logins.decide_login(broker, str(code), access, grant=grant, by=Actor("mia"), origin="page")
 
     return wait
 
@@ -56,7 +56,7 @@ def test_login_whoami_logout(
     check("whoami", me)
     assert me["person"]["name"] == "mia"
     assert laptop("jobs", "list").code == 0
-    saved = current({"GPUBROKER_HOME": str(tmp_path / "laptop")})
+    saved = current_login({"GPUBROKER_HOME": str(tmp_path / "laptop")})
     assert saved is not None
     assert saved.token not in repr(saved) + done.out + done.err
     ended = laptop("logout", "--json").json
@@ -109,20 +109,20 @@ def test_wrong_addresses(text: str) -> None:
 
 def test_a_login_is_replaced_and_forgotten(tmp_path: Path) -> None:
     here: dict[str, Any] = {"GPUBROKER_HOME": str(tmp_path / "new")}
-    assert current(here) is None
-    keep(SavedLogin("https://a", "one"), here)
-    keep(SavedLogin("https://b", "two"), here)
-    assert current(here) == SavedLogin("https://b", "two")
-    assert current(here | {"GPUBROKER_SERVER": "off"}) is None
-    assert current(here | {"GPUBROKER_SERVER": "c", "GPUBROKER_TOKEN": "t"}) == SavedLogin("https://c", "t")
+    assert current_login(here) is None
+    save_login(SavedLogin("https://a", "one"), here)
+    save_login(SavedLogin("https://b", "two"), here)
+    assert current_login(here) == SavedLogin("https://b", "two")
+    assert current_login(here | {"GPUBROKER_SERVER": "off"}) is None
+    assert current_login(here | {"GPUBROKER_SERVER": "c", "GPUBROKER_TOKEN": "t"}) == SavedLogin("https://c", "t")
     with pytest.raises(InvalidInput, match="GPUBROKER_TOKEN is not"):
-        current(here | {"GPUBROKER_SERVER": "c"})
+        current_login(here | {"GPUBROKER_SERVER": "c"})
     with pytest.raises(InvalidInput, match="GPUBROKER_SERVER is not"):
-        current(here | {"GPUBROKER_TOKEN": "t"})
-    assert current(here | {"GPUBROKER_SERVER": "off", "GPUBROKER_TOKEN": "t"}) is None
-    forget(here)
-    forget(here)
-    assert current(here) is None
+        current_login(here | {"GPUBROKER_TOKEN": "t"})
+    assert current_login(here | {"GPUBROKER_SERVER": "off", "GPUBROKER_TOKEN": "t"}) is None
+    delete_login(here)
+    delete_login(here)
+    assert current_login(here) is None
 
 
 def test_a_damaged_login_is_named_and_can_be_deleted(laptop: Laptop, tmp_path: Path) -> None:

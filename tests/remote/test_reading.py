@@ -10,8 +10,8 @@ import pytest
 
 from broker.agent.names import draft
 from broker.agent.outputs import OutputFile
-from broker.app.jobs import kept_files
-from broker.app.jobs.kept_files import RemoteFile
+from broker.app.jobs import job_files
+from broker.app.jobs.job_files import RemoteFile
 from broker.core.values.money import Money
 from broker.runfolder.runfolder import KeptOutput
 from tests.cli.documents import check
@@ -100,9 +100,9 @@ def test_results_are_fetched_verified_and_continued(
         return [data[start:]]
 
     written = OutputFile(path, "o", len(data), sha256, datetime(2026, 1, 1, tzinfo=UTC))
-    monkeypatch.setattr(kept_files, "outputs", lambda *_: [KeptOutput(1, 0, written)])
+    monkeypatch.setattr(job_files, "outputs", lambda *_: [KeptOutput(1, 0, written)])
     monkeypatch.setattr(
-        kept_files, "output_files", lambda *_: [RemoteFile(path, len(data), sha256, lambda at: iter(content(at)))]
+        job_files, "output_files", lambda *_: [RemoteFile(path, len(data), sha256, lambda at: iter(content(at)))]
     )
     place = tmp_path / "here" / path
     place.parent.mkdir(parents=True)

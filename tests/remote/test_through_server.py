@@ -11,7 +11,7 @@ from broker.app.jobs.sealed_secrets import JobSecrets
 from broker.core.actors import ProcessAccount
 from broker.core.events.events import AttemptEnded, JobEnded
 from broker.core.events.outcomes import Cause, JobState
-from broker.remote.logins import SavedLogin, keep
+from broker.remote.logins import SavedLogin, save_login
 from tests.cli.documents import check
 from tests.remote.conftest import Laptop, TeamService
 from tests.server.world import JOB, STRANGER, submitted
@@ -223,7 +223,7 @@ def test_a_revoked_login_says_how_to_log_in_again(
     laptop: Laptop, service: TeamService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = f"gpb_{'0' * 12}_{'0' * 64}"
-    keep(SavedLogin(service.url, token))
+    save_login(SavedLogin(service.url, token))
     refused = laptop("jobs", "list")
     assert refused.code == 5
     assert f"gpubroker login {service.url}" in refused.err
@@ -237,7 +237,7 @@ def test_a_revoked_login_says_how_to_log_in_again(
 def test_a_token_without_a_server_does_not_act_as_the_person_of_the_login(
     laptop: Laptop, service: TeamService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep(SavedLogin(service.url, service.world.usual("mia")))
+    save_login(SavedLogin(service.url, service.world.usual("mia")))
     monkeypatch.setenv("GPUBROKER_TOKEN", service.world.usual("vic"))
     for command in (("whoami",), ("jobs", "list"), ("logout",), ("login", service.url)):
         refused = laptop(*command)

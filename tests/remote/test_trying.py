@@ -56,7 +56,7 @@ def test_mistakes_in_files_are_shown_as_without_a_server(
     ):
         for files in ([wrong], [empty], [wrong, empty]):
             with pytest.raises(InvalidInput) as here:
-                documents.check(service.world.broker, read_files(files))
+                documents.check_policy(service.world.broker, read_files(files))
             refused = laptop("policy", *command, *map(str, files), by="adam")
             assert (refused.code, refused.err) == (2, f"{error_text(here.value)}\n")
             assert "unknown key" in refused.err or files == [empty]

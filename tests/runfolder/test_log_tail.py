@@ -12,7 +12,7 @@ from obstore.store import MemoryStore
 from broker.agent.output import OutputUploader
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.core.errors import Unreachable
-from broker.runfolder.runfolder import Printed, RunFolder
+from broker.runfolder.runfolder import OutputTail, RunFolder
 
 
 class Patchy(ObjectFolder):
@@ -48,7 +48,7 @@ def test_every_line_comes_once_and_in_order(
     folder = RunFolder((place / "runs").as_uri(), "j")
     folder._store = Patchy()
     output, text = place / "output.log", "".join(f"{line}\n" for line in printed).encode()
-    up, reader, seen = uploader(folder, output), Printed(folder, 1), []
+    up, reader, seen = uploader(folder, output), OutputTail(folder, 1), []
     while text:
         count = cut.draw(st.integers(1, len(text)))
         with output.open("ab") as file:
@@ -65,7 +65,7 @@ def test_only_what_grows_is_read_again_and_a_last_line_without_an_end_comes_last
 ) -> None:
     output = tmp_path / "output.log"
     output.write_bytes(b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * 30_000 + b"half a li")
-    up, reader = uploader(folder, output), Printed(folder, 1)
+    up, reader = uploader(folder, output), OutputTail(folder, 1)
     up.upload()
     assert len(list(reader.new())) == 30_001
     assert list(reader.new()) == []
@@ -81,7 +81,7 @@ def test_what_is_no_longer_kept_is_said(folder: RunFolder, tmp_path: Path) -> No
     output = tmp_path / "output.log"
     output.write_bytes(b"0123456\n" * (3 << 17))
     uploader(folder, output, keep=1 << 20).upload()
-    lines = list(Printed(folder, 1).new())
+    lines = list(OutputTail(folder, 1).new())
     assert lines[0] == "[the first 2,097,152 bytes are no longer kept]"
     assert set(lines[1:]) == {"0123456"}
 
@@ -91,7 +91,7 @@ def test_a_store_that_was_away_costs_no_line(folder: RunFolder, tmp_path: Path) 
     output.write_bytes(b"0123456\n" * (3 << 17))
     uploader(folder, output).upload()
     folder._store.away = 2  # type: ignore[attr-defined]  # it is the patchy one
-    reader, seen = Printed(folder, 1), list[str]()
+    reader, seen = OutputTail(folder, 1), list[str]()
     with pytest.raises(Unreachable):
         seen.extend(reader.new())  # some come before it is away
     assert len(seen) == 1 << 17

@@ -15,9 +15,9 @@ from broker.core.errors import RetryLater
 from broker.core.job.jobs import Job, Predecessor
 from broker.core.job.snapshots import FileSnapshot, TreeCopy
 from broker.core.values.clock import ManualClock
+from broker.runfolder.attempt_keys import AttemptKeys
 from broker.runfolder.node_access import policy
 from broker.runfolder.run_folders import RunFolders
-from broker.runfolder.signing import AttemptKeys
 from tests.runfolder.test_runfolder import NOW, view_of
 
 BUCKET = "arn:aws:s3:::runs"

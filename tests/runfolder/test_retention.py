@@ -11,7 +11,7 @@ import pytest
 from broker.agent.checkpoints import FOLDER, Manifest, SavedFile, checkpoint_id, manifest_path, verify
 from broker.agent.store import ObjectFolder
 from broker.core.errors import Unreachable
-from broker.runfolder.retention import StoredCheckpoint, drop, kept, superfluous
+from broker.runfolder.retention import StoredCheckpoint, drop_checkpoints, stored_checkpoints, superfluous_checkpoints
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -35,20 +35,20 @@ def folder(tmp_path: Path) -> str:
 
 def second(folder: str) -> str:
     """The path of the second checkpoint, the newest with a manifest."""
-    return f"{FOLDER}/{kept(folder)[1].id}"
+    return f"{FOLDER}/{stored_checkpoints(folder)[1].id}"
 
 
 def test_all_is_found_with_its_size(folder: str) -> None:
-    found = kept(folder)
+    found = stored_checkpoints(folder)
     assert [(one.finished, one.whole) for one in found] == [(True, True), (True, True), (False, False)]
     assert [one.size // 1000 for one in found] == [1, 2, 3]
 
 
 def test_all_but_the_newest_whole_one_is_superfluous(folder: str) -> None:
-    one, two, three = kept(folder)
-    assert superfluous([one, two, three]) == (one, three)
-    assert superfluous([three]) == (three,)
-    assert superfluous([]) == ()
+    one, two, three = stored_checkpoints(folder)
+    assert superfluous_checkpoints([one, two, three]) == (one, three)
+    assert superfluous_checkpoints([three]) == (three,)
+    assert superfluous_checkpoints([]) == ()
 
 
 @pytest.mark.parametrize("damage", ["lost", "cut", "no manifest"])
@@ -60,36 +60,36 @@ def test_a_newer_one_that_is_torn_does_not_cost_the_one_that_is_whole(folder: st
         store.write(f"{place}/rank-0/step_2", b"x" * 1999)
     else:
         store.write(f"{place}/manifest.json", b'{"id": ')
-    one, two, three = found = kept(folder)
+    one, two, three = found = stored_checkpoints(folder)
     assert (one.whole, two.whole) == (True, False)
-    assert superfluous(found) == (two, three)
-    drop(folder, superfluous(found))
+    assert superfluous_checkpoints(found) == (two, three)
+    drop_checkpoints(folder, superfluous_checkpoints(found))
     newest = verify(store, one.id)
     assert newest.step == 1, "it can be restored"
 
 
 def test_where_none_is_whole_the_newest_that_was_finished_stays_for_people(folder: str) -> None:
     store = ObjectFolder.open(folder)
-    for one in kept(folder):
+    for one in stored_checkpoints(folder):
         store.delete(f"{FOLDER}/{one.id}/rank-0/step_1")
         store.delete(f"{FOLDER}/{one.id}/rank-0/step_2")
-    one, two, three = kept(folder)
+    one, two, three = stored_checkpoints(folder)
     assert not any(each.whole for each in (one, two, three))
-    assert superfluous((one, two, three)) == (one, three)
+    assert superfluous_checkpoints((one, two, three)) == (one, three)
 
 
 def test_what_is_dropped_is_gone_and_nothing_else(folder: str, tmp_path: Path) -> None:
-    drop(folder, superfluous(kept(folder)))
-    (left,) = kept(folder)
+    drop_checkpoints(folder, superfluous_checkpoints(stored_checkpoints(folder)))
+    (left,) = stored_checkpoints(folder)
     assert left.whole
     assert [path.name for path in (tmp_path / "j" / FOLDER).iterdir()] == [left.id]
     assert (tmp_path / "j" / "attempts" / "1" / "exit.json").exists()
-    drop(folder, [left, left])
-    assert kept(folder) == ()
+    drop_checkpoints(folder, [left, left])
+    assert stored_checkpoints(folder) == ()
 
 
 def test_looking_makes_nothing(tmp_path: Path) -> None:
-    assert kept((tmp_path / "nobody").as_uri()) == ()
+    assert stored_checkpoints((tmp_path / "nobody").as_uri()) == ()
     assert not (tmp_path / "nobody").exists()
 
 
@@ -102,7 +102,7 @@ def test_a_manifest_goes_first(folder: str, monkeypatch: pytest.MonkeyPatch) -> 
         delete(self, path)
 
     monkeypatch.setattr(ObjectFolder, "delete", watched)
-    drop(folder, [kept(folder)[0]])
+    drop_checkpoints(folder, [stored_checkpoints(folder)[0]])
     assert gone == ["manifest.json", "step_1"]
 
 
@@ -110,4 +110,4 @@ def test_a_store_in_trouble_says_so(tmp_path: Path) -> None:
     (tmp_path / "j").mkdir()
     (tmp_path / "j" / FOLDER).write_text("in the way")
     with pytest.raises(Unreachable):
-        drop((tmp_path / "j").as_uri(), [StoredCheckpoint("0001-000000000001-000000-x", 1, True, True)])
+        drop_checkpoints((tmp_path / "j").as_uri(), [StoredCheckpoint("0001-000000000001-000000-x", 1, True, True)])

@@ -35,10 +35,10 @@ from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.clock import ManualClock, ScaledClock
 from broker.core.values.money import Money
 from broker.ledger.holds import STOP_GRACE
+from broker.runfolder.attempt_keys import AttemptKeys
 from broker.runfolder.mailbox import LeaseGrant
 from broker.runfolder.run_folders import RunFolders
 from broker.runfolder.runfolder import RunFolder
-from broker.runfolder.signing import AttemptKeys
 from broker.runfolder.untrusted import MAX_DOCUMENT
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -65,7 +65,7 @@ def view_of(job: Job) -> JobView:
 
 
 def test_an_empty_folder_says_nothing(runs: RunFolder) -> None:
-    state = runs.read_state(1)
+    state = runs.read_attempt(1)
     assert (state.claims, state.heartbeat, state.journal, state.exit) == ((), None, (), None)
     assert runs.checkpoints() == []
     assert list(runs.logs(1)) == []
@@ -81,13 +81,13 @@ def test_every_entry_of_the_agent_is_an_event(runs: RunFolder, store: ObjectFold
     journal.checkpoint_saved("c", 5, 100, 0.25)
     journal.append("notice_received", source="s", terminates_at="2026-03-02T12:00:00.000000Z")
     journal.flush()
-    entries = runs.read_state(1).journal
+    entries = runs.read_attempt(1).journal
     kinds = [Claimed, Restored, CommandStarted, CheckpointTrouble, CheckpointSaved, NoticeReceived]
     assert [type(entry.body) for entry in entries] == kinds
     assert entries[-1].body == NoticeReceived(source="s", terminates_at=NOW)
     assert entries[4].body == CheckpointSaved(checkpoint="c", step=5, size=100, seconds=0.25)
-    assert runs.read_state(1, seen=4).journal == entries[4:]
-    assert runs.read_state(1, seen=6).journal == ()
+    assert runs.read_attempt(1, seen=4).journal == entries[4:]
+    assert runs.read_attempt(1, seen=6).journal == ()
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_behind_what_is_not_the_agents_to_write_nothing_is_believed(
     at = {"at": "2026-03-02T12:00:00Z"}
     good, wrong = {"kind": "command_started", **at}, {**bad, **at} if isinstance(bad, dict) else bad
     store.write_json(attempt_path(1, "journal.json"), {"entries": [good, wrong, good]})
-    assert [type(entry.body) for entry in runs.read_state(1).journal] == [CommandStarted]
-    assert runs.read_state(1, seen=1).journal == ()
+    assert [type(entry.body) for entry in runs.read_attempt(1).journal] == [CommandStarted]
+    assert runs.read_attempt(1, seen=1).journal == ()
 
 
 DEEP = b'{"a":' * 100_000
@@ -123,7 +123,7 @@ def test_what_is_no_document_counts_as_not_written(
     name: str, content: bytes, runs: RunFolder, store: ObjectFolder
 ) -> None:
     store.write(attempt_path(1, name), content)
-    found = runs.read_state(1)
+    found = runs.read_attempt(1)
     assert (found.journal, found.heartbeat, found.exit, found.claims) == ((), None, None, ())
     assert runs.exits(1) == {}
 
@@ -131,25 +131,25 @@ def test_what_is_no_document_counts_as_not_written(
 def test_how_it_ended(runs: RunFolder, store: ObjectFolder) -> None:
     for cause in Cause:
         store.write_json(attempt_path(1, "exit.json"), Exit(cause.value, NOW, 1, "why", 7).to_json())
-        ending = runs.read_state(1).exit
+        ending = runs.read_attempt(1).exit
         assert ending is not None
         assert (ending.cause, ending.at, ending.exit_status, ending.step) == (cause, NOW, 1, 7)
     store.write_json(attempt_path(1, "exit.json"), Exit("unheard_of", NOW).to_json())
-    assert runs.read_state(1).exit is None
+    assert runs.read_attempt(1).exit is None
 
 
 def test_a_field_that_cannot_be_read_does_not_hide_the_others(runs: RunFolder, store: ObjectFolder) -> None:
     told = Exit(Cause.PREEMPTED.value, NOW).to_json()
     strange = {"step": "abc", "exit_status": "x", "evidence": "line\x1b[2J" + "e" * 9000}
     store.write_json(attempt_path(1, "exit.json"), {**told, **strange})
-    ending = runs.read_state(1).exit
+    ending = runs.read_attempt(1).exit
     assert ending is not None
     assert (ending.cause, ending.at, ending.exit_status, ending.step) == (Cause.PREEMPTED, NOW, None, None)
     assert ending.evidence.startswith("line [2Jee")
     assert len(ending.evidence) == 2000
     heartbeat = {"at": to_text(NOW), "phase": ["running"], "step": -4, "total": True}
     store.write_json(attempt_path(1, "heartbeat.json"), heartbeat)
-    found = runs.read_state(1).heartbeat
+    found = runs.read_attempt(1).heartbeat
     assert found is not None
     assert (found.at, found.phase, found.step, found.total) == (NOW, "", None, None)
 

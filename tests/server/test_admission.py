@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from broker.app.access.people import add, give_role
-from broker.app.jobs.preview import planned
+from broker.app.jobs.preview import plan_job
 from broker.app.jobs.runs_root import attempt_keys
 from broker.app.outside.arrays import OutsideArray
-from broker.app.outside.overdue import end_overdue, keep_on_record, overdue
-from broker.app.outside.slurm_requests import tasks_of
+from broker.app.outside.overdue import end_overdue_launches, overdue_launches, record_overdue
+from broker.app.outside.slurm_requests import parse_array
 from broker.app.results.outside import OverdueLaunch
 from broker.core.access.permissions import TokenScope
 from broker.core.actors import Role
@@ -30,7 +30,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.engines.skypilot.task import cluster_name
 from broker.ledger.entries import faults
-from broker.runfolder.signing import TICKET_LABEL, launch_ticket
+from broker.runfolder.attempt_keys import TICKET_LABEL, launch_ticket
 from tests.actors import ROOT
 from tests.page.browsing import site_of
 from tests.server.world import DAY, Company, bearer, new_world
@@ -144,7 +144,7 @@ def test_a_launch_cannot_have_run_longer_than_since_it_was_judged(gate: Gate, ov
     gate.wait(hours=2)
     if overdue:
         gate.wait(days=31)
-        assert end_overdue(gate.world.broker)
+        assert end_overdue_launches(gate.world.broker)
     before = gate.money(id)
     answer = gate.post(f"/launches/{id}/end", {"ran_seconds": 40 * 86_400})
     assert (answer.status_code, "cannot have run for 40d" in answer.json()["detail"]) == (422, True)
@@ -226,9 +226,9 @@ def test_two_tasks_that_begin_at_once_do_not_both_get_the_only_turn(
     def meanwhile(*args: Any, **named: Any) -> Any:
         while others:
             assert gate.post(f"/launches/{others.pop()}/start", {}).status_code == 200
-        return planned(*args, **named)
+        return plan_job(*args, **named)
 
-    monkeypatch.setattr("broker.app.outside.launches.planned", meanwhile)
+    monkeypatch.setattr("broker.app.outside.launches.plan_job", meanwhile)
     assert "the most that it was approved for" in gate.post(f"/launches/{whole}.0/start", {}).json()["detail"]
     assert [one["id"] for one in gate.launches()] == [f"outside:{whole}.1"]
 
@@ -240,9 +240,9 @@ def test_a_task_that_is_asked_about_twice_at_once_holds_money_once(gate: Gate, m
     def meanwhile(*args: Any, **named: Any) -> Any:
         while others:
             assert gate.post(others.pop(), {}).status_code == 200
-        return planned(*args, **named)
+        return plan_job(*args, **named)
 
-    monkeypatch.setattr("broker.app.outside.launches.planned", meanwhile)
+    monkeypatch.setattr("broker.app.outside.launches.plan_job", meanwhile)
     assert gate.post(start, {}).status_code == 200
     (one,) = gate.launches()
     assert Money.usd(4) <= gate.money(one["id"])[0] < Money.usd(5)
@@ -269,7 +269,7 @@ def test_a_task_of_an_array_waits_while_there_is_no_money_for_it(gate: Gate) -> 
     ],
 )  # fmt: skip
 def test_the_tasks_of_an_array_are_counted_as_slurm_names_them(indices: str, tasks: int, at_once: int) -> None:
-    assert tasks_of(indices) == OutsideArray(tasks, at_once)
+    assert parse_array(indices) == OutsideArray(tasks, at_once)
 
 
 def test_a_gpu_without_a_type_is_any_of_the_cluster(gate: Gate) -> None:
@@ -288,12 +288,12 @@ def test_only_a_gate_asks_and_it_may_nothing_else(refusing: Gate) -> None:
 
 def test_a_launch_whose_end_nobody_reports_is_spent_when_its_time_is_over(gate: Gate) -> None:
     id, broker = gate.asks().json()["id"], gate.world.broker
-    assert end_overdue(broker) == []
+    assert end_overdue_launches(broker) == []
     gate.wait(days=31)
-    (late,) = end_overdue(broker)
+    (late,) = end_overdue_launches(broker)
     held, spent = gate.money(id)
     assert (held, spent) == (Money.ZERO, late.held)
-    assert [one.id for one in overdue(broker)] == [id]
+    assert [one.id for one in overdue_launches(broker)] == [id]
     shown = {who: gate.world.get("/launches", who).json()["overdue"] for who in ("mia", "otto")}
     assert ([one["id"] for one in shown["mia"]], shown["otto"]) == ([id], [])
     site = site_of(gate.world)
@@ -302,12 +302,12 @@ def test_a_launch_whose_end_nobody_reports_is_spent_when_its_time_is_over(gate: 
     told = gate.post(f"/launches/{id}/end", {"ran_seconds": ran.total_seconds()}).json()
     assert told["cost_usd"] == "8.00", "what it cost beyond the time that was judged"
     assert gate.money(id) == (Money.ZERO, late.held + Money.usd(8))
-    assert overdue(broker) == [], "it was looked at"
-    keep_on_record(broker, OverdueLaunch.noted_at(late, broker.clock.now()))
+    assert overdue_launches(broker) == [], "it was looked at"
+    record_overdue(broker, OverdueLaunch.noted_at(late, broker.clock.now()))
     assert gate.post(f"/launches/{id}/end", {"ran_seconds": ran.total_seconds()}).json()["cost_usd"] == "0.00", "once"
-    keep_on_record(broker, OverdueLaunch.noted_at(late, broker.clock.now()))
+    record_overdue(broker, OverdueLaunch.noted_at(late, broker.clock.now()))
     gate.wait(days=30)
-    assert (end_overdue(broker), overdue(broker)) == ([], []), "nor for ever"
+    assert (end_overdue_launches(broker), overdue_launches(broker)) == ([], []), "nor for ever"
 
 
 def test_what_a_task_cost_beyond_its_time_is_that_of_its_last_run(gate: Gate) -> None:
@@ -318,7 +318,7 @@ def test_what_a_task_cost_beyond_its_time_is_that_of_its_last_run(gate: Gate) ->
     assert gate.post(end, {"ran_seconds": 900}).json()["cost_usd"] == "1.00"
     gate.post(start, {})
     gate.wait(days=31)
-    (late,) = end_overdue(broker)
+    (late,) = end_overdue_launches(broker)
     ran = late.until - late.since + timedelta(hours=2)
     assert gate.post(end, {"ran_seconds": ran.total_seconds()}).json()["cost_usd"] == "8.00"
     assert gate.money(task) == (Money.ZERO, Money.usd(1) + late.held + Money.usd(8))
@@ -400,12 +400,12 @@ def test_a_policy_that_changes_while_a_launch_is_planned_has_it_planned_anew(
     policies = [POLICY + "  - {name: places, allowed_locations: {regions: ['europe-*']}}\n"]
 
     def meanwhile(*args: Any, **named: Any) -> Any:
-        seen = planned(*args, **named)
+        seen = plan_job(*args, **named)
         if policies:
             broker.store.activate_policy({"test.yaml": policies.pop()}, by="adam")
         return seen
 
-    monkeypatch.setattr("broker.app.outside.launches.planned", meanwhile)
+    monkeypatch.setattr("broker.app.outside.launches.plan_job", meanwhile)
     wanted = {"accelerators": {"H100": 2}, "labels": {"gpubroker-team": "nlp", "gpubroker-max-duration": "1h"}}
     answer = gate.sky(sky_body("launch", resources=wanted))
     assert answer.status_code == 200, answer.text

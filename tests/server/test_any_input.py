@@ -65,7 +65,7 @@ def known(drawn: dict[str, Any] | None, ids: tuple[str, ...]) -> dict[str, Any] 
     return {name: names[name] if name in names and len(str(value)) % 2 else value for name, value in drawn.items()}
 
 
-OPERATIONS = sorted((route.whole_path, route.method) for route in ROUTES if route.method != "HEAD")
+OPERATIONS = sorted((route.full_path, route.method) for route in ROUTES if route.method != "HEAD")
 
 
 @pytest.mark.parametrize(("path", "method"), OPERATIONS, ids=str)

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from broker.app.access import audit
-from broker.app.access.once import ChangeAnswer, ChangeRequest, ChangeUnderWay, once
+from broker.app.access.idempotency import ChangeAnswer, ChangeRequest, ChangeUnderWay, run_once
 from broker.app.jobs import jobs
 from broker.core.access.permissions import Permission, TokenScope
 from broker.core.errors import CommitUnknown, StoreProblem
@@ -152,7 +152,7 @@ def test_a_store_that_is_away_leaves_the_key_free(world: Company) -> None:
 
     for _ in range(2):
         with pytest.raises(StoreProblem):
-            once(world.broker, asked, away, never)
+            run_once(world.broker, asked, away, never)
 
 
 def test_a_key_whose_change_may_be_on_record_changes_nothing_again(world: Company) -> None:
@@ -163,9 +163,9 @@ def test_a_key_whose_change_may_be_on_record_changes_nothing_again(world: Compan
         raise CommitUnknown("the connection was lost")
 
     with pytest.raises(CommitUnknown):
-        once(world.broker, asked, broken_off, lambda _: ChangeAnswer(201, "{}"))
+        run_once(world.broker, asked, broken_off, lambda _: ChangeAnswer(201, "{}"))
     with pytest.raises(ChangeUnderWay):
-        once(world.broker, asked, broken_off, lambda _: ChangeAnswer(201, "{}"))
+        run_once(world.broker, asked, broken_off, lambda _: ChangeAnswer(201, "{}"))
     assert made == ["perhaps"]
 
 
@@ -205,7 +205,7 @@ def test_a_token_to_read_changes_nothing(seen_world: Company, route: ApiRoute) -
 @pytest.mark.parametrize("route", CHANGES, ids=named)
 def test_another_site_posts_nothing(seen_world: Company, route: ApiRoute) -> None:
     """A page elsewhere can send forms and cookies, no Authorization; and there is no cookie that lets anybody in."""
-    path = route.whole_path.format(id=seen_world.mine)
+    path = route.full_path.format(id=seen_world.mine)
     headers = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site", "Idempotency-Key": str(uuid4())}
     form = seen_world.client.post(path, data={"max_duration": "8h"}, headers=headers)
     assert form.status_code == 401

@@ -10,7 +10,7 @@ import pytest
 
 from broker.app.access import people, tokens
 from broker.app.service.health import Pulses
-from broker.app.service.metrics import ServiceAnswers
+from broker.app.service.metrics import ServiceResponder
 from broker.core.access.api_tokens import new_text
 from broker.core.access.permissions import TokenScope
 from broker.core.errors import StoreProblem
@@ -68,7 +68,7 @@ def test_a_role_that_was_taken_back_counts_no_more(world: Company) -> None:
 def test_an_expired_token_lets_nobody_in(world: Company, clock: ManualClock) -> None:
     broker = with_clock(world.broker, clock)
     token = tokens.create(broker, "mia", "", [TokenScope.READ], timedelta(hours=1), by=ROOT).text
-    app = api(broker, ServiceAnswers(broker, Pulses(), "127.0.0.1", None), WrongTokens(), Transport())
+    app = api(broker, ServiceResponder(broker, Pulses(), "127.0.0.1", None), WrongTokens(), Transport())
     client = client_of(Envelope(app))
     assert client.get(ME, headers=bearer(token)).status_code == 200
     clock.advance(timedelta(hours=1))
@@ -86,14 +86,14 @@ def test_a_thousand_wrong_tokens_are_not_looked_up(world: Company, monkeypatch: 
     colleague = world.token("mia")
     assert status(world, colleague) == 200
     looked = 0
-    real = tokens.enter
+    real = tokens.authenticate
 
     def counted(*arguments: object) -> object:
         nonlocal looked
         looked += 1
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("broker.server.callers.enter", counted)
+    monkeypatch.setattr("broker.server.callers.authenticate", counted)
     statuses = [status(world, new_text()) for _ in range(200)]
     assert statuses == [401] * 20 + [429] * 180
     assert looked == 20

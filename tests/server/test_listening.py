@@ -15,8 +15,8 @@ import trustme
 from broker.app.service.health import Pulses
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
-from broker.server.application import MOST_BODY
-from broker.server.listening import TeamServer
+from broker.server.application import MAX_BODY
+from broker.server.team_server import TeamServer
 from broker.server.transport import Transport
 from tests.server.world import Company, bearer
 
@@ -95,4 +95,4 @@ def test_a_flag_allows_a_proxy_in_front() -> None:
     assert Transport(plain=True).is_safe("0.0.0.0")
     assert not HTTP.is_safe("0.0.0.0")
     assert HTTP.is_safe("::1")
-    assert MOST_BODY == 1_000_000
+    assert MAX_BODY == 1_000_000

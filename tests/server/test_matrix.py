@@ -49,7 +49,7 @@ def named(route: ApiRoute) -> str:
 
 def path_of(route: ApiRoute, id: str) -> str:
     """An address of the route: of that job, or of some content."""
-    return route.whole_path.format(id=id, **OF_ONE)
+    return route.full_path.format(id=id, **OF_ONE)
 
 
 def test_no_route_lies_outside_of_the_table(seen_world: Company) -> None:
@@ -59,7 +59,7 @@ def test_no_route_lies_outside_of_the_table(seen_world: Company) -> None:
         for route in routes
         for method in route.methods - ({"HEAD"} if "GET" in route.methods else set())
     }
-    known = {(route.method, route.whole_path) for route in ROUTES} | PUBLIC
+    known = {(route.method, route.full_path) for route in ROUTES} | PUBLIC
     assert served == known
     assert [route for route in ROUTES if route.permission is None] == [ROUTES[0]], "only /me is for any token"
 

@@ -9,10 +9,10 @@ import pytest
 
 from broker.core.policy.approvals import Question
 from broker.core.purchases.purchase_events import Intended
-from broker.core.purchases.purchases import PurchaseState, intended
+from broker.core.purchases.purchases import PurchaseState, start_purchase
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
 from broker.core.values.money import Money
-from broker.procurement.money import held_for
+from broker.procurement.money import ceiling_entries
 from tests.page.browsing import FormFields, site_of
 from tests.server.test_changing import ask, lines
 from tests.server.world import POLICY, Company
@@ -41,7 +41,7 @@ def asked_for(world: Company, user: str = "mia", team: str = "nlp") -> None:
         questions=(Question(rule="shop", approvers=("mia", "apple", "tara", "adam")),),
     )  # fmt: skip
     with world.broker.store.writing() as tx:
-        tx.post(held_for(intended(ID, event, now), now))
+        tx.post(ceiling_entries(start_purchase(ID, event, now), now))
         tx.append_purchase(ID, event, now)
 
 

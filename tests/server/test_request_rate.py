@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from broker.app.service.health import Pulses
-from broker.app.service.metrics import ServiceAnswers
+from broker.app.service.metrics import ServiceResponder
 from broker.server.application import Envelope, api
 from broker.server.limits import RequestRate, TooManyRequests, WrongTokens
 from broker.server.transport import Transport
@@ -58,5 +58,5 @@ def test_the_api_says_when_to_come_back_and_lets_others_and_files_through(seen_w
 def _with(world: Company, settings: object) -> TestClient:
     broker = copy(world.broker)
     broker.settings = settings  # type: ignore[assignment]  # the same store, other settings
-    app = api(broker, ServiceAnswers(broker, Pulses(), "127.0.0.1", None), WrongTokens(), Transport())
+    app = api(broker, ServiceResponder(broker, Pulses(), "127.0.0.1", None), WrongTokens(), Transport())
     return client_of(Envelope(app))

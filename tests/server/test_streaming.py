@@ -10,7 +10,7 @@ import pytest
 
 from broker.app.access import tokens
 from broker.app.jobs import jobs
-from broker.app.jobs.logs import FollowedOutput, LogLine
+from broker.app.jobs.logs import LogLine, OutputFollower
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, GiveUp, StoreProblem
 from broker.server import streaming
@@ -44,10 +44,10 @@ def test_a_stream_has_the_events_of_the_document_and_goes_on_where_it_was(world:
 
 
 def test_output_is_sent_once(world: Company, monkeypatch: pytest.MonkeyPatch) -> None:
-    def new(self: FollowedOutput, view: object, only: object) -> Iterator[LogLine]:
+    def new(self: OutputFollower, view: object, only: object) -> Iterator[LogLine]:
         return iter([LogLine(1, None, "first"), LogLine(1, None, 'second: \u2028 "x"')])
 
-    monkeypatch.setattr(FollowedOutput, "new", new)
+    monkeypatch.setattr(OutputFollower, "new", new)
     *_, one, other, _ = messages(world.get(f"/jobs/{world.mine}/stream", "mia", seconds=0, output=True).text)
     assert (one[2]["line"], other[2]["line"]) == ("first", 'second: \u2028 "x"')
     headers = bearer(world.usual("mia")) | {"Last-Event-ID": one[1]}
@@ -62,13 +62,13 @@ def test_no_line_of_a_long_piece_is_lost_between_two_looks(
     """What follows output reads a piece of it once, and gives its lines one by one."""
     read: set[int] = set()
 
-    def new(self: FollowedOutput, view: object, only: object) -> Iterator[LogLine]:
+    def new(self: OutputFollower, view: object, only: object) -> Iterator[LogLine]:
         if id(self) not in read:
             read.add(id(self))
             yield from (LogLine(1, None, str(number)) for number in range(5))
 
-    monkeypatch.setattr(FollowedOutput, "new", new)
-    monkeypatch.setattr(streaming, "_MOST_LINES", 2)
+    monkeypatch.setattr(OutputFollower, "new", new)
+    monkeypatch.setattr(streaming, "_MAX_LINES", 2)
     headers = bearer(world.usual("mia")) | {"Last-Event-ID": f"999.{known}"}
     answer = world.client.get(f"/api/v1/jobs/{world.mine}/stream?seconds=0&output=true", headers=headers)
     lines = [data["line"] for kind, _, data in messages(answer.text) if kind == "output"]
@@ -82,15 +82,15 @@ def test_whoever_may_not_see_output_gets_none(seen_world: Company) -> None:
 
 def test_a_token_revoked_meanwhile_hears_no_more(world: Company, monkeypatch: pytest.MonkeyPatch) -> None:
     token = world.token("mia")
-    looked = streaming._look
+    looked = streaming._read_news
 
     def look(*arguments: Any) -> Any:
         found = looked(*arguments)
         tokens.revoke(world.broker, token.split("_")[1], by=ROOT)
         return found
 
-    monkeypatch.setattr(streaming, "_look", look)
-    monkeypatch.setattr(streaming, "_LOOK_EVERY", 0.0)
+    monkeypatch.setattr(streaming, "_read_news", look)
+    monkeypatch.setattr(streaming, "_POLL_SECONDS", 0.0)
     answer = world.client.get(f"/api/v1/jobs/{world.mine}/stream?seconds=60", headers=bearer(token))
     assert messages(answer.text)[-1] == ("end", "", {"because": "access"})
 

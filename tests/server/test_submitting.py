@@ -15,9 +15,9 @@ import pytest
 
 from broker.agent.source_tree import TreeEntry, tree_bytes, tree_id, unpack
 from broker.app.jobs import jobs
-from broker.app.jobs.received import pool_in
-from broker.app.jobs.sealed_secrets import JobSecrets, sealed_for, tell_service_key
-from broker.app.jobs.snapshots import pool_of
+from broker.app.jobs.network_jobs import open_upload_pool
+from broker.app.jobs.sealed_secrets import JobSecrets, encrypt_for_service, publish_service_key
+from broker.app.jobs.snapshots import pool_name
 from broker.core.access.permissions import Permission
 from broker.core.actors import Actor, ProcessAccount
 from broker.server.limits import UploadQuota
@@ -42,7 +42,7 @@ def uploaded(world: Company, by: str = "mia", text: bytes = b"print(1)\n") -> di
     data = tree_bytes([entry])
     assert put(world, "trees", data, by).status_code == 204
     copy = {"tree": tree_id(data), "source": "/home/mia/project", "files": 1, "size": len(text)}
-    return {"pool": pool_of(world.broker, Actor(by)), "trees": [copy]}
+    return {"pool": pool_name(world.broker, Actor(by)), "trees": [copy]}
 
 
 def submit(world: Company, by: str = "mia", key: str | None = None, **body: Any) -> Any:
@@ -59,7 +59,7 @@ def test_a_job_is_submitted_once_with_the_files_that_were_uploaded(world: Compan
     view = jobs.find(world.broker, answer.json()["id"])
     assert (view.user, view.job.team, view.job.workdir) == ("mia", "nlp", "/home/mia/project")
     assert view.job.snapshot is not None
-    unpack(pool_in(world.broker, Actor("mia")), view.job.snapshot.trees[0].tree, tmp_path / "node")
+    unpack(open_upload_pool(world.broker, Actor("mia")), view.job.snapshot.trees[0].tree, tmp_path / "node")
     assert (tmp_path / "node" / "train.py").read_text() == "print(1)\n"
     assert lines(world, "sent") == [("mia", "jobs.submit", "begun", ""), ("mia", "jobs.submit", "done", "")]
 
@@ -188,10 +188,10 @@ def test_other_requests_stay_small(seen_world: Company) -> None:
 def test_secrets_are_sealed_elsewhere_and_open_here(world: Company) -> None:
     needs = f"{FILE}secrets: {{HF_TOKEN: null}}\n"
     assert "HF_TOKEN" in submit(world, job_file=needs).json()["detail"]
-    tell_service_key(world.broker)
+    publish_service_key(world.broker)
     terms = world.get("/submission", "mia").json()
-    assert terms["pool"] == pool_of(world.broker, Actor("mia"))
-    box = sealed_for(terms["secrets_key"], {"HF_TOKEN": "hf_secret"})
+    assert terms["pool"] == pool_name(world.broker, Actor("mia"))
+    box = encrypt_for_service(terms["secrets_key"], {"HF_TOKEN": "hf_secret"})
     body = {"key": box.key, "id": box.id, "box": box.box}
     answer = submit(world, job_file=needs, sealed=body)
     assert answer.status_code == 201, answer.text
@@ -220,9 +220,9 @@ def test_an_ended_job_is_run_again_once_with_its_files(world: Company) -> None:
 
 def test_running_again_takes_no_secret_of_the_service(world: Company, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_of_the_service")
-    tell_service_key(world.broker)
+    publish_service_key(world.broker)
     needs = JOB.format(name="needs", team="team: nlp", most="6h") + "secrets: {HF_TOKEN: null}\n"
-    box = sealed_for(world.get("/submission", "mia").json()["secrets_key"], {"HF_TOKEN": "hf_secret"})
+    box = encrypt_for_service(world.get("/submission", "mia").json()["secrets_key"], {"HF_TOKEN": "hf_secret"})
     sent = submit(world, job_file=needs, sealed={"key": box.key, "id": box.id, "box": box.box}).json()["id"]
     assert ask(world, f"/approvals/{sent}/refuse", "apple").status_code == 200
     refused = ask(world, f"/jobs/{sent}/retry", "mia")
@@ -244,7 +244,7 @@ def test_uploads_of_a_person_are_limited_in_sum(world: Company) -> None:
 
 def test_an_upload_that_fails_takes_no_room(world: Company, monkeypatch: pytest.MonkeyPatch) -> None:
     quota = UploadQuota(1_000)
-    pool = pool_in(world.broker, Actor("mia"))
+    pool = open_upload_pool(world.broker, Actor("mia"))
     for _ in range(3):
         with pytest.raises(OSError, match="disk"), quota.taken("mia", pool, 900):
             raise OSError("disk")

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 from broker.app.access import people, sessions, tokens
 from broker.app.jobs import submit
 from broker.app.service.health import Pulses
-from broker.app.service.metrics import ServiceAnswers
+from broker.app.service.metrics import ServiceResponder
 from broker.app.wiring import Broker
 from broker.core.access.people import TeamRole
 from broker.core.access.permissions import TokenScope
@@ -88,7 +88,7 @@ class Company:
 
     @cached_property
     def app(self) -> FastAPI:
-        return api(self.broker, ServiceAnswers(self.broker, Pulses(), "127.0.0.1", None), self.wrong, Transport())
+        return api(self.broker, ServiceResponder(self.broker, Pulses(), "127.0.0.1", None), self.wrong, Transport())
 
     @cached_property
     def client(self) -> TestClient:

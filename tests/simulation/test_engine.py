@@ -20,7 +20,7 @@ from broker.core.events.agent_events import NoticeReceived
 from broker.core.events.outcomes import Cause
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType
-from broker.core.ports import EngineState, Launch, LetsPeopleIn
+from broker.core.ports import EngineState, Launch, SupportsEntry
 from broker.core.values.clock import ScaledClock
 from broker.core.values.money import Money
 from broker.runfolder.runfolder import RunFolder
@@ -144,7 +144,7 @@ def test_a_notice_leaves_time_to_save(bench: SandboxBench) -> None:
     assert gone.gone_at is not None
     assert gone.gone_at < fate, "it had nothing more to do"
     runs = RunFolder(bench.runs_url, launch.key.removesuffix("-1"))
-    state = runs.read_state(1)
+    state = runs.read_attempt(1)
     at, notice = next((entry.at, entry.body) for entry in state.journal if isinstance(entry.body, NoticeReceived))
     assert (notice.source, notice.terminates_at) == ("sandbox", fate)
     assert at < fate
@@ -174,7 +174,7 @@ def test_whoever_does_not_leave_is_killed_on_time(bench: SandboxBench) -> None:
     assert gone.gone_at is not None
     assert timedelta(0) <= gone.gone_at - fate_of(bench, launch, gone.since) < timedelta(seconds=30 * SCALE)
     assert not [pid for pid in pids if alive(pid)]
-    assert RunFolder(bench.runs_url, launch.key[:-2]).read_state(1).exit is None, "nobody could say goodbye"
+    assert RunFolder(bench.runs_url, launch.key[:-2]).read_attempt(1).exit is None, "nobody could say goodbye"
 
 
 @pytest.mark.system
@@ -267,7 +267,7 @@ def test_a_gang_is_one_machine(bench: Bench) -> None:
     bench.until(handle, EngineState.GONE)
     runs = RunFolder(bench.runs_url, "job1")
     assert [list(runs.logs(1, rank)) for rank in (0, 1)] == [["0 of 2", "2"], ["1 of 2", "2"]]
-    state = runs.read_state(1)
+    state = runs.read_attempt(1)
     assert {claim.rank for claim in state.claims} == {0, 1}
     assert len({claim.gang for claim in state.claims}) == 1
     assert state.exit is not None
@@ -278,7 +278,7 @@ def test_a_gang_is_one_machine(bench: Bench) -> None:
 def test_people_enter_the_process_that_plays_the_machine(bench: Bench) -> None:
     handle = bench.engine.submit(bench.launch("echo here > mine; exec sleep 300"))
     bench.until(handle, EngineState.UP)
-    assert isinstance(bench.engine, LetsPeopleIn)
+    assert isinstance(bench.engine, SupportsEntry)
     # The process is there before its command has written the file.
     script = 'until [ -s mine ]; do sleep 0.1; done; echo "$(cat mine) $GPUBROKER_ATTEMPT"; exit 7'
     way = bench.engine.way_in(handle, 0, ["--", "sh", "-c", script], terminal=False)

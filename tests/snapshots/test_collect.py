@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.core.errors import InvalidInput
-from broker.snapshots.collect import check_size, collect, rounded
+from broker.snapshots.collect import check_size, collect, size_text
 
 
 def test_links_within_the_folder_stay_links_and_become_relative(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_folder_that_is_too_large_is_refused_with_its_largest_entries(tmp_path
 
 
 def test_sizes_for_people() -> None:
-    assert [rounded(size) for size in (0, 999, 1000, 12_345_678, 10**13, 5 * 10**15)] == [
+    assert [size_text(size) for size in (0, 999, 1000, 12_345_678, 10**13, 5 * 10**15)] == [
         "0 B",
         "999 B",
         "1 kB",

@@ -23,7 +23,7 @@ from broker.snapshots.retention import (
     delete_unneeded,
     keep_young,
     old_trees,
-    unneeded,
+    unneeded_files,
 )
 from broker.snapshots.upload import store_tree
 
@@ -52,14 +52,14 @@ def stored(pool: ObjectFolder, folder: Path, **files: str) -> str:
 
 
 def deleted(pool: ObjectFolder, doomed: set[str], now: datetime, since: Callable[[], set[str]] = set) -> UnneededFiles:
-    return delete_unneeded(pool, unneeded(pool, doomed, now), now, since, nobody)
+    return delete_unneeded(pool, unneeded_files(pool, doomed, now), now, since, nobody)
 
 
 def test_contents_that_another_tree_names_stay(pool: ObjectFolder, tmp_path: Path, later: datetime) -> None:
     first = stored(pool, tmp_path / "a", both="both", own="12345")
     second = stored(pool, tmp_path / "b", both="both", other="other")
     assert old_trees(pool, later) == {first, second}
-    found = unneeded(pool, {first}, later)
+    found = unneeded_files(pool, {first}, later)
     assert (set(found.trees), list(found.contents.values())) == ({first}, [5])
     assert found.size == 5 + len(pool.read(tree_path(first)) or b"")
     gone = deleted(pool, {first}, later)
@@ -74,8 +74,8 @@ def test_what_is_a_day_old_at_most_stays(pool: ObjectFolder, tmp_path: Path, lat
     pool.write(content_path("0" * 64), b"its list is not there yet")
     soon = later - GRACE - timedelta(minutes=1)
     assert old_trees(pool, soon - timedelta(minutes=1)) == frozenset()
-    assert unneeded(pool, {tree}, soon - GRACE).size == 0
-    assert list(unneeded(pool, set(), later).contents) == [content_path("0" * 64)]
+    assert unneeded_files(pool, {tree}, soon - GRACE).size == 0
+    assert list(unneeded_files(pool, set(), later).contents) == [content_path("0" * 64)]
 
     path = tmp_path / "pool" / tree_path(tree)
     os.utime(path, (0, 0))
@@ -85,7 +85,7 @@ def test_what_is_a_day_old_at_most_stays(pool: ObjectFolder, tmp_path: Path, lat
 
 def test_a_tree_that_came_to_be_needed_stays_whole(pool: ObjectFolder, tmp_path: Path, later: datetime) -> None:
     first, second = stored(pool, tmp_path / "a", x="x", y="y"), stored(pool, tmp_path / "b", z="z")
-    found = unneeded(pool, {first, second}, later)
+    found = unneeded_files(pool, {first, second}, later)
     new = stored(pool, tmp_path / "c", z="z", y="y", w="w")  # finds contents there that are about to be deleted
     gone = delete_unneeded(pool, found, later, lambda: {first}, nobody)
     assert set(gone.trees) == {second}
@@ -101,7 +101,7 @@ def test_nothing_goes_while_files_are_submitted(pool: ObjectFolder, tmp_path: Pa
         yield False
 
     with pytest.raises(FilesInUse):
-        delete_unneeded(pool, unneeded(pool, {tree}, later), later, set, somebody)
+        delete_unneeded(pool, unneeded_files(pool, {tree}, later), later, set, somebody)
     assert unpack(pool, tree, tmp_path / "node") == 1
 
 
@@ -109,7 +109,7 @@ def test_a_list_that_cannot_be_read_keeps_all(pool: ObjectFolder, tmp_path: Path
     tree = stored(pool, tmp_path / "a", x="x")
     pool.write(tree_path("0" * 64), b"torn")
     with pytest.raises(Malformed):
-        unneeded(pool, {tree}, later)
+        unneeded_files(pool, {tree}, later)
 
 
 class FailingPool(ObjectFolder):
@@ -146,7 +146,7 @@ def test_whatever_happens_each_list_that_is_there_is_whole(tmp_path: Path, seed:
     for _ in range(12):
         submit()
         needed -= {tree for tree in sorted(needed) if rng.random() < 0.5}
-        found = unneeded(pool, old_trees(pool, now) - needed, now)
+        found = unneeded_files(pool, old_trees(pool, now) - needed, now)
         with suppress(Unreachable):
             delete_unneeded(FailingPool(place, rng.randrange(6)), found, now, partial(set, needed), between)
         there = {path.removeprefix("trees/").removesuffix(".json") for path in pool.sizes("trees")}

@@ -17,8 +17,8 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.store import Store
-from broker.store.jobs.journal import StoreWriting
-from broker.store.market.retention import Uses
+from broker.store.jobs.journal import StoreWriter
+from broker.store.market.retention import NeededTimes
 from broker.store.records import PollDetails, PrunedPrices
 from tests.counts import FULL
 from tests.store.fields import OfferFields, micros_of, spot_offer
@@ -47,7 +47,7 @@ def attempt(store: Store, name: str, day: float, until: float | None) -> None:
         attempt_in(journal, name, day, until)
 
 
-def attempt_in(journal: StoreWriting, name: str, day: float, until: float | None) -> None:
+def attempt_in(journal: StoreWriter, name: str, day: float, until: float | None) -> None:
     placement = Placement(offer(1, day), 1, Money(1), Money(1), (), None, None, 1.0, 1.0, 0.0)
     job = ev.Submitted(job=Job(name=name, run="true"), user="ada", max_duration_seconds=3600)
     requested = ev.LaunchRequested(key=name, engine="local", placement=placement)
@@ -115,7 +115,7 @@ def test_a_change_without_a_price_stays_with_the_price_before_it(store: Store) -
 
 @given(times=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=12))
 def test_times_that_overlap_or_touch_are_one(times: list[tuple[int, int]]) -> None:
-    uses = Uses()
+    uses = NeededTimes()
     for start, length in times:
         uses.add(start, start + length)
     found = list(uses)

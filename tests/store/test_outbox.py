@@ -118,7 +118,7 @@ def test_only_what_was_delivered_long_ago_is_deleted(store: Store) -> None:
 
 
 def test_many_are_deleted_in_portions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "_MOST_DELETED", 2)
+    monkeypatch.setattr(outbox, "_DELETE_BATCH", 2)
     for n in range(5):
         store.outbox.add(Notice(f"k{n}", "", ""), ["ops"], T)
         dispatch = store.outbox.claim(["ops"], T, MINUTE)

@@ -13,8 +13,8 @@ from broker.core.policy.approvals import StandingGrant
 from broker.core.values.money import Money
 from broker.store import Store
 from broker.store import proof as module
-from broker.store.jobs.journal import StoreWriting
-from broker.store.jobs.reading import StoreReading
+from broker.store.jobs.journal import StoreWriter
+from broker.store.jobs.reader import StoreReader
 from broker.store.proof import Proof
 from broker.store.schema.jobs import JobRow, MachineTimeRow
 from broker.store.schema.ledger import LedgerBalanceRow, MovementSumRow, SpendSumRow
@@ -124,18 +124,18 @@ def test_what_closed_jobs_used_of_a_standing_grant_is_mended(filled: Store) -> N
 
 
 def test_no_transaction_and_no_answer_has_more_than_a_few_jobs(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AT_ONCE", 4)
-    real, portions = StoreWriting.renew, list[int]()
+    monkeypatch.setattr(module, "BATCH_SIZE", 4)
+    real, portions = StoreWriter.renew, list[int]()
 
-    def noted(tx: StoreWriting, job_ids: Sequence[str]) -> list[str]:
+    def noted(tx: StoreWriter, job_ids: Sequence[str]) -> list[str]:
         portions.append(len(job_ids))
         return real(tx, job_ids)
 
     def never(*_: object, **__: object) -> None:
         raise AssertionError("all that there is, at once")
 
-    monkeypatch.setattr(StoreWriting, "renew", noted)
+    monkeypatch.setattr(StoreWriter, "renew", noted)
     for everything in ("jobs", "entries", "kept_sums"):
-        monkeypatch.setattr(StoreReading, everything, never)
+        monkeypatch.setattr(StoreReader, everything, never)
     assert filled.prove().jobs == CLOSED + RUNNING
     assert portions == [4, 4, 4, 1]

@@ -20,7 +20,7 @@ import pytest
 
 from broker.app.access.people import add, give_role
 from broker.app.service.health import Pulses
-from broker.cli.service.serve import _server
+from broker.cli.service.serve import _build_http_server
 from broker.core.access.people import TeamRole
 from broker.core.access.permissions import TokenScope
 from broker.core.actors import Role
@@ -82,7 +82,7 @@ class ServedGate:
 @contextmanager
 def served(world: Company) -> Iterator[str]:
     stop, at = threading.Event(), "127.0.0.1:0"
-    server = _server(world.broker, ROOT, Pulses(), at, Transport(), lambda _: None)
+    server = _build_http_server(world.broker, ROOT, Pulses(), at, Transport(), lambda _: None)
     thread = threading.Thread(target=server.run, args=(stop,))
     thread.start()
     try:

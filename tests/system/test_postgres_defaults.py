@@ -273,7 +273,7 @@ def test_a_connection_that_the_server_ended_is_replaced(
     store = opened(url)
     submitted(store, "early")
     assert ask(url, END_IDLE_ONES) >= 1
-    monkeypatch.setattr(database, "_STILL_GOOD", 0.0)  # as if it had been a while
+    monkeypatch.setattr(database, "_TRUSTED_SECONDS", 0.0)  # as if it had been a while
     if writes:
         submitted(store, "late")
     with store.reading() as look:
@@ -287,7 +287,7 @@ def test_a_connection_that_is_ended_between_two_transactions_in_a_row_is_told_on
     store = opened(url)
     submitted(store, "early")
     assert ask(url, END_IDLE_ONES) >= 1
-    monkeypatch.setattr(database, "_STILL_GOOD", 3600.0)
+    monkeypatch.setattr(database, "_TRUSTED_SECONDS", 3600.0)
     with pytest.raises(StoreProblem, match="ended the connection"):
         submitted(store, "late")
     submitted(store, "late")

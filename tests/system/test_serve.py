@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.service.duties import STAND_BY
+from broker.app.service.duties import STANDBY_SECONDS
 from broker.core.events.views import JobView
 from broker.core.values.clock import SystemClock
 from broker.store import Store, open_store
@@ -73,7 +73,7 @@ def test_killed_while_it_leads(tmp_path: Path, new_postgres: Callable[[], str]) 
         slowest = max(slowest, time.monotonic() - died)
         services[2 + kill] = service(home, url, 2 + kill)
     ended = eventually(lambda: closed(store), "every job is closed", 240)
-    print(f"{KILLS} leaders killed; the slowest take-over took {slowest:.1f} s ({STAND_BY} s once it is up)")
+    print(f"{KILLS} leaders killed; the slowest take-over took {slowest:.1f} s ({STANDBY_SECONDS} s once it is up)")
     for number, process in services.items():
         eventually((home / f"serve-{number}.log").read_text, "it is up")
         process.send_signal(signal.SIGTERM)

@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from broker.engines.skypilot.node import power_off_commands
-from broker.engines.skypilot.reservations import settings
-from broker.engines.skypilot.sdk import Sdk, identities, powering_off, set_for_launch, untold
+from broker.engines.skypilot.reservations import reservation_settings
+from broker.engines.skypilot.sdk import (
+    Sdk,
+    clouds_without_identity,
+    identity_settings,
+    launch_settings,
+    power_off_settings,
+)
 
 pytestmark = [
     pytest.mark.system,
@@ -31,7 +37,7 @@ def as_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def sent_with(infra: str) -> dict[str, Any]:
     """The settings that a launch there sends to the API server."""
-    with set_for_launch({"resources": {"infra": infra}}):
+    with launch_settings({"resources": {"infra": infra}}):
         return dict(payloads.get_override_skypilot_config_from_client())
 
 
@@ -41,7 +47,7 @@ def test_a_machine_gets_an_identity_of_its_own_or_none_and_no_files_of_other_clo
     sent = sent_with(infra)
     assert sent.pop(cloud)["remote_identity"] == own
     assert {name: section["remote_identity"] for name, section in sent.items()} == dict.fromkeys(sent, "NO_UPLOAD")
-    assert {*sent, cloud, *untold()} == set(registry.CLOUD_REGISTRY), "all of them are looked at"
+    assert {*sent, cloud, *clouds_without_identity()} == set(registry.CLOUD_REGISTRY), "all of them are looked at"
     assert {"aws", "gcp", "azure"} <= {*sent, cloud}
     assert payloads.get_override_skypilot_config_from_client() == {}, "only for that launch"
 
@@ -50,7 +56,7 @@ def test_skypilot_itself_accepts_the_settings() -> None:
     schema: Any = schemas
     validate: Any = common_utils.validate_schema
     for cloud in registry.CLOUD_REGISTRY:
-        validate({**identities(cloud), **powering_off(cloud)}, schema.get_config_schema(), "invalid: ")
+        validate({**identity_settings(cloud), **power_off_settings(cloud)}, schema.get_config_schema(), "invalid: ")
 
 
 def test_what_the_user_chose_stays_unless_it_copies_files() -> None:
@@ -82,7 +88,7 @@ def test_a_machine_on_aws_powers_off_unless_it_is_set_up_and_what_the_user_set_i
         commands = sent_with("aws/us-east-1")["aws"]["post_provision_runcmd"]
     assert commands == ["echo mine", *power_off_commands(180)]
     assert "post_provision_runcmd" not in sent_with("gcp/us-central1")["gcp"]
-    with set_for_launch({"resources": {"infra": "aws/us-east-1", "image_id": "docker:torch"}}):
+    with launch_settings({"resources": {"infra": "aws/us-east-1", "image_id": "docker:torch"}}):
         assert "post_provision_runcmd" not in payloads.get_override_skypilot_config_from_client()["aws"]
 
 
@@ -97,7 +103,7 @@ def test_a_launch_into_a_reservation_names_it_to_the_server(monkeypatch: pytest.
 
     monkeypatch.setattr("sky.launch", launch)
     config = {"name": "j-1", "run": "true", "resources": {"infra": "aws/us-east-1"}}
-    Sdk().launch(config, "j-1", settings(bought))
+    Sdk().launch(config, "j-1", reservation_settings(bought))
     Sdk().launch(config, "j-2")
     assert sent[0]["aws"] == sent[1]["aws"] | {"specific_reservations": bought}
     assert "specific_reservations" not in sent[1]["aws"], "of that launch alone"

@@ -39,7 +39,7 @@ except BrokerError as error:
 SERVERS = """
 import json, sqlite3, sqlalchemy, requests
 from sky.exceptions import deserialize_exception, serialize_exception
-from broker.engines.skypilot.sdk import meaning
+from broker.engines.skypilot.sdk import to_broker_error
 def locked():
     engine = sqlalchemy.create_engine("sqlite:///state.db", connect_args={"timeout": 0.1})
     other = sqlite3.connect("state.db")
@@ -56,7 +56,7 @@ for fail in (locked, no_catalogue):
     try:
         fail()
     except Exception as error:
-        found = meaning(deserialize_exception(serialize_exception(error)))
+        found = to_broker_error(deserialize_exception(serialize_exception(error)))
         told.append([[kind.__name__ for kind in type(found).__mro__], found.message, found.hint])
 print(json.dumps(told))
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.app.access.people import only_administrators
+from broker.app.access.people import require_administrator
 from broker.app.wiring import Broker
 from broker.core.access.audit import AuditRecord
 from broker.core.actors import Actor
@@ -14,9 +14,9 @@ def audit_log(
     broker: Broker, *, by: Actor, limit: int, person: str | None = None, subject: str | None = None
 ) -> Sequence[tuple[int, AuditRecord]]:
     """The newest lines with their numbers, newest first. Raises `NotAllowed` unless ``by`` is an administrator."""
-    with broker.store.access.reading() as look:
-        only_administrators(look, by)
-        return look.audit(limit=limit, person=person, subject=subject)
+    with broker.store.access.reading() as reader:
+        require_administrator(reader, by)
+        return reader.audit(limit=limit, person=person, subject=subject)
 
 
 def log(broker: Broker, record: AuditRecord) -> int:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from broker.agent.names import is_one_line
-from broker.app.access.tokens import NewToken, issued
+from broker.app.access.tokens import NewToken, issue_token
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import digest_of
 from broker.core.access.audit import AuditRecord
@@ -19,15 +19,15 @@ from broker.core.access.sessions import (
     DeviceLogin,
     new_device_code,
     new_user_code,
-    typed,
+    normalize_user_code,
 )
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, Throttled
 
 TOKEN_LIFETIME = timedelta(days=30)
 """The lifetime of a token that a login creates (wall clock)."""
-_MOST = 1_000  # logins that are open at once; each ends after ten minutes
-_LONGEST_CLIENT = 60
+_MAX_OPEN_LOGINS = 1_000  # logins that are open at once; each ends after ten minutes
+_MAX_CLIENT_LENGTH = 60
 _SLACK = timedelta(seconds=1)  # for a program whose clock or network is not exact
 
 
@@ -49,15 +49,15 @@ class DeviceCodes:
     user_code: str
 
 
-def begin(broker: Broker, client: str, scopes: frozenset[TokenScope], *, address: str) -> DeviceCodes:
+def begin_login(broker: Broker, client: str, scopes: frozenset[TokenScope], *, address: str) -> DeviceCodes:
     """Begin a login, which grants nothing yet. ``client``: the name of the program's machine, shown to the person who
     decides; ``address``: where the request comes from. The codes expire after ten minutes.
 
     Raises `InvalidInput` for a name that is not one short line or without scopes, and `Throttled` while too many logins
     are open.
     """
-    if not is_one_line(client) or not 0 < len(client) <= _LONGEST_CLIENT:
-        raise InvalidInput(f"expected one line of 1 to {_LONGEST_CLIENT} characters", where="client_name")
+    if not is_one_line(client) or not 0 < len(client) <= _MAX_CLIENT_LENGTH:
+        raise InvalidInput(f"expected one line of 1 to {_MAX_CLIENT_LENGTH} characters", where="client_name")
     if client in SESSION_LABELS:
         raise InvalidInput(f"expected the name of a machine; {client!r} means a session", where="client_name")
     if not scopes:
@@ -66,42 +66,42 @@ def begin(broker: Broker, client: str, scopes: frozenset[TokenScope], *, address
     ends = now + VALID * broker.clock.scale
     login = DeviceLogin(digest_of(codes.device_code), codes.user_code, client, address, scopes, now, ends)
     with broker.store.access.writing() as tx:
-        if tx.device_login_of(codes.user_code) is not None or not tx.begin_device_login(login, most=_MOST):
+        if tx.device_login_of(codes.user_code) is not None or not tx.begin_device_login(login, most=_MAX_OPEN_LOGINS):
             raise Throttled("too many logins are open", after=60.0, hint="wait a minute, and begin again")
     return codes
 
 
-def pending(broker: Broker, user_code: str) -> DeviceLogin | None:
+def pending_login(broker: Broker, user_code: str) -> DeviceLogin | None:
     """The login whose code a person typed, if it waits for a decision; else None."""
-    with broker.store.access.reading() as look:
-        login = look.device_login_of(typed(user_code))
-    return login if login is not None and _undecided(login, broker) else None
+    with broker.store.access.reading() as reader:
+        login = reader.device_login_of(normalize_user_code(user_code))
+    return login if login is not None and _is_undecided(login, broker) else None
 
 
-def offered(login: DeviceLogin, access: Access) -> frozenset[TokenScope]:
+def grantable_scopes(login: DeviceLogin, access: Access) -> frozenset[TokenScope]:
     """The scopes that the login would get from this person: never more than the person's own session has."""
-    wanted = login.scopes & access.scopes
-    return wanted - NOT_FOR_SERVICES if access.person.service else wanted
+    scopes = login.scopes & access.scopes
+    return scopes - NOT_FOR_SERVICES if access.person.service else scopes
 
 
-def decide(broker: Broker, user_code: str, access: Access, *, grant: bool, by: Actor, origin: str) -> DeviceLogin:
-    """Grant or refuse a login as the signed-in person ``by``, with the scopes of `offered`. Raises `InvalidInput` if no
-    login with that code waits, or if no scope would be granted."""
+def decide_login(broker: Broker, user_code: str, access: Access, *, grant: bool, by: Actor, origin: str) -> DeviceLogin:
+    """Grant or refuse a login as the signed-in person ``by``, with the scopes of `grantable_scopes`. Raises
+    `InvalidInput` if no login with that code waits, or if no scope would be granted."""
     with broker.store.access.writing() as tx:
-        login = tx.device_login_of(typed(user_code))
-        if login is None or not _undecided(login, broker):
+        login = tx.device_login_of(normalize_user_code(user_code))
+        if login is None or not _is_undecided(login, broker):
             raise InvalidInput("no login with this code waits", hint="begin again: `gpubroker login`")
-        scopes = offered(login, access)
+        scopes = grantable_scopes(login, access)
         if grant and not scopes:
             raise InvalidInput("this session has none of the requested scopes", hint="sign in with more scopes")
-        decided = replace(login, person=by.identity, granted=grant, scopes=scopes if grant else login.scopes)
-        tx.keep_device_login(decided)
-        said = f"{login.client} at {login.address}: {'granted' if grant else 'refused'}"
-        tx.log(AuditRecord(broker.clock.now(), by.identity, origin, "logins.decide", by.identity, after=said))
-    return decided
+        decided_login = replace(login, person=by.identity, granted=grant, scopes=scopes if grant else login.scopes)
+        tx.keep_device_login(decided_login)
+        note = f"{login.client} at {login.address}: {'granted' if grant else 'refused'}"
+        tx.log(AuditRecord(broker.clock.now(), by.identity, origin, "logins.decide", by.identity, after=note))
+    return decided_login
 
 
-def collect(broker: Broker, device_code: str) -> NewToken | DeviceAnswer:
+def collect_token(broker: Broker, device_code: str) -> NewToken | DeviceAnswer:
     """The token of a granted login, once; otherwise the reason. The program asks again while the answer is `PENDING`,
     and less often after `SLOW_DOWN`."""
     digest, now = digest_of(device_code), broker.clock.now()
@@ -122,8 +122,8 @@ def collect(broker: Broker, device_code: str) -> NewToken | DeviceAnswer:
             return DeviceAnswer.DENIED
         lifetime = TOKEN_LIFETIME * broker.clock.scale
         by = Actor(owner.name)
-        return issued(tx, owner, login.client, login.scopes, lifetime, by=by, now=now)
+        return issue_token(tx, owner, login.client, login.scopes, lifetime, by=by, now=now)
 
 
-def _undecided(login: DeviceLogin, broker: Broker) -> bool:
+def _is_undecided(login: DeviceLogin, broker: Broker) -> bool:
     return login.granted is None and not login.over(broker.clock.now())

@@ -14,7 +14,7 @@ from broker.core.errors import AskAPerson, Malformed, Unreachable
 from broker.settings import SignInSettings
 
 _TIMEOUT = httpx.Timeout(10.0)  # seconds
-_KEPT = 3600.0  # seconds for which addresses and keys are cached
+_CACHE_SECONDS = 3600.0  # seconds for which addresses and keys are cached
 _LEEWAY = 60  # seconds by which clocks may differ
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]  # no HMAC
 _SCOPES = "openid profile email"
@@ -43,7 +43,7 @@ class IdentityProvider:
 
     def address(self, pending: PendingSignIn, state: str, back: str) -> str:
         """Where the browser signs in. ``state``: its plain value; ``back``: where the answer goes."""
-        asked = {
+        parameters = {
             "response_type": "code",
             "client_id": self._settings.client_id,
             "redirect_uri": back,
@@ -53,8 +53,8 @@ class IdentityProvider:
             "code_challenge": challenge_of(pending.verifier),
             "code_challenge_method": "S256",
         }
-        there = self._address("authorization_endpoint")
-        return f"{there}{'&' if '?' in there else '?'}{urlencode(asked)}"
+        endpoint = self._address("authorization_endpoint")
+        return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(parameters)}"
 
     def identity(self, pending: PendingSignIn, code: str, back: str) -> ProviderIdentity:
         """Who signed in. Raises `SignInFailed` for a code that the provider refuses, and for a token of another issuer,
@@ -77,8 +77,8 @@ class IdentityProvider:
         claims = self._claims(token, pending)
         name = claims.get(settings.name_claim) or claims["sub"]
         groups = claims.get(settings.groups_claim)
-        told = frozenset(map(str, groups)) if isinstance(groups, list) else None
-        return ProviderIdentity(settings.issuer, str(claims["sub"]), str(name).partition("@")[0], told)
+        group_names = frozenset(map(str, groups)) if isinstance(groups, list) else None
+        return ProviderIdentity(settings.issuer, str(claims["sub"]), str(name).partition("@")[0], group_names)
 
     def _claims(self, token: str, pending: PendingSignIn) -> Mapping[str, Any]:
         from joserfc import jwt
@@ -112,7 +112,7 @@ class IdentityProvider:
         from joserfc.jwk import KeySet
 
         now = self._monotonic()
-        if fresh or self._keys is None or now - self._keys[0] > _KEPT:
+        if fresh or self._keys is None or now - self._keys[0] > _CACHE_SECONDS:
             document: Any = self._asked("GET", self._address("jwks_uri"))
             try:
                 self._keys = (now, KeySet.import_key_set(document))
@@ -122,23 +122,23 @@ class IdentityProvider:
 
     def _address(self, name: str) -> str:
         now = self._monotonic()
-        if self._addresses is None or now - self._addresses[0] > _KEPT:
-            found = self._asked("GET", f"{self._settings.issuer.rstrip('/')}/.well-known/openid-configuration")
-            if found.get("issuer") != self._settings.issuer:
+        if self._addresses is None or now - self._addresses[0] > _CACHE_SECONDS:
+            configuration = self._asked("GET", f"{self._settings.issuer.rstrip('/')}/.well-known/openid-configuration")
+            if configuration.get("issuer") != self._settings.issuer:
                 raise Malformed("the identity provider names another issuer", where=self._settings.issuer)
-            self._addresses = (now, found)
+            self._addresses = (now, configuration)
         address = self._addresses[1].get(name)
         if not isinstance(address, str):
             raise Malformed(f"the identity provider has no {name}", where=self._settings.issuer)
         return address
 
-    def _asked(self, method: str, url: str, **more: Any) -> Mapping[str, Any]:
+    def _asked(self, method: str, url: str, **options: Any) -> Mapping[str, Any]:
         try:
             with httpx.Client(timeout=_TIMEOUT, transport=self._transport) as http:
-                answer = http.request(method, url, headers={"Accept": "application/json"}, **more)
+                answer = http.request(method, url, headers={"Accept": "application/json"}, **options)
         except httpx.TransportError as error:
-            said = f"the identity provider cannot be reached: {type(error).__name__}"
-            raise Unreachable(said, where=self._settings.issuer) from error
+            message = f"the identity provider cannot be reached: {type(error).__name__}"
+            raise Unreachable(message, where=self._settings.issuer) from error
         if answer.status_code >= 500:
             raise Unreachable(f"the identity provider answers {answer.status_code}", where=self._settings.issuer)
         try:

@@ -8,16 +8,16 @@ from dataclasses import replace
 from broker.app.wiring import Broker
 from broker.core.access.audit import AuditRecord
 from broker.core.access.people import Person, TeamRole, check_name, check_team
-from broker.core.access.permissions import OF_ROLES, Permission, held_everywhere
+from broker.core.access.permissions import ROLE_PERMISSIONS, Permission, has_everywhere
 from broker.core.actors import Actor, Role
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
-from broker.store.access.access import AccessReading, AccessWriting
+from broker.store.access.access import AccessReader, AccessWriter
 
 
 def people(broker: Broker) -> Sequence[Person]:
     """All people by name, disabled ones included."""
-    with broker.store.access.reading() as look:
-        return look.people()
+    with broker.store.access.reading() as reader:
+        return reader.people()
 
 
 def add(broker: Broker, name: str, *, by: Actor, service: bool = False, administrator: bool = False) -> Person:
@@ -27,24 +27,24 @@ def add(broker: Broker, name: str, *, by: Actor, service: bool = False, administ
     Raises `InvalidInput` for an invalid name or one that is taken, and `NotAllowed` unless ``by`` is an administrator.
     """
     with broker.store.access.writing() as tx:
-        return added(broker, tx, name, by=by, service=service, administrator=administrator)
+        return add_person(broker, tx, name, by=by, service=service, administrator=administrator)
 
 
-def added(
-    broker: Broker, tx: AccessWriting, name: str, *, by: Actor, service: bool = False, administrator: bool = False
+def add_person(
+    broker: Broker, tx: AccessWriter, name: str, *, by: Actor, service: bool = False, administrator: bool = False
 ) -> Person:
     """As `add`, within a transaction."""
     check_name(name)
     if service and administrator:
         raise InvalidInput(f"{name} is a service account and cannot be an administrator")
     if tx.people() or not administrator:
-        only_administrators(tx, by)
+        require_administrator(tx, by)
     if tx.person(name) is not None:
         raise InvalidInput(f"{name} exists already", hint="`gpubroker people list`")
     roles = frozenset({Role.ADMINISTRATOR}) if administrator else frozenset[Role]()
     person = Person(name, broker.clock.now(), service, roles)
     tx.keep_person(person)
-    tx.log(_line(broker, by, "people.add", None, person))
+    tx.log(_audit_record(broker, by, "people.add", None, person))
     return person
 
 
@@ -56,10 +56,10 @@ def give_role(broker: Broker, name: str, role: Role | TeamRole, team: str | None
         if team is None:
             raise InvalidInput(f"{role} is a role in a team", hint="say --team")
         check_team(team)
-        return _changed(broker, name, "people.role", by, lambda p: _with_team_role(p, team, role))
+        return _change_person(broker, name, "people.role", by, lambda p: _set_team_role(p, team, role))
     if team is not None:
         raise InvalidInput(f"{role} is a global role", hint="leave out --team")
-    return _changed(broker, name, "people.role", by, lambda p: _with_role(p, role))
+    return _change_person(broker, name, "people.role", by, lambda p: _add_role(p, role))
 
 
 def take_role(broker: Broker, name: str, role: Role | None = None, team: str | None = None, *, by: Actor) -> Person:
@@ -67,97 +67,99 @@ def take_role(broker: Broker, name: str, role: Role | None = None, team: str | N
     if (role is None) == (team is None):
         raise InvalidInput("expected a role, or a team", hint="say --role or --team")
 
-    def without(person: Person) -> Person:
-        teams = {name: held for name, held in person.teams.items() if name != team}
+    def without_role(person: Person) -> Person:
+        teams = {name: team_role for name, team_role in person.teams.items() if name != team}
         return replace(person, roles=person.roles - {role}, teams=teams)
 
-    return _changed(broker, name, "people.role", by, without)
+    return _change_person(broker, name, "people.role", by, without_role)
 
 
 def disable(broker: Broker, name: str, *, by: Actor) -> Person:
     """Disable a person: none of their tokens is accepted any more, and their sessions and sign-in links end for good.
     Raises as `give_role`."""
     now = broker.clock.now()
-    return _changed(broker, name, "people.disable", by, lambda p: replace(p, disabled_at=p.disabled_at or now))
+    return _change_person(broker, name, "people.disable", by, lambda p: replace(p, disabled_at=p.disabled_at or now))
 
 
 def enable(broker: Broker, name: str, *, by: Actor) -> Person:
     """Enable a disabled person: their tokens that were not revoked are accepted again. Raises as `give_role`."""
-    return _changed(broker, name, "people.enable", by, lambda p: replace(p, disabled_at=None))
+    return _change_person(broker, name, "people.enable", by, lambda p: replace(p, disabled_at=None))
 
 
-def only_administrators(look: AccessReading, by: Actor) -> None:
+def require_administrator(reader: AccessReader, by: Actor) -> None:
     """Raises `NotAllowed` unless ``by`` is an administrator: root on this machine, or a person with that role."""
-    only_permitted(look, by, Permission.ADMINISTER)
+    require_permission(reader, by, Permission.ADMINISTER)
 
 
-def only_permitted(look: AccessReading, by: Actor, permission: Permission) -> None:
+def require_permission(reader: AccessReader, by: Actor, permission: Permission) -> None:
     """Raises `NotAllowed` unless ``by`` has the permission in every team: root on this machine, or a person with such a
     role."""
-    known = look.person(by.identity)
-    if (known is not None and held_everywhere(known, permission)) or any(permission in OF_ROLES[r] for r in by.roles):
+    person = reader.person(by.identity)
+    if (person is not None and has_everywhere(person, permission)) or any(
+        permission in ROLE_PERMISSIONS[r] for r in by.roles
+    ):
         return
-    people = look.people()
+    people = reader.people()
     if not people:
         hint = f"there are no people yet; begin with `gpubroker people invite {by.identity} --administrator`"
     else:
-        names = [one.name for one in people if held_everywhere(one, permission)]
+        names = [candidate.name for candidate in people if has_everywhere(candidate, permission)]
         hint = f"ask {' or '.join(names[:5])}" if names else "root on the server may do it"
-    roles = [role.value for role, granted in OF_ROLES.items() if permission in granted]
-    who = " or ".join(f"{'an' if role.startswith('a') else 'a'} {role}" for role in roles)
-    raise NotAllowed(f"only {who} may do this, and {by.identity} is none", hint=hint)
+    roles = [role.value for role, permissions in ROLE_PERMISSIONS.items() if permission in permissions]
+    role_names = " or ".join(f"{'an' if role.startswith('a') else 'a'} {role}" for role in roles)
+    raise NotAllowed(f"only {role_names} may do this, and {by.identity} is none", hint=hint)
 
 
-def known_person(look: AccessReading, name: str) -> Person:
+def get_person(reader: AccessReader, name: str) -> Person:
     """The person of that name. Raises `UnknownName`."""
-    found = look.person(name)
-    if found is None:
-        raise UnknownName("person", name, [one.name for one in look.people()])
-    return found
+    person = reader.person(name)
+    if person is None:
+        raise UnknownName("person", name, [candidate.name for candidate in reader.people()])
+    return person
 
 
-def _with_role(person: Person, role: Role) -> Person:
+def _add_role(person: Person, role: Role) -> Person:
     if person.service and role is Role.ADMINISTRATOR:
-        raise _not_for_services(person, role)
+        raise _role_not_for_services(person, role)
     return replace(person, roles=person.roles | {role})
 
 
-def _with_team_role(person: Person, team: str, role: TeamRole) -> Person:
+def _set_team_role(person: Person, team: str, role: TeamRole) -> Person:
     if person.service and role in (TeamRole.APPROVER, TeamRole.TEAM_ADMINISTRATOR):
-        raise _not_for_services(person, role)
+        raise _role_not_for_services(person, role)
     return replace(person, teams={**person.teams, team: role})
 
 
-def _not_for_services(person: Person, role: Role | TeamRole) -> InvalidInput:
+def _role_not_for_services(person: Person, role: Role | TeamRole) -> InvalidInput:
     hint = "a service account can be a viewer or a member of teams, finops, and gate"
     return InvalidInput(f"{person.name} is a service account and cannot be {role.replace('_', ' ')}", hint=hint)
 
 
-def _changed(broker: Broker, name: str, action: str, by: Actor, change: Callable[[Person], Person]) -> Person:
+def _change_person(broker: Broker, name: str, action: str, by: Actor, change: Callable[[Person], Person]) -> Person:
     with broker.store.access.writing() as tx:
-        only_administrators(tx, by)
-        before = known_person(tx, name)
+        require_administrator(tx, by)
+        before = get_person(tx, name)
         after = change(before)
         if after == before:
             return before
-        _keep_an_administrator(tx, before, after)
+        _check_last_administrator(tx, before, after)
         tx.keep_person(after)
         if after.disabled_at is not None:
             tx.end_sessions(name)
             tx.end_links(name)
             tx.end_granted_logins(name)
-        tx.log(_line(broker, by, action, before, after))
-        _end_logins(broker, tx, before, after, by.identity, by.came_from)
+        tx.log(_audit_record(broker, by, action, before, after))
+        _end_logins(broker, tx, before, after, by.identity, by.audit_origin)
     return after
 
 
-def changed_person(
-    broker: Broker, tx: AccessWriting, before: Person, after: Person, by: str, origin: str
+def apply_provider_roles(
+    broker: Broker, tx: AccessWriter, before: Person, after: Person, by: str, origin: str
 ) -> Person:  # fmt: skip
     """Store a person whose roles the identity provider changed, with an audit line; returns the person as stored. The
     last administrator keeps that role. Logins of their programs end as in `give_role`."""
     try:
-        _keep_an_administrator(tx, before, after)
+        _check_last_administrator(tx, before, after)
     except InvalidInput:
         after = replace(after, roles=after.roles | {Role.ADMINISTRATOR})
     tx.keep_person(after)
@@ -167,32 +169,38 @@ def changed_person(
     return after
 
 
-def _end_logins(broker: Broker, tx: AccessWriting, before: Person, after: Person, by: str, origin: str) -> None:
+def _end_logins(broker: Broker, tx: AccessWriter, before: Person, after: Person, by: str, origin: str) -> None:
     """Revoke the tokens that a person gave their programs, if their roles changed: these have the scopes of an earlier
     session. So have logins that were granted and not yet collected. An administrator who stays one may do no more and
     no less, so theirs remain."""
-    same = (before.roles, before.teams) == (after.roles, after.teams)
-    if same or Role.ADMINISTRATOR in before.roles & after.roles:
+    is_unchanged = (before.roles, before.teams) == (after.roles, after.teams)
+    if is_unchanged or Role.ADMINISTRATOR in before.roles & after.roles:
         return
     now = broker.clock.now()
     tx.end_granted_logins(after.name)
-    for one in tx.self_given_tokens(after.name):
-        said = "revoked: roles changed"
-        tx.log(AuditRecord(now, by, origin, "tokens.revoke", one.id, before=one.in_words, after=said))
-        tx.revoke_token(one, by=by, at=now)
+    for token in tx.self_given_tokens(after.name):
+        note = "revoked: roles changed"
+        tx.log(AuditRecord(now, by, origin, "tokens.revoke", token.id, before=token.in_words, after=note))
+        tx.revoke_token(token, by=by, at=now)
 
 
-def _keep_an_administrator(tx: AccessWriting, before: Person, after: Person) -> None:
+def _check_last_administrator(tx: AccessWriter, before: Person, after: Person) -> None:
     """Raises `InvalidInput` if no administrator would be left."""
 
-    def one(person: Person) -> bool:
+    def is_administrator(person: Person) -> bool:
         return Role.ADMINISTRATOR in person.roles and person.disabled_at is None
 
-    if one(before) and not one(after) and not any(one(p) for p in tx.people() if p.name != before.name):
+    if (
+        is_administrator(before)
+        and not is_administrator(after)
+        and not any(is_administrator(p) for p in tx.people() if p.name != before.name)
+    ):
         raise InvalidInput(f"{before.name} is the last administrator", hint="make another administrator first")
 
 
-def _line(broker: Broker, by: Actor, action: str, before: Person | None, after: Person) -> AuditRecord:
-    was = before.in_words if before else ""
-    now = f"{'service account, ' if after.service else ''}{after.in_words}"
-    return AuditRecord(broker.clock.now(), by.identity, by.came_from, action, after.name, before=was, after=now)
+def _audit_record(broker: Broker, by: Actor, action: str, before: Person | None, after: Person) -> AuditRecord:
+    before_text = before.in_words if before else ""
+    after_text = f"{'service account, ' if after.service else ''}{after.in_words}"
+    return AuditRecord(
+        broker.clock.now(), by.identity, by.audit_origin, action, after.name, before=before_text, after=after_text
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from broker.app.access.identity_provider import IdentityProvider, SignInFailed
-from broker.app.access.people import changed_person, known_person, only_administrators
+from broker.app.access.people import apply_provider_roles, get_person, require_administrator
 from broker.app.access.sessions import begin_own_session
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import digest_of
@@ -16,18 +16,18 @@ from broker.core.access.provider_sign_ins import PENDING, PendingSignIn, Provide
 from broker.core.access.sessions import AT_PROVIDER
 from broker.core.actors import Actor, Role
 from broker.core.errors import InvalidInput
-from broker.store.access.access import AccessWriting
+from broker.store.access.access import AccessWriter
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class BegunSignIn:
+class StartedSignIn:
     """``address``: where the browser goes; ``browser``: the cookie that it keeps meanwhile, a secret."""
 
     address: str
     browser: str
 
 
-def begin(broker: Broker, provider: IdentityProvider, after: str, back: str) -> BegunSignIn:
+def begin(broker: Broker, provider: IdentityProvider, after: str, back: str) -> StartedSignIn:
     """Begin to sign in. ``after``: the page to continue at; ``back``: the address of this server that the provider
     answers to. Raises as `IdentityProvider`."""
     state, browser, now = random_value(), random_value(), broker.clock.now()
@@ -36,7 +36,7 @@ def begin(broker: Broker, provider: IdentityProvider, after: str, back: str) -> 
     address = provider.address(pending, state, back)
     with broker.store.access.writing() as tx:
         tx.begin_provider_sign_in(pending, now)
-    return BegunSignIn(address, browser)
+    return StartedSignIn(address, browser)
 
 
 def finish(
@@ -54,11 +54,11 @@ def finish(
         raise SignInFailed("this sign-in did not begin here, or took too long", hint="sign in again")
     identity = provider.identity(pending, code, back)
     with broker.store.access.writing() as tx:
-        person = _person(broker, tx, identity, origin)
+        person = _resolve_person(broker, tx, identity, origin)
         if person.disabled_at is not None:
             raise SignInFailed(f"{person.name} is disabled", hint="ask an administrator")
-        said = f"at {identity.issuer}"
-        return begin_own_session(broker, tx, person, AT_PROVIDER, origin, said), pending.after
+        note = f"at {identity.issuer}"
+        return begin_own_session(broker, tx, person, AT_PROVIDER, origin, note), pending.after
 
 
 def link(broker: Broker, name: str, subject: str, *, by: Actor) -> Person:
@@ -68,14 +68,16 @@ def link(broker: Broker, name: str, subject: str, *, by: Actor) -> Person:
         raise InvalidInput("no identity provider is set", hint="set sign_in.issuer and sign_in.client_id")
     issuer = broker.settings.sign_in.issuer
     with broker.store.access.writing() as tx:
-        only_administrators(tx, by)
-        person, now = known_person(tx, name), broker.clock.now()
+        require_administrator(tx, by)
+        person, now = get_person(tx, name), broker.clock.now()
         tx.link_identity(issuer, subject, person.name, now)
-        tx.log(AuditRecord(now, by.identity, by.came_from, "people.link", person.name, after=f"{subject} at {issuer}"))
+        tx.log(
+            AuditRecord(now, by.identity, by.audit_origin, "people.link", person.name, after=f"{subject} at {issuer}")
+        )
     return person
 
 
-def _person(broker: Broker, tx: AccessWriting, identity: ProviderIdentity, origin: str) -> Person:
+def _resolve_person(broker: Broker, tx: AccessWriter, identity: ProviderIdentity, origin: str) -> Person:
     """The person behind an identity, with the roles of their groups; a new one if the identity is unknown."""
     now = broker.clock.now()
     name = tx.person_of(identity.issuer, identity.subject)
@@ -94,29 +96,29 @@ def _person(broker: Broker, tx: AccessWriting, identity: ProviderIdentity, origi
         before = Person(identity.name, now)
         tx.keep_person(before)
         tx.link_identity(identity.issuer, identity.subject, before.name, now)
-        said = f"{identity.subject} at {identity.issuer}"
-        tx.log(AuditRecord(now, before.name, origin, "people.add", before.name, after=said))
+        note = f"{identity.subject} at {identity.issuer}"
+        tx.log(AuditRecord(now, before.name, origin, "people.add", before.name, after=note))
     if identity.groups is None or broker.settings.sign_in is None or not broker.settings.sign_in.groups:
         return before
-    after = _in_groups(before, broker.settings.sign_in.groups, identity.groups)
-    return before if after == before else changed_person(broker, tx, before, after, before.name, origin)
+    after = _apply_group_roles(before, broker.settings.sign_in.groups, identity.groups)
+    return before if after == before else apply_provider_roles(broker, tx, before, after, before.name, origin)
 
 
-def _in_groups(person: Person, mapping: Mapping[str, str], groups: frozenset[str]) -> Person:
+def _apply_group_roles(person: Person, mapping: Mapping[str, str], groups: frozenset[str]) -> Person:
     """The person with the roles that the mapping gives to their groups, the highest in each team. Roles that the
     mapping does not name stay unchanged."""
     roles, teams = set(person.roles), dict(person.teams)
-    for given in mapping.values():
-        team, _, role = given.rpartition(":")
+    for target in mapping.values():
+        team, _, role = target.rpartition(":")
         if team:
             teams.pop(team, None)
         else:
             roles.discard(Role(role))
     order = list(TeamRole)
-    for group, given in mapping.items():
+    for group, target in mapping.items():
         if group not in groups:
             continue
-        team, _, role = given.rpartition(":")
+        team, _, role = target.rpartition(":")
         if not team:
             roles.add(Role(role))
         elif team not in teams or order.index(TeamRole(role)) > order.index(teams[team]):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from broker.app.access.people import added, only_administrators
-from broker.app.access.tokens import Entrant, enter, entrant_of, issued
+from broker.app.access.people import add_person, require_administrator
+from broker.app.access.tokens import Entrant, authenticate, issue_token, make_entrant
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import ApiToken, digest_of
 from broker.core.access.audit import AuditRecord
@@ -27,9 +27,9 @@ from broker.core.access.sessions import (
 from broker.core.actors import Actor, Role
 from broker.core.errors import InvalidInput
 from broker.core.values.units import print_duration
-from broker.store.access.access import AccessReading, AccessWriting
+from broker.store.access.access import AccessReader, AccessWriter
 
-_NOTED_EVERY = timedelta(minutes=5)  # the least time between two recorded uses, to limit writes
+_USE_RECORDED_EVERY = timedelta(minutes=5)  # the least time between two recorded uses, to limit writes
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -51,9 +51,9 @@ def invite(
     with broker.store.access.writing() as tx:
         person = tx.person(name)
         if person is None:
-            person = added(broker, tx, name, by=by, administrator=administrator)
+            person = add_person(broker, tx, name, by=by, administrator=administrator)
         else:
-            only_administrators(tx, by)
+            require_administrator(tx, by)
         if person.service:
             raise InvalidInput(f"{name} is a service account", hint=f"`gpubroker tokens create {name}`")
         if person.disabled_at is not None:
@@ -66,8 +66,8 @@ def invite(
 
 def lacks_administrator(broker: Broker) -> bool:
     """Whether nobody is an administrator yet."""
-    with broker.store.access.reading() as look:
-        return not _has_administrator(look)
+    with broker.store.access.reading() as reader:
+        return not _has_administrator(reader)
 
 
 def first_link(broker: Broker, *, by: Actor) -> NewLink | None:
@@ -79,12 +79,12 @@ def first_link(broker: Broker, *, by: Actor) -> NewLink | None:
         return _new_link(broker, tx, by.identity, "", LINK_LIFETIME, by)
 
 
-def _new_link(broker: Broker, tx: AccessWriting, name: str, made_by: str, lifetime: timedelta, by: Actor) -> NewLink:
+def _new_link(broker: Broker, tx: AccessWriter, name: str, made_by: str, lifetime: timedelta, by: Actor) -> NewLink:
     secret, now = new_id(), broker.clock.now()
     link = SignInLink(digest_of(secret), name, made_by, now, now + lifetime * broker.clock.scale)
     tx.keep_link(link)
-    said = f"a sign-in link until {link.ends_at:%Y-%m-%d %H:%M} UTC"
-    tx.log(AuditRecord(now, by.identity, by.came_from, "people.invite", name, after=said))
+    note = f"a sign-in link until {link.ends_at:%Y-%m-%d %H:%M} UTC"
+    tx.log(AuditRecord(now, by.identity, by.audit_origin, "people.invite", name, after=note))
     return NewLink(link, secret)
 
 
@@ -98,11 +98,11 @@ def sign_in_by_link(broker: Broker, secret: str, *, origin: str) -> str | None:
         person = tx.person(link.person) if link.made_by else _first_administrator(broker, tx, link, origin)
         if person is None or person.disabled_at is not None:
             return None
-        said = f"by a link of {link.made_by or 'the server'}"
-        return begin_own_session(broker, tx, person, BY_LINK, origin, said)
+        note = f"by a link of {link.made_by or 'the server'}"
+        return begin_own_session(broker, tx, person, BY_LINK, origin, note)
 
 
-def _first_administrator(broker: Broker, tx: AccessWriting, link: SignInLink, origin: str) -> Person | None:
+def _first_administrator(broker: Broker, tx: AccessWriter, link: SignInLink, origin: str) -> Person | None:
     """The person of the link, made an administrator; None if there is one by now, and for a service account."""
     now, before = broker.clock.now(), tx.person(link.person)
     if _has_administrator(tx) or (before is not None and before.service):
@@ -110,19 +110,19 @@ def _first_administrator(broker: Broker, tx: AccessWriting, link: SignInLink, or
     person = before or Person(link.person, now)
     after = replace(person, roles=person.roles | {Role.ADMINISTRATOR})
     tx.keep_person(after)
-    was = before.in_words if before else ""
-    tx.log(AuditRecord(now, link.person, origin, "people.add", link.person, before=was, after=after.in_words))
+    before_text = before.in_words if before else ""
+    tx.log(AuditRecord(now, link.person, origin, "people.add", link.person, before=before_text, after=after.in_words))
     return after
 
 
-def _has_administrator(look: AccessReading) -> bool:
-    return any(Role.ADMINISTRATOR in person.roles and person.disabled_at is None for person in look.people())
+def _has_administrator(reader: AccessReader) -> bool:
+    return any(Role.ADMINISTRATOR in person.roles and person.disabled_at is None for person in reader.people())
 
 
 def sign_in(broker: Broker, token: str, *, origin: str) -> str | None:
     """Begin a session of the token's owner. Returns its id, a secret for their browser; None if the token is not
     accepted. ``origin``: for the audit log."""
-    entrant = enter(broker, token)
+    entrant = authenticate(broker, token)
     if entrant is None:
         return None
     with broker.store.access.writing() as tx:
@@ -130,17 +130,17 @@ def sign_in(broker: Broker, token: str, *, origin: str) -> str | None:
 
 
 def begin_own_session(
-    broker: Broker, tx: AccessWriting, person: Person, label: str, origin: str, after: str = ""
+    broker: Broker, tx: AccessWriter, person: Person, label: str, origin: str, after: str = ""
 ) -> str:
     """The id of a new session that began without a token. It gets one, with one of `SESSION_LABELS` and every scope,
     whose text nobody has."""
     lifetime = LONGEST_SESSION * broker.clock.scale
     by, now = Actor(person.name), broker.clock.now()
-    token = issued(tx, person, label, frozenset(TokenScope), lifetime, by=by, now=now).token
+    token = issue_token(tx, person, label, frozenset(TokenScope), lifetime, by=by, now=now).token
     return _begin_session(broker, tx, person.name, token.id, origin, after)
 
 
-def _begin_session(broker: Broker, tx: AccessWriting, person: str, token: str, origin: str, after: str) -> str:
+def _begin_session(broker: Broker, tx: AccessWriter, person: str, token: str, origin: str, after: str) -> str:
     """The id of a new session, which ends with that token (its id)."""
     id, now = new_id(), broker.clock.now()
     ends = now + LONGEST_SESSION * broker.clock.scale
@@ -158,17 +158,17 @@ def resume(broker: Broker, id: str, *, used: bool = True) -> Entrant | None:
     """The person of a session with their present permissions; None if the session is unknown or over, its token expired
     or revoked, or the person disabled. ``used``: a person uses it, not only the browser's automatic refresh."""
     now, digest = broker.clock.now(), digest_of(id)
-    with broker.store.access.reading() as look:
-        found = look.session_and_owner(digest)
-    if found is None:
+    with broker.store.access.reading() as reader:
+        record = reader.session_and_owner(digest)
+    if record is None:
         return None
-    session, token, person = found
+    session, token, person = record
     if not session.good(now, IDLE * broker.clock.scale):
         return None
-    entrant = entrant_of(token, person, now)
-    if used and entrant is not None and now - session.seen_at >= _NOTED_EVERY * broker.clock.scale:
+    entrant = make_entrant(token, person, now)
+    if used and entrant is not None and now - session.seen_at >= _USE_RECORDED_EVERY * broker.clock.scale:
         with broker.store.access.writing() as tx:
-            tx.session_seen(digest, now)
+            tx.record_session_use(digest, now)
     return entrant
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.agent.names import is_one_line
-from broker.app.access.people import added, known_person, only_administrators
+from broker.app.access.people import add_person, get_person, require_administrator
 from broker.app.wiring import Broker
-from broker.core.access.api_tokens import ID_LENGTH, LONGEST, PREFIX, ApiToken, digest_of, id_of, new_text
+from broker.core.access.api_tokens import ID_LENGTH, MAX_VALIDITY, PREFIX, ApiToken, digest_of, id_of, new_text
 from broker.core.access.audit import AuditRecord
 from broker.core.access.people import Person
 from broker.core.access.permissions import NOT_FOR_SERVICES, Access, TokenScope
@@ -17,10 +17,12 @@ from broker.core.access.sessions import SESSION_LABELS
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.units import print_duration
-from broker.store.access.access import AccessWriting
+from broker.store.access.access import AccessWriter
 
-_NOTED_EVERY = timedelta(minutes=10)  # how often the use of a token is recorded, so that not every read is a write
-_LONGEST_LABEL = 80
+_USE_RECORDED_EVERY = timedelta(
+    minutes=10
+)  # how often the use of a token is recorded, so that not every read is a write
+_MAX_LABEL_LENGTH = 80
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -43,7 +45,8 @@ def create(
     broker: Broker, person: str, label: str, scopes: Collection[TokenScope], expires: timedelta, *, by: Actor,
     service: bool = False,
 ) -> NewToken:  # fmt: skip
-    """Create a token for a person. ``expires``: its lifetime, at most `LONGEST`. ``service``: for a service account,
+    """Create a token for a person. ``expires``: its lifetime,
+    at most `MAX_VALIDITY`. ``service``: for a service account,
     which is added if it is unknown.
 
     Raises `UnknownName`, `InvalidInput` (no scope, invalid lifetime or label, a disabled person) and `NotAllowed`
@@ -51,33 +54,33 @@ def create(
     """
     if not scopes:
         raise InvalidInput("a token needs a scope", hint=f"say --scope: {', '.join(TokenScope)}")
-    if not timedelta(0) < expires <= LONGEST:
-        expected = f"expected more than 0 and at most {print_duration(LONGEST)}; got {print_duration(expires)}"
-        raise InvalidInput(expected, where="--expires")
+    if not timedelta(0) < expires <= MAX_VALIDITY:
+        message = f"expected more than 0 and at most {print_duration(MAX_VALIDITY)}; got {print_duration(expires)}"
+        raise InvalidInput(message, where="--expires")
     if label in SESSION_LABELS:
         raise InvalidInput(
             f"{label!r} means a session of the web UI", where="--label", hint="state what the token is for"
         )
-    if not is_one_line(label) or len(label) > _LONGEST_LABEL:
-        raise InvalidInput(f"expected one line of at most {_LONGEST_LABEL} characters", where="--label")
+    if not is_one_line(label) or len(label) > _MAX_LABEL_LENGTH:
+        raise InvalidInput(f"expected one line of at most {_MAX_LABEL_LENGTH} characters", where="--label")
     with broker.store.access.writing() as tx:
-        only_administrators(tx, by)
-        new = service and tx.person(person) is None
-        owner = added(broker, tx, person, by=by, service=True) if new else known_person(tx, person)
+        require_administrator(tx, by)
+        is_new = service and tx.person(person) is None
+        owner = add_person(broker, tx, person, by=by, service=True) if is_new else get_person(tx, person)
         if service and not owner.service:
             raise InvalidInput(f"{person} is a person, not a service account", hint="leave out --service")
         if owner.disabled_at is not None:
             raise InvalidInput(f"{person} is disabled", hint=f"`gpubroker people enable {person}`")
-        if owner.service and (barred := sorted(NOT_FOR_SERVICES & set(scopes))):
+        if owner.service and (forbidden_scopes := sorted(NOT_FOR_SERVICES & set(scopes))):
             raise InvalidInput(
                 f"{person} is a service account: it never approves, changes policies or freezes statements",
-                hint=f"leave out --scope {barred[0]}",
+                hint=f"leave out --scope {forbidden_scopes[0]}",
             )
-        return issued(tx, owner, label, scopes, expires, by=by, now=broker.clock.now())
+        return issue_token(tx, owner, label, scopes, expires, by=by, now=broker.clock.now())
 
 
-def issued(
-    tx: AccessWriting, owner: Person, label: str, scopes: Collection[TokenScope], expires: timedelta, *, by: Actor,
+def issue_token(
+    tx: AccessWriter, owner: Person, label: str, scopes: Collection[TokenScope], expires: timedelta, *, by: Actor,
     now: datetime,
 ) -> NewToken:  # fmt: skip
     """Store a new token of a person and its line in the audit log. The caller has checked that ``by`` may do it."""
@@ -86,14 +89,14 @@ def issued(
     assert id is not None
     token = ApiToken(id, owner.name, label, frozenset(scopes), digest_of(text), now, by.identity, now + expires)
     tx.add_token(token)
-    tx.log(AuditRecord(now, by.identity, by.came_from, "tokens.create", token.id, after=token.in_words))
+    tx.log(AuditRecord(now, by.identity, by.audit_origin, "tokens.create", token.id, after=token.in_words))
     return NewToken(token, text)
 
 
 def tokens(broker: Broker, person: str | None = None) -> Sequence[ApiToken]:
     """All tokens, or those of a person, oldest first. Raises `UnknownName`."""
-    with broker.store.access.reading() as look:
-        return look.tokens(None if person is None else known_person(look, person).name)
+    with broker.store.access.reading() as reader:
+        return reader.tokens(None if person is None else get_person(reader, person).name)
 
 
 def revoke(broker: Broker, id: str, *, by: Actor) -> ApiToken:
@@ -101,55 +104,57 @@ def revoke(broker: Broker, id: str, *, by: Actor) -> ApiToken:
     somebody found; the text is never printed. Raises `UnknownName` and `NotAllowed`."""
     id = id_of(id) or id.removeprefix(PREFIX)
     with broker.store.access.writing() as tx:
-        only_administrators(tx, by)
-        found = tx.token(id)
-        if found is None:
-            raise UnknownName("token", id[:ID_LENGTH], [one.id for one in tx.tokens()])
-        if found.revoked_at is not None:
-            return found
+        require_administrator(tx, by)
+        token = tx.token(id)
+        if token is None:
+            raise UnknownName("token", id[:ID_LENGTH], [known_token.id for known_token in tx.tokens()])
+        if token.revoked_at is not None:
+            return token
         now = broker.clock.now()
-        tx.log(AuditRecord(now, by.identity, by.came_from, "tokens.revoke", id, before=found.in_words, after="revoked"))
-        return tx.revoke_token(found, by=by.identity, at=now)
+        tx.log(
+            AuditRecord(now, by.identity, by.audit_origin, "tokens.revoke", id, before=token.in_words, after="revoked")
+        )
+        return tx.revoke_token(token, by=by.identity, at=now)
 
 
-def give_up(broker: Broker, text: str, *, origin: str) -> None:
+def revoke_by_text(broker: Broker, text: str, *, origin: str) -> None:
     """Revoke a token by its text; no other permission is needed. Idempotent; a wrong text changes nothing, and the
     caller does not learn it (RFC 7009)."""
     id = id_of(text)
     with broker.store.access.writing() as tx:
-        found = None if id is None else tx.token(id)
-        if found is None or not found.is_of(text) or found.revoked_at is not None:
+        token = None if id is None else tx.token(id)
+        if token is None or not token.has_text(text) or token.revoked_at is not None:
             return
         now = broker.clock.now()
         record = AuditRecord(
-            now, found.person, origin, "tokens.revoke", found.id, before=found.in_words, after="revoked"
+            now, token.person, origin, "tokens.revoke", token.id, before=token.in_words, after="revoked"
         )
         tx.log(record)
-        tx.revoke_token(found, by=found.person, at=now)
+        tx.revoke_token(token, by=token.person, at=now)
 
 
-def enter(broker: Broker, text: str) -> Entrant | None:
+def authenticate(broker: Broker, text: str) -> Entrant | None:
     """The owner of a token with their present permissions; None if the token is unknown, wrong, expired or revoked, or
     its owner disabled. The caller does not learn which."""
     id = id_of(text)
     if id is None:
         return None
     now = broker.clock.now()
-    with broker.store.access.reading() as look:
-        known = look.token_and_owner(id)
-    if known is None or not known[0].is_of(text):
+    with broker.store.access.reading() as reader:
+        record = reader.token_and_owner(id)
+    if record is None or not record[0].has_text(text):
         return None
-    token = known[0]
-    found = entrant_of(token, known[1], now)
-    if found is None:
+    token = record[0]
+    entrant = make_entrant(token, record[1], now)
+    if entrant is None:
         return None
-    if token.used_at is None or now - token.used_at >= _NOTED_EVERY:
+    if token.used_at is None or now - token.used_at >= _USE_RECORDED_EVERY:
         with broker.store.access.writing() as tx:
-            tx.token_used(id, now)
-    return found
+            tx.record_token_use(id, now)
+    return entrant
 
 
-def entrant_of(token: ApiToken, person: Person, now: datetime) -> Entrant | None:
+def make_entrant(token: ApiToken, person: Person, now: datetime) -> Entrant | None:
     """The owner of a token whose text was verified; None if it is expired or revoked, or its owner disabled."""
     good = token.good(now) and person.disabled_at is None
     return Entrant(Access(person, token.scopes), token) if good else None

@@ -12,36 +12,38 @@ from typing import TYPE_CHECKING, Any
 
 from broker.app.billing.units import finished_runs, peaks
 from broker.core.errors import POLICY_FILE, InvalidInput, UnknownName
-from broker.economics.assumptions import DEFAULTS, Assumptions, replaced, table
+from broker.economics.assumptions import DEFAULTS, Assumptions, override, table
 from broker.finops.accuracy import measured_speeds, model_speeds, served_speeds
 from broker.store import is_missing
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
-    from broker.store.jobs.reading import StoreReading
+    from broker.store.jobs.reader import StoreReader
 
 
 SECTION = "rules_of_thumb"
 
 
-def active(store_url: str, broker: Callable[[], Broker]) -> Assumptions:
-    """The assumptions of the policies in force; the defaults without a store. Raises InvalidInput as `of_files`."""
+def load_assumptions(store_url: str, broker: Callable[[], Broker]) -> Assumptions:
+    """The assumptions of the policies in force; the defaults without a store. Raises InvalidInput as
+    `assumptions_from_files`."""
     if is_missing(store_url):
         return DEFAULTS
-    with broker().store.reading() as look:
-        return in_force(look)
+    with broker().store.reading() as reader:
+        return active_assumptions(reader)
 
 
-def in_force(look: StoreReading) -> Assumptions:
-    """The assumptions of the policies in force at that view of the store. Raises InvalidInput as `of_files`."""
-    version = look.active_policy()
-    return of_files(version.files if version else {})
+def active_assumptions(reader: StoreReader) -> Assumptions:
+    """The assumptions of the policies in force at that view of the store. Raises InvalidInput as
+    `assumptions_from_files`."""
+    version = reader.active_policy()
+    return assumptions_from_files(version.files if version else {})
 
 
-def of_files(files: Mapping[str, str]) -> Assumptions:
+def assumptions_from_files(files: Mapping[str, str]) -> Assumptions:
     """The assumptions of policy files (text by name), else the defaults. Raises InvalidInput, with the position of
     each problem, for the first file with unknown names, invalid values, or values that contradict an earlier file."""
-    found, said = DEFAULTS, dict[str, tuple[str, object]]()
+    assumptions, first_values = DEFAULTS, dict[str, tuple[str, object]]()
     for file, text in sorted(files.items()):
         if SECTION not in text:
             continue  # most files have none, and reading YAML is slow
@@ -52,19 +54,19 @@ def of_files(files: Mapping[str, str]) -> Assumptions:
         if not isinstance(section, Mapping):
             continue  # none, or a mistake of form that the policy loader reports
         for name, value in section.items():
-            place = f"{file}:{document.problem((SECTION, name), '').line}"
-            where, before = said.setdefault(name, (place, value))
+            position = f"{file}:{document.problem((SECTION, name), '').line}"
+            earlier_place, earlier_value = first_values.setdefault(name, (position, value))
             try:
-                if before != value:
-                    raise InvalidInput(f"contradicts {where}: {value!r} here, and {before!r} there")
-                found = replaced({name: value}, base=found)
+                if earlier_value != value:
+                    raise InvalidInput(f"contradicts {earlier_place}: {value!r} here, and {earlier_value!r} there")
+                assumptions = override({name: value}, base=assumptions)
             except (InvalidInput, UnknownName) as error:
                 message = error.message.removeprefix(f"{name}: ") + (f"; {error.hint}" if error.hint else "")
-                unknown = isinstance(error, UnknownName)
-                problems.append(document.problem((SECTION, name), message, at_key=unknown))
+                is_unknown = isinstance(error, UnknownName)
+                problems.append(document.problem((SECTION, name), message, at_key=is_unknown))
         if problems:
             document.refuse(problems)
-    return found
+    return assumptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class AssumptionList:
     assumptions: tuple[ListedAssumption, ...]
 
 
-def listed(assumptions: Assumptions, subject: str | None = None) -> AssumptionList:
+def list_assumptions(assumptions: Assumptions, subject: str | None = None) -> AssumptionList:
     """The rows about the subject, or all. Raises `UnknownName`."""
     rows = table()
     subjects = dict.fromkeys(row.subject for row in rows.values())
@@ -110,33 +112,35 @@ def listed(assumptions: Assumptions, subject: str | None = None) -> AssumptionLi
     )
 
 
-PAST = timedelta(days=90)
+MEASUREMENT_PERIOD = timedelta(days=90)
 
 
-def measured(look: StoreReading, assumptions: Assumptions, now: datetime) -> Assumptions:
+def with_measurements(reader: StoreReader, assumptions: Assumptions, now: datetime) -> Assumptions:
     """The assumptions with figures that runs of the 90 days before ``now`` (UTC) measured, by accelerator: MFU (also
     by size of the model, for training and inference), of runs whose job file names the model and whose program reported
     tokens; the tokens per second of serving; interruptions of spot machines per 1,000 hours; USD paid per GPU-hour.
     Unchanged if nothing was measured."""
-    runs = finished_runs(look, now - PAST, now)
+    runs = finished_runs(reader, now - MEASUREMENT_PERIOD, now)
     speeds = measured_speeds(runs, peaks())
-    mfu = tuple((one.accelerator, one.mfu, one.mfu_runs) for one in speeds if one.mfu is not None)
-    taken = tuple(
-        (one.accelerator, one.interruptions_per_1000_hours, one.spot_runs)
-        for one in speeds
-        if one.interruptions_per_1000_hours is not None
+    mfu = tuple((speed.accelerator, speed.mfu, speed.mfu_runs) for speed in speeds if speed.mfu is not None)
+    interruptions = tuple(
+        (speed.accelerator, speed.interruptions_per_1000_hours, speed.spot_runs)
+        for speed in speeds
+        if speed.interruptions_per_1000_hours is not None
     )
-    paid = tuple((one.accelerator, one.usd_per_gpu_hour, one.runs) for one in speeds)
-    if not paid:
+    prices = tuple((speed.accelerator, speed.usd_per_gpu_hour, speed.runs) for speed in speeds)
+    if not prices:
         return assumptions
     models = tuple(
-        (one.accelerator, one.parameters, one.trains, one.share, one.runs) for one in model_speeds(runs, peaks())
+        (speed.accelerator, speed.parameters, speed.trains, speed.share, speed.runs)
+        for speed in model_speeds(runs, peaks())
     )
     served = tuple(
-        (one.accelerator, one.parameters, one.tokens_per_second, one.generated_share, one.runs)
-        for one in served_speeds(runs)
+        (speed.accelerator, speed.parameters, speed.tokens_per_second, speed.generated_share, speed.runs)
+        for speed in served_speeds(runs)
     )
     return replace(
-        assumptions, measured_mfu=mfu, measured_models=models, measured_served=served, measured_interruptions=taken,
-        measured_price=paid,
+        assumptions, measured_mfu=mfu, measured_models=models, measured_served=served,
+        measured_interruptions=interruptions,
+        measured_price=prices,
     )  # fmt: skip

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from broker.app.advise.prices import CurrentPrices, Quote
-from broker.app.advise.size import named_or_all
+from broker.app.advise.size import accelerators_or_all
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.values.figures import plural
 from broker.economics.assumptions import Assumptions
-from broker.economics.figures import Count, Estimate, EstimatedUsd, Gib, Hours, Usd, about, count_text, digits
+from broker.economics.figures import Count, Estimate, EstimatedUsd, Gib, Hours, Usd, count_text, number_text, usd_text
 from broker.economics.images import (
     EmbeddingSpeed,
     ImageMemory,
@@ -45,7 +45,7 @@ class RunCostAdvice:
 
     @property
     def title(self) -> str:
-        return f"{about(self.cost.total_usd)}: the finished model"
+        return f"{usd_text(self.cost.total_usd)}: the finished model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class ClusterCostAdvice:
 
     @property
     def title(self) -> str:
-        return f"{about(self.cost.usd_per_used_gpu_hour)}: a used GPU-hour"
+        return f"{usd_text(self.cost.usd_per_used_gpu_hour)}: a used GPU-hour"
 
 
 def run_cost(gpu_hours: float, gpu: str, prices: CurrentPrices, assumptions: Assumptions) -> RunCostAdvice:
     """The advice for a run of that many GPU-hours. Raises InvalidInput without a price."""
-    quote = gpu_hour(gpu, prices, "give --price USD")
+    quote = gpu_hour_quote(gpu, prices, "give --price USD")
     price = quote.usd_per_gpu_hour
     notes = [
         f"${price:.2f} per GPU-hour ({quote.origin})",
@@ -98,7 +98,7 @@ def unit_cost(
         notes += [f"depreciation over {assumptions.years:g} years", f"electricity at ${assumptions.kwh_usd:g}/kWh"]
         notes.append(f"PUE {assumptions.pue:g}, {assumptions.watts or 0:g} W (--assume watts=N)")
     elif assumptions.rent_usd_per_hour is None:
-        quote = gpu_hour(gpu, prices(), "give --assume rent_usd_per_hour=USD, or purchase_usd=USD if it is owned")
+        quote = gpu_hour_quote(gpu, prices(), "give --assume rent_usd_per_hour=USD, or purchase_usd=USD if it is owned")
         assumptions = replace(assumptions, rent_usd_per_hour=quote.usd_per_gpu_hour)
         notes.append(f"rent: ${quote.usd_per_gpu_hour:.3f}/h per GPU of {quote.machine} ({quote.origin})")
     return UnitCostAdvice(tokens_per_second, token_cost(tokens_per_second, assumptions), tuple(notes))
@@ -119,14 +119,14 @@ def owned_hour(server_usd: float, assumptions: Assumptions) -> ClusterCostAdvice
     return ClusterCostAdvice(gpus, server_usd, cluster_cost(server_usd, assumptions), tuple(notes))
 
 
-def gpu_hour(gpu: str, prices: CurrentPrices, hint: str) -> Quote:
+def gpu_hour_quote(gpu: str, prices: CurrentPrices, hint: str) -> Quote:
     """The cheapest GPU-hour on demand. Raises InvalidInput if none is known."""
     if not gpu:
         raise InvalidInput("the price is missing", hint=f"give --gpu to look it up, or {hint.removeprefix('give ')}")
-    found = prices.gpu_hour(gpu)
-    if found is None:
+    quote = prices.gpu_hour(gpu)
+    if quote is None:
         raise InvalidInput(f"no price of {gpu} is known", hint=f"run `gpubroker prices poll`, or {hint}")
-    return found
+    return quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class EmbeddingAdvice:
     def title(self) -> str:
         best = self.options[0]
         items = f"{count_text(self.items)} items of {self.tokens_per_item:,} tokens"
-        return f"{about(best.usd)} on {best.accelerator}: {digits(best.gpu_hours)} GPU-hours for {items}"
+        return f"{usd_text(best.usd)} on {best.accelerator}: {number_text(best.gpu_hours)} GPU-hours for {items}"
 
 
 def embedding_cost(
@@ -167,20 +167,20 @@ def embedding_cost(
     if items is None:
         raise InvalidInput("the number of documents or images is missing", hint="give --items, such as 1B")
     options = []
-    for card in named_or_all(accelerators):
+    for card in accelerators_or_all(accelerators):
         speed = embedding_speed(parameters, items, card, assumptions)
         quote = prices.cheapest_gpu_hour(card.name)
         if speed is None or quote is None:
             continue
-        on_spot = quote.capacity_type is CapacityType.SPOT
-        hours = speed.gpu_hours * (1 + (assumptions.spot_overhead_on(card.name)[0] if on_spot else 0.0))
+        is_spot = quote.capacity_type is CapacityType.SPOT
+        hours = speed.gpu_hours * (1 + (assumptions.spot_overhead_on(card.name)[0] if is_spot else 0.0))
         options.append(EmbeddingOption(card.name, hours, hours * quote.usd_per_gpu_hour, speed, quote))
     if not options:
         raise InvalidInput("no accelerator with a price holds this model", hint="give --price, or another place")
-    options.sort(key=lambda one: one.usd)
+    options.sort(key=lambda option: option.usd)
     name = options[0].accelerator
     share, runs = assumptions.prompt_share_on(name, parameters)
-    measured = f", measured by {plural(runs, 'finished run')} of a model of this size on {name}"
+    measured_note = f", measured by {plural(runs, 'finished run')} of a model of this size on {name}"
     return EmbeddingAdvice(
         items=items,
         tokens_per_item=tokens,
@@ -190,7 +190,7 @@ def embedding_cost(
         assumptions=(
             encoder_of(parameters)[1],
             f"{share:.0%} of peak compute in 16 bits"
-            + (measured if runs else ": measure on a sample of your items first"),
+            + (measured_note if runs else ": measure on a sample of your items first"),
             f"{assumptions.spot_text(name)}; reading and tokenizing keep up",
             "index: HNSW with 32 links, in memory; quantized vectors need a quarter and less",
         ),
@@ -225,9 +225,9 @@ class ImagesAdvice:
 
     @property
     def title(self) -> str:
-        held = "" if self.options else "; no accelerator holds it"
+        warning = "" if self.options else "; no accelerator holds it"
         use = f"{self.network} {self.method}, {self.batch} × {self.size} pixels"
-        return f"{use}: {digits(self.total_gib)} GiB on a GPU{held}"
+        return f"{use}: {number_text(self.total_gib)} GiB on a GPU{warning}"
 
 
 def images_cost(
@@ -263,7 +263,7 @@ def images_cost(
     if use.method is ImageMethod.FULL:
         notes.append("gradients are freed between steps; accumulated ones add their size")
     options = []
-    for card in named_or_all(accelerators):
+    for card in accelerators_or_all(accelerators):
         speed = image_speed(use, card, assumptions)
         if speed is None or speed.batch < use.batch:
             continue
@@ -279,11 +279,11 @@ def images_cost(
         size=use.side,
         memory=needs,
         total_gib=needs.total_gib,
-        options=tuple(sorted(options, key=_merit)),
+        options=tuple(sorted(options, key=_price_order)),
         assumptions=tuple(notes),
     )
 
 
-def _merit(option: ImagesOption) -> tuple[bool, float]:
+def _price_order(option: ImagesOption) -> tuple[bool, float]:
     quote, rate = option.quote, option.images_per_second
     return (True, 0.0) if quote is None or not rate else (False, quote.usd_per_gpu_hour / rate)

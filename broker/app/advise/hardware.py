@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from broker.app.advise.prices import CurrentPrices
-from broker.app.advise.size import named_or_all
+from broker.app.advise.size import accelerators_or_all
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator, lookup
@@ -21,12 +21,12 @@ from broker.economics.energy import (
     known_regions,
     scorecard,
 )
-from broker.economics.figures import HIDDEN, Estimate, Figure, Hours, Share, digits
+from broker.economics.figures import HIDDEN, Estimate, Figure, Hours, Share, number_text
 from broker.economics.hardware import Candidate, RadarRow, Trial, TrialResult, Value, compare, radar, rank
 from broker.economics.kinds import BoundBy
 
-_TOLD = 5  # prices whose source is shown
-_CLEANEST = 5
+_MAX_SOURCES = 5  # prices whose source is shown
+_MAX_CLEANER = 5
 _MARKETPLACES = frozenset({"vast"})  # they rent out machines of third parties
 
 
@@ -54,10 +54,10 @@ class EcoAdvice:
 
     @property
     def title(self) -> str:
-        used = self.footprint
-        span = f"{digits(used.kg_co2e_low)} to {digits(used.kg_co2e_high)} kg"
+        energy_use = self.footprint
+        span = f"{number_text(energy_use.kg_co2e_low)} to {number_text(energy_use.kg_co2e_high)} kg"
         work = f"{self.gpus} × {self.gpu} for {self.hours:g} h"
-        return f"{digits(used.kg_co2e)} kg CO2e: {span} from {digits(used.kwh)} kWh, {work}"
+        return f"{number_text(energy_use.kg_co2e)} kg CO2e: {span} from {number_text(energy_use.kwh)} kWh, {work}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class HardwareAdvice:
     def title(self) -> str:
         if self.trials:
             return f"{self.trials[0].name} is the cheapest per unit of your work"
-        what = "TFLOPS" if self.bound_by is BoundBy.COMPUTE else "GB/s"
-        return f"By {what} per $1,000 of {self.per}: {self.ranking[0].accelerator} is best"
+        unit = "TFLOPS" if self.bound_by is BoundBy.COMPUTE else "GB/s"
+        return f"By {unit} per $1,000 of {self.per}: {self.ranking[0].accelerator} is best"
 
 
 def hardware(
@@ -96,13 +96,13 @@ def hardware(
     ``NAME:USD_PER_HOUR:UNITS_PER_HOUR``; ``buy``: at street prices; ``hours``: of work, whose energy and carbon are
     told for the first accelerator. Raises `InvalidInput` if no price is known and nothing was measured, `UnknownName`.
     """
-    measured = compare(map(_trial, trials)) if trials else ()
-    candidates, unpriced = _candidates(named_or_all(accelerators), prices, buy=buy)
-    if not candidates and not measured and hours is None:
+    trial_results = compare(map(_trial, trials)) if trials else ()
+    candidates, unpriced = _candidates(accelerators_or_all(accelerators), prices, buy=buy)
+    if not candidates and not trial_results and hours is None:
         raise InvalidInput(
             "no price is known for these accelerators", hint="give --price NAME=USD, or --buy for street prices"
         )
-    notes = ["prices: the middle of street prices per GPU"] if buy else _origins(candidates, prices)
+    notes = ["prices: the middle of street prices per GPU"] if buy else _price_sources(candidates, prices)
     if accelerators and unpriced:
         notes.append(f"omitted, no price known: {', '.join(unpriced)}")
     ranking = rank(candidates, bound_by)
@@ -113,7 +113,7 @@ def hardware(
     return HardwareAdvice(
         bound_by=bound_by,
         per="purchase price" if buy else "rent",
-        trials=measured,
+        trials=trial_results,
         ranking=ranking,
         radar=radar(candidates, bound_by) if candidates else (),
         eco=eco,
@@ -131,12 +131,13 @@ def emissions(card: Accelerator, hours: float, training: bool, assumptions: Assu
     """Energy and carbon of that many hours, with a note on each assumption."""
     target = assumptions.training_utilization if training else assumptions.inference_utilization
     utilization, gpus = assumptions.gpu_utilization or target, assumptions.gpus or 1
-    used = footprint(card, gpus=gpus, hours=hours, utilization=utilization, assumptions=assumptions)
-    every = named_or_all(())
+    energy_use = footprint(card, gpus=gpus, hours=hours, utilization=utilization, assumptions=assumptions)
+    accelerators = accelerators_or_all(())
     notes += [
-        f"GPU utilization {utilization:.0%}, PUE {used.pue:g}",
-        f"grid: {used.intensity.grams_per_kwh:g} g CO2e/kWh in {used.intensity.year} ({used.intensity.source})",
-        f"the range: the grid of these hours against that of its year ({used.range_source})",
+        f"GPU utilization {utilization:.0%}, PUE {energy_use.pue:g}",
+        f"grid: {energy_use.intensity.grams_per_kwh:g} g CO2e/kWh in {energy_use.intensity.year} "
+        f"({energy_use.intensity.source})",
+        f"the range: the grid of these hours against that of its year ({energy_use.range_source})",
         "manufacture of the hardware and the host around the GPU are not counted",
     ]
     if assumptions.model_parameters is None:
@@ -149,34 +150,38 @@ def emissions(card: Accelerator, hours: float, training: bool, assumptions: Assu
         hours=hours,
         utilization=utilization,
         location=assumptions.location,
-        footprint=used,
+        footprint=energy_use,
         scorecard=scorecard(
-            used,
+            energy_use,
             card,
             utilization=utilization,
             training=training,
-            best_tflops_per_watt=max(one.tflops_16bit / one.tdp_w for one in every if one.tflops_16bit and one.tdp_w),
+            best_tflops_per_watt=max(
+                accelerator.tflops_16bit / accelerator.tdp_w
+                for accelerator in accelerators
+                if accelerator.tflops_16bit and accelerator.tdp_w
+            ),
             assumptions=assumptions,
         ),
-        cleaner=cleaner(used, assumptions.location),
+        cleaner=cleaner_locations(energy_use, assumptions.location),
     )
 
 
-def cleaner(used: Footprint, location: str) -> tuple[CleanerLocation, ...]:
+def cleaner_locations(energy_use: Footprint, location: str) -> tuple[CleanerLocation, ...]:
     """The cleanest regions of the same provider (or countries), with the emissions of the same energy there."""
     provider = location.split("/")[0].lower() + "/" if "/" in location else ""
-    alike = [name for name in known_regions() if name.startswith(provider) and ("/" in name) == bool(provider)]
-    found = sorted((grid_intensity(name) for name in alike), key=lambda grid: grid.grams_per_kwh)
+    location_names = [name for name in known_regions() if name.startswith(provider) and ("/" in name) == bool(provider)]
+    grids = sorted((grid_intensity(name) for name in location_names), key=lambda grid: grid.grams_per_kwh)
     return tuple(
-        CleanerLocation(grid.region, carbon_kg(used.kwh, grid.grams_per_kwh), grid.grams_per_kwh)
-        for grid in found[:_CLEANEST]
-        if grid.grams_per_kwh < used.intensity.grams_per_kwh
+        CleanerLocation(grid.region, carbon_kg(energy_use.kwh, grid.grams_per_kwh), grid.grams_per_kwh)
+        for grid in grids[:_MAX_CLEANER]
+        if grid.grams_per_kwh < energy_use.intensity.grams_per_kwh
     )
 
 
 def _candidates(cards: Iterable[Accelerator], prices: CurrentPrices, *, buy: bool) -> tuple[list[Candidate], list[str]]:
     """Accelerators with a price, and the names of those without one."""
-    found, missing = [], []
+    candidates, missing = [], []
     for card in cards:
         quote = prices.gpu_hour(card.name) or prices.gpu_hour(card.name, CapacityType.SPOT)
         usd = prices.stated.get(card.name)
@@ -187,15 +192,18 @@ def _candidates(cards: Iterable[Accelerator], prices: CurrentPrices, *, buy: boo
         if usd is None:
             missing.append(card.name)
             continue
-        place = quote.where.split("/")[0] if quote else ""
-        found.append(Candidate(card, usd, marketplace=not buy and place in _MARKETPLACES))
-    return found, missing
+        provider = quote.where.split("/")[0] if quote else ""
+        candidates.append(Candidate(card, usd, marketplace=not buy and provider in _MARKETPLACES))
+    return candidates, missing
 
 
-def _origins(candidates: Sequence[Candidate], prices: CurrentPrices) -> list[str]:
+def _price_sources(candidates: Sequence[Candidate], prices: CurrentPrices) -> list[str]:
     """The sources of the prices, of the first few."""
-    quotes = {one.accelerator.name: prices.gpu_hour(one.accelerator.name) for one in candidates[:_TOLD]}
-    told = [f"{name}: {quote.origin}" for name, quote in quotes.items() if quote is not None]
-    more = len(candidates) - _TOLD
-    rest = [f"and {more} more: `gpubroker offers --gpu NAME` shows each"] if more > 0 else []
-    return ["prices: the cheapest on-demand GPU-hour", *told, *rest]
+    quotes = {
+        candidate.accelerator.name: prices.gpu_hour(candidate.accelerator.name)
+        for candidate in candidates[:_MAX_SOURCES]
+    }
+    sources = [f"{name}: {quote.origin}" for name, quote in quotes.items() if quote is not None]
+    hidden_count = len(candidates) - _MAX_SOURCES
+    remainder = [f"and {hidden_count} more: `gpubroker offers --gpu NAME` shows each"] if hidden_count > 0 else []
+    return ["prices: the cheapest on-demand GPU-hour", *sources, *remainder]

@@ -16,7 +16,7 @@ from broker.store import is_missing
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
 
-Stretch = tuple[datetime, datetime, int]
+Interval = tuple[datetime, datetime, int]
 """Start, end (UTC), and the number of GPUs."""
 
 _HOUR = timedelta(hours=1)
@@ -52,10 +52,10 @@ class PastUse:
     @property
     def text(self) -> str:
         """``use: 1,200.5 GPU-hours of 12 attempts in 90 days; the utilization of one owned GPU …``"""
-        named = "one owned GPU" if self.gpus == 1 else f"{self.gpus:,} owned GPUs"
+        owned_text = "one owned GPU" if self.gpus == 1 else f"{self.gpus:,} owned GPUs"
         return (
             f"use: {self.gpu_hours:,.1f} GPU-hours of {self.attempts} attempts in {self.hours / 24:g} days; the "
-            f"utilization of {named} would have been {self.utilization:.1%}"
+            f"utilization of {owned_text} would have been {self.utilization:.1%}"
         )
 
     @property
@@ -65,7 +65,7 @@ class PastUse:
 
 
 def usage(
-    ran: Iterable[AttemptUse],
+    recorded: Iterable[AttemptUse],
     now: datetime,
     *,
     days: float,
@@ -76,49 +76,53 @@ def usage(
 ) -> PastUse:
     """The usage in the ``days`` before ``now`` (UTC), of one accelerator and team if named. Raises InvalidInput without
     any."""
-    since = now - timedelta(days=days)
-    wanted = [one for one in ran if accelerator in (None, one.accelerator) and team in (None, one.team)]
-    stretches = [(one.up_since, one.gone_at or now, one.gpus) for one in wanted]
-    used = [s for s in stretches if s[1] > since and s[0] < now]
-    if not used:
-        what = f" on {accelerator}" if accelerator else ""
-        raise InvalidInput(f"no GPU job ran{what} in the last {days:g} days", hint="give --hours-per-day instead")
-    return measured(used, since, now, gpus, assumptions)
+    start = now - timedelta(days=days)
+    attempts = [
+        attempt for attempt in recorded if accelerator in (None, attempt.accelerator) and team in (None, attempt.team)
+    ]
+    intervals = [(attempt.up_since, attempt.gone_at or now, attempt.gpus) for attempt in attempts]
+    overlapping = [s for s in intervals if s[1] > start and s[0] < now]
+    if not overlapping:
+        accelerator_text = f" on {accelerator}" if accelerator else ""
+        raise InvalidInput(
+            f"no GPU job ran{accelerator_text} in the last {days:g} days", hint="give --hours-per-day instead"
+        )
+    return summarize(overlapping, start, now, gpus, assumptions)
 
 
-def known(store_url: str, broker: Callable[[], Broker], since: datetime) -> tuple[AttemptUse, ...]:
+def recorded_use(store_url: str, broker: Callable[[], Broker], since: datetime) -> tuple[AttemptUse, ...]:
     """Every recorded attempt with GPUs that is not simulated, since ``since`` (UTC); none without a store."""
     if is_missing(store_url):
         return ()
-    with broker().store.reading() as look:
+    with broker().store.reading() as reader:
         return tuple(
-            AttemptUse(one.team, one.accelerator or "", one.gpus, one.since, one.until)
-            for one in look.machine_time(since=since)
-            if one.gpus
+            AttemptUse(attempt.team, attempt.accelerator or "", attempt.gpus, attempt.since, attempt.until)
+            for attempt in reader.machine_time(since=since)
+            if attempt.gpus
         )
 
 
-def measured(
-    stretches: Iterable[Stretch], since: datetime, until: datetime, gpus: int, assumptions: Assumptions = DEFAULTS
+def summarize(
+    intervals: Iterable[Interval], since: datetime, until: datetime, gpus: int, assumptions: Assumptions = DEFAULTS
 ) -> PastUse:
     """The usage from ``since`` to ``until`` (UTC); hours at the edges count in part."""
-    used = list(stretches)
+    counted = list(intervals)
     hours = max(1, ceil((until - since) / _HOUR))
     demand = [0.0] * hours
-    for start, end, count in used:
+    for start, end, count in counted:
         at, end = max(start, since), min(end, until)
         while at < end:
             index = min(int((at - since) / _HOUR), hours - 1)
             edge = min(end, since + (index + 1) * _HOUR) if index < hours - 1 else end
             demand[index] += count * ((edge - at) / _HOUR)
             at = edge
-    ordered = sorted(demand, reverse=True)
+    sorted_demand = sorted(demand, reverse=True)
     return PastUse(
         hours=hours,
         gpu_hours=sum(demand),
         gpus=gpus,
         utilization=sum(min(level, gpus) for level in demand) / (gpus * hours),
-        peak=ordered[0],
-        steady=ordered[min(hours - 1, ceil(assumptions.buy_above_utilization * hours) - 1)],
-        attempts=len(used),
+        peak=sorted_demand[0],
+        steady=sorted_demand[min(hours - 1, ceil(assumptions.buy_above_utilization * hours) - 1)],
+        attempts=len(counted),
     )

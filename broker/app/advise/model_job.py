@@ -15,9 +15,9 @@ from typing import Any
 from broker.app.results.values import Figure, Seconds
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job, MachineRequest, Model, Work
-from broker.core.values.accelerators import Accelerator, known, lookup
+from broker.core.values.accelerators import Accelerator, accelerator_names, lookup
 from broker.core.values.units import MAX_DURATION
-from broker.economics.assumptions import DEFAULTS, Assumptions, changed, number_of, replaced
+from broker.economics.assumptions import DEFAULTS, Assumptions, non_defaults, number_of, override
 from broker.economics.fits import smallest_layout
 from broker.economics.kinds import Method, Precision, Recomputation
 from broker.economics.memory import MemoryEstimate, Subject, estimate
@@ -25,34 +25,34 @@ from broker.economics.model import ModelShape, read_config, shape_from
 from broker.economics.throughput import training_time
 from broker.economics.units import parameter_count
 
-_LARGEST_CONFIG = 4_000_000  # bytes; real ones are a few thousand
+_MAX_CONFIG_BYTES = 4_000_000  # bytes; real ones are a few thousand
 _ARCHITECTURE = {
     "layers": "layers", "hidden": "hidden_size", "heads": "heads", "kv_heads": "kv_heads", "head_dim": "head_dim"
 }  # fmt: skip
 
 
-def subject(model: str | float, assumptions: Assumptions) -> Subject:
+def load_subject(model: str | float, assumptions: Assumptions) -> Subject:
     """The model: a number of parameters, such as ``7B``, or the path of its ``config.json``. Assumptions on its
     architecture take precedence over the file. Raises InvalidInput."""
-    stated = {own: value for own, name in _ARCHITECTURE.items() if (value := getattr(assumptions, name)) is not None}
+    stated = {key: value for key, name in _ARCHITECTURE.items() if (value := getattr(assumptions, name)) is not None}
     active, notes = assumptions.active_parameters, []
     shape: ModelShape | None = None
     parameters = _parameters(model)
     if parameters is None:
         config = Path(str(model))
-        read = read_config(_parsed(config), where=str(config))
-        parameters, active = read.parameters, active or read.active_parameters
+        model_config = read_config(_read_json(config), where=str(config))
+        parameters, active = model_config.parameters, active or model_config.active_parameters
         if "heads" in stated:
-            stated.setdefault("kv_heads", min(read.shape.kv_heads, stated["heads"]))
-        shape = replace(read.shape, **stated)
+            stated.setdefault("kv_heads", min(model_config.shape.kv_heads, stated["heads"]))
+        shape = replace(model_config.shape, **stated)
         notes.append(f"{parameters / 1e9:.2f}B parameters counted from {config.name}")
     elif stated:
         if "layers" not in stated:
             raise InvalidInput(
                 "architecture: the number of layers is missing", hint="give --assume layers=N too, or a config.json"
             )
-        shape, assumed = shape_from(**stated)
-        notes += assumed
+        shape, shape_notes = shape_from(**stated)
+        notes += shape_notes
     parameter_count(parameters)
     if active is not None and active > parameters:
         raise InvalidInput(f"active_parameters: expected up to all {parameters:g}, got {active:g}")
@@ -72,24 +72,24 @@ def _parameters(model: str | float) -> float | None:
         ) from error
 
 
-def _parsed(config: Path) -> Mapping[str, Any]:
+def _read_json(config: Path) -> Mapping[str, Any]:
     """The file's content. Raises InvalidInput if it cannot be read or is not a JSON object."""
     hint = "expected a size such as 7B, or the config.json that lies next to a model's weights, as a local file"
     path = config / "config.json" if config.is_dir() else config
     try:
-        if path.stat().st_size > _LARGEST_CONFIG:
+        if path.stat().st_size > _MAX_CONFIG_BYTES:
             raise InvalidInput("too large to be a model's configuration", where=str(path), hint=hint)
-        parsed = json.loads(path.read_text("utf-8"))
+        document = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path), hint=hint) from error
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"is not JSON: {error}", where=str(path), hint=hint) from error
-    if not isinstance(parsed, dict):
+    if not isinstance(document, dict):
         raise InvalidInput("is not a JSON object", where=str(path), hint=hint)
-    return parsed
+    return document
 
 
-_NAMED = 6
+_MAX_NAMED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Sizing:
     notes: tuple[str, ...]
 
 
-def sized(job: Job, assumptions: Assumptions = DEFAULTS) -> tuple[Job, Sizing]:
+def size_job(job: Job, assumptions: Assumptions = DEFAULTS) -> tuple[Job, Sizing]:
     """The job with the machines that hold its model, and the computation.
 
     Requests one machine if one holds the model, else the fewest machines with eight accelerators; with ``num_nodes``,
@@ -135,8 +135,8 @@ def sized(job: Job, assumptions: Assumptions = DEFAULTS) -> tuple[Job, Sizing]:
     work = job.work or _work(job.model, nodes, counts, assumptions)
     machines = tuple(f"{card.name}:{count}" for card, count in counts)
     requests = tuple(MachineRequest(accelerator=card.name, count=count) for card, count in counts)
-    changed = job.model_copy(update={"resources": requests, "num_nodes": nodes, "work": work})
-    return changed, Sizing(
+    sized_job = job.model_copy(update={"resources": requests, "num_nodes": nodes, "work": work})
+    return sized_job, Sizing(
         total_gib=needs.total_gib,
         weights_gib=needs.weights_gib,
         gradients_gib=needs.gradients_gib,
@@ -149,25 +149,28 @@ def sized(job: Job, assumptions: Assumptions = DEFAULTS) -> tuple[Job, Sizing]:
         machines=machines,
         nodes=nodes,
         work=work.duration if work and job.work is None else None,
-        notes=(*_notes(job, needs, machines, nodes, work, assumptions), *_on_more(job, totals, nodes, assumptions)),
+        notes=(
+            *_notes(job, needs, machines, nodes, work, assumptions),
+            *_larger_options(job, totals, nodes, assumptions),
+        ),
     )
 
 
 def _needs(model: Model, assumptions: Assumptions) -> MemoryEstimate:
-    said = model.extra
-    recomputed: dict[Any, Recomputation] = {True: Recomputation.FULL, False: Recomputation.NONE}
+    options = model.extra
+    recomputation_modes: dict[Any, Recomputation] = {True: Recomputation.FULL, False: Recomputation.NONE}
     stated: dict[str, Any] = {
-        name: said[name] for name in ("layers", "hidden_size", "heads", "kv_heads", "head_dim") if name in said
+        name: options[name] for name in ("layers", "hidden_size", "heads", "kv_heads", "head_dim") if name in options
     }
-    assumptions = replaced(stated, base=assumptions)
-    workload = subject(model.parameters, assumptions).workload(
+    assumptions = override(stated, base=assumptions)
+    workload = load_subject(model.parameters, assumptions).workload(
         Method(model.method),
         replace(
             assumptions,
-            precision=Precision(said["precision"]) if said.get("precision") else None,
+            precision=Precision(options["precision"]) if options.get("precision") else None,
             batch=model.batch_size,
             context=model.sequence_length,
-            recomputation=recomputed.get(said.get("activation_checkpointing")),
+            recomputation=recomputation_modes.get(options.get("activation_checkpointing")),
         ),
     )
     return estimate(workload, assumptions=assumptions)
@@ -176,14 +179,14 @@ def _needs(model: Model, assumptions: Assumptions) -> MemoryEstimate:
 def _totals(needs: MemoryEstimate, assumptions: Assumptions) -> list[tuple[Accelerator, int]]:
     """The accelerators that hold it, with the total number needed."""
     totals: list[tuple[Accelerator, int]] = []
-    for card in map(lookup, known()):
+    for card in map(lookup, accelerator_names()):
         if needs.workload.trains and card.inference_only:
             continue
         layout = smallest_layout(needs, card, assumptions)
         if layout is not None:
             totals.append((card, layout.gpus))
-    joined = [(card, gpus) for card, gpus in totals if gpus == 1 or card.link is not None]
-    return joined or totals
+    linked = [(card, gpus) for card, gpus in totals if gpus == 1 or card.link is not None]
+    return linked or totals
 
 
 def _machines(
@@ -194,12 +197,12 @@ def _machines(
     across them, each has an equal part."""
     if nodes == 1 and totals:
         nodes = -(-min(gpus for _, gpus in totals) // assumptions.gpus_per_node)
-    found = []
+    counts = []
     for card, gpus in totals:
-        each = 1 << (-(-gpus // nodes) - 1).bit_length()  # machines come with 1, 2, 4 or 8
-        if each <= assumptions.gpus_per_node:
-            found.append((card, each))
-    return nodes, sorted(found, key=lambda pair: (pair[1], pair[0].name))
+        per_machine = 1 << (-(-gpus // nodes) - 1).bit_length()  # machines come with 1, 2, 4 or 8
+        if per_machine <= assumptions.gpus_per_node:
+            counts.append((card, per_machine))
+    return nodes, sorted(counts, key=lambda pair: (pair[1], pair[0].name))
 
 
 def _work(model: Model, nodes: int, counts: list[tuple[Accelerator, int]], assumptions: Assumptions) -> Work | None:
@@ -222,22 +225,24 @@ def _notes(
     job: Job, needs: MemoryEstimate, machines: tuple[str, ...], nodes: int, work: Work | None, assumptions: Assumptions
 ) -> tuple[str, ...]:
     assert job.model is not None
-    named = (
+    memory_parts = (
         ("weights", needs.weights_gib), ("gradients", needs.gradients_gib), ("optimizer", needs.optimizer_gib),
         ("activations", needs.activations_gib), ("logits and loss", needs.loss_gib),
         ("layer at work", needs.working_gib), ("driver and libraries", needs.runtime_gib),
         ("KV cache", needs.kv_cache_gib),
     )  # fmt: skip
-    parts = ", ".join(f"{name} {gib:,.1f}" for name, gib in named if gib)
-    each = f"{nodes} machines each with " if nodes > 1 else ""
-    more = f" and {len(machines) - _NAMED} more" if len(machines) > _NAMED else ""
+    memory_text = ", ".join(f"{name} {gib:,.1f}" for name, gib in memory_parts if gib)
+    machines_text = f"{nodes} machines each with " if nodes > 1 else ""
+    others_text = f" and {len(machines) - _MAX_NAMED} more" if len(machines) > _MAX_NAMED else ""
     size = f"{job.model.parameters / 1e9:g}B {job.model.method}"
     notes = [
-        f"sized from the model: {size} needs {needs.total_gib:,.1f} GiB ({parts}); held by {each}"
-        f"{', '.join(machines[:_NAMED])}{more}, with {assumptions.memory_headroom:.0%} of each card free"
+        f"sized from the model: {size} needs {needs.total_gib:,.1f} GiB ({memory_text}); held by {machines_text}"
+        f"{', '.join(machines[:_MAX_NAMED])}{others_text}, with {assumptions.memory_headroom:.0%} of each card free"
     ]
-    if own := changed(assumptions):
-        notes.append(f"sized by assumptions of the policies: {', '.join(f'{k} {v}' for k, v in own.items())}")
+    if policy_changes := non_defaults(assumptions):
+        notes.append(
+            f"sized by assumptions of the policies: {', '.join(f'{k} {v}' for k, v in policy_changes.items())}"
+        )
     if needs.assumptions:
         notes.append(f"assumed for the size: {'; '.join(needs.assumptions)}")
     if work is not None and job.work is None:
@@ -249,7 +254,9 @@ def _notes(
     return tuple(notes)
 
 
-def _on_more(job: Job, totals: list[tuple[Accelerator, int]], nodes: int, assumptions: Assumptions) -> tuple[str, ...]:
+def _larger_options(
+    job: Job, totals: list[tuple[Accelerator, int]], nodes: int, assumptions: Assumptions
+) -> tuple[str, ...]:
     """Accelerators that would suffice with more machines, if the job does not state their number."""
     wider = [
         (-(-gpus // assumptions.gpus_per_node), card.name)
@@ -258,9 +265,10 @@ def _on_more(job: Job, totals: list[tuple[Accelerator, int]], nodes: int, assump
     ]
     if job.num_nodes > 1 or not wider:
         return ()
-    least = min(number for number, _ in wider)
-    names = [name for number, name in wider if number == least]
+    fewest = min(number for number, _ in wider)
+    names = [name for number, name in wider if number == fewest]
     return (
-        f"with `num_nodes: {least}` it would fit {', '.join(names[:_NAMED])} with {assumptions.gpus_per_node} each, "
+        f"with `num_nodes: {fewest}` it would fit {', '.join(names[:_MAX_NAMED])} with {assumptions.gpus_per_node} "
+        "each, "
         "too",
     )

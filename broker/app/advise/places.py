@@ -12,7 +12,7 @@ from broker.core.market.offers import Offer
 from broker.core.market.places import TERRITORIES
 
 RESIDENCIES = tuple(TERRITORIES)
-_HOW_TO_AGREE = (
+_AGREEMENT_HINT = (
     "record the providers with which you have such an agreement in gpubroker.toml: `[agreements]`, then "
     '`hipaa = ["aws", "gcp"]`'
 )
@@ -35,12 +35,12 @@ class Places:
         """Whether the places include the offer."""
         names = (offer.region.lower(), f"{offer.provider}/{offer.region}".lower())
 
-        def any_of(patterns: tuple[str, ...]) -> bool:
+        def matches_any(patterns: tuple[str, ...]) -> bool:
             return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
 
         provider = offer.provider.lower()
-        here = not self.providers or any(fnmatchcase(provider, pattern) for pattern in self.providers)
-        return here and (not self.regions or any_of(self.regions)) and not any_of(self.not_in)
+        provider_matches = not self.providers or any(fnmatchcase(provider, pattern) for pattern in self.providers)
+        return provider_matches and (not self.regions or matches_any(self.regions)) and not matches_any(self.not_in)
 
     @property
     def beyond_job_files(self) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ class Places:
         return (f"the job file cannot leave out {', '.join(self.not_in)}: the policy file does, so apply it first",)
 
 
-def places_of(
+def resolve_places(
     providers: Sequence[str] = (),
     regions: Sequence[str] = (),
     residencies: Sequence[str] = (),
@@ -63,53 +63,63 @@ def places_of(
     Raises `UnknownName` for a residency without a list of regions, `InvalidInput` for an agreement that is not recorded
     and if no provider is left.
     """
-    named, known = tuple(one.lower() for one in providers), agreements
-    for one in dict.fromkeys(one.lower() for one in compliance):
-        if one not in known:
+    provider_names, recorded = tuple(requested.lower() for requested in providers), agreements
+    for requested in dict.fromkeys(requested.lower() for requested in compliance):
+        if requested not in recorded:
             raise InvalidInput(
-                f"no agreement {one!r} is recorded{did_you_mean(one, known)}",
+                f"no agreement {requested!r} is recorded{did_you_mean(requested, recorded)}",
                 where="--where compliance",
-                hint=_HOW_TO_AGREE,
+                hint=_AGREEMENT_HINT,
             )
-        with_it = [name.lower() for name in known[one]]
-        named = tuple(name for name in with_it if not named or any(fnmatchcase(name, pattern) for pattern in named))
-        if not named:
+        agreed_providers = [name.lower() for name in recorded[requested]]
+        provider_names = tuple(
+            name
+            for name in agreed_providers
+            if not provider_names or any(fnmatchcase(name, pattern) for pattern in provider_names)
+        )
+        if not provider_names:
             raise InvalidInput(
-                f"no provider is left: the agreement {one!r} names {', '.join(with_it) or 'none'}",
+                f"no provider is left: the agreement {requested!r} names {', '.join(agreed_providers) or 'none'}",
                 where="--where compliance",
             )
-    allowed = tuple(one.lower() for one in regions)
+    allowed = tuple(requested.lower() for requested in regions)
     denied: tuple[str, ...] = ()
     for residency in residencies:
         if residency.lower() not in TERRITORIES:
             raise UnknownName("residency", residency, RESIDENCIES)
         territory, beyond = TERRITORIES[residency.lower()]
         denied = (*denied, *beyond)
-        allowed = _within(allowed, territory, residency) if allowed else territory
-    return Places(named, allowed, denied)
+        allowed = _intersect(allowed, territory, residency) if allowed else territory
+    return Places(provider_names, allowed, denied)
 
 
-def _within(regions: Iterable[str], territory: Iterable[str], residency: str) -> tuple[str, ...]:
+def _intersect(regions: Iterable[str], territory: Iterable[str], residency: str) -> tuple[str, ...]:
     """Patterns of the regions that are both in ``regions`` and in the territory: those of ``regions`` that a pattern of
     the territory covers, and those of the territory that a pattern of ``regions`` covers. Patterns of the territory
     have ``*`` as their only wildcard. Raises `InvalidInput` if there are none."""
-    found: list[str] = []
+    patterns: list[str] = []
     for pattern in regions:
         provider, slash, region = pattern.rpartition("/")
-        if any(fnmatchcase(region, one) for one in territory):  # a `*` in it is covered by a `*`
-            found.append(pattern)
+        if any(
+            fnmatchcase(region, territory_pattern) for territory_pattern in territory
+        ):  # a `*` in it is covered by a `*`
+            patterns.append(pattern)
         elif not set("?[") & set(region):
-            found += [f"{provider}{slash}{one}" for one in territory if fnmatchcase(one, region)]
-    if not found:
+            patterns += [
+                f"{provider}{slash}{territory_pattern}"
+                for territory_pattern in territory
+                if fnmatchcase(territory_pattern, region)
+            ]
+    if not patterns:
         raise InvalidInput(
             f"none of {', '.join(regions)} is known to lie in {residency.upper()}", where="--where region",
             hint="leave region out, or name regions of that territory, such as 'eu-west-*'",
         )  # fmt: skip
-    return tuple(found)
+    return tuple(patterns)
 
 
-def check_providers(named: Iterable[str], known: Collection[str]) -> None:
+def check_providers(patterns: Iterable[str], known: Collection[str]) -> None:
     """Raises `UnknownName` for a provider name or pattern that matches no known provider."""
-    for name in named:
-        if not any(fnmatchcase(one, name) for one in known):
-            raise UnknownName("provider", name, known, where="--where provider")
+    for pattern in patterns:
+        if not any(fnmatchcase(provider, pattern) for provider in known):
+            raise UnknownName("provider", pattern, known, where="--where provider")

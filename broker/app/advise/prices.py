@@ -21,7 +21,7 @@ from broker.store import is_missing
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
 
-STATED = "given on the command line"
+STATED_SOURCE = "given on the command line"
 RECORDED = "recorded by `gpubroker capacity add`"
 PAID_FOR = (CapacityType.OWNED, CapacityType.RESERVED)
 RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED)
@@ -80,11 +80,11 @@ class Quote:
         """The source of the price: ``aws/us-east-1, on-demand, list price of 2026-09-20``."""
         if self.as_of is None:
             return self.source
-        known = f"{age(datetime.now(UTC) - self.as_of)} old"
+        age_text = f"{age(datetime.now(UTC) - self.as_of)} old"
         if self.reference:
-            known = f"list price of {self.as_of:%Y-%m-%d}"
+            age_text = f"list price of {self.as_of:%Y-%m-%d}"
         kind = self.capacity_type.value.replace("_", "-")
-        return f"{self.where}, {kind}, {known}{', stale' if self.stale else ''}"
+        return f"{self.where}, {kind}, {age_text}{', stale' if self.stale else ''}"
 
     @property
     def text(self) -> str:
@@ -124,8 +124,8 @@ class HeldGpus:
 
 @dataclass(frozen=True, slots=True)
 class CurrentPrices:
-    """Current prices by accelerator. ``stated``: USD per GPU-hour given by the user; these take precedence. ``held``:
-    recorded capacity, at its marginal cost."""
+    """Current prices by accelerator. ``stated``: USD per GPU-hour given by the user; these take precedence.
+    ``held_gpus``: recorded capacity, at its marginal cost."""
 
     rows: tuple[Cheapest, ...] = ()
     stated: Mapping[str, float] = field(default_factory=dict)
@@ -137,14 +137,30 @@ class CurrentPrices:
         """``machines`` with ``per_machine`` GPUs each of recorded capacity of these ``kinds``, at its marginal cost;
         None if fewer GPUs are held."""
         gpus = per_machine * machines
-        mine = [one for one in self.held if one.accelerator == accelerator and one.capacity_type in kinds]
-        enough = [one for one in mine if one.gpus >= gpus]
-        best = min(enough, key=lambda one: one.usd_per_gpu_hour, default=None)
+        matching = [
+            holding for holding in self.held if holding.accelerator == accelerator and holding.capacity_type in kinds
+        ]
+        sufficient = [holding for holding in matching if holding.gpus >= gpus]
+        best = min(sufficient, key=lambda holding: holding.usd_per_gpu_hour, default=None)
         if best is None:
             return None
-        each = best.usd_per_gpu_hour
-        return Quote(accelerator, gpus, best.capacity_type, each * gpus, each, f"{accelerator}:{per_machine}", machines,
-                     best.where, "", None, RECORDED, None, reference=False, stale=False)  # fmt: skip
+        gpu_price = best.usd_per_gpu_hour
+        return Quote(
+            accelerator,
+            gpus,
+            best.capacity_type,
+            gpu_price * gpus,
+            gpu_price,
+            f"{accelerator}:{per_machine}",
+            machines,
+            best.where,
+            "",
+            None,
+            RECORDED,
+            None,
+            reference=False,
+            stale=False,
+        )
 
     def with_stated(self, stated: Mapping[str, float]) -> CurrentPrices:
         return replace(self, stated={**self.stated, **stated})
@@ -157,12 +173,26 @@ class CurrentPrices:
         starts jobs, count only if there are no others. None if no price is known."""
         gpus = per_machine * machines
         if accelerator in self.stated:
-            each = self.stated[accelerator]
+            gpu_price = self.stated[accelerator]
             machine = f"{accelerator}:{per_machine}"
-            return Quote(accelerator, gpus, kind, each * gpus, each, machine, machines, "", "", None, STATED, None,
-                         reference=False, stale=False)  # fmt: skip
-        fitting = [row for row in self._of(accelerator, kind) if row.count >= per_machine]
-        best = min(fitting, key=lambda row: (row.stale, not row.launchable, row.micros, row.count), default=None)
+            return Quote(
+                accelerator,
+                gpus,
+                kind,
+                gpu_price * gpus,
+                gpu_price,
+                machine,
+                machines,
+                "",
+                "",
+                None,
+                STATED_SOURCE,
+                None,
+                reference=False,
+                stale=False,
+            )
+        matching = [row for row in self._of(accelerator, kind) if row.count >= per_machine]
+        best = min(matching, key=lambda row: (row.stale, not row.launchable, row.micros, row.count), default=None)
         return None if best is None else _quote(best, gpus, machines)
 
     def gpu_hour(self, accelerator: str, kind: CapacityType = CapacityType.ON_DEMAND) -> Quote | None:
@@ -178,7 +208,9 @@ class CurrentPrices:
         """The cheaper of `gpu_hour` on demand and on spot; one that is stale, or on which no job starts, comes last."""
         quotes = (self.gpu_hour(accelerator, kind) for kind in (CapacityType.ON_DEMAND, CapacityType.SPOT))
         return min(
-            filter(None, quotes), default=None, key=lambda one: (one.stale, not one.launchable, one.usd_per_gpu_hour)
+            filter(None, quotes),
+            default=None,
+            key=lambda quote: (quote.stale, not quote.launchable, quote.usd_per_gpu_hour),
         )
 
     def launchable(self, accelerator: str, kind: CapacityType = CapacityType.ON_DEMAND) -> bool:
@@ -204,48 +236,50 @@ class CurrentPrices:
         return [row for row in self.rows if row.accelerator == accelerator and row.capacity_type == kind]
 
 
-def known(store_url: str, now: datetime, broker: Callable[[], Broker], places: Places | None = None) -> CurrentPrices:
+def current_prices(
+    store_url: str, now: datetime, broker: Callable[[], Broker], places: Places | None = None
+) -> CurrentPrices:
     """The stored prices at ``now`` (UTC), limited to ``places``."""
-    return CurrentPrices(cheapest(filter((places or Places()).has, _offers(store_url, broker)), now))
+    return CurrentPrices(cheapest_by_machine(filter((places or Places()).has, _offers(store_url, broker)), now))
 
 
-def held(
+def held_gpus(
     store_url: str, now: datetime, broker: Callable[[], Broker], kwh_usd: float, pue: float
 ) -> tuple[HeldGpus, ...]:
     """Recorded machines and reservations in force at ``now`` (UTC), added up by capacity type, place and accelerator.
     ``kwh_usd``: USD per kWh; ``pue``: power of the data center divided by that of its machines."""
     if is_missing(store_url):
         return ()
-    found: dict[tuple[str, CapacityType, str], HeldGpus] = {}
+    held_by_key: dict[tuple[str, CapacityType, str], HeldGpus] = {}
     for recorded in broker().store.holdings():
-        one = recorded.holding
-        if one.kind is HoldingKind.COMMITMENT or not one.active(now):
+        holding = recorded.holding
+        if holding.kind is HoldingKind.COMMITMENT or not holding.active(now):
             continue
-        kind = CapacityType.OWNED if one.kind is HoldingKind.OWNED else CapacityType.RESERVED
-        where = "/".join(filter(None, (one.provider, one.site)))
-        key = (one.accelerator, kind, where)
-        before = found.get(key)
-        gpus = one.gpus + (before.gpus if before else 0)
-        energy = one.energy_usd_per_gpu_hour(kwh_usd, pue)
-        if before:
-            energy = (energy * one.gpus + before.usd_per_gpu_hour * before.gpus) / gpus
-        found[key] = HeldGpus(one.accelerator, gpus, kind, where, energy)
-    return tuple(found.values())
+        kind = CapacityType.OWNED if holding.kind is HoldingKind.OWNED else CapacityType.RESERVED
+        where = "/".join(filter(None, (holding.provider, holding.site)))
+        key = (holding.accelerator, kind, where)
+        earlier = held_by_key.get(key)
+        gpus = holding.gpus + (earlier.gpus if earlier else 0)
+        energy = holding.energy_usd_per_gpu_hour(kwh_usd, pue)
+        if earlier:
+            energy = (energy * holding.gpus + earlier.usd_per_gpu_hour * earlier.gpus) / gpus
+        held_by_key[key] = HeldGpus(holding.accelerator, gpus, kind, where, energy)
+    return tuple(held_by_key.values())
 
 
 def current_offers(store_url: str, broker: Callable[[], Broker]) -> list[Offer]:
-    """The offers that `known` summarizes."""
-    return [offer for offer in _offers(store_url, broker) if _for_rent(offer)]
+    """The offers that `current_prices` summarizes."""
+    return [offer for offer in _offers(store_url, broker) if _is_rentable(offer)]
 
 
 def _offers(store_url: str, broker: Callable[[], Broker]) -> list[Offer]:
     """The current offers. Advice does not create a store: without one, the bundled price lists are
     read."""
-    opened = broker()
+    opened_broker = broker()
     if is_missing(store_url):
-        return list(_listed(opened))
-    freshen(opened)
-    return opened.store.offers()
+        return list(_listed_offers(opened_broker))
+    freshen(opened_broker)
+    return opened_broker.store.offers()
 
 
 def _quote(row: Cheapest, gpus: int, machines: int) -> Quote:
@@ -269,36 +303,36 @@ def _quote(row: Cheapest, gpus: int, machines: int) -> Quote:
     )
 
 
-def _listed(broker: Broker) -> Iterator[Offer]:
+def _listed_offers(broker: Broker) -> Iterator[Offer]:
     """The offers of local price lists."""
     for name in broker.registries.local_providers:
         settings = broker.settings.providers.get(name, {})
         provider = broker.registries.build_provider(name, clock=SystemClock(), settings=settings)
         if not getattr(provider, "refresh_before_deciding", False):
-            yield from (found for found in provider.offers(OfferQuery()) if isinstance(found, Offer))
+            yield from (offer for offer in provider.offers(OfferQuery()) if isinstance(offer, Offer))
 
 
-def cheapest(offers: Iterable[Offer], now: datetime) -> tuple[Cheapest, ...]:
+def cheapest_by_machine(offers: Iterable[Offer], now: datetime) -> tuple[Cheapest, ...]:
     """The cheapest of these offers that can be rented, by kind of machine, as of ``now`` (UTC)."""
-    found: dict[tuple[object, ...], Cheapest] = {}
+    cheapest_by_key: dict[tuple[object, ...], Cheapest] = {}
     for offer in offers:
-        if not _for_rent(offer):
+        if not _is_rentable(offer):
             continue
         row = _row(offer, now)
         key = (row.accelerator, row.count, row.capacity_type, row.term_months, row.interconnect, row.reference,
                row.stale, row.launchable)  # fmt: skip
-        best = found.get(key)
+        best = cheapest_by_key.get(key)
         if best is None:
-            found[key] = row
+            cheapest_by_key[key] = row
         else:
-            found[key] = replace(row if row.micros < best.micros else best, offers=best.offers + 1)
-    return tuple(found.values())
+            cheapest_by_key[key] = replace(row if row.micros < best.micros else best, offers=best.offers + 1)
+    return tuple(cheapest_by_key.values())
 
 
-def _for_rent(offer: Offer) -> bool:
-    gone = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
-    known = bool(offer.accelerator and offer.count and offer.price)
-    return known and offer.money is MoneyKind.CASH and not gone and offer.doubt is None
+def _is_rentable(offer: Offer) -> bool:
+    is_unavailable = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
+    is_complete = bool(offer.accelerator and offer.count and offer.price)
+    return is_complete and offer.money is MoneyKind.CASH and not is_unavailable and offer.doubt is None
 
 
 def _row(offer: Offer, now: datetime) -> Cheapest:

@@ -10,12 +10,12 @@ from broker.core.market.offers import CapacityType
 from broker.economics.assumptions import Assumptions
 from broker.economics.figures import FLEET_SAVING, RuleCheck, Share, Usd, count_text
 from broker.economics.kinds import Fact, Method
-from broker.economics.quoted import MarketFigures, QuotedRule, quoted_rules
+from broker.economics.rules_of_thumb import MarketFigures, QuotedRule, quoted_rules
 from broker.economics.savings import (
-    PRESENT_UTILIZATION,
+    DEFAULT_UTILIZATION,
     SavingAdvice,
+    check_combined_saving,
     check_fleet_claim,
-    check_together,
     fewer_gpus,
     ladder,
 )
@@ -38,26 +38,26 @@ class SavingsAdvice:
 
     @property
     def title(self) -> str:
-        return f"In this order: {sum(one.applies for one in self.steps)} of {len(self.steps)} steps apply"
+        return f"In this order: {sum(step.applies for step in self.steps)} of {len(self.steps)} steps apply"
 
 
-def savings(
+def savings_advice(
     parameters: float, method: Method | None, facts: Sequence[Fact], monthly_usd: float | None, assumptions: Assumptions
 ) -> SavingsAdvice:
     """The steps for a model of that size. Savings multiply: each applies to the cost that the earlier ones leave."""
-    inference = method is Method.INFERENCE
-    goal = assumptions.inference_utilization if inference else assumptions.training_utilization
-    now = assumptions.gpu_utilization or PRESENT_UTILIZATION
+    is_inference = method is Method.INFERENCE
+    goal = assumptions.inference_utilization if is_inference else assumptions.training_utilization
+    now = assumptions.gpu_utilization or DEFAULT_UTILIZATION
     steps = ladder(parameters, method, facts, assumptions)
-    last = steps[-1]
-    checks = [check_together(steps)] if inference else []
+    last_step = steps[-1]
+    checks = [check_combined_saving(steps)] if is_inference else []
     return SavingsAdvice(
         utilization=now,
         target_utilization=goal,
         fewer_gpus_share=max(0.0, fewer_gpus(now, goal)),
         monthly_usd=monthly_usd,
-        remaining_low_usd=None if monthly_usd is None else monthly_usd * last.remaining_low,
-        remaining_high_usd=None if monthly_usd is None else monthly_usd * last.remaining_high,
+        remaining_low_usd=None if monthly_usd is None else monthly_usd * last_step.remaining_low,
+        remaining_high_usd=None if monthly_usd is None else monthly_usd * last_step.remaining_high,
         steps=steps,
         rules_of_thumb=(*checks, check_fleet_claim(*FLEET_SAVING)),
         assumptions=(
@@ -76,16 +76,16 @@ class RulesAdvice:
 
     @property
     def title(self) -> str:
-        failing = sum(one.holds is False for one in self.rules_of_thumb)
+        failing = sum(rule.holds is False for rule in self.rules_of_thumb)
         return f"{failing} of {len(self.rules_of_thumb)} quoted rules do not hold"
 
 
-def rules(prices: CurrentPrices, assumptions: Assumptions, *, failing: bool = False) -> RulesAdvice:
+def rules_advice(prices: CurrentPrices, assumptions: Assumptions, *, failing: bool = False) -> RulesAdvice:
     """All quoted rules, or only those that do not hold."""
     figures = market_figures(prices)
-    every = quoted_rules(figures, assumptions)
+    quoted = quoted_rules(figures, assumptions)
     return RulesAdvice(
-        tuple(one for one in every if not failing or one.holds is False),
+        tuple(rule for rule in quoted if not failing or rule.holds is False),
         (
             f"prices of {len(figures.on_demand)} accelerators; list prices count where no live one is known",
             "a rule holds for the figures shown, not for every case",
@@ -108,7 +108,11 @@ def market_figures(prices: CurrentPrices) -> MarketFigures:
         cheapest[row.capacity_type] = min(row.micros, cheapest.get(row.capacity_type, row.micros))
 
     def ratios(kind: CapacityType) -> tuple[float, ...]:
-        usual = CapacityType.ON_DEMAND.value
-        return tuple(one[kind.value] / one[usual] for one in places.values() if kind.value in one and usual in one)
+        on_demand_key = CapacityType.ON_DEMAND.value
+        return tuple(
+            prices_by_type[kind.value] / prices_by_type[on_demand_key]
+            for prices_by_type in places.values()
+            if kind.value in prices_by_type and on_demand_key in prices_by_type
+        )
 
     return MarketFigures(on_demand, ratios(CapacityType.SPOT), ratios(CapacityType.RESERVED))

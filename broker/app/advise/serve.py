@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from broker.app.advise.prices import CurrentPrices
-from broker.app.advise.size import named_or_all
+from broker.app.advise.size import accelerators_or_all
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator
@@ -17,7 +17,14 @@ from broker.economics.energy import energy_usd_per_hour
 from broker.economics.figures import EstimatedUsd
 from broker.economics.memory import Subject
 from broker.economics.serving import Routing, ScaleToZero, ServingPlan, TaskClass, Tier, plan, route, scale_to_zero
-from broker.economics.serving_options import GpuHourPrices, MachinePrice, ServingOption, options, settled, simulated
+from broker.economics.serving_options import (
+    GpuHourPrices,
+    MachinePrice,
+    ServingOption,
+    options,
+    with_simulated_best,
+    with_simulation,
+)
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR
 
 
@@ -35,13 +42,13 @@ class ServeAdvice:
 
     @property
     def title(self) -> str:
-        found, best = self.plan, self.options[0] if self.options else None
+        serving_plan, best = self.plan, self.options[0] if self.options else None
         on = f" {best.accelerator} with {best.precision} weights" if best else ""
-        slow = "; TOO SLOW with any number of replicas" if found.meets_latency is False else ""
-        return f"{plural(found.replicas, 'replica')} on {plural(found.gpus, 'GPU')}{on}{slow}"
+        warning = "; TOO SLOW with any number of replicas" if serving_plan.meets_latency is False else ""
+        return f"{plural(serving_plan.replicas, 'replica')} on {plural(serving_plan.gpus, 'GPU')}{on}{warning}"
 
 
-def serve(
+def serving_advice(
     model: Subject | None,
     accelerators: Sequence[str],
     tiers: Sequence[str],
@@ -54,23 +61,23 @@ def serve(
     if assumptions.requests_per_minute is None:
         raise InvalidInput("the traffic is missing", hint="give --requests-per-minute")
     routing = route_tasks(tiers, tasks)
-    measured, rent = assumptions.replica_tokens_per_second, assumptions.rent_usd_per_hour
+    measured_speed, rent = assumptions.replica_tokens_per_second, assumptions.rent_usd_per_hour
     notes = [f"{assumptions.serving_headroom:.0%} headroom"]
-    found: tuple[ServingOption, ...] = ()
+    fitting_options: tuple[ServingOption, ...] = ()
     if model is not None:
-        found, more = serving_options(model, named_or_all(accelerators), prices, assumptions)
-        notes += more
-    if measured is not None:
-        notes.append(f"{measured:g} tokens/s per replica, as given")
-        sized = plan(
+        fitting_options, option_notes = serving_options(model, accelerators_or_all(accelerators), prices, assumptions)
+        notes += option_notes
+    if measured_speed is not None:
+        notes.append(f"{measured_speed:g} tokens/s per replica, as given")
+        serving_plan = plan(
             assumptions,
-            tokens_per_second_per_replica=measured,
+            tokens_per_second_per_replica=measured_speed,
             gpus_per_replica=assumptions.gpus_per_replica,
             batch=assumptions.batch,
         )
-    elif found:
-        best = found[0]
-        sized = plan(
+    elif fitting_options:
+        best = fitting_options[0]
+        serving_plan = plan(
             replace(assumptions, least_replicas=best.replicas),  # simulated latencies may take more than the formula
             tokens_per_second_per_replica=best.tokens_per_second_per_replica,
             gpus_per_replica=best.gpus_per_replica,
@@ -84,26 +91,26 @@ def serve(
         )
     else:
         raise InvalidInput("no accelerator holds the model", hint="reduce the context or the batch")
-    if sized.p95_s is None and assumptions.p95_s is not None:
+    if serving_plan.p95_s is None and assumptions.p95_s is not None:
         notes.append("the latency is not checked: give --assume batch=N, the requests at once of a replica")
-    sleep = None
+    zero_scaling = None
     if assumptions.idle_share is not None:
         if rent is None:
             raise InvalidInput("the cost of a replica is missing", hint="give --assume rent_usd_per_hour=USD")
-        sleep = scale_to_zero(rent, sized.replicas, assumptions)
-    monthly = None if rent is None else rent * sized.replicas * HOURS_PER_MONTH
-    return ServeAdvice(sized, monthly, found, sleep, routing, tuple(notes))
+        zero_scaling = scale_to_zero(rent, serving_plan.replicas, assumptions)
+    monthly = None if rent is None else rent * serving_plan.replicas * HOURS_PER_MONTH
+    return ServeAdvice(serving_plan, monthly, fitting_options, zero_scaling, routing, tuple(notes))
 
 
 def serving_options(
     model: Subject, cards: Sequence[Accelerator], prices: CurrentPrices, assumptions: Assumptions
 ) -> tuple[tuple[ServingOption, ...], list[str]]:
     """The accelerators that hold the model, the best first, and the assumptions in words."""
-    priced = {card.name: (card, _prices(card, prices, assumptions)) for card in cards}
+    priced_cards = {card.name: (card, _prices(card, prices, assumptions)) for card in cards}
     notes = [*model.notes]
     if assumptions.batch is None:
-        most = assumptions.serving_most_sequences
-        notes.append(f"as many concurrent requests as fit in memory, at most {most} (--assume batch=N)")
+        max_requests = assumptions.serving_most_sequences
+        notes.append(f"as many concurrent requests as fit in memory, at most {max_requests} (--assume batch=N)")
     if assumptions.prompt_tokens:
         notes.append(
             f"{assumptions.prompt_tokens:g} prompt tokens a request, processed between generation steps on the same "
@@ -117,33 +124,37 @@ def serving_options(
         f"owned: the GPU's street price over {assumptions.years:g} years and its board power at "
         f"${assumptions.kwh_usd:g}/kWh, PUE {assumptions.pue:g}; no host, no staff",
     ]
-    found = options(model, priced.values(), assumptions)
-    notes += dict.fromkeys(one.pace_text for one in found if one.pace_text)
-    if not found or not assumptions.prompt_tokens:
-        return found, notes
+    fitting_options = options(model, priced_cards.values(), assumptions)
+    notes += dict.fromkeys(candidate.pace_text for candidate in fitting_options if candidate.pace_text)
+    if not fitting_options or not assumptions.prompt_tokens:
+        return fitting_options, notes
 
     def simulate(option: ServingOption) -> ServingOption:
-        return simulated(option, model, *priced[option.accelerator], assumptions)
+        return with_simulation(option, model, *priced_cards[option.accelerator], assumptions)
 
-    ranked = settled(found, simulate)
-    best = ranked[0]
-    before = next(one for one in found if (one.accelerator, one.precision) == (best.accelerator, best.precision))
-    if best.replicas > before.replicas:
-        notes.append(f"{best.replicas} replicas instead of {before.replicas}, to meet the p95 at random arrivals")
-    return ranked, notes
+    ranked_options = with_simulated_best(fitting_options, simulate)
+    best = ranked_options[0]
+    unsimulated = next(
+        candidate
+        for candidate in fitting_options
+        if (candidate.accelerator, candidate.precision) == (best.accelerator, best.precision)
+    )
+    if best.replicas > unsimulated.replicas:
+        notes.append(f"{best.replicas} replicas instead of {unsimulated.replicas}, to meet the p95 at random arrivals")
+    return ranked_options, notes
 
 
 def _prices(card: Accelerator, prices: CurrentPrices, assumptions: Assumptions) -> GpuHourPrices:
     rented, reserved = CapacityType.ON_DEMAND, CapacityType.RESERVED
     low, high = card.street_price or (None, None)
-    power = energy_usd_per_hour(card.tdp_w or 0.0, assumptions.kwh_usd, assumptions.pue)
-    owned = (low + high) / 2 / (assumptions.years * HOURS_PER_YEAR) + power if low and high else None
+    energy_price = energy_usd_per_hour(card.tdp_w or 0.0, assumptions.kwh_usd, assumptions.pue)
+    owned_price = (low + high) / 2 / (assumptions.years * HOURS_PER_YEAR) + energy_price if low and high else None
     per_gpu = {}
     for kind in (reserved, rented):
         quote = prices.gpu_hour(card.name, kind)
         per_gpu[kind] = quote.usd_per_gpu_hour if quote else None
     machines = (_machines(prices, card.name, kind) for kind in (rented, reserved))
-    return GpuHourPrices(owned, per_gpu[reserved], per_gpu[rented], *machines)
+    return GpuHourPrices(owned_price, per_gpu[reserved], per_gpu[rented], *machines)
 
 
 def _machines(prices: CurrentPrices, accelerator: str, kind: CapacityType) -> tuple[MachinePrice, ...]:
@@ -159,11 +170,11 @@ def route_tasks(tiers: Sequence[str], tasks: Sequence[str]) -> Routing | None:
     """The smallest sufficient model for each kind of task; None without tiers and tasks. Raises InvalidInput."""
     if not tiers and not tasks:
         return None
-    known, kinds = [], []
+    model_tiers, kinds = [], []
     for text in tiers:
         name, figures = named_numbers(text, "--tier", "NAME:QUALITY:SECONDS:USD", 3)
-        known.append(Tier(name, *figures))
+        model_tiers.append(Tier(name, *figures))
     for text in tasks:
-        name, (count, *wanted) = named_numbers(text, "--task", "NAME:COUNT:QUALITY[:SECONDS]", 2, 3)
-        kinds.append(TaskClass(name, int(count), *wanted))
-    return route(known, kinds)
+        name, (count, *requirements) = named_numbers(text, "--task", "NAME:COUNT:QUALITY[:SECONDS]", 2, 3)
+        kinds.append(TaskClass(name, int(count), *requirements))
+    return route(model_tiers, kinds)

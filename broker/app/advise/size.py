@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from broker.app.advise.prices import CurrentPrices, Quote
 from broker.core.market.offers import CapacityType
-from broker.core.values.accelerators import Accelerator, known, lookup
+from broker.core.values.accelerators import Accelerator, accelerator_names, lookup
 from broker.core.values.units import split_machine
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.figures import HIDDEN, Count, count_text
-from broker.economics.fits import Fit, fits
+from broker.economics.fits import Fit, find_fits
 from broker.economics.kinds import Method, Precision
 from broker.economics.memory import MemoryEstimate, ParallelLayout, Subject, estimate, lower_bound_cards
 from broker.economics.parallelism import ParallelPlan, choose
@@ -50,10 +50,13 @@ class Supply:
     def text(self) -> str:
         if not self.offers:
             return "no offer of such a machine is known"
-        doubt = f" ({self.unknown} do not say)" if self.unknown else ""
+        unknown_text = f" ({self.unknown} do not say)" if self.unknown else ""
         price = self.price
-        each = f", from ${price.usd_per_hour:,.2f}/h for {price.machines} × {price.machine}" if price else ""
-        return f"{self.linked} of {self.offers} offers of such a machine or a larger one have NVLink{doubt}{each}"
+        price_text = f", from ${price.usd_per_hour:,.2f}/h for {price.machines} × {price.machine}" if price else ""
+        return (
+            f"{self.linked} of {self.offers} offers of such a machine or a larger one have "
+            f"NVLink{unknown_text}{price_text}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +79,12 @@ class SizeAdvice:
 
     @property
     def title(self) -> str:
-        of = f"{count_text(self.parameters)} {self.method}, weights in {self.precision}"
-        held = "" if self.accelerators else "; no accelerator holds it" + " in this layout" * self.layout_stated
-        return f"{of}: {self.memory.total_gib:,.1f} GiB{held}"
+        workload_text = f"{count_text(self.parameters)} {self.method}, weights in {self.precision}"
+        warning = "" if self.accelerators else "; no accelerator holds it" + " in this layout" * self.layout_stated
+        return f"{workload_text}: {self.memory.total_gib:,.1f} GiB{warning}"
 
 
-def size(
+def size_advice(
     model: Subject,
     method: Method,
     accelerators: Sequence[str],
@@ -90,29 +93,29 @@ def size(
 ) -> SizeAdvice:
     """The advice for a model on the named accelerators, or on all. Raises InvalidInput, also if the only accelerator
     that is named does not hold the model."""
-    given = assumptions
-    stated = given.offload or any(getattr(given, name) is not None for name in _LAYOUT)
-    degrees = (given.tensor_degree or 1, given.pipeline_degree or 1)
-    total = given.gpus if given.gpus and stated else degrees[0] * degrees[1]
-    layout = ParallelLayout(total, *degrees, given.zero or 0, given.offload)
-    needs = estimate(model.workload(method, given), layout, given)
-    cards = named_or_all(accelerators)
-    found = priced_fits(needs, cards, prices, fixed=stated, assumptions=given)
+    inputs = assumptions
+    has_layout = inputs.offload or any(getattr(inputs, name) is not None for name in _LAYOUT)
+    degrees = (inputs.tensor_degree or 1, inputs.pipeline_degree or 1)
+    total = inputs.gpus if inputs.gpus and has_layout else degrees[0] * degrees[1]
+    layout = ParallelLayout(total, *degrees, inputs.zero or 0, inputs.offload)
+    needs = estimate(model.workload(method, inputs), layout, inputs)
+    cards = accelerators_or_all(accelerators)
+    priced = priced_fits(needs, cards, prices, is_fixed=has_layout, assumptions=inputs)
     plan = supply = None
-    if not stated and (found or len(cards) == 1):
-        card = lookup(found[0].fit.accelerator) if found else cards[0]
-        plan, supply = _parallelism(needs, card, prices, given)
-    notes = [*model.notes, *needs.assumptions, f"{given.memory_headroom:.0%} of GPU memory kept free"]
-    if not stated:
-        notes.append(f"1, 2, 4 … GPUs up to one machine of {given.gpus_per_node}, then whole machines")
+    if not has_layout and (priced or len(cards) == 1):
+        card = lookup(priced[0].fit.accelerator) if priced else cards[0]
+        plan, supply = _parallelism(needs, card, prices, inputs)
+    notes = [*model.notes, *needs.assumptions, f"{inputs.memory_headroom:.0%} of GPU memory kept free"]
+    if not has_layout:
+        notes.append(f"1, 2, 4 … GPUs up to one machine of {inputs.gpus_per_node}, then whole machines")
     return SizeAdvice(
         parameters=model.parameters,
         method=method,
         precision=needs.workload.weights,
         memory=needs,
-        lower_bound_80gb_cards=lower_bound_cards(needs.total_gib, given.reference_card_usable_gib),
-        layout_stated=stated,
-        accelerators=found,
+        lower_bound_80gb_cards=lower_bound_cards(needs.total_gib, inputs.reference_card_usable_gib),
+        layout_stated=has_layout,
+        accelerators=priced,
         parallelism=plan,
         supply=supply,
         constraint=constraint(plan) if plan else {},
@@ -120,9 +123,9 @@ def size(
     )
 
 
-def named_or_all(names: Sequence[str]) -> list[Accelerator]:
+def accelerators_or_all(names: Sequence[str]) -> list[Accelerator]:
     """The named accelerators, or all known ones. Raises `UnknownName` with a suggestion."""
-    return [lookup(name) for name in names or known()]
+    return [lookup(name) for name in names or accelerator_names()]
 
 
 def priced_fits(
@@ -130,23 +133,23 @@ def priced_fits(
     accelerators: Sequence[Accelerator],
     prices: CurrentPrices,
     *,
-    fixed: bool = False,
+    is_fixed: bool = False,
     assumptions: Assumptions = DEFAULTS,
 ) -> tuple[PricedFit, ...]:
     """The accelerators that hold the workload, cheapest first, those without a price last."""
-    found = []
-    for fit in fits(needs, accelerators, fixed=fixed, assumptions=assumptions):
+    priced = []
+    for fit in find_fits(needs, accelerators, fixed=is_fixed, assumptions=assumptions):
         per_machine = min(fit.gpus, assumptions.gpus_per_node)
         machines = -(-fit.gpus // per_machine)
         quotes = (
             prices.quote(fit.accelerator, per_machine, machines, kind)
             for kind in (CapacityType.ON_DEMAND, CapacityType.SPOT)
         )
-        found.append(PricedFit(fit, *quotes))
-    return tuple(sorted(found, key=_by_price))
+        priced.append(PricedFit(fit, *quotes))
+    return tuple(sorted(priced, key=_price_order))
 
 
-def _by_price(row: PricedFit) -> tuple[bool, float, int]:
+def _price_order(row: PricedFit) -> tuple[bool, float, int]:
     best = row.cheapest
     return best is None, best.usd_per_hour if best else 0.0, row.fit.gpus
 
@@ -155,13 +158,13 @@ def _parallelism(
     needs: MemoryEstimate, card: Accelerator, prices: CurrentPrices, assumptions: Assumptions
 ) -> tuple[ParallelPlan, Supply]:
     """How the workload is divided, and which offers allow it."""
-    chosen = choose(needs, card, linked=assumptions.nvlink, gpus=assumptions.gpus, assumptions=assumptions)
-    found = supply(prices, chosen)
-    if assumptions.nvlink is None and found.linked == 0 and found.offers:
+    parallel_plan = choose(needs, card, linked=assumptions.nvlink, gpus=assumptions.gpus, assumptions=assumptions)
+    plan_supply = supply(prices, parallel_plan)
+    if assumptions.nvlink is None and plan_supply.linked == 0 and plan_supply.offers:
         # The GPU supports NVLink, but no offered machine has it.
-        chosen = choose(needs, card, linked=False, gpus=assumptions.gpus, assumptions=assumptions)
-        found = supply(prices, chosen)
-    return chosen, found
+        parallel_plan = choose(needs, card, linked=False, gpus=assumptions.gpus, assumptions=assumptions)
+        plan_supply = supply(prices, parallel_plan)
+    return parallel_plan, plan_supply
 
 
 def constraint(plan: ParallelPlan) -> dict[str, Any]:
@@ -178,11 +181,19 @@ def supply(prices: CurrentPrices, plan: ParallelPlan) -> Supply:
     """The offers of the machines that the plan needs."""
     _, per_machine = split_machine(plan.machine)
     rows = prices.machines(plan.accelerator, per_machine)
-    linked = sum(row.offers for row in rows if row.interconnect == NVLINK)
-    unknown = sum(row.offers for row in rows if row.interconnect is None)
+    linked_count = sum(row.offers for row in rows if row.interconnect == NVLINK)
+    unknown_count = sum(row.offers for row in rows if row.interconnect is None)
     total = sum(row.offers for row in rows)
-    wants = plan.interconnect == NVLINK
-    fitting = CurrentPrices(tuple(row for row in rows if row.interconnect == NVLINK or not wants), prices.stated)
+    needs_nvlink = plan.interconnect == NVLINK
+    matching_prices = CurrentPrices(
+        tuple(row for row in rows if row.interconnect == NVLINK or not needs_nvlink), prices.stated
+    )
     kinds = (CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED)
-    quotes = (fitting.quote(plan.accelerator, per_machine, plan.num_nodes, kind) for kind in kinds)
-    return Supply(total, linked, total - linked - unknown, unknown, next((quote for quote in quotes if quote), None))
+    quotes = (matching_prices.quote(plan.accelerator, per_machine, plan.num_nodes, kind) for kind in kinds)
+    return Supply(
+        total,
+        linked_count,
+        total - linked_count - unknown_count,
+        unknown_count,
+        next((quote for quote in quotes if quote), None),
+    )

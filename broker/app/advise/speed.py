@@ -25,7 +25,7 @@ from broker.economics.throughput import (
 )
 from broker.economics.units import GB
 
-_SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+_CLUSTER_SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +48,22 @@ class SpeedAdvice:
 
     @property
     def title(self) -> str:
-        on = f"{self.gpus} × {self.gpu}"
+        gpus_text = f"{self.gpus} × {self.gpu}"
         if self.parameters is None or self.generation is None:
             return f"{self.gpu_hours or 0:,.0f} GPU-hours on {self.gpu}"
         speed = self.generation.tokens_per_second
-        of = f"{count_text(self.parameters)} in {self.precision} on {on}"
-        return f"{of}: {f'{speed:,.1f} tokens/s' if speed else 'does not fit, so no speed is estimated'}"
+        model_text = f"{count_text(self.parameters)} in {self.precision} on {gpus_text}"
+        return f"{model_text}: {f'{speed:,.1f} tokens/s' if speed else 'does not fit, so no speed is estimated'}"
 
 
-def speed(
+def speed_advice(
     model: Subject | None,
     gpu: str,
-    measured: Sequence[str],
+    measurements: Sequence[str],
     prices: CurrentPrices,
     assumptions: Assumptions = DEFAULTS,
 ) -> SpeedAdvice:
-    """The advice. ``measured``: of a running training, its tokens/s, or for at least two numbers of GPUs
+    """The advice. ``measurements``: of a running training, its tokens/s, or for at least two numbers of GPUs
     ``GPUS:SPEED`` in any unit. Raises InvalidInput."""
     card, gpus = lookup(gpu), assumptions.gpus or 1
     precision = assumptions.precision or Precision.FP16
@@ -75,15 +75,15 @@ def speed(
     generation = None if model is None else decode(card, model, gpus, assumptions)
     if model is not None and generation is not None:
         notes = [*model.notes, *notes, *generation.assumptions]
-    points = [text.partition(":") for text in measured]
-    training = alone = None
+    points = [text.partition(":") for text in measurements]
+    training = single_gpu_time = None
     if model is not None and assumptions.tokens is not None:
-        training, alone = (
+        training, single_gpu_time = (
             training_time(card, parameters=model.active, tokens=assumptions.tokens, gpus=count, assumptions=assumptions)
             for count in (gpus, 1)
         )
         notes.append(f"6 × parameters × tokens at an {assumptions.mfu_text(card.name, model.active)}")
-    work = assumptions.gpu_hours or (None if alone is None else alone.gpu_hours)
+    work = assumptions.gpu_hours or (None if single_gpu_time is None else single_gpu_time.gpu_hours)
     if work is None and model is None:
         raise InvalidInput("the work is missing", hint="name the model, such as 7B, or give --assume gpu_hours=N")
     scaling, price = (None, None) if work is None else _scaling(card, work, points, prices, assumptions, notes)
@@ -94,7 +94,7 @@ def speed(
         precision=precision,
         generation=generation,
         training=training,
-        measured_mfu=_achieved(card, model, gpus, points, assumptions),
+        measured_mfu=_measured_mfu(card, model, gpus, points, assumptions),
         gpu_hours=work,
         usd_per_gpu_hour=price,
         scaling=scaling,
@@ -102,7 +102,7 @@ def speed(
     )
 
 
-def _achieved(
+def _measured_mfu(
     card: Accelerator,
     model: Subject | None,
     gpus: int,
@@ -110,13 +110,13 @@ def _achieved(
     assumptions: Assumptions,
 ) -> float | None:
     """The MFU of a training whose tokens/s were measured."""
-    plain = [number for number, colon, _ in points if not colon]
-    if not plain or model is None:
+    single_speeds = [number for number, colon, _ in points if not colon]
+    if not single_speeds or model is None:
         return None
     peak = peak_tflops(card, training_precision(assumptions))
     if peak is None:
         raise InvalidInput(f"the peak performance of {card.name} is not known, so its MFU cannot be computed")
-    return measured_mfu(_number(plain[0]), model.active, gpus, peak)
+    return measured_mfu(_number(single_speeds[0]), model.active, gpus, peak)
 
 
 def _scaling(
@@ -143,15 +143,15 @@ def _scaling(
         notes.append(f"no price of {card.name} is known, so sizes are not compared: give --price")
         return None, None
     notes.append(f"${quote.usd_per_gpu_hour:.2f} per GPU-hour ({quote.origin})")
-    found = curve(
+    scaling_curve = curve(
         model,
         gpu_hours=gpu_hours,
         usd_per_gpu_hour=quote.usd_per_gpu_hour,
-        sizes=sorted({*_SIZES, assumptions.gpus or 1}),
+        sizes=sorted({*_CLUSTER_SIZES, assumptions.gpus or 1}),
         residual=residual,
         assumptions=assumptions,
     )
-    return found, quote.usd_per_gpu_hour
+    return scaling_curve, quote.usd_per_gpu_hour
 
 
 def _number(text: str) -> float:

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from broker.app.alerts.routes import as_one
+from broker.app.alerts.routes import combine_notices
 from broker.core.errors import InvalidInput, MissingExtra, UnknownName
 from broker.core.notices import Notice
 from broker.core.values.clock import Clock
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from broker.store.outbox import Dispatch
 
 Targets = Mapping[str, "SecretStr"]
-HOW_TO_TELL = "set GPUBROKER_NOTIFY__<NAME> to an Apprise URL, such as slack://… or mailto://…"
+SETUP_HINT = "set GPUBROKER_NOTIFY__<NAME> to an Apprise URL, such as slack://… or mailto://…"
 
 # Wall clock. Longer than Apprise takes to give up on one address, so that no two processes send the same notice.
-_HOLD = timedelta(minutes=2)
-_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=30), timedelta(hours=1)
-_MOST_TRIES = 79  # with these pauses, three days
-_MOST_AT_ONCE = 200
-_NOWHERE = logging.NullHandler()
+_CLAIM_TIME = timedelta(minutes=2)
+_FIRST_PAUSE, _MAX_PAUSE = timedelta(seconds=30), timedelta(hours=1)
+_MAX_TRIES = 79  # with these pauses, three days
+_MAX_DELIVERIES = 200
+_NULL_HANDLER = logging.NullHandler()
 _MAIL = frozenset({"mailto", "mailtos"})
 # Schemes that are followed by a host; in other schemes a token may follow.
 _WITH_HOST = frozenset({"json", "jsons", "xml", "xmls", "form", "forms", "mailto", "mailtos"})
@@ -75,49 +75,52 @@ def deliver(store: Store, clock: Clock, targets: Targets) -> list[Delivery]:
     pause doubles each time, up to an hour. After three days of trying it is given up; time in which no process tried
     does not count.
     """
-    done: list[Delivery] = []
-    hold = _HOLD * clock.scale
-    while len(done) < _MOST_AT_ONCE:
+    deliveries: list[Delivery] = []
+    hold = _CLAIM_TIME * clock.scale
+    while len(deliveries) < _MAX_DELIVERIES:
         now = clock.now()
-        first = store.outbox.claim(tuple(targets), now, hold)
-        if first is None:
+        oldest = store.outbox.claim(tuple(targets), now, hold)
+        if oldest is None:
             break
-        together = [first, *store.outbox.claim_with(first, now, hold)]
-        address = targets[first.target].get_secret_value()
-        error = _send(as_one([one.notice for one in together]), address)
+        batch = [oldest, *store.outbox.claim_with(oldest, now, hold)]
+        address = targets[oldest.target].get_secret_value()
+        error = _send(combine_notices([dispatch.notice for dispatch in batch]), address)
         # They may be too long for one message, or the service may refuse one of them: the next time each is sent alone.
-        alone = bool(error) and len(together) > 1 and first.tries > 1
-        done += [_note_down(store, clock, one, _send(one.notice, address) if alone else error) for one in together]
-    return done
+        sends_singly = bool(error) and len(batch) > 1 and oldest.tries > 1
+        deliveries += [
+            _record_delivery(store, clock, dispatch, _send(dispatch.notice, address) if sends_singly else error)
+            for dispatch in batch
+        ]
+    return deliveries
 
 
-def _note_down(store: Store, clock: Clock, dispatch: Dispatch, error: str) -> Delivery:
+def _record_delivery(store: Store, clock: Clock, dispatch: Dispatch, error: str) -> Delivery:
     now, notice = clock.now(), dispatch.notice
     if not error:
         store.outbox.delivered(dispatch, now)
         return Delivery(notice.key, notice.title, dispatch.target, "")
-    pause = min(_FIRST_PAUSE * 2 ** min(dispatch.tries - 1, 20), _LONGEST_PAUSE)
-    if dispatch.tries >= _MOST_TRIES:
+    pause = min(_FIRST_PAUSE * 2 ** min(dispatch.tries - 1, 20), _MAX_PAUSE)
+    if dispatch.tries >= _MAX_TRIES:
         store.outbox.failed(dispatch, f"{error}; given up", None)
         return Delivery(notice.key, notice.title, dispatch.target, f"{error}; given up")
     store.outbox.failed(dispatch, error, now + pause * clock.scale)
     return Delivery(notice.key, notice.title, dispatch.target, error, pause)
 
 
-def try_out(targets: Targets, names: Sequence[str]) -> list[Delivery]:
+def send_test(targets: Targets, names: Sequence[str]) -> list[Delivery]:
     """Send a test notice to the named targets, or to all if none is named, without storing it or trying again. Raises
     `InvalidInput` without targets, `UnknownName`, `MissingExtra`."""
     if not targets:
-        raise InvalidInput("the settings name no recipient", hint=HOW_TO_TELL)
+        raise InvalidInput("the settings name no recipient", hint=SETUP_HINT)
     body = "If you can read this, gpubroker can send you alerts about prices and budgets."
     notice = Notice("test", "gpubroker: test alert", body)
     return [
         Delivery(notice.key, notice.title, name, _send(notice, address.get_secret_value()))
-        for name, address in chosen(targets, names).items()
+        for name, address in select_targets(targets, names).items()
     ]
 
 
-def chosen(targets: Targets, names: Sequence[str]) -> Targets:
+def select_targets(targets: Targets, names: Sequence[str]) -> Targets:
     """The named targets, or all if none is named. Raises `UnknownName`."""
     for name in names:
         if name not in targets:
@@ -131,17 +134,17 @@ def check_addresses(targets: Targets) -> None:
         if not _apprise().instantiate(address.get_secret_value(), suppress_exceptions=True):
             raise InvalidInput(
                 "Apprise does not accept this address",
-                where=variable(name),
+                where=setting_variable(name),
                 hint="write it as https://appriseit.com/services lists them, such as mailto://USER:PASSWORD@HOST",
             )
 
 
-def variable(name: str) -> str:
+def setting_variable(name: str) -> str:
     """The variable that holds the address of a target."""
     return f"GPUBROKER_NOTIFY__{name.upper()}"
 
 
-def shown(address: SecretStr) -> str:
+def redact_address(address: SecretStr) -> str:
     """The non-secret part of an address: its scheme, and the host where one follows (``slack://…``)."""
     scheme, _, rest = address.get_secret_value().partition("://")
     if not rest or not re.fullmatch(r"[A-Za-z0-9]{1,20}", scheme):
@@ -160,7 +163,7 @@ def _apprise() -> type[Apprise]:
         raise MissingExtra("serve", "sending notices") from error
     # Both log addresses, which must not reach standard error or our log file.
     logging.getLogger("apprise").propagate = False
-    logging.getLogger("apprise").addHandler(_NOWHERE)  # adding it again changes nothing
+    logging.getLogger("apprise").addHandler(_NULL_HANDLER)  # adding it again changes nothing
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     return Apprise
 
@@ -168,22 +171,22 @@ def _apprise() -> type[Apprise]:
 def _send(notice: Notice, address: str) -> str:
     """Send the notice; returns why it failed, without the address, or an empty text."""
     apprise = _apprise()
-    heard = _AppriseLog()
+    log_handler = _AppriseLog()
     log = logging.getLogger("apprise")
-    log.addHandler(heard)
+    log.addHandler(log_handler)
     try:
-        service = apprise.instantiate(_in_thread(address, notice.thread), suppress_exceptions=True)
+        service = apprise.instantiate(_add_thread_headers(address, notice.thread), suppress_exceptions=True)
         if not service:
             return "Apprise does not accept this address"
-        sent = service.notify(title=notice.title, body=notice.body, notify_type=notice.severity.value)
+        is_delivered = service.notify(title=notice.title, body=notice.body, notify_type=notice.severity.value)
     except Exception as error:  # noqa: BLE001  # an error in one of Apprise's plug-ins must not stop other deliveries
         return f"its plug-in failed ({type(error).__name__})"
     finally:
-        log.removeHandler(heard)
-    return "" if sent else heard.reason
+        log.removeHandler(log_handler)
+    return "" if is_delivered else log_handler.reason
 
 
-def _in_thread(address: str, thread: str) -> str:
+def _add_thread_headers(address: str, thread: str) -> str:
     """The address; for mail, with the headers by which mail programs show the messages of one incident as one thread
     (RFC 5322, 3.6.4)."""
     scheme, _, rest = address.partition("://")
@@ -201,8 +204,8 @@ class _AppriseLog(logging.Handler):
         self.reason = "the service did not accept it"
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = record.getMessage()
-        if status := re.search(r"error=(\d{3})\b", said):
+        message = record.getMessage()
+        if status := re.search(r"error=(\d{3})\b", message):
             self.reason = f"the service answered {status[1]}"
-        elif "onnection" in said:
+        elif "onnection" in message:
             self.reason = "the service cannot be reached"

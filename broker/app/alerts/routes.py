@@ -21,36 +21,36 @@ _ORDER = list(Severity)
 def recipients(settings: Settings, notice: Notice) -> tuple[str, ...]:
     """The names of the recipients of a notice."""
     routes = settings.routes
-    of_all = {name for name in settings.notify if name not in routes or not routes[name].teams}
-    of_teams = {name for name in settings.notify if name in routes and _of_its_teams(routes[name], notice)}
-    concerned = of_all | of_teams or set(settings.notify)
+    general = {name for name in settings.notify if name not in routes or not routes[name].teams}
+    team_recipients = {name for name in settings.notify if name in routes and _matches_teams(routes[name], notice)}
+    candidates = general | team_recipients or set(settings.notify)
     return tuple(
         name
         for name in settings.notify
-        if name in concerned and (name not in routes or _grave_enough(routes[name], notice))
+        if name in candidates and (name not in routes or _is_severe_enough(routes[name], notice))
     )
 
 
-def as_one(notices: Sequence[Notice]) -> Notice:
+def combine_notices(notices: Sequence[Notice]) -> Notice:
     """Several notices as one message, the most severe first; a single notice is unchanged. The message has a thread
     only if all notices have the same one."""
-    first, *others = sorted(notices, key=lambda one: -_ORDER.index(one.severity))
+    first, *others = sorted(notices, key=lambda notice: -_ORDER.index(notice.severity))
     if not others:
         return first
-    threads = {one.thread for one in notices}
+    threads = {notice.thread for notice in notices}
     title = f"gpubroker: {len(notices)} notices: {first.title}, and {len(others)} more"
     return Notice(
         first.key,
         title,
-        "\n\n".join(f"{one.title}\n{one.body}" for one in (first, *others)),
+        "\n\n".join(f"{notice.title}\n{notice.body}" for notice in (first, *others)),
         first.severity,
         threads.pop() if len(threads) == 1 else "",
     )
 
 
-def _grave_enough(route: RouteSettings, notice: Notice) -> bool:
+def _is_severe_enough(route: RouteSettings, notice: Notice) -> bool:
     return _ORDER.index(notice.severity) >= _ORDER.index(route.at_least)
 
 
-def _of_its_teams(route: RouteSettings, notice: Notice) -> bool:
+def _matches_teams(route: RouteSettings, notice: Notice) -> bool:
     return any(fnmatchcase(team, pattern) for team in notice.teams for pattern in route.teams)

@@ -32,32 +32,34 @@ from broker.finops.anomalies import (
 from broker.finops.change import NOBODY
 
 if TYPE_CHECKING:
-    from broker.store.jobs.reading import StoreReading
+    from broker.store.jobs.reader import StoreReader
 
-MOST = 3  # jobs that are named as causes
+MAX_CAUSES = 3  # jobs that are named as causes
 _DAY = timedelta(days=1)
-_LOOK_BACK = 30  # days that are reported
-_BEFORE = MEMORY  # days that are read before those
-_WORTH_TELLING = Money.usd("1")
+_REPORTED_DAYS = 30  # days that are reported
+_MEMORY_DAYS = MEMORY  # days that are read before those
+_MIN_EXCESS = Money.usd("1")
 _NOTHING = Money.ZERO
 _UNUSUAL_EVERY = timedelta(minutes=1)
-_FOUND = "found"
+_FOUND_MARK = "found"
 
 
 def spending_anomalies(broker: Broker, teams: Collection[str] | None = None) -> list[SpendingIncidentResult]:
     """The incidents of the last 30 days, newest first, of those teams (None: of all)."""
     today = _midnight(broker.clock.now())
-    with broker.store.reading() as look:
-        found = _incidents(look, today)
+    with broker.store.reading() as reader:
+        incidents_by_team = _incidents(reader, today)
         return [
-            _explained(look, team, one, today, said)
-            for team, one, said in sorted(found, key=lambda one: (-one[1].first, one[0] or ""))
+            _incident_result(reader, team, incident, today, incident_answer)
+            for team, incident, incident_answer in sorted(
+                incidents_by_team, key=lambda incident: (-incident[1].first, incident[0] or "")
+            )
             if teams is None or (team or NOBODY) in teams
         ]
 
 
-def answer(
-    broker: Broker, team: str, day: date, said: AnomalyAnswer, reason: str = "", *, by: Actor
+def answer_incident(
+    broker: Broker, team: str, day: date, verdict: AnomalyAnswer, reason: str = "", *, by: Actor
 ) -> SpendingIncidentResult:
     """Record a person's answer on the incident of a team that began on ``day`` (UTC); a later answer replaces it.
     Returns the incident.
@@ -65,41 +67,47 @@ def answer(
     Raises `InvalidInput` if there is no such incident, or if ``by`` neither owns a job that caused it nor may act for
     the team.
     """
-    there = [one for one in spending_anomalies(broker) if one.team == team]
-    (found, *_) = [one for one in there if one.first == day] or (None,)
-    if found is None:
-        known = ", ".join(f"{one.first:%Y-%m-%d}" for one in there) or "none in the last 30 days"
-        raise InvalidInput(f"no incident of {team} began on {day:%Y-%m-%d}", where="--day", hint=f"known: {known}")
-    if not any(by.may_act_for(cause.user, team) for cause in found.causes) and not by.may_act_for("", team):
+    team_incidents = [candidate for candidate in spending_anomalies(broker) if candidate.team == team]
+    (incident, *_) = [candidate for candidate in team_incidents if candidate.first == day] or (None,)
+    if incident is None:
+        known_days = (
+            ", ".join(f"{candidate.first:%Y-%m-%d}" for candidate in team_incidents) or "none in the last 30 days"
+        )
+        raise InvalidInput(f"no incident of {team} began on {day:%Y-%m-%d}", where="--day", hint=f"known: {known_days}")
+    if not any(by.may_act_for(cause.user, team) for cause in incident.causes) and not by.may_act_for("", team):
         raise InvalidInput(
             f"{by.identity} owns none of the jobs that caused it and does not act for {team}",
             where="--team",
-            hint=f"ask {', '.join(dict.fromkeys(cause.user for cause in found.causes)) or 'an administrator'}",
+            hint=f"ask {', '.join(dict.fromkeys(cause.user for cause in incident.causes)) or 'an administrator'}",
         )
     with broker.store.writing() as tx:
-        tx.answer_anomaly(_key(team), day, IncidentAnswer(said, by.identity, broker.clock.now(), reason))
-    return next(one for one in spending_anomalies(broker) if one.team == team and one.first == day)
+        tx.answer_anomaly(_key(team), day, IncidentAnswer(verdict, by.identity, broker.clock.now(), reason))
+    return next(
+        candidate for candidate in spending_anomalies(broker) if candidate.team == team and candidate.first == day
+    )
 
 
-def check(broker: Broker) -> list[Notice]:
+def queue_notices(broker: Broker) -> list[Notice]:
     """Queue notices of incidents that continue, or ended yesterday, one for each incident; returns the new ones.
     Idempotent, from any number of processes. Sends nothing: see `notify.deliver`. Raises `StoreProblem`."""
     settings, now = broker.settings, broker.clock.now()
     if not settings.notify:
         return []
     today, outbox = _midnight(now), broker.store.outbox
-    with broker.store.reading() as look:
-        fresh = [
-            (team, one)
-            for team, one, said in _incidents(look, today)
-            if said is None and one.last >= _LOOK_BACK - 1 and Money.usd(f"{one.excess:.6f}") >= _WORTH_TELLING
+    with broker.store.reading() as reader:
+        new_incidents = [
+            (team, incident)
+            for team, incident, incident_answer in _incidents(reader, today)
+            if incident_answer is None
+            and incident.last >= _REPORTED_DAYS - 1
+            and Money.usd(f"{incident.excess:.6f}") >= _MIN_EXCESS
         ]
-        told = [
-            _notice(_explained(look, team, one, today, None))
-            for team, one in fresh
-            if not outbox.under(f"{_thread(team or NOBODY, _day(today, one.first))}/")
+        notices = [
+            _notice(_incident_result(reader, team, incident, today, None))
+            for team, incident in new_incidents
+            if not outbox.under(f"{_thread(team or NOBODY, _day(today, incident.first))}/")
         ]
-    return [notice for notice in told if outbox.add(notice, recipients(settings, notice), now)]
+    return [notice for notice in notices if outbox.add(notice, recipients(settings, notice), now)]
 
 
 class UnusualJobs:
@@ -118,96 +126,109 @@ class UnusualJobs:
         return self._found
 
     def _look(self, now: datetime) -> Mapping[str, UnusualSpending]:
-        found: dict[str, UnusualSpending] = {}
-        for one in spending_anomalies(self._broker):
-            explained = one.answer is not None and one.answer.answer is not AnomalyAnswer.YES
-            if not one.running or explained:
+        unusual: dict[str, UnusualSpending] = {}
+        for incident in spending_anomalies(self._broker):
+            is_explained = incident.answer is not None and incident.answer.answer is not AnomalyAnswer.YES
+            if not incident.running or is_explained:
                 continue
-            since, said_by = self._known_since(one, now), one.answer.by if one.answer is not None else ""
-            found |= {cause.job: UnusualSpending(cause.excess, since, said_by) for cause in one.causes}
-        return found
+            found_at, answered_by = (
+                self._found_at(incident, now),
+                incident.answer.by if incident.answer is not None else "",
+            )
+            unusual |= {cause.job: UnusualSpending(cause.excess, found_at, answered_by) for cause in incident.causes}
+        return unusual
 
-    def _known_since(self, one: SpendingIncidentResult, now: datetime) -> datetime:
-        day, marks = datetime.combine(one.first, time(), UTC), self._broker.store.budget_marks
-        mine = f"anomaly/{_key(one.team)}", day, Money.ZERO  # no budget has a name with a slash
-        known = marks.since(*mine).get(_FOUND)
-        if known is None:
-            marks.passed(*mine, {_FOUND: _notice(one)}, {_FOUND}, {}, now)
-        return known or now
+    def _found_at(self, incident: SpendingIncidentResult, now: datetime) -> datetime:
+        day, marks = datetime.combine(incident.first, time(), UTC), self._broker.store.budget_marks
+        mark_key = f"anomaly/{_key(incident.team)}", day, Money.ZERO  # no budget has a name with a slash
+        found_at = marks.since(*mark_key).get(_FOUND_MARK)
+        if found_at is None:
+            marks.passed(*mark_key, {_FOUND_MARK: _notice(incident)}, {_FOUND_MARK}, {}, now)
+        return found_at or now
 
 
-def _incidents(look: StoreReading, today: datetime) -> list[tuple[str | None, Incident, IncidentAnswer | None]]:
+def _incidents(reader: StoreReader, today: datetime) -> list[tuple[str | None, Incident, IncidentAnswer | None]]:
     """The incidents by team; their days are numbered from the first reported day on."""
-    since = today - (_LOOK_BACK + _BEFORE) * _DAY
-    said, found = look.anomaly_answers(), list[tuple[str | None, Incident, IncidentAnswer | None]]()
-    for team, amounts in look.daily_by_team(since, today + _DAY).items():
-        answers = {first: one for (whose, first), one in said.items() if whose == _key(team or NOBODY)}
-        found += [
-            (team, one, known) for one, known in _of_team([float(day.dollars) for day in amounts], today, answers)
+    start = today - (_REPORTED_DAYS + _MEMORY_DAYS) * _DAY
+    recorded_answers, team_incidents = (
+        reader.anomaly_answers(),
+        list[tuple[str | None, Incident, IncidentAnswer | None]](),
+    )
+    for team, amounts in reader.daily_by_team(start, today + _DAY).items():
+        answers = {
+            first: entry for (team_key, first), entry in recorded_answers.items() if team_key == _key(team or NOBODY)
+        }
+        team_incidents += [
+            (team, entry, incident_answer)
+            for entry, incident_answer in _incidents_of_days([float(day.dollars) for day in amounts], today, answers)
         ]
-    return found
+    return team_incidents
 
 
-def _of_team(
+def _incidents_of_days(
     days: Sequence[float], today: datetime, answers: Mapping[date, IncidentAnswer]
 ) -> list[tuple[Incident, IncidentAnswer | None]]:
-    planned, meant = [0.0] * len(days), list[tuple[Incident, IncidentAnswer | None]]()
-    judged = scores(days)
-    for one in incidents(judged):
-        known = answers.get(_day(today, one.first - _BEFORE))
-        if known is not None and known.answer is AnomalyAnswer.PLANNED:
-            meant.append((_numbered(one), known))
-            begun = judged[one.first]
-            level = days[one.first] - (0.0 if begun is None else begun.excess)  # later levels contain the incident
-            for number in range(one.first, one.last + 1):
-                planned[number] = max(0.0, days[number] - level)
-    for one in incidents(scores(days, planned) if meant else judged):
-        meant.append((_numbered(one), answers.get(_day(today, one.first - _BEFORE))))
-    return [(one, known) for one, known in meant if one.last >= 0]
+    planned_spend, answered = [0.0] * len(days), list[tuple[Incident, IncidentAnswer | None]]()
+    day_scores = scores(days)
+    for incident in incidents(day_scores):
+        incident_answer = answers.get(_day(today, incident.first - _MEMORY_DAYS))
+        if incident_answer is not None and incident_answer.answer is AnomalyAnswer.PLANNED:
+            answered.append((_renumber(incident), incident_answer))
+            first_score = day_scores[incident.first]
+            level = days[incident.first] - (
+                0.0 if first_score is None else first_score.excess
+            )  # later levels contain the incident
+            for number in range(incident.first, incident.last + 1):
+                planned_spend[number] = max(0.0, days[number] - level)
+    for incident in incidents(scores(days, planned_spend) if answered else day_scores):
+        answered.append((_renumber(incident), answers.get(_day(today, incident.first - _MEMORY_DAYS))))
+    return [(incident, incident_answer) for incident, incident_answer in answered if incident.last >= 0]
 
 
-def _numbered(one: Incident) -> Incident:
-    return Incident(one.first - _BEFORE, one.last - _BEFORE, one.excess)
+def _renumber(incident: Incident) -> Incident:
+    return Incident(incident.first - _MEMORY_DAYS, incident.last - _MEMORY_DAYS, incident.excess)
 
 
-def _explained(
-    look: StoreReading, team: str | None, one: Incident, today: datetime, said: IncidentAnswer | None
+def _incident_result(
+    reader: StoreReader, team: str | None, incident: Incident, today: datetime, incident_answer: IncidentAnswer | None
 ) -> SpendingIncidentResult:
-    first, last = _day(today, one.first), _day(today, one.last)
+    first, last = _day(today, incident.first), _day(today, incident.last)
     start, end = datetime.combine(first, time(), UTC), datetime.combine(last, time(), UTC) + _DAY
-    spent = look.spending_by_job(team, start, end)
-    before = look.spending_by_job(team, start - WINDOW * _DAY, start)
+    spend_by_job = reader.spending_by_job(team, start, end)
+    earlier_spend = reader.spending_by_job(team, start - WINDOW * _DAY, start)
     length = (end - start) // _DAY
     causes = [
-        IncidentCauseResult(job=job, user=user, excess=amount - before.get((job, user), _NOTHING).share(length, WINDOW))
-        for (job, user), amount in spent.items()
+        IncidentCauseResult(
+            job=job, user=user, excess=amount - earlier_spend.get((job, user), _NOTHING).share(length, WINDOW)
+        )
+        for (job, user), amount in spend_by_job.items()
     ]
-    more = sorted((cause for cause in causes if cause.excess > _NOTHING), key=lambda c: (-c.excess.micros, c.job))
-    excess = Money.usd(f"{one.excess:.6f}")
-    whole = sum(spent.values(), _NOTHING)
-    on_own = look.jobs_spent_on_own(team, start, end)
+    top_causes = sorted((cause for cause in causes if cause.excess > _NOTHING), key=lambda c: (-c.excess.micros, c.job))
+    excess = Money.usd(f"{incident.excess:.6f}")
+    total = sum(spend_by_job.values(), _NOTHING)
+    owned_spend = reader.jobs_spent_on_own(team, start, end)
     return SpendingIncidentResult.from_parts(
         team=team or NOBODY,
         first=first,
         last=last,
-        spent=whole,
-        on_own=on_own,
-        rented=whole - on_own,
+        spent=total,
+        on_own=owned_spend,
+        rented=total - owned_spend,
         excess=excess,
         running=last == today.date(),
-        causes=more[:MOST],
-        answer=said,
+        causes=top_causes[:MAX_CAUSES],
+        answer=incident_answer,
     )
 
 
-def _notice(one: SpendingIncidentResult) -> Notice:
-    when = "today" if one.running else f"on {one.last:%Y-%m-%d}"
-    title = f"Spending of {one.team} {when} is {one.excess.rounded()} above its usual level"
-    jobs = "; ".join(f"{cause.job} of {cause.user} ({cause.excess.rounded()} more)" for cause in one.causes)
-    how = f"gpubroker report anomalies --team {one.team!r} --day {one.first} --answer"
-    body = f"Caused by {jobs or 'no job that can be named'}. Was it an anomaly? {how} yes, no or planned."
-    teams = () if one.team == NOBODY else (one.team,)
-    thread = _thread(one.team, one.first)
+def _notice(incident: SpendingIncidentResult) -> Notice:
+    day_text = "today" if incident.running else f"on {incident.last:%Y-%m-%d}"
+    title = f"Spending of {incident.team} {day_text} is {incident.excess.rounded()} above its usual level"
+    jobs = "; ".join(f"{cause.job} of {cause.user} ({cause.excess.rounded()} more)" for cause in incident.causes)
+    command = f"gpubroker report anomalies --team {incident.team!r} --day {incident.first} --answer"
+    body = f"Caused by {jobs or 'no job that can be named'}. Was it an anomaly? {command} yes, no or planned."
+    teams = () if incident.team == NOBODY else (incident.team,)
+    thread = _thread(incident.team, incident.first)
     return Notice(f"{thread}/found", title, body, Severity.WARNING, thread, teams)
 
 
@@ -225,4 +246,4 @@ def _midnight(now: datetime) -> datetime:
 
 def _day(today: datetime, number: int) -> date:
     """The date of a numbered day; the last reported day is today."""
-    return (today + (number - _LOOK_BACK) * _DAY).date()
+    return (today + (number - _REPORTED_DAYS) * _DAY).date()

@@ -9,8 +9,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.app.billing.focus_files import may_write, writing
-from broker.app.billing.months import begun
+from broker.app.billing.focus_files import check_output_path, open_export
+from broker.app.billing.months import resolve_begun_month
 from broker.app.results.reports import FocusExportResult
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
@@ -18,11 +18,11 @@ from broker.core.errors import UnknownName
 from broker.core.values.money import Money
 from broker.finops.focus.charges import GPU_HOURS, Value, charges
 from broker.finops.focus.columns import VERSIONS
-from broker.finops.focus.idle import unused
+from broker.finops.focus.idle import unused_rows
 from broker.finops.focus.months import BillingMonth
 
 if TYPE_CHECKING:
-    from broker.store.jobs.reading import StoreReading
+    from broker.store.jobs.reader import StoreReader
 
 
 def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool = False) -> FocusExportResult:
@@ -34,13 +34,13 @@ def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool
     """
     if version not in VERSIONS:
         raise UnknownName("FOCUS version", version, VERSIONS)
-    billing = begun(broker, month, "UTC")
-    may_write(out, replace=replace)
+    billing = resolve_begun_month(broker, month, "UTC")
+    check_output_path(out, replace=replace)
     account = f"gpubroker-{store_id(broker.store)}"
     rows = corrections = billed = effective = 0
     as_of = min(broker.clock.now(), billing.closes)
-    with writing(out, version) as writer, broker.store.reading() as look:
-        for row in _rows(look, billing, as_of, account):
+    with open_export(out, version) as writer, broker.store.reading() as reader:
+        for row in _rows(reader, billing, as_of, account):
             writer.write(row)
             rows += 1
             corrections += row["ChargeClass"] is not None
@@ -60,13 +60,13 @@ def export(broker: Broker, version: str, month: str, out: Path, *, replace: bool
     )
 
 
-def _rows(look: StoreReading, month: BillingMonth, as_of: datetime, account: str) -> Iterator[dict[str, Value]]:
+def _rows(reader: StoreReader, month: BillingMonth, as_of: datetime, account: str) -> Iterator[dict[str, Value]]:
     """The records of the month at that time (UTC)."""
-    used: defaultdict[str, Decimal] = defaultdict(Decimal)
-    for spent in look.billed_in(month):
-        for row in charges(spent, month, account):
+    used_hours: defaultdict[str, Decimal] = defaultdict(Decimal)
+    for entry in reader.billed_in(month):
+        for row in charges(entry, month, account):
             if row.get("CommitmentDiscountUnit") == GPU_HOURS and row["ChargeClass"] is None:
-                used[str(row["CommitmentDiscountId"])] += row["CommitmentDiscountQuantity"]  # type: ignore[operator]  # a Decimal, by its unit
+                used_hours[str(row["CommitmentDiscountId"])] += row["CommitmentDiscountQuantity"]  # type: ignore[operator]  # a Decimal, by its unit
             yield row
-    held = [recorded.holding for recorded in look.held_as_of(as_of)]
-    yield from unused(held, used, month, as_of, account)
+    holdings = [recorded.holding for recorded in reader.held_as_of(as_of)]
+    yield from unused_rows(holdings, used_hours, month, as_of, account)

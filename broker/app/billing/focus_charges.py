@@ -20,7 +20,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from broker.app.billing.charges_file import MOST_CHARGED
+from broker.app.billing.charges_file import MAX_CHARGE
 from broker.app.billing.focus_files import load_parquet
 from broker.app.billing.focus_runs import IDENTITY, Duplicates, export_files
 from broker.app.results.charges import SkippedRows
@@ -31,20 +31,20 @@ from broker.core.values.provider_names import is_provider_name, provider_name
 
 TAG = "gpubroker"
 
-_ALWAYS = ("BilledCost", "BillingCurrency", "ChargePeriodStart", "ChargePeriodEnd")
-_PROVIDER = ("ServiceProviderName", "ProviderName")
-_READ = {*_ALWAYS, *_PROVIDER, "ResourceId", "ResourceName", "Tags", *IDENTITY}
+_REQUIRED_COLUMNS = ("BilledCost", "BillingCurrency", "ChargePeriodStart", "ChargePeriodEnd")
+_PROVIDER_COLUMNS = ("ServiceProviderName", "ProviderName")
+_READ_COLUMNS = {*_REQUIRED_COLUMNS, *_PROVIDER_COLUMNS, "ResourceId", "ResourceName", "Tags", *IDENTITY}
 _KEY = re.compile(r"[A-Za-z0-9][\w.-]*-\d+")
-_AT_ONCE = 10_000  # rows of Parquet
-_SAMPLES = 3
+_BATCH_ROWS = 10_000  # rows of Parquet
+_MAX_SAMPLES = 3
 _MICROS = Decimal(10) ** 6
-_SHORTEST = timedelta(microseconds=1)
-_LAST = datetime.max.replace(tzinfo=UTC) - _SHORTEST
-_NOTHING = {"", "NULL", "null", "None"}
+_MICROSECOND = timedelta(microseconds=1)
+_LATEST = datetime.max.replace(tzinfo=UTC) - _MICROSECOND
+_NULL_TEXTS = {"", "NULL", "null", "None"}
 
 
 @dataclass(slots=True)
-class _Stretch:
+class _ChargePeriod:
     """A time (UTC) without gaps and its charges (USD); a Decimal, because files have more digits than micro-dollars."""
 
     starts: datetime
@@ -53,25 +53,25 @@ class _Stretch:
 
 
 @dataclass(slots=True)
-class _Summed:
+class _ChargeSums:
     """Charges by provider and key, in stretches of time."""
 
-    stretches: dict[tuple[str, str], list[_Stretch]] = field(default_factory=dict)
+    stretches: dict[tuple[str, str], list[_ChargePeriod]] = field(default_factory=dict)
 
-    def add(self, provider: str, key: str, found: _Stretch) -> None:
-        known = self.stretches.setdefault((provider, key), [])
-        for one in reversed(known):
-            if not key or (found.starts <= one.ends and one.starts <= found.ends):
-                one.starts, one.ends = min(one.starts, found.starts), max(one.ends, found.ends)
-                one.amount += found.amount
+    def add(self, provider: str, key: str, found: _ChargePeriod) -> None:
+        periods = self.stretches.setdefault((provider, key), [])
+        for earlier in reversed(periods):
+            if not key or (found.starts <= earlier.ends and earlier.starts <= found.ends):
+                earlier.starts, earlier.ends = min(earlier.starts, found.starts), max(earlier.ends, found.ends)
+                earlier.amount += found.amount
                 return
-        known.append(found)
+        periods.append(found)
 
     def charges(self) -> Iterator[Charge]:
-        for (provider, key), stretches in self.stretches.items():
-            for one in sorted(stretches, key=lambda stretch: stretch.starts):
-                amount = Money(int((one.amount * _MICROS).to_integral_value()))
-                yield Charge(provider, one.starts, one.ends, amount, key, estimated=False)
+        for (provider, key), periods in self.stretches.items():
+            for period in sorted(periods, key=lambda stretch: stretch.starts):
+                amount = Money(int((period.amount * _MICROS).to_integral_value()))
+                yield Charge(provider, period.starts, period.ends, amount, key, estimated=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,35 +87,37 @@ def read_focus_charges(export: Path) -> FocusCharges:
     """The billed cost (BilledCost) by provider and attempt, of a file (CSV, CSV packed with gzip, Parquet) or of a
     folder of such parts, as clouds write them: the newest runs, where manifests tell. Raises `InvalidInput` with the
     row or with the files that would count twice, and `MissingExtra` for Parquet."""
-    summed, duplicates = _Summed(), Duplicates()
+    sums, duplicates = _ChargeSums(), Duplicates()
     skipped, samples = Counter[str](), defaultdict[str, list[str]](list)
-    found = export_files(export)
-    for file in found.files:
+    export_parts = export_files(export)
+    for file in export_parts.files:
         rows = _parquet_rows(file) if file.suffix.lower() == ".parquet" else _csv_rows(file)
         try:
             for where, row in rows:
                 if (currency := _text(row.get("BillingCurrency"))) != "USD":
-                    why = f"in {currency or 'no currency'}; amounts are in USD"
-                    skipped[why] += 1
-                    samples[why] += [where] if len(samples[why]) < _SAMPLES else []
+                    reason = f"in {currency or 'no currency'}; amounts are in USD"
+                    skipped[reason] += 1
+                    samples[reason] += [where] if len(samples[reason]) < _MAX_SAMPLES else []
                     continue
-                provider, stretch = _provider(row, where), _stretch(row, where)
-                summed.add(provider, _key(row), stretch)
-                if len(found.files) > 1:
-                    duplicates.add(file, row, (provider, stretch.starts, stretch.ends))
+                provider, period = _provider(row, where), _charge_period(row, where)
+                sums.add(provider, _key(row), period)
+                if len(export_parts.files) > 1:
+                    duplicates.add(file, row, (provider, period.starts, period.ends))
         except (OSError, EOFError) as error:
             raise InvalidInput(f"cannot be read: {getattr(error, 'strerror', '') or error}", where=str(file)) from error
         except (UnicodeDecodeError, csv.Error) as error:
             raise InvalidInput(f"is not a CSV file in UTF-8: {error}", where=str(file)) from error
     duplicates.check(export)
-    left_out = [SkippedRows(reason=why, rows=rows, samples=samples[why]) for why, rows in sorted(skipped.items())]
-    return FocusCharges(list(summed.charges()), left_out, found.superseded)
+    skipped_rows = [
+        SkippedRows(reason=reason, rows=rows, samples=samples[reason]) for reason, rows in sorted(skipped.items())
+    ]
+    return FocusCharges(list(sums.charges()), skipped_rows, export_parts.superseded)
 
 
 def _csv_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    packed = file.suffix.lower() == ".gz"
-    with (gzip.open if packed else open)(file, "rt", encoding="utf-8-sig", newline="") as text:
-        rows = csv.DictReader(text)
+    is_gzip = file.suffix.lower() == ".gz"
+    with (gzip.open if is_gzip else open)(file, "rt", encoding="utf-8-sig", newline="") as stream:
+        rows = csv.DictReader(stream)
         _check_columns(file, rows.fieldnames or ())
         for row in rows:
             yield f"{file}:{rows.line_num}", row
@@ -124,11 +126,11 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _parquet_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     arrow, parquet = load_parquet()
     try:
-        opened = parquet.ParquetFile(file)
-        names = opened.schema_arrow.names
+        parquet_file = parquet.ParquetFile(file)
+        names = parquet_file.schema_arrow.names
         _check_columns(file, names)
         number = 0
-        for batch in opened.iter_batches(_AT_ONCE, columns=[name for name in names if name in _READ]):
+        for batch in parquet_file.iter_batches(_BATCH_ROWS, columns=[name for name in names if name in _READ_COLUMNS]):
             for row in batch.to_pylist():
                 number += 1
                 yield f"{file}, row {number}", row
@@ -137,17 +139,19 @@ def _parquet_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _check_columns(file: Path, names: Any) -> None:
-    lacking = [name for name in _ALWAYS if name not in names]
-    if not any(name in names for name in _PROVIDER):
-        lacking.append("ProviderName (1.4: ServiceProviderName)")
-    if lacking:
+    missing_columns = [name for name in _REQUIRED_COLUMNS if name not in names]
+    if not any(name in names for name in _PROVIDER_COLUMNS):
+        missing_columns.append("ProviderName (1.4: ServiceProviderName)")
+    if missing_columns:
         raise InvalidInput(
-            f"lacks the FOCUS columns {', '.join(lacking)}", where=f"{file}:1", hint="export Cost and Usage as FOCUS"
+            f"lacks the FOCUS columns {', '.join(missing_columns)}",
+            where=f"{file}:1",
+            hint="export Cost and Usage as FOCUS",
         )
 
 
 def _provider(row: Mapping[str, Any], where: str) -> str:
-    for column in _PROVIDER:
+    for column in _PROVIDER_COLUMNS:
         if name := _text(row.get(column)):
             return provider_name(name) if is_provider_name(name) else name.lower()
     raise InvalidInput("the provider is missing", where=where)
@@ -170,31 +174,31 @@ def _tags(value: Any) -> Mapping[str, Any]:
     try:
         if isinstance(value, (list, dict)):
             return dict(value)
-        found = json.loads(_text(value) or "{}")
+        tags = json.loads(_text(value) or "{}")
     except (ValueError, TypeError):
         return {}  # unreadable tags identify no attempt
-    return found if isinstance(found, dict) else {}
+    return tags if isinstance(tags, dict) else {}
 
 
-def _stretch(row: Mapping[str, Any], where: str) -> _Stretch:
+def _charge_period(row: Mapping[str, Any], where: str) -> _ChargePeriod:
     try:
         amount = Decimal(str(row["BilledCost"]))
     except InvalidOperation:
         amount = Decimal("NaN")
-    if not amount.is_finite() or abs(amount) > MOST_CHARGED:
+    if not amount.is_finite() or abs(amount) > MAX_CHARGE:
         raise InvalidInput(f"BilledCost is {row['BilledCost']!r}; expected an amount in USD", where=where)
-    starts, ends = (_moment(row, column, where) for column in ("ChargePeriodStart", "ChargePeriodEnd"))
-    return _Stretch(starts, max(ends, starts + _SHORTEST), amount)
+    starts, ends = (_parse_time(row, column, where) for column in ("ChargePeriodStart", "ChargePeriodEnd"))
+    return _ChargePeriod(starts, max(ends, starts + _MICROSECOND), amount)
 
 
-def _moment(row: Mapping[str, Any], column: str, where: str) -> datetime:
+def _parse_time(row: Mapping[str, Any], column: str, where: str) -> datetime:
     value = row[column]
     try:
-        found = value if isinstance(value, datetime) else datetime.fromisoformat(_text(value))
-        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-        if found > _LAST:
+        time = value if isinstance(value, datetime) else datetime.fromisoformat(_text(value))
+        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        if time > _LATEST:
             raise ValueError
-        return found
+        return time
     except (ValueError, OverflowError):
         raise InvalidInput(
             f"{column} is {value!r}; expected a time such as 2026-11-01T00:00:00Z", where=where
@@ -203,4 +207,4 @@ def _moment(row: Mapping[str, Any], column: str, where: str) -> datetime:
 
 def _text(value: Any) -> str:
     text = "" if value is None else str(value).strip()
-    return "" if text in _NOTHING else text
+    return "" if text in _NULL_TEXTS else text

@@ -23,7 +23,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Leading characters that make spreadsheets evaluate a cell as a formula. In CSV an apostrophe is put before them."""
 
 # Named by people, their machines, or providers.
-_NAMED = tuple(
+_ESCAPED_COLUMNS = tuple(
     name
     for name in KINDS
     if KINDS[name] is ColumnKind.TEXT
@@ -32,15 +32,15 @@ _NAMED = tuple(
         or name.startswith(("Commitment", "Resource", "SubAccount", "x_"))
     )
 )
-_BEGINS = frozenset(FORMULA)
-_AT_ONCE = 10_000  # rows of a group in Parquet
+_FORMULA_STARTS = frozenset(FORMULA)
+_GROUP_ROWS = 10_000  # rows of a group in Parquet
 _DIGITS, _PLACES = 38, 12  # of a decimal in Parquet
 _MICROS = 10**6
 
 Row = Mapping[str, Value]
 
 
-def may_write(out: Path, endings: Sequence[str] = FORMATS, *, replace: bool | None = None) -> None:
+def check_output_path(out: Path, endings: Sequence[str] = FORMATS, *, replace: bool | None = None) -> None:
     """Raises `InvalidInput` for a name without one of the endings, and for an existing file without ``replace`` (None:
     the command has no option for that)."""
     if out.suffix.lower() not in endings:
@@ -58,17 +58,17 @@ class FocusWriter(Protocol):
 
 
 @contextmanager
-def writing(out: Path, version: str) -> Iterator[FocusWriter]:
+def open_export(out: Path, version: str) -> Iterator[FocusWriter]:
     """A writer of the file, in the format of its ending. An exception leaves no file, or the previous one unchanged.
     Raises `InvalidInput` for another ending or a folder that is not writable, and `MissingExtra`."""
-    may_write(out, replace=True)
-    open_writer = _csv_writer if out.suffix.lower() == ".csv" else _parquet_writer
-    with drafted(out) as draft, open_writer(draft, version) as writer:
+    check_output_path(out, replace=True)
+    open_format_writer = _csv_writer if out.suffix.lower() == ".csv" else _parquet_writer
+    with open_draft(out) as draft, open_format_writer(draft, version) as writer:
         yield writer
 
 
 @contextmanager
-def drafted(out: Path) -> Iterator[Path]:
+def open_draft(out: Path) -> Iterator[Path]:
     """A private temporary file that is renamed to ``out`` at the end, and deleted after an exception. Raises
     `InvalidInput` for a folder that is not writable."""
     draft: Path | None = None
@@ -89,12 +89,17 @@ class _CsvWriter:
     def __init__(self, rows: Any) -> None:
         self._rows = rows
         # With a million rows, each step of a loop takes seconds; most columns need no conversion.
-        self._columns = [(name, _named_text if name in _NAMED else _TEXTS.get(kind)) for name, kind in KINDS.items()]
+        self._columns = [
+            (name, _escaped_text if name in _ESCAPED_COLUMNS else _FORMATTERS.get(kind)) for name, kind in KINDS.items()
+        ]
 
     def write(self, row: Row) -> None:
         value = row.get
         self._rows.writerow(
-            [found if (found := value(name)) is None or text is None else text(found) for name, text in self._columns]
+            [
+                cell if (cell := value(name)) is None or format_cell is None else format_cell(cell)
+                for name, format_cell in self._columns
+            ]
         )
 
 
@@ -109,15 +114,15 @@ def _csv_writer(draft: Path, version: str) -> Iterator[_CsvWriter]:
 # Several columns of a row have the same value: it is formatted once.
 @lru_cache(maxsize=1024)
 def _money_text(micros: Any) -> str:
-    whole, rest = divmod(abs(micros), _MICROS)
-    return f"{'-' if micros < 0 else ''}{whole}.{rest:06d}"
+    whole, fraction = divmod(abs(micros), _MICROS)
+    return f"{'-' if micros < 0 else ''}{whole}.{fraction:06d}"
 
 
 @lru_cache(maxsize=1024)
 def _decimal_text(value: Any) -> str:
     # Whole numbers get a decimal point, because readers otherwise read a column of them as integers.
-    whole, _, rest = f"{value:f}".partition(".")
-    return f"{whole}.{rest.rstrip('0') or '0'}"
+    whole, _, fraction = f"{value:f}".partition(".")
+    return f"{whole}.{fraction.rstrip('0') or '0'}"
 
 
 @lru_cache(maxsize=1024)
@@ -126,11 +131,11 @@ def _time_text(at: Any) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _named_text(value: Any) -> str:
-    return f"'{value}" if value[:1] in _BEGINS else str(value)
+def _escaped_text(value: Any) -> str:
+    return f"'{value}" if value[:1] in _FORMULA_STARTS else str(value)
 
 
-_TEXTS: Mapping[ColumnKind, Callable[[Any], str]] = {
+_FORMATTERS: Mapping[ColumnKind, Callable[[Any], str]] = {
     ColumnKind.MONEY: _money_text,
     ColumnKind.DECIMAL: _decimal_text,
     ColumnKind.TIME: _time_text,
@@ -144,7 +149,7 @@ class _ParquetWriter:
 
     def write(self, row: Row) -> None:
         self._rows.append(row)
-        if len(self._rows) == _AT_ONCE:
+        if len(self._rows) == _GROUP_ROWS:
             self.flush()
 
     def flush(self) -> None:

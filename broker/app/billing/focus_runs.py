@@ -26,8 +26,8 @@ IDENTITY = (
 )  # fmt: skip
 """Columns that, with provider and charge period, say what is charged. A later run may correct the amounts."""
 
-_STAMP = re.compile(r"\d{12,14}")  # a folder for each run, next to its id (Azure)
-_MOST_NAMED = 5
+_RUN_STAMP = re.compile(r"\d{12,14}")  # a folder for each run, next to its id (Azure)
+_MAX_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +55,23 @@ def export_files(export: Path) -> ExportFiles:
     without files, for a file that the newest manifest names and the folder lacks, and for runs of unknown order."""
     if not export.is_dir():
         return ExportFiles([export])
-    there = sorted(file for file in export.rglob("*") if file.is_file())
-    parts = [file for file in there if file.name.lower().endswith(SUFFIXES)]
-    if not parts:
+    folder_files = sorted(file for file in export.rglob("*") if file.is_file())
+    data_files = [file for file in folder_files if file.name.lower().endswith(SUFFIXES)]
+    if not data_files:
         raise InvalidInput(f"the folder has no file that ends in {', '.join(SUFFIXES)}", where=str(export))
     newest: dict[tuple[str, ...], _Run] = {}
-    listed: set[Path | None] = set()
-    for manifest in (file for file in there if file.name.lower().endswith("manifest.json")):
-        if (run := _run(manifest, parts)) is None:
+    listed_files: set[Path | None] = set()
+    for manifest in (file for file in folder_files if file.name.lower().endswith("manifest.json")):
+        if (run := _run(manifest, data_files)) is None:
             continue
-        listed |= set(run.files.values())
-        other = newest.get(run.series, run)
-        if run.order == other.order and run.id != other.id:
+        listed_files |= set(run.files.values())
+        newest_run = newest.get(run.series, run)
+        if run.order == newest_run.order and run.id != newest_run.id:
             raise InvalidInput(
-                f"the manifests {other.manifest} and {manifest} do not say which run is newer",
+                f"the manifests {newest_run.manifest} and {manifest} do not say which run is newer",
                 where=str(export), hint="move the files of the older run out of the folder",
             )  # fmt: skip
-        newest[run.series] = max(other, run, key=lambda run: run.order)
+        newest[run.series] = max(newest_run, run, key=lambda run: run.order)
     files, folders = set[Path](), set[Path]()
     for run in newest.values():
         for name, file in run.files.items():
@@ -80,11 +80,15 @@ def export_files(export: Path) -> ExportFiles:
                 raise InvalidInput(f"names {name}, which is not in the folder", where=str(run.manifest), hint=hint)
             files.add(file)
             folders.add(file.parent.parent if run.id and run.id in file.parent.name else file.parent)
-    old = [file for file in parts if file not in files and (file in listed or not folders.isdisjoint(file.parents))]
-    return ExportFiles([file for file in parts if file not in old], old)
+    outdated = [
+        file
+        for file in data_files
+        if file not in files and (file in listed_files or not folders.isdisjoint(file.parents))
+    ]
+    return ExportFiles([file for file in data_files if file not in outdated], outdated)
 
 
-def _run(manifest: Path, parts: Sequence[Path]) -> _Run | None:
+def _run(manifest: Path, data_files: Sequence[Path]) -> _Run | None:
     """None for a JSON file that lists no files of an export."""
     try:
         body = json.loads(manifest.read_text("utf-8-sig"))
@@ -98,29 +102,31 @@ def _run(manifest: Path, parts: Sequence[Path]) -> _Run | None:
         return None
     id = str(body.get("executionId") or azure.get("runId") or "")
     folder = PurePosixPath(names[0]).parent.parts
-    of_run = [part for part in folder if (id and id in part) or _STAMP.fullmatch(part)]
-    began = str(azure.get("submittedTime") or next((part for part in of_run if part != id), ""))
+    run_folders = [part for part in folder if (id and id in part) or _RUN_STAMP.fullmatch(part)]
+    started = str(azure.get("submittedTime") or next((part for part in run_folders if part != id), ""))
     return _Run(
         manifest,
         id,
-        tuple(part for part in folder if part not in of_run),
-        (began, not (id and id in str(manifest))),  # next to the folders of runs is the manifest of the newest
-        {name: _local(name, manifest, parts) for name in names},
+        tuple(part for part in folder if part not in run_folders),
+        (started, not (id and id in str(manifest))),  # next to the folders of runs is the manifest of the newest
+        {name: _local_file(name, manifest, data_files) for name in names},
     )
 
 
-def _local(name: str, manifest: Path, parts: Sequence[Path]) -> Path | None:
+def _local_file(name: str, manifest: Path, data_files: Sequence[Path]) -> Path | None:
     """The file of that name in the cloud. Its folder has the same name here, or contains the manifest, too."""
-    wanted = PurePosixPath(name).parts[::-1]
+    reversed_parts = PurePosixPath(name).parts[::-1]
 
     def match(file: Path) -> tuple[int, bool]:
         path = file.absolute().parts[::-1]
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(path, wanted, strict=False)))
-        return same, file.parent == manifest.parent
+        matching_parts = sum(
+            1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(path, reversed_parts, strict=False))
+        )
+        return matching_parts, file.parent == manifest.parent
 
-    best = max(parts, key=match)
-    same, beside = match(best)
-    return best if same > 1 or (same and beside) else None
+    best = max(data_files, key=match)
+    matching_parts, is_beside_manifest = match(best)
+    return best if matching_parts > 1 or (matching_parts and is_beside_manifest) else None
 
 
 @dataclass(slots=True)
@@ -134,31 +140,31 @@ class Duplicates:
     def add(self, file: Path, row: Mapping[str, Any], about: tuple[object, ...]) -> None:
         """``about``: the provider and the charge period."""
         values = (str(row.get(name) or "").casefold() for name in IDENTITY)
-        charge = hash((*about, *(text[:10] if at == 2 else text for at, text in enumerate(values))))
-        if (other := self._file_of.get(charge)) != file:
+        charge = hash((*about, *(value[:10] if at == 2 else value for at, value in enumerate(values))))
+        if (earlier_file := self._file_of.get(charge)) != file:
             self._charges[file] += 1
             self._file_of[charge] = file
-            if other is not None:
-                self._shared[other, file] += 1
+            if earlier_file is not None:
+                self._shared[earlier_file, file] += 1
 
     def check(self, export: Path) -> None:
         """Raises `InvalidInput` for files that contain the same charges. Numbered parts of one run may share some,
         whose rows differ in other columns."""
-        found = [
-            (one, other)
-            for (one, other), count in self._shared.items()
-            if not _numbered_alike(one, other) or 2 * count >= min(self._charges[one], self._charges[other])
+        shared_pairs = [
+            (first, second)
+            for (first, second), count in self._shared.items()
+            if not _is_same_series(first, second) or 2 * count >= min(self._charges[first], self._charges[second])
         ]
-        if found:
-            names = sorted({str(file.relative_to(export)) for pair in found for file in pair})
-            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        if shared_pairs:
+            names = sorted({str(file.relative_to(export)) for pair in shared_pairs for file in pair})
+            others_text = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
             raise InvalidInput(
-                f"{', '.join(names[:_MOST_NAMED])}{more} contain the same charges, which would count twice",
+                f"{', '.join(names[:_MAX_NAMED])}{others_text} contain the same charges, which would count twice",
                 where=str(export),
                 hint="leave the files of one run in the folder, or name one file; "
                 "parts of one run need the columns SkuId and ChargeDescription",
             )
 
 
-def _numbered_alike(one: Path, other: Path) -> bool:
-    return one.parent == other.parent and re.sub(r"\d+", "0", one.name) == re.sub(r"\d+", "0", other.name)
+def _is_same_series(first: Path, second: Path) -> bool:
+    return first.parent == second.parent and re.sub(r"\d+", "0", first.name) == re.sub(r"\d+", "0", second.name)

@@ -11,7 +11,7 @@ from broker.ledger.entries import Account
 
 def job_ledger(broker: Broker, view: JobView) -> JobLedger:
     """The spending entries of the job, in posting order. Raises `UnreadableJob`."""
-    with broker.store.reading() as look:
-        spent = [entry for entry in look.entries(view.id) if entry.account is Account.SPENT]
+    with broker.store.reading() as reader:
+        spending_entries = [entry for entry in reader.entries(view.id) if entry.account is Account.SPENT]
     attempts = {attempt.number: attempt for attempt in every_attempt(broker, view)}
-    return JobLedger.of(view.id, view.job.name, spent, attempts)
+    return JobLedger.of(view.id, view.job.name, spending_entries, attempts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from broker.app.billing.budgets import rules_of
+from broker.app.billing.budgets import budget_rules
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.units import zone
@@ -14,23 +14,23 @@ from broker.ledger.budgets import period_containing
 
 MONTH, LAST_MONTH = "month", "last-month"
 PERIODS = (MONTH, LAST_MONTH, "quarter", "last-quarter")
-_MOMENT = timedelta(microseconds=1)
+_MICROSECOND = timedelta(microseconds=1)
 
 
-def report_timezone(broker: Broker, asked: str | None = None) -> str:
+def report_timezone(broker: Broker, timezone: str | None = None) -> str:
     """The time zone of a report: as asked for, else `defaults: {timezone}` of the policy, else that of all budgets,
     where they have the same; else UTC. Raises `InvalidInput` for an unknown one."""
-    if asked:
+    if timezone:
         try:
-            return zone(asked).key
+            return zone(timezone).key
         except ValueError as error:
             raise InvalidInput(str(error), where="--timezone", hint="such as Europe/Berlin") from error
     policy = broker.policy()
-    zones = {rule.spec.timezone for rule in rules_of(policy)}
+    zones = {rule.spec.timezone for rule in budget_rules(policy)}
     return policy.defaults.timezone or (zones.pop() if len(zones) == 1 else "UTC")
 
 
-def month_of(text: str, timezone: str) -> BillingMonth:
+def parse_month(text: str, timezone: str) -> BillingMonth:
     """The month of ``2026-11``. Raises `InvalidInput`."""
     try:
         return BillingMonth.parse(text, timezone)
@@ -39,16 +39,16 @@ def month_of(text: str, timezone: str) -> BillingMonth:
         raise InvalidInput(f"expected a month such as 2026-11, found {text!r}", where="--month", hint=hint) from error
 
 
-def month_named(broker: Broker, text: str, timezone: str) -> BillingMonth:
+def resolve_month(broker: Broker, text: str, timezone: str) -> BillingMonth:
     """The month of ``2026-11``, or ``month`` and ``last-month`` as of now. Raises `InvalidInput`."""
-    present = BillingMonth.of(broker.clock.now(), timezone)
-    named = {MONTH: present, LAST_MONTH: present.before}
-    return named[text] if text in named else month_of(text, timezone)
+    current = BillingMonth.of(broker.clock.now(), timezone)
+    named_months = {MONTH: current, LAST_MONTH: current.before}
+    return named_months[text] if text in named_months else parse_month(text, timezone)
 
 
-def begun(broker: Broker, text: str, timezone: str) -> BillingMonth:
-    """As `month_named`. Raises `InvalidInput` also for a month that has not begun."""
-    month, now = month_named(broker, text, timezone), broker.clock.now()
+def resolve_begun_month(broker: Broker, text: str, timezone: str) -> BillingMonth:
+    """As `resolve_month`. Raises `InvalidInput` also for a month that has not begun."""
+    month, now = resolve_month(broker, text, timezone), broker.clock.now()
     if month.start > now:
         hint = f"the month now is {BillingMonth.of(now, timezone).name}"
         raise InvalidInput(f"{month.name} has not begun", where="--month", hint=hint)
@@ -76,8 +76,8 @@ class ReportPeriod:
     @property
     def asked(self) -> dict[str, datetime | str]:
         """The parameters of the API that have a value."""
-        given = {"since": self.since, "until": self.until, "period": self.name, "timezone": self.timezone}
-        return {name: value for name, value in given.items() if value}
+        parameters = {"since": self.since, "until": self.until, "period": self.name, "timezone": self.timezone}
+        return {name: value for name, value in parameters.items() if value}
 
     def bounds(self, broker: Broker) -> tuple[datetime | None, datetime | None]:
         """Start and end. Raises `InvalidInput` for both a name and a time, and for a period that ends before it begins;
@@ -86,21 +86,21 @@ class ReportPeriod:
             if self.since or self.until:
                 hint = "remove --since and --until"
                 raise InvalidInput("a period has both a start and an end", where="--period", hint=hint)
-            return named_period(self.name, broker.clock.now(), report_timezone(broker, self.timezone))
+            return period_bounds(self.name, broker.clock.now(), report_timezone(broker, self.timezone))
         if self.since and self.until and self.since >= self.until:
             raise InvalidInput("the period ends before it begins", where="--until", hint="give a time after --since")
         return self.since, self.until
 
 
-EVER = ReportPeriod()
+ALL_TIME = ReportPeriod()
 
 
-def named_period(name: str, now: datetime, timezone: str) -> tuple[datetime, datetime]:
+def period_bounds(name: str, now: datetime, timezone: str) -> tuple[datetime, datetime]:
     """The times (UTC, half-open) of one of `PERIODS`, or of a month such as ``2026-11``. Raises `UnknownName`."""
     if name in PERIODS:
         kind = name.removeprefix("last-")
-        this = period_containing(kind, timezone, now)
-        return this if name == kind else period_containing(kind, timezone, this[0] - _MOMENT)
+        current = period_containing(kind, timezone, now)
+        return current if name == kind else period_containing(kind, timezone, current[0] - _MICROSECOND)
     try:
         month = BillingMonth.parse(name, timezone)
     except ValueError:
@@ -108,10 +108,10 @@ def named_period(name: str, now: datetime, timezone: str) -> tuple[datetime, dat
     return month.start, month.end
 
 
-def begun_period(broker: Broker, name: str, timezone: str) -> tuple[datetime, datetime]:
-    """As `named_period`, until now at most. Raises `InvalidInput` for a period that has not begun."""
+def begun_period_bounds(broker: Broker, name: str, timezone: str) -> tuple[datetime, datetime]:
+    """As `period_bounds`, until now at most. Raises `InvalidInput` for a period that has not begun."""
     now = broker.clock.now()
-    start, end = named_period(name, now, timezone)
+    start, end = period_bounds(name, now, timezone)
     if start > now:
         raise InvalidInput(f"{name} has not begun", where="--period")
     return start, min(end, now)

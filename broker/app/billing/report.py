@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from broker.app.billing.months import EVER, MONTH, ReportPeriod, months_before, report_timezone
+from broker.app.billing.months import ALL_TIME, MONTH, ReportPeriod, months_before, report_timezone
 from broker.app.results.reports import SpendGroup, SpendReport, SpendTotal
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
@@ -19,11 +19,11 @@ from broker.ledger.budgets import periods_touching
 from broker.ledger.entries import Balance, faults
 
 if TYPE_CHECKING:
-    from broker.store.jobs.reading import StoreReading
-    from broker.store.ledger.spending import SpendingPeriod, Spent
+    from broker.store.jobs.reader import StoreReader
+    from broker.store.ledger.spending import GroupSpending, SpendingPeriod
 
 
-_OF_JOB: dict[str, Callable[[JobView], str | None]] = {
+_JOB_DIMENSIONS: dict[str, Callable[[JobView], str | None]] = {
     "team": lambda view: view.job.team,
     "project": lambda view: view.job.project,
     "user": lambda view: view.user,
@@ -31,16 +31,16 @@ _OF_JOB: dict[str, Callable[[JobView], str | None]] = {
     "environment": lambda view: view.job.environment,
     "job": lambda view: view.id,
 }
-_OF_OFFER: dict[str, Callable[[Offer], str]] = {
+_OFFER_DIMENSIONS: dict[str, Callable[[Offer], str]] = {
     "provider": lambda offer: offer.provider,
     "region": lambda offer: offer.region,
     "capacity_type": lambda offer: offer.capacity_type.value,
     "accelerator": lambda offer: offer.accelerator or "cpu",
     "instance_type": lambda offer: offer.instance_type,
 }
-DIMENSIONS = (*_OF_JOB, *_OF_OFFER, MONTH)
-_SUMS = ("cash", "amortised", "sandbox", "held", "bought", "rented")
-_MOMENT = timedelta(microseconds=1)
+DIMENSIONS = (*_JOB_DIMENSIONS, *_OFFER_DIMENSIONS, MONTH)
+_SUM_FIELDS = ("cash", "amortised", "sandbox", "held", "bought", "rented")
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def spend(
@@ -68,24 +68,28 @@ def spend(
     from broker.store.ledger.spending import SpendingPeriod  # most commands do without
 
     now = broker.clock.now()
-    others = [name for name in names if name != MONTH]
+    other_names = [name for name in names if name != MONTH]
     if MONTH not in names:
         rows = _rows(broker, by, SpendingPeriod(since, until, now, sandbox))
     else:
-        place, rows, local = names.index(MONTH), [], report_timezone(broker, timezone)
-        with broker.store.reading() as look:
-            begins = look.first_machine_time() or now  # each earlier month would scan all later machine time
-        earliest = max(since or months_before(now, local), begins)
-        for start, end in periods_touching(MONTH, local, (earliest, max(until or now + _MOMENT, earliest))):
-            name, first, last = BillingMonth(start, end, local).name, max(start, since or start), min(end, until or end)
+        month_index, rows, zone_name = names.index(MONTH), [], report_timezone(broker, timezone)
+        with broker.store.reading() as reader:
+            first_use = reader.first_machine_time() or now  # each earlier month would scan all later machine time
+        earliest = max(since or months_before(now, zone_name), first_use)
+        for start, end in periods_touching(MONTH, zone_name, (earliest, max(until or now + _MICROSECOND, earliest))):
+            name, first, last = (
+                BillingMonth(start, end, zone_name).name,
+                max(start, since or start),
+                min(end, until or end),
+            )
             if first >= last:
                 continue
-            for row in _rows(broker, ",".join(others), SpendingPeriod(first, last, now, sandbox)):
-                rows.append(row.named((*row.values[:place], name, *row.values[place:])))
+            for row in _rows(broker, ",".join(other_names), SpendingPeriod(first, last, now, sandbox)):
+                rows.append(row.named((*row.values[:month_index], name, *row.values[month_index:])))
     return sorted(rows, key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
 
 
-Shared = Callable[[tuple[Hashable, ...], Callable[[], Sequence[SpendGroup]]], Sequence[SpendGroup]]
+RowCache = Callable[[tuple[Hashable, ...], Callable[[], Sequence[SpendGroup]]], Sequence[SpendGroup]]
 """From a key and a function, the rows of the function, or its cached rows for the same key."""
 
 
@@ -96,8 +100,8 @@ def bought_in_advance(
     rows contain the use of such capacity, as amortized cost."""
     from broker.store.ledger.spending import SpendingPeriod  # most commands do without
 
-    with broker.store.reading() as look:
-        return look.bought_in_advance(SpendingPeriod(since, until, broker.clock.now(), sandbox))
+    with broker.store.reading() as reader:
+        return reader.bought_in_advance(SpendingPeriod(since, until, broker.clock.now(), sandbox))
 
 
 def spend_report(
@@ -105,99 +109,111 @@ def spend_report(
     dimensions: str,
     teams: Collection[str] | None = None,
     *,
-    period: ReportPeriod = EVER,
+    period: ReportPeriod = ALL_TIME,
     sandbox: bool = False,
     only: Mapping[str, str] | None = None,
-    shared: Shared = lambda _, rows: rows(),
+    cached: RowCache = lambda _, rows: rows(),
 ) -> SpendReport:
     """As `spend`, of these teams alone (None: of all, and of no team); by month from `months_before` on if no start is
     given. ``only``: of these values of other dimensions. What was bought in advance is known for all teams only."""
-    local, (since, until) = report_timezone(broker, period.timezone), period.bounds(broker)
+    zone_name, (since, until) = report_timezone(broker, period.timezone), period.bounds(broker)
     names = [name.strip().replace("-", "_") for name in dimensions.split(",")]
-    kept = dict(only or {})
-    if MONTH in (*kept, *names) and since is None:
-        since = months_before(broker.clock.now(), local)
-    whole = ",".join([*kept, *names])
-    of_teams = "team" not in whole.split(",") and teams is not None  # a job has one team, so that no job counts twice
-    by = f"team,{whole}" if of_teams else whole
-    rows = shared(
-        (by, since, until, sandbox, local),
-        lambda: spend(broker, by, since=since, until=until, sandbox=sandbox, timezone=local),
+    filters = dict(only or {})
+    if MONTH in (*filters, *names) and since is None:
+        since = months_before(broker.clock.now(), zone_name)
+    all_dimensions = ",".join([*filters, *names])
+    adds_team = (
+        "team" not in all_dimensions.split(",") and teams is not None
+    )  # a job has one team, so that no job counts twice
+    by = f"team,{all_dimensions}" if adds_team else all_dimensions
+    rows = cached(
+        (by, since, until, sandbox, zone_name),
+        lambda: spend(broker, by, since=since, until=until, sandbox=sandbox, timezone=zone_name),
     )
     if teams is not None:
-        rows = _of_teams(rows, by.split(",").index("team"), teams, named=not of_teams)
-    wanted, more = tuple(kept.values()), len(kept)
-    rows = [row.named(row.values[more:]) for row in rows if row.values[:more] == wanted]
-    ahead = None
-    if teams is None and not kept:
-        ahead = bought_in_advance(broker, since=since, until=until, sandbox=sandbox)
-    sums = {name: sum((getattr(row, name) for row in rows), Money.ZERO) for name in _SUMS}
+        rows = _team_rows(rows, by.split(",").index("team"), teams, keeps_team=not adds_team)
+    filter_values, filter_count = tuple(filters.values()), len(filters)
+    rows = [row.named(row.values[filter_count:]) for row in rows if row.values[:filter_count] == filter_values]
+    advance_payments = None
+    if teams is None and not filters:
+        advance_payments = bought_in_advance(broker, since=since, until=until, sandbox=sandbox)
+    sums = {name: sum((getattr(row, name) for row in rows), Money.ZERO) for name in _SUM_FIELDS}
     return SpendReport(
         by=",".join(names),
         since=since,
         until=until,
-        timezone=local,
+        timezone=zone_name,
         sandbox_only=sandbox,
         rows=rows,
-        total=SpendTotal(bought_in_advance=ahead, **sums),
+        total=SpendTotal(bought_in_advance=advance_payments, **sums),
     )
 
 
-def _of_teams(rows: Iterable[SpendGroup], place: int, teams: Collection[str], *, named: bool) -> list[SpendGroup]:
-    """The rows of these teams, without the team if it is not ``named``. ``place``: of the team."""
-    found: dict[tuple[str, ...], SpendGroup] = {}
+def _team_rows(
+    rows: Iterable[SpendGroup], team_index: int, teams: Collection[str], *, keeps_team: bool
+) -> list[SpendGroup]:
+    """The rows of these teams, without the team if it is not ``keeps_team``. ``team_index``: of the team."""
+    rows_by_values: dict[tuple[str, ...], SpendGroup] = {}
     for row in rows:
-        if row.values[place] in teams:
-            values = row.values if named else row.values[1:]
-            found[values] = (found[values] + row if values in found else row).named(values)
-    return sorted(found.values(), key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
+        if row.values[team_index] in teams:
+            values = row.values if keeps_team else row.values[1:]
+            rows_by_values[values] = (rows_by_values[values] + row if values in rows_by_values else row).named(values)
+    return sorted(rows_by_values.values(), key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.values))
 
 
 def _rows(broker: Broker, by: str, period: SpendingPeriod) -> list[SpendGroup]:
     """Rows by dimensions of jobs and offers; without dimensions, one row."""
-    from broker.store.ledger.spending import SEPARATOR, Spent  # most commands do without
+    from broker.store.ledger.spending import SEPARATOR, GroupSpending  # most commands do without
 
     now, until = period.now, period.until
-    held: dict[str, Money] = {}
-    with broker.store.reading() as look:
-        found = dict(look.spent_by(by, period))
+    held_by_group: dict[str, Money] = {}
+    with broker.store.reading() as reader:
+        spend_by_group = dict(reader.spent_by(by, period))
         if until is None or until > now:
-            held = _held(look, by, period, found)
+            held_by_group = _held_by_group(reader, by, period, spend_by_group)
     return [
-        _row(tuple(group.split(SEPARATOR)) if by else (), found.get(group) or Spent(), held.get(group, Money.ZERO))
-        for group in {*found, *held}
+        _row(
+            tuple(group.split(SEPARATOR)) if by else (),
+            spend_by_group.get(group) or GroupSpending(),
+            held_by_group.get(group, Money.ZERO),
+        )
+        for group in {*spend_by_group, *held_by_group}
     ]
 
 
-def _held(look: StoreReading, by: str, period: SpendingPeriod, found: dict[str, Spent]) -> dict[str, Money]:
+def _held_by_group(
+    reader: StoreReader, by: str, period: SpendingPeriod, spend_by_group: dict[str, GroupSpending]
+) -> dict[str, Money]:
     """All holds by group: of jobs, launches outside gpubroker and purchases. Jobs with holds but no machines in the
-    period are added to ``found``."""
-    from broker.store.ledger.spending import SEPARATOR, Spent
+    period are added to ``spend_by_group``."""
+    from broker.store.ledger.spending import SEPARATOR, GroupSpending
 
-    amounts = {id: _amount(balance, period.sandbox) for id, balance in look.holding().items()}
+    amounts = {id: _amount(balance, period.sandbox) for id, balance in reader.holding().items()}
     amounts = {id: amount for id, amount in amounts.items() if amount}
-    values: dict[str, Mapping[str, str | None]] = {view.id: _of_job(view) for view in look.views(list(amounts))}
+    values: dict[str, Mapping[str, str | None]] = {view.id: _job_values(view) for view in reader.views(list(amounts))}
     jobs = set(values)
-    others = sorted(amounts.keys() - jobs)
-    for id, entries in look.entries_of(others):
+    launch_ids = sorted(amounts.keys() - jobs)
+    for id, entries in reader.entries_of(launch_ids):
         tags = entries[-1].tags
         values[id] = asdict(tags) | {"job": id, "accelerator": tags.accelerator or "cpu"}
         jobs |= {id} if tags.attempt else set()  # a purchase is not a job
-    counted = look.groups_of(by, period, list(jobs))
-    held: dict[str, Money] = {}
-    for id, of in values.items():
-        group = SEPARATOR.join(of.get(name) or "(none)" for name in by.split(",")) if by else ""
-        held[group] = held.get(group, Money.ZERO) + amounts[id]
-        if id in jobs and (id, group) not in counted:
-            found.setdefault(group, Spent()).jobs += 1
-    return held
+    counted_groups = reader.groups_of(by, period, list(jobs))
+    held_by_group: dict[str, Money] = {}
+    for id, dimension_values in values.items():
+        group = SEPARATOR.join(dimension_values.get(name) or "(none)" for name in by.split(",")) if by else ""
+        held_by_group[group] = held_by_group.get(group, Money.ZERO) + amounts[id]
+        if id in jobs and (id, group) not in counted_groups:
+            spend_by_group.setdefault(group, GroupSpending()).jobs += 1
+    return held_by_group
 
 
-def _of_job(view: JobView) -> Mapping[str, str | None]:
+def _job_values(view: JobView) -> Mapping[str, str | None]:
     """The values of a job, and of the place of its latest attempt."""
-    of_job = {name: value(view) for name, value in _OF_JOB.items()}
-    placed = {name: value(view.latest.placement.offer) for name, value in _OF_OFFER.items()} if view.latest else {}
-    return {**of_job, **placed}
+    job_values = {name: value(view) for name, value in _JOB_DIMENSIONS.items()}
+    offer_values = (
+        {name: value(view.latest.placement.offer) for name, value in _OFFER_DIMENSIONS.items()} if view.latest else {}
+    )
+    return {**job_values, **offer_values}
 
 
 def _amount(balance: Mapping[MoneyKind, Balance], sandbox: bool) -> Money:
@@ -205,7 +221,7 @@ def _amount(balance: Mapping[MoneyKind, Balance], sandbox: bool) -> Money:
     return sum((balance[kind].held for kind in kinds), Money.ZERO)
 
 
-def _row(values: tuple[str, ...], spent: Spent, held: Money) -> SpendGroup:
+def _row(values: tuple[str, ...], spent: GroupSpending, held: Money) -> SpendGroup:
     cash, amortised, sandbox = (
         spent.money.get(kind, Money.ZERO) for kind in (MoneyKind.CASH, MoneyKind.AMORTISED, MoneyKind.SANDBOX)
     )
@@ -227,5 +243,5 @@ def _row(values: tuple[str, ...], spent: Spent, held: Money) -> SpendGroup:
 
 def ledger_faults(broker: Broker) -> list[str]:
     """The faults of the ledger in words; empty if it balances."""
-    with broker.store.reading() as look:
-        return faults(look.all_entries())
+    with broker.store.reading() as reader:
+        return faults(reader.all_entries())

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from broker.app.billing.budgets import rules_of, shares
-from broker.app.billing.months import begun, report_timezone
+from broker.app.billing.budgets import budget_parts, budget_rules
+from broker.app.billing.months import report_timezone, resolve_begun_month
 from broker.app.billing.units import eligible_spot
 from broker.app.capacity.findings import capacity_findings
 from broker.app.results.reports import FollowedAdviceResult, ReviewedBudget, ReviewedMonth, ReviewedTeam, ReviewReport
@@ -24,51 +24,56 @@ from broker.finops.idle import idle_in
 from broker.ledger.budgets import period_containing
 
 if TYPE_CHECKING:
-    from broker.store.ledger.month_use import UseOfTime
+    from broker.store.ledger.month_use import PeriodUse
 
-MOST = 10  # causes listed individually
+MAX_CAUSES = 10  # causes listed individually
 _HOUR = 3_600_000  # milliseconds
 
 
 def review(broker: Broker, month: str, timezone: str | None = None) -> ReviewReport:
     """The review of a month (``2026-11``; ``timezone`` None: `report_timezone`); what use since its start advises on
     capacity only for this month and the last. Raises `InvalidInput` for an invalid month, or one that has not begun."""
-    local, now = report_timezone(broker, timezone), broker.clock.now()
-    wanted = begun(broker, month, local)
-    earlier, end = wanted.before, min(wanted.end, now)
-    until = earlier.end if now >= wanted.end else min(earlier.start + (end - wanted.start), earlier.end)
-    specs = [(rule.spec, rule.config.amount) for rule in rules_of(broker.policy()) if rule.spec.period == "month"]
-    with broker.store.reading() as look:
-        old = look.used_in(earlier.start, until, now)
-        new = look.used_in(wanted.start, end, now)
-        policy = broker.policy(look)
-        could = [eligible_spot(look, policy, *time, None) for time in ((earlier.start, until), (wanted.start, end))]
-        budgets = [
-            ReviewedBudget(name=spec.id, limit=limit, spent=look.spent(spec, *_period(spec, wanted, now)))
-            for whole, limit in specs
-            for spec in shares(look, whole)
+    zone_name, now = report_timezone(broker, timezone), broker.clock.now()
+    reviewed = resolve_begun_month(broker, month, zone_name)
+    previous, end = reviewed.before, min(reviewed.end, now)
+    until = previous.end if now >= reviewed.end else min(previous.start + (end - reviewed.start), previous.end)
+    specs = [(rule.spec, rule.config.amount) for rule in budget_rules(broker.policy()) if rule.spec.period == "month"]
+    with broker.store.reading() as reader:
+        old = reader.used_in(previous.start, until, now)
+        new = reader.used_in(reviewed.start, end, now)
+        policy = broker.policy(reader)
+        could = [
+            eligible_spot(reader, policy, *time, None) for time in ((previous.start, until), (reviewed.start, end))
         ]
-    held = [recorded.holding for recorded in broker.store.holdings()]
-    said = advice(new.cells, idle_in(held, new.cells, wanted.start, end))
-    said_before = advice(old.cells, idle_in(held, old.cells, earlier.start, until))
-    found = changes(old.cells, new.cells)
-    before, after = _figures(earlier.start, until, old, could[0]), _figures(wanted.start, end, new, could[1])
+        budgets = [
+            ReviewedBudget(name=spec.id, limit=limit, spent=reader.spent(spec, *_period(spec, reviewed, now)))
+            for budget_spec, limit in specs
+            for spec in budget_parts(reader, budget_spec)
+        ]
+    holdings = [recorded.holding for recorded in broker.store.holdings()]
+    current_advice = advice(new.cells, idle_in(holdings, new.cells, reviewed.start, end))
+    previous_advice = advice(old.cells, idle_in(holdings, old.cells, previous.start, until))
+    cost_changes = changes(old.cells, new.cells)
+    before, after = _figures(previous.start, until, old, could[0]), _figures(reviewed.start, end, new, could[1])
     return ReviewReport.from_parts(
-        month=wanted.name,
-        timezone=local,
-        over=now >= wanted.end,
+        month=reviewed.name,
+        timezone=zone_name,
+        over=now >= reviewed.end,
         before=before,
         after=after,
         change=after.spent - before.spent,
-        parts=_by_part(found),
-        causes=found[:MOST],
-        other_causes=_sum(one.amount for one in found[MOST:]),
+        parts=_amount_by_part(cost_changes),
+        causes=cost_changes[:MAX_CAUSES],
+        other_causes=_sum(item.amount for item in cost_changes[MAX_CAUSES:]),
         teams=_teams(old.cells, new.cells),
         budgets=budgets,
-        advice=said,
-        followed=[FollowedAdviceResult.from_parts(one, then=one.cost, now=_cost_now(one, said)) for one in said_before],
-        capacity=capacity_findings(broker, wanted.start).findings
-        if wanted.end >= BillingMonth.of(now, local).start
+        advice=current_advice,
+        followed=[
+            FollowedAdviceResult.from_parts(item, then=item.cost, now=_current_cost(item, current_advice))
+            for item in previous_advice
+        ],
+        capacity=capacity_findings(broker, reviewed.start).findings
+        if reviewed.end >= BillingMonth.of(now, zone_name).start
         else (),
     )
 
@@ -79,52 +84,58 @@ def _period(spec: BudgetSpec, month: BillingMonth, now: datetime) -> tuple[datet
     return start, max(min(end, now), start)
 
 
-def _figures(start: datetime, end: datetime, use: UseOfTime, could: SpotShare) -> ReviewedMonth:
+def _figures(start: datetime, end: datetime, use: PeriodUse, could: SpotShare) -> ReviewedMonth:
     cells = use.cells
-    on_gpus = [(cell, used) for cell, used in cells.items() if cell.accelerator is not None]
-    spent, on_own = total(cells), _sum(used.spent for cell, used in cells.items() if cell.capacity_type in BOUGHT)
-    time, gpu_spent = sum(used.time for _, used in on_gpus), _sum(used.spent for _, used in on_gpus)
+    gpu_cells = [(cell, cell_use) for cell, cell_use in cells.items() if cell.accelerator is not None]
+    total_spend, owned_spend = (
+        total(cells),
+        _sum(cell_use.spent for cell, cell_use in cells.items() if cell.capacity_type in BOUGHT),
+    )
+    gpu_time, gpu_spent = (
+        sum(cell_use.time for _, cell_use in gpu_cells),
+        _sum(cell_use.spent for _, cell_use in gpu_cells),
+    )
     return ReviewedMonth(
         since=start,
         until=end,
-        spent=spent,
+        spent=total_spend,
         cash=use.cash,
         bought_in_advance=use.bought_in_advance,
         amortised=use.amortised,
-        gpu_hours=time / _HOUR,
+        gpu_hours=gpu_time / _HOUR,
         gpu_spent=gpu_spent,
-        price=gpu_spent.share(_HOUR, time) if time else None,
+        price=gpu_spent.share(_HOUR, gpu_time) if gpu_time else None,
         eligible_hours=could.total,
         eligible_spot_hours=could.spot,
-        wasted=_sum(used.wasted for used in cells.values()),
-        untagged=_sum(used.spent for cell, used in cells.items() if cell.team is None),
-        on_own=on_own,
-        rented=spent - on_own,
+        wasted=_sum(cell_use.wasted for cell_use in cells.values()),
+        untagged=_sum(cell_use.spent for cell, cell_use in cells.items() if cell.team is None),
+        on_own=owned_spend,
+        rented=total_spend - owned_spend,
     )
 
 
-def _by_part(found: Iterable[Change]) -> dict[Part, Money]:
-    parts = dict.fromkeys(Part, Money.ZERO)
-    for one in found:
-        parts[one.part] += one.amount
-    return parts
+def _amount_by_part(cost_changes: Iterable[Change]) -> dict[Part, Money]:
+    amounts = dict.fromkeys(Part, Money.ZERO)
+    for change in cost_changes:
+        amounts[change.part] += change.amount
+    return amounts
 
 
 def _teams(old: Month, new: Month) -> list[ReviewedTeam]:
-    before, after = _of_teams(old), _of_teams(new)
-    rows = [ReviewedTeam(team=team, before=before[team], spent=after[team]) for team in {**before, **after}]
+    previous, current = _spend_by_team(old), _spend_by_team(new)
+    rows = [ReviewedTeam(team=team, before=previous[team], spent=current[team]) for team in {**previous, **current}]
     return sorted(rows, key=lambda row: (-row.spent.micros, row.team))
 
 
-def _of_teams(cells: Month) -> defaultdict[str, Money]:
-    found: defaultdict[str, Money] = defaultdict(lambda: Money.ZERO)
-    for cell, used in cells.items():
-        found[cell.team or NOBODY] += used.spent
-    return found
+def _spend_by_team(cells: Month) -> defaultdict[str, Money]:
+    spend_by_team: defaultdict[str, Money] = defaultdict(lambda: Money.ZERO)
+    for cell, cell_use in cells.items():
+        spend_by_team[cell.team or NOBODY] += cell_use.spent
+    return spend_by_team
 
 
-def _cost_now(earlier: MonthAdvice, said: Iterable[MonthAdvice]) -> Money:
-    return _sum(one.cost for one in said if (one.kind, one.about) == (earlier.kind, earlier.about))
+def _current_cost(earlier: MonthAdvice, current_advice: Iterable[MonthAdvice]) -> Money:
+    return _sum(item.cost for item in current_advice if (item.kind, item.about) == (earlier.kind, earlier.about))
 
 
 def _sum(amounts: Iterable[Money]) -> Money:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from broker.app.access.people import only_permitted
-from broker.app.billing.months import begun, month_named, month_of, report_timezone
+from broker.app.access.people import require_permission
+from broker.app.billing.months import parse_month, report_timezone, resolve_begun_month, resolve_month
 from broker.app.billing.report import spend
 from broker.app.results.reports import ChargebackList, ChargebackStatement, ShowbackReport
 from broker.app.wiring import Broker
@@ -23,7 +23,7 @@ from broker.finops.showback import IDLE, Correction, SharingRule, SharingRules, 
 
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding
-    from broker.store.jobs.reading import StoreReading
+    from broker.store.jobs.reader import StoreReader
 
 
 def sharing_rules(idle: str, shared: str, shared_team: Iterable[str] | None, fixed: str | None) -> SharingRules:
@@ -31,7 +31,7 @@ def sharing_rules(idle: str, shared: str, shared_team: Iterable[str] | None, fix
     Raises `UnknownName`, `InvalidInput`."""
     weights: dict[str, int] = {}
     for pair in filter(None, (fixed or "").split(",")):
-        team, _, weight = (part.strip() for part in pair.partition("="))
+        team, _, weight = (field.strip() for field in pair.partition("="))
         if not team or not weight.isdecimal() or team in weights:
             raise InvalidInput(f"expected TEAM=WHOLE NUMBER, each team once, found {pair!r}", where="--fixed")
         weights[team] = int(weight)
@@ -46,155 +46,179 @@ def _rule(option: str, name: str) -> SharingRule:
     return SharingRule(name)
 
 
-def shown(broker: Broker, month: str, rules: SharingRules, timezone: str | None = None) -> ShowbackReport:
+def showback_report(broker: Broker, month: str, rules: SharingRules, timezone: str | None = None) -> ShowbackReport:
     """The cost of each team's use of the month (``timezone`` None: `report_timezone`). Raises `InvalidInput` for a
     month that has not begun, and for rules without weights or teams that they need."""
-    _check(rules)
-    local, now = report_timezone(broker, timezone), broker.clock.now()
-    wanted = begun(broker, month, local)
-    end = min(wanted.end, now)
+    _check_rules(rules)
+    zone_name, now = report_timezone(broker, timezone), broker.clock.now()
+    billing_month = resolve_begun_month(broker, month, zone_name)
+    end = min(billing_month.end, now)
     holdings = _holdings(broker)
-    with broker.store.reading() as look:
-        rows, bought = _rows(look, holdings, wanted.start, end, rules)
-    spending = spend(broker, "team", since=wanted.start) if wanted.end > now else ()
+    with broker.store.reading() as reader:
+        rows, advance_payments = _rows(reader, holdings, billing_month.start, end, rules)
+    spending = spend(broker, "team", since=billing_month.start) if billing_month.end > now else ()
     return ShowbackReport.from_parts(
-        month=wanted.name,
-        timezone=local,
-        since=wanted.start,
+        month=billing_month.name,
+        timezone=zone_name,
+        since=billing_month.start,
         until=end,
-        over=now >= wanted.end,
+        over=now >= billing_month.end,
         rules=rules,
         rows=rows,
         total=total(rows),
         held={row.group: row.held for row in sorted(spending, key=lambda row: row.group) if row.held},
-        bought_in_advance=bought,
+        bought_in_advance=advance_payments,
     )
 
 
-def freeze(broker: Broker, month: str, rules: SharingRules, *, by: Actor) -> ChargebackStatement:
+def make_statement(broker: Broker, month: str, rules: SharingRules, *, by: Actor) -> ChargebackStatement:
     """Make the statement of a closed month, for good: all that was recorded about it, and the corrections of months
     frozen before that are in no statement yet. All statements are in the time zone of the first one
     (`report_timezone`).
 
     If the store has people, only those whose role has the permission to freeze statements may do this. Raises
-    `NotAllowed`, and `InvalidInput` for a month that is open or has a statement, and for rules as in `shown`.
+    `NotAllowed`, and `InvalidInput` for a month that is open or has a statement, and for rules as in `showback_report`.
     """
-    _check(rules)
-    wanted, now = _statement_month(broker, month), broker.clock.now()
-    if now < wanted.closes:
+    _check_rules(rules)
+    billing_month, now = _statement_month(broker, month), broker.clock.now()
+    if now < billing_month.closes:
         raise InvalidInput(
-            f"{wanted.name} is open until {wanted.closes:%Y-%m-%d %H:%M} UTC",
+            f"{billing_month.name} is open until {billing_month.closes:%Y-%m-%d %H:%M} UTC",
             where="--month",
-            hint=f"until then: gpubroker report showback --month {wanted.name}",
+            hint=f"until then: gpubroker report showback --month {billing_month.name}",
         )
     with broker.store.access.reading() as access:
         if access.people():
-            only_permitted(access, by, Permission.FREEZE_STATEMENTS)
-    while (statement := _frozen(broker, wanted, rules, now, by)) is None:
+            require_permission(access, by, Permission.FREEZE_STATEMENTS)
+    while (statement := _freeze_once(broker, billing_month, rules, now, by)) is None:
         pass  # another month was frozen meanwhile, and has the corrections
-    return ChargebackStatement.of(statement, _since(broker, wanted))
+    return ChargebackStatement.of(statement, _later_corrections(broker, billing_month))
 
 
-def _frozen(broker: Broker, month: BillingMonth, rules: SharingRules, now: datetime, by: Actor) -> Statement | None:
+def _freeze_once(
+    broker: Broker, month: BillingMonth, rules: SharingRules, now: datetime, by: Actor
+) -> Statement | None:
     """The statement, as written; None if another was written since this one was calculated. Calculating it may take
     seconds at the end of a long month; it blocks no writers."""
     holdings = _holdings(broker)
-    with broker.store.reading() as look:
-        earlier = look.statements()
-        rows, bought = _rows(look, holdings, month.start, month.end, rules)
-        months = [month_of(one.month, one.timezone) for one in earlier]
-        late = look.recorded_after(_counted(earlier), months)
-        idle = [(one.name, _idle_later(look, holdings, one, earlier)) for one in months]
-        last = look.last_entry()
-    corrections = [Correction(of, month.name, team, amount) for (of, team), amount in late.costs.items()]
-    corrections += [Correction(of, month.name, IDLE, amount) for of, amount in idle if amount]
-    bought += late.bought_in_advance
-    made = Statement(month.name, now, by.identity, rules, rows, corrections, bought, last, month.timezone)
+    with broker.store.reading() as reader:
+        earlier = reader.statements()
+        rows, advance_payments = _rows(reader, holdings, month.start, month.end, rules)
+        months = [parse_month(period.month, period.timezone) for period in earlier]
+        late_costs = reader.recorded_after(_last_counted_entry(earlier), months)
+        idle = [(period.name, _idle_correction(reader, holdings, period, earlier)) for period in months]
+        last_entry = reader.last_entry()
+    corrections = [
+        Correction(corrected_month, month.name, team, amount)
+        for (corrected_month, team), amount in late_costs.costs.items()
+    ]
+    corrections += [Correction(corrected_month, month.name, IDLE, amount) for corrected_month, amount in idle if amount]
+    advance_payments += late_costs.bought_in_advance
+    statement = Statement(
+        month.name, now, by.identity, rules, rows, corrections, advance_payments, last_entry, month.timezone
+    )
     with broker.store.writing() as tx:
-        if kept := tx.statement(month.name):
+        if existing := tx.statement(month.name):
             raise InvalidInput(
-                f"the statement of {kept.month} was frozen at {kept.frozen_at:%Y-%m-%d %H:%M} UTC by {kept.frozen_by}",
+                f"the statement of {existing.month} was frozen at {existing.frozen_at:%Y-%m-%d %H:%M} UTC by "
+                f"{existing.frozen_by}",
                 where="--freeze",
                 hint="it stays as it is; corrections are charged with the statement frozen next",
             )
         if len(tx.statements()) != len(earlier):
             return None
-        tx.add_statement(made)
-    return made
+        tx.add_statement(statement)
+    return statement
 
 
-def charged(broker: Broker, month: str) -> ChargebackStatement:
+def chargeback_statement(broker: Broker, month: str) -> ChargebackStatement:
     """The statement of a month. Raises `InvalidInput` where none was frozen."""
-    wanted = _statement_month(broker, month)
-    with broker.store.reading() as look:
-        statement = look.statement(wanted.name)
+    billing_month = _statement_month(broker, month)
+    with broker.store.reading() as reader:
+        statement = reader.statement(billing_month.name)
     if statement is None:
         raise InvalidInput(
-            f"there is no statement of {wanted.name}",
+            f"there is no statement of {billing_month.name}",
             where="--month",
             hint="make it with --freeze once the month is closed, three days after its end",
         )
-    return ChargebackStatement.of(statement, _since(broker, wanted))
+    return ChargebackStatement.of(statement, _later_corrections(broker, billing_month))
 
 
 def _statement_month(broker: Broker, month: str) -> BillingMonth:
-    with broker.store.reading() as look:
-        frozen = look.statements()
-    return month_named(broker, month, frozen[0].timezone if frozen else report_timezone(broker))
+    with broker.store.reading() as reader:
+        frozen_statements = reader.statements()
+    return resolve_month(broker, month, frozen_statements[0].timezone if frozen_statements else report_timezone(broker))
 
 
 def statements(broker: Broker) -> ChargebackList:
     """All statements, newest month first."""
-    with broker.store.reading() as look:
-        return ChargebackList.model_validate({"statements": look.statements()})
+    with broker.store.reading() as reader:
+        return ChargebackList.model_validate({"statements": reader.statements()})
 
 
 def _rows(
-    look: StoreReading, holdings: Sequence[Holding], start: datetime, end: datetime, rules: SharingRules
+    reader: StoreReader, holdings: Sequence[Holding], start: datetime, end: datetime, rules: SharingRules
 ) -> tuple[Sequence[TeamCost], Money]:
-    spending = look.team_spending(start, end)
-    return showback(spending.costs, _idle(look, holdings, start, end), rules), spending.bought_in_advance
+    spending = reader.team_spending(start, end)
+    return showback(spending.costs, _idle_cost(reader, holdings, start, end), rules), spending.bought_in_advance
 
 
-def _idle(look: StoreReading, holdings: Sequence[Holding], start: datetime, end: datetime) -> Money:
+def _idle_cost(reader: StoreReader, holdings: Sequence[Holding], start: datetime, end: datetime) -> Money:
     if not holdings:
         return Money.ZERO
-    used = look.used_in(start, end, end).cells
-    return sum((one.cost for one in idle_in(holdings, used, start, end)), Money.ZERO)
+    used_cells = reader.used_in(start, end, end).cells
+    return sum((idle_capacity.cost for idle_capacity in idle_in(holdings, used_cells, start, end)), Money.ZERO)
 
 
-def _idle_later(
-    look: StoreReading, holdings: Sequence[Holding], month: BillingMonth, frozen: Sequence[Statement]
+def _idle_correction(
+    reader: StoreReader, holdings: Sequence[Holding], month: BillingMonth, frozen_statements: Sequence[Statement]
 ) -> Money:
     """The cost of idle capacity of a frozen month by the present records, less what was charged for it. Capacity may be
     recorded, and its use become known, after the month was frozen."""
-    rows = (row.idle for one in frozen if one.month == month.name for row in one.rows)
-    later = (c.amount for one in frozen for c in one.corrections if (c.month, c.team) == (month.name, IDLE))
-    return _idle(look, holdings, month.start, month.end) - sum([*rows, *later], Money.ZERO)
+    rows = (row.idle for statement in frozen_statements if statement.month == month.name for row in statement.rows)
+    earlier_corrections = (
+        c.amount
+        for statement in frozen_statements
+        for c in statement.corrections
+        if (c.month, c.team) == (month.name, IDLE)
+    )
+    return _idle_cost(reader, holdings, month.start, month.end) - sum([*rows, *earlier_corrections], Money.ZERO)
 
 
 def _holdings(broker: Broker) -> Sequence[Holding]:
     return [recorded.holding for recorded in broker.store.holdings()]
 
 
-def _counted(frozen: Sequence[Statement]) -> int:
+def _last_counted_entry(frozen_statements: Sequence[Statement]) -> int:
     """The number of the last ledger entry that the statements take into account, or that concerns no frozen month."""
-    return max((one.entries for one in frozen), default=0)
+    return max((statement.entries for statement in frozen_statements), default=0)
 
 
-def _since(broker: Broker, month: BillingMonth) -> Sequence[Correction]:
+def _later_corrections(broker: Broker, month: BillingMonth) -> Sequence[Correction]:
     holdings = _holdings(broker)
-    with broker.store.reading() as look:
-        frozen = look.statements()
-        late = look.recorded_after(_counted(frozen), [month])
-        idle = _idle_later(look, holdings, month, frozen)
-    in_order = sorted(frozen, key=lambda one: one.entries)
-    billed = [correction for one in in_order for correction in one.corrections if correction.month == month.name]
-    unbilled = {**{team: amount for (_, team), amount in late.costs.items()}, **({IDLE: idle} if idle else {})}
-    return [*billed, *(Correction(month.name, None, team, amount) for team, amount in unbilled.items())]
+    with broker.store.reading() as reader:
+        frozen_statements = reader.statements()
+        late_costs = reader.recorded_after(_last_counted_entry(frozen_statements), [month])
+        idle = _idle_correction(reader, holdings, month, frozen_statements)
+    sorted_statements = sorted(frozen_statements, key=lambda statement: statement.entries)
+    billed_corrections = [
+        correction
+        for statement in sorted_statements
+        for correction in statement.corrections
+        if correction.month == month.name
+    ]
+    unbilled_amounts = {
+        **{team: amount for (_, team), amount in late_costs.costs.items()},
+        **({IDLE: idle} if idle else {}),
+    }
+    return [
+        *billed_corrections,
+        *(Correction(month.name, None, team, amount) for team, amount in unbilled_amounts.items()),
+    ]
 
 
-def _check(rules: SharingRules) -> None:
+def _check_rules(rules: SharingRules) -> None:
     if SharingRule.FIXED in (rules.idle, rules.shared) and not any(rules.weights.values()):
         raise InvalidInput("the fixed rule needs weights", where="--fixed", hint="nlp=60,web=40")
     if any(weight < 0 for weight in rules.weights.values()):
@@ -207,5 +231,5 @@ def _check(rules: SharingRules) -> None:
         raise InvalidInput(
             f"{NOBODY} is not a team and cannot bear cost", where="--fixed", hint="name teams: nlp=60,web=40"
         )
-    if both := sorted(set(rules.weights) & set(rules.shared_teams)):
-        raise InvalidInput(f"{both[0]} cannot both give its cost away and bear some", where="--fixed")
+    if conflicting := sorted(set(rules.weights) & set(rules.shared_teams)):
+        raise InvalidInput(f"{conflicting[0]} cannot both give its cost away and bear some", where="--fixed")

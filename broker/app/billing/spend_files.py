@@ -11,7 +11,7 @@ import csv
 from decimal import Decimal
 from pathlib import Path
 
-from broker.app.billing.focus_files import FORMULA, drafted, load_parquet, may_write
+from broker.app.billing.focus_files import FORMULA, check_output_path, load_parquet, open_draft
 from broker.app.results.reports import SpendGroup, SpendReport
 
 _MONEY = ("cash", "amortised", "sandbox", "held", "bought", "rented")
@@ -19,17 +19,17 @@ _HOURS = ("gpu_hours", "machine_hours")
 _COUNTS = ("attempts", "jobs")
 
 
-def write_spend(out: Path, found: SpendReport) -> None:
+def write_spend(out: Path, report: SpendReport) -> None:
     """Write every row. Raises `InvalidInput` for another ending, an existing file, or a folder that is not writable,
     and `MissingExtra`."""
-    may_write(out)
-    dimensions, rows = found.by.split(","), found.rows
+    check_output_path(out)
+    dimensions, rows = report.by.split(","), report.rows
     header = [*dimensions, *_MONEY, *_HOURS, *_COUNTS]
     if out.suffix.lower() == ".csv":
-        with drafted(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
-            lines = csv.writer(file, lineterminator="\n")
-            lines.writerow(header)
-            lines.writerows(map(_as_text, _cells(row)) for row in rows)
+        with open_draft(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(header)
+            writer.writerows(map(_escape_formula, _cells(row)) for row in rows)
         return
     arrow, parquet = load_parquet()
     kinds = [
@@ -40,11 +40,11 @@ def write_spend(out: Path, found: SpendReport) -> None:
     ]
     columns = list(zip(*(_cells(row) for row in rows), strict=True)) or [()] * len(header)
     arrays = [arrow.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
-    with drafted(out) as draft:
+    with open_draft(out) as draft:
         parquet.write_table(arrow.table(arrays, names=header), draft)
 
 
-def _as_text(cell: str | Decimal | float | int) -> str | Decimal | float | int:
+def _escape_formula(cell: str | Decimal | float | int) -> str | Decimal | float | int:
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 

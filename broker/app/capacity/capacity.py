@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from broker.app.wiring import Broker
 
 
-_LARGEST_PROOF = 5 << 20  # bytes
+_MAX_PROOF_BYTES = 5 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,59 +39,66 @@ class CapacityInventory:
     problems: tuple[tuple[str, str], ...]
 
 
-def capacity(broker: Broker, *, ask: bool = True) -> CapacityInventory:
+def capacity_inventory(broker: Broker, *, ask: bool = True) -> CapacityInventory:
     """The capacity held now. With ``ask``, every provider with a login that reports reservations is asked over the
     network; errors are returned with the results of the others."""
     from broker.app.market.market import freshen
 
     freshen(broker)
-    owned = broker.store.offers(OfferQuery(capacity_types=(CapacityType.OWNED,)))
-    reported, asked, problems = _reported(broker) if ask else ([], [], [])
+    owned_offers = broker.store.offers(OfferQuery(capacity_types=(CapacityType.OWNED,)))
+    reservations, answered, problems = _query_reservations(broker) if ask else ([], [], [])
     return CapacityInventory(
         now=broker.clock.now(),
         recorded=tuple(broker.store.holdings()),
-        reported=tuple(reported),
-        machines=tuple(offer for offer in owned if offer.provider != SANDBOX and offer.accelerator),
-        asked=tuple(asked),
+        reported=tuple(reservations),
+        machines=tuple(offer for offer in owned_offers if offer.provider != SANDBOX and offer.accelerator),
+        asked=tuple(answered),
         problems=tuple(problems),
     )
 
 
-def provider_of(broker: Broker, name: str, *, owned: bool) -> tuple[str, str]:
+def resolve_provider(broker: Broker, name: str, *, owned: bool) -> tuple[str, str]:
     """The known provider with that name, ignoring case, and a warning, or empty. The site of owned machines may have
     any name; there is a warning only if it resembles a known one."""
-    told = {series.offer.provider for series in broker.store.market.series()}
-    known = {one.lower(): one for one in (*told, *broker.registries.providers)}
-    if name.lower() in known:
-        return known[name.lower()], ""
-    meant, unknown = did_you_mean(name, known.values()), f"no provider here is called {name!r}"
+    traded_names = {series.offer.provider for series in broker.store.market.series()}
+    names_by_key = {
+        provider_name.lower(): provider_name for provider_name in (*traded_names, *broker.registries.providers)
+    }
+    if name.lower() in names_by_key:
+        return names_by_key[name.lower()], ""
+    suggestion, unknown_note = did_you_mean(name, names_by_key.values()), f"no provider here is called {name!r}"
     if owned:
-        return name, f"{unknown}{meant} It is recorded as your own site" if meant else ""
-    return name, f"{unknown}{meant}" if meant else f"{unknown}; known are {', '.join(sorted(known.values()))}"
+        return name, f"{unknown_note}{suggestion} It is recorded as your own site" if suggestion else ""
+    return (
+        name,
+        f"{unknown_note}{suggestion}"
+        if suggestion
+        else f"{unknown_note}; known are {', '.join(sorted(names_by_key.values()))}",
+    )
 
 
 def add(broker: Broker, holding: Holding, *, by: Actor, proof: Path | None = None) -> RecordedHolding:
     """Record a holding, as added by ``by``; ``proof``: a document that proves it, which is kept. Not idempotent: each
-    call adds one. Raises `InvalidInput` for a document that cannot be read, and as `may_record`."""
-    may_record(broker, holding, by=by)
+    call adds one. Raises `InvalidInput` for a document that cannot be read, and as `check_may_record`."""
+    check_may_record(broker, holding, by=by)
     if proof is None:
         return broker.store.add_holding(holding, by=by.identity)
-    return broker.store.add_proved_holding(holding, proof.name, _document(proof), by=by.identity)
+    return broker.store.add_proved_holding(holding, proof.name, _read_document(proof), by=by.identity)
 
 
-def may_record(broker: Broker, holding: Holding, *, by: Actor) -> None:
+def check_may_record(broker: Broker, holding: Holding, *, by: Actor) -> None:
     """Raises `NotAllowed` if a guardrail of kind `purchases` forbids ``by`` to buy the same (buyers, providers, term,
     commitment). Owned machines, and stores without such a guardrail, are not limited. No approval is requested, since
     the capacity is already bought."""
     if holding.kind is HoldingKind.OWNED:
         return
-    from broker.procurement.judging import Buying, as_quote, denied_by_purchase_rules, objections
+    from broker.procurement.judgment import PurchaseRequest, as_quote, objections, purchase_denials
 
     now = broker.clock.now()
     quote = as_quote(holding, now)
-    with broker.store.reading() as look:
-        buying = Buying(quote, quote.total, by.identity)
-        denials = denied_by_purchase_rules(buying, broker.policy(look), look, now)
+    with broker.store.reading() as reader:
+        buying = PurchaseRequest(quote, quote.total, by.identity)
+        denials = purchase_denials(buying, broker.policy(reader), reader, now)
     if denials:
         raise NotAllowed(
             f"it cannot be recorded, as {by.identity} may not buy it: {objections(denials)}",
@@ -100,24 +107,24 @@ def may_record(broker: Broker, holding: Holding, *, by: Actor) -> None:
         )
 
 
-def proof_of(broker: Broker, number: int) -> tuple[str, bytes]:
+def read_proof(broker: Broker, number: int) -> tuple[str, bytes]:
     """Name and content of the document that proves a recorded holding. Raises `UnknownName` without that holding, and
     `InvalidInput` if none was given."""
-    known = {one.number: one for one in broker.store.holdings()}
-    if number not in known:
-        raise UnknownName("holding", str(number), [str(one) for one in known])
-    if not known[number].holding.proof:
+    holdings = {recorded.number: recorded for recorded in broker.store.holdings()}
+    if number not in holdings:
+        raise UnknownName("holding", str(number), [str(recorded) for recorded in holdings])
+    if not holdings[number].holding.proof:
         hint = "capacity add … --proof FILE keeps one"
         raise InvalidInput(f"number {number} was recorded without a document", hint=hint)
-    return broker.store.holding_proof(known[number].holding.proof)
+    return broker.store.holding_proof(holdings[number].holding.proof)
 
 
-def _document(file: Path) -> bytes:
+def _read_document(file: Path) -> bytes:
     try:
         if not file.is_file():
             raise InvalidInput("no such file", where=str(file), hint="--proof names an invoice or a contract")
-        with file.open("rb") as opened:
-            content = opened.read(_LARGEST_PROOF + 1)
+        with file.open("rb") as stream:
+            content = stream.read(_MAX_PROOF_BYTES + 1)
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror}", where=str(file)) from error
     check_document(content, str(file))
@@ -126,8 +133,8 @@ def _document(file: Path) -> bytes:
 
 def check_document(content: bytes, where: str) -> None:
     """Raises `InvalidInput` for a document that is empty or too large to be kept."""
-    if not content or len(content) > _LARGEST_PROOF:
-        size = "it is empty" if not content else f"it has more than {_LARGEST_PROOF >> 20} MB"
+    if not content or len(content) > _MAX_PROOF_BYTES:
+        size = "it is empty" if not content else f"it has more than {_MAX_PROOF_BYTES >> 20} MB"
         raise InvalidInput(size, where=where, hint="documents of up to 5 MB are kept")
 
 
@@ -136,22 +143,22 @@ def remove(broker: Broker, number: int, *, by: Actor) -> RecordedHolding:
     return broker.store.remove_holding(number, by=by.identity)
 
 
-def _reported(broker: Broker) -> tuple[list[Reservation], list[str], list[tuple[str, str]]]:
-    found: list[Reservation] = []
-    asked: list[str] = []
+def _query_reservations(broker: Broker) -> tuple[list[Reservation], list[str], list[tuple[str, str]]]:
+    reservations: list[Reservation] = []
+    answered: list[str] = []
     problems: list[tuple[str, str]] = []
     for name in broker.registries.providers:
         try:
             provider = broker.provider(name)
             if not isinstance(provider, HasReservations):
                 continue
-            found += provider.reservations()
-            asked.append(name)
+            reservations += provider.reservations()
+            answered.append(name)
         except (NoLogin, MissingExtra):
             continue  # nobody uses this provider here
         except BrokerError as error:
             problems.append((name, str(error)))
-    return found, asked, problems
+    return reservations, answered, problems
 
 
 def checklist(broker: Broker, provider: str, *, unlike: bool = False) -> PurchaseChecklistResult:
@@ -159,10 +166,12 @@ def checklist(broker: Broker, provider: str, *, unlike: bool = False) -> Purchas
     empty name, and `UnknownName` for one that resembles a known name, unless ``unlike``."""
     if not provider.strip():
         raise InvalidInput("the provider's name is empty", where="PROVIDER")
-    known = sorted({*broker.registries.providers, *(one.offer.provider for one in broker.store.market.series())})
-    name = provider_of(broker, provider, owned=True)[0]
-    if not unlike and name not in known and did_you_mean(name, known):
-        raise UnknownName("provider", name, known)
+    known_names = sorted(
+        {*broker.registries.providers, *(series.offer.provider for series in broker.store.market.series())}
+    )
+    name = resolve_provider(broker, provider, owned=True)[0]
+    if not unlike and name not in known_names and did_you_mean(name, known_names):
+        raise UnknownName("provider", name, known_names)
     steps = (
         ("Compare: what the same use costs on demand, on spot and on owned machines", "gpubroker advise buy-or-rent"),
         ("See what the budget has left for the whole commitment, not for its first month", "gpubroker budget show"),
@@ -183,8 +192,8 @@ def checklist(broker: Broker, provider: str, *, unlike: bool = False) -> Purchas
         ("Each month: what was used of it", "gpubroker policy findings"),
         ("A month before its end, and before it renews by itself: decide again", "gpubroker capacity plan"),
     )
-    told = [ChecklistStep(what=what, command=command) for what, command in steps]
-    return PurchaseChecklistResult(provider=name, sells=_products(broker, name), steps=told)
+    checklist_steps = [ChecklistStep(what=text, command=command) for text, command in steps]
+    return PurchaseChecklistResult(provider=name, sells=_products(broker, name), steps=checklist_steps)
 
 
 def _products(broker: Broker, name: str) -> list[str]:

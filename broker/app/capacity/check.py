@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from broker.app.capacity.capacity import capacity
-from broker.app.capacity.purchases import seller_of
-from broker.app.results.purchases import by_name
+from broker.app.capacity.capacity import capacity_inventory
+from broker.app.capacity.purchases import find_seller
+from broker.app.results.purchases import join_by_name
 from broker.core.errors import BrokerError
 from broker.core.purchases.quotes import OrderState
-from broker.procurement.comparing import CapacityDifference, charge_differences, differences, unseen
+from broker.procurement.comparison import CapacityDifference, charge_differences, differences, unlisted
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -30,23 +30,25 @@ class CapacityCheck:
     problems: Mapping[str, str]
 
 
-def check(broker: Broker) -> CapacityCheck:
+def check_capacity(broker: Broker) -> CapacityCheck:
     """Query every provider with a login for the account's capacity, and compare. Changes nothing."""
-    bought = broker.store.purchases(closed=True)  # read first: an order placed meanwhile is not a difference
-    inventory = capacity(broker)
-    missing, problems = [], list(inventory.problems)
-    for one in unseen(bought, inventory.reported, inventory.now):
-        provider = one.quote.provider
+    purchases = broker.store.purchases(closed=True)  # read first: an order placed meanwhile is not a difference
+    inventory = capacity_inventory(broker)
+    missing_purchases, problems = [], list(inventory.problems)
+    for purchase in unlisted(purchases, inventory.reported, inventory.now):
+        provider = purchase.quote.provider
         if provider not in inventory.asked:
             continue  # not asked, or failed: reported in ``problems``
         try:  # it may be in a region that was not asked
-            orders = seller_of(broker, one.quote).find_orders(one.quote, one.id)
+            orders = find_seller(broker, purchase.quote).find_orders(purchase.quote, purchase.id)
         except BrokerError as error:
             problems.append((provider, str(error)))
             continue
         if not any(order.state is OrderState.HELD for order in orders):
-            missing.append(one)
-    found = differences(bought, inventory.recorded, inventory.reported, missing)
-    with broker.store.reading() as look:
-        found += charge_differences(bought, look.charges(), inventory.now)
-    return CapacityCheck(inventory.now, tuple(found), len(inventory.reported), inventory.asked, by_name(problems))
+            missing_purchases.append(purchase)
+    capacity_differences = differences(purchases, inventory.recorded, inventory.reported, missing_purchases)
+    with broker.store.reading() as reader:
+        capacity_differences += charge_differences(purchases, reader.charges(), inventory.now)
+    return CapacityCheck(
+        inventory.now, tuple(capacity_differences), len(inventory.reported), inventory.asked, join_by_name(problems)
+    )

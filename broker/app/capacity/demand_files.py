@@ -55,14 +55,14 @@ class Demand:
 def read_demand(paths: Sequence[Path]) -> list[Demand]:
     """Every series of every file, named by its file, or by its column in a file with several series; by the whole path
     if names would be equal. Raises `InvalidInput`."""
-    found = [series for path in paths for series in _read(path)]
-    if not found:
+    all_series = [series for path in paths for series in _read_file(path)]
+    if not all_series:
         raise InvalidInput("no demand files given", hint="one number a line, an hour each; see --help")
-    times = Counter(series.name for series in found)
-    return [replace(s, name=f"{s.where}:{s.name}") if times[s.name] > 1 else s for s in found]
+    name_counts = Counter(series.name for series in all_series)
+    return [replace(s, name=f"{s.where}:{s.name}") if name_counts[s.name] > 1 else s for s in all_series]
 
 
-def _read(path: Path) -> list[Demand]:
+def _read_file(path: Path) -> list[Demand]:
     rows = _rows(path)
     header: list[str] = []
     if all(_NAME.fullmatch(cell.strip()) and cell.strip().lower() not in _NO_NUMBER for cell in rows[0][1]):
@@ -75,15 +75,15 @@ def _read(path: Path) -> list[Demand]:
     for line, cells in rows:
         if len(cells) != width:
             raise InvalidInput(f"expected {width} field(s), found {len(cells)}", where=f"{path}:{line}")
-    timed = width > 1 and _time(rows[0][1][0]) is not None
-    counted = not timed and width > 1 and _counts_hours(path, header, rows)
-    columns = range(1 if timed or counted else 0, width)
+    has_times = width > 1 and _time(rows[0][1][0]) is not None
+    has_hours = not has_times and width > 1 and _has_hour_column(path, header, rows)
+    columns = range(1 if has_times or has_hours else 0, width)
     if len(columns) > 1 and not header:
         raise InvalidInput("several columns and no header to name them", where=f"{path}:{rows[0][0]}")
     titles = [header[column] if header else "" for column in columns]
     if len(set(titles)) < len(titles):
         raise InvalidInput(f"duplicate column name: {', '.join(titles)}", where=f"{path}:1")
-    repeats, starts, notes = _timing(path, rows) if timed else ([1] * len(rows), None, [])
+    repeats, starts, notes = _row_times(path, rows) if has_times else ([1] * len(rows), None, [])
     return [
         Demand(
             name=title if len(columns) > 1 else path.stem,
@@ -91,21 +91,21 @@ def _read(path: Path) -> list[Demand]:
             where=str(path),
             column=title,
             starts=starts,
-            notes=(*notes, *told),
+            notes=(*notes, *hour_notes),
         )
         for column, title in zip(columns, titles, strict=True)
-        for hours, told in [_hours(path, rows, column, repeats)]
+        for hours, hour_notes in [_column_hours(path, rows, column, repeats)]
     ]
 
 
-def _counts_hours(path: Path, header: Sequence[str], rows: Sequence[_Row]) -> bool:
+def _has_hour_column(path: Path, header: Sequence[str], rows: Sequence[_Row]) -> bool:
     """Whether the first column numbers the rows and is not demand (``hour,H100``). Raises `InvalidInput` if its name
     says so and its values do not."""
     if not header or header[0].lower() not in _HOURS:
         return False
-    said = [cells[0].strip() for _, cells in rows]
-    first = int(said[0]) if said[0].isdigit() else 0
-    for number, (text, (line, _)) in enumerate(zip(said, rows, strict=True), start=first):
+    hour_cells = [cells[0].strip() for _, cells in rows]
+    first_number = int(hour_cells[0]) if hour_cells[0].isdigit() else 0
+    for number, (text, (line, _)) in enumerate(zip(hour_cells, rows, strict=True), start=first_number):
         if text != str(number):
             raise InvalidInput(
                 f"the column {header[0]!r} has {text!r} where {number} was expected: one row per hour, without gaps",
@@ -115,13 +115,15 @@ def _counts_hours(path: Path, header: Sequence[str], rows: Sequence[_Row]) -> bo
     return True
 
 
-def _hours(path: Path, rows: Sequence[_Row], column: int, repeats: Sequence[int]) -> tuple[tuple[int, ...], list[str]]:
+def _column_hours(
+    path: Path, rows: Sequence[_Row], column: int, repeats: Sequence[int]
+) -> tuple[tuple[int, ...], list[str]]:
     """One column as whole units, and the assumptions made."""
     values = [_number(cells[column], f"{path}:{line}") for line, cells in rows]
     fractions = sum(value % 1 != 0 for value in values)
-    told = [f"{fractions} h with fractions of a unit: rounded to whole ones"] if fractions else []
-    whole = [math.floor(value + 0.5) for value in values]
-    return tuple(value for value, times in zip(whole, repeats, strict=True) for _ in range(times)), told
+    notes = [f"{fractions} h with fractions of a unit: rounded to whole ones"] if fractions else []
+    rounded = [math.floor(value + 0.5) for value in values]
+    return tuple(value for value, times in zip(rounded, repeats, strict=True) for _ in range(times)), notes
 
 
 def _rows(path: Path) -> list[_Row]:
@@ -149,15 +151,15 @@ def _rows(path: Path) -> list[_Row]:
 
 
 def _number(text: str, where: str) -> float:
-    expected = "expected the demand of the hour, a number of 0 or more"
+    expectation = "expected the demand of the hour, a number of 0 or more"
     if not text.strip():
-        raise InvalidInput(f"a gap: {expected}", where=where, hint="write 0 where there was none")
+        raise InvalidInput(f"a gap: {expectation}", where=where, hint="write 0 where there was none")
     try:
         value = float(text)
     except ValueError as error:
-        raise InvalidInput(f"{expected}; found {text.strip()[:40]!r}", where=where) from error
+        raise InvalidInput(f"{expectation}; found {text.strip()[:40]!r}", where=where) from error
     if not math.isfinite(value) or value < 0:
-        raise InvalidInput(f"{expected}; found {text.strip()[:40]!r}", where=where)
+        raise InvalidInput(f"{expectation}; found {text.strip()[:40]!r}", where=where)
     if value > MAX_UNITS:
         raise InvalidInput(f"more than {MAX_UNITS:,} units in an hour: {text.strip()[:40]}", where=where)
     return value
@@ -172,7 +174,7 @@ def _time(text: str) -> datetime | None:
     return None if text.strip().isdecimal() else time
 
 
-def _timing(path: Path, rows: Sequence[_Row]) -> tuple[list[int], datetime, list[str]]:
+def _row_times(path: Path, rows: Sequence[_Row]) -> tuple[list[int], datetime, list[str]]:
     """The hours each row stands for, the start of the first, and the assumptions made."""
     times: list[datetime] = []
     for line, cells in rows:
@@ -180,22 +182,22 @@ def _timing(path: Path, rows: Sequence[_Row]) -> tuple[list[int], datetime, list
         if time is None:
             raise InvalidInput(f"expected an ISO 8601 time, found {cells[0].strip()[:40]!r}", where=f"{path}:{line}")
         times.append(time)
-    zoned = {time.tzinfo is not None for time in times}
-    if len(zoned) > 1:
+    zone_flags = {time.tzinfo is not None for time in times}
+    if len(zone_flags) > 1:
         raise InvalidInput("some times have a time zone and some have none", where=str(path))
-    notes = [] if zoned == {True} else ["times without a zone: taken as UTC"]
+    notes = [] if zone_flags == {True} else ["times without a zone: taken as UTC"]
     utc = [time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC) for time in times]
-    repeats, filled, holes = [], 0, 0
-    for (line, _), earlier, later in zip(rows[1:], utc, utc[1:], strict=False):
-        hours, rest = divmod(later - earlier, _HOUR)
-        if hours < 1 or rest:
-            raise InvalidInput(f"expected the next hour after {earlier.isoformat()}", where=f"{path}:{line}")
+    repeats, filled_hours, holes = [], 0, 0
+    for (line, _), previous, current in zip(rows[1:], utc, utc[1:], strict=False):
+        hours, remainder = divmod(current - previous, _HOUR)
+        if hours < 1 or remainder:
+            raise InvalidInput(f"expected the next hour after {previous.isoformat()}", where=f"{path}:{line}")
         if hours - 1 > MAX_FILLED:
             raise InvalidInput(
                 f"a hole of {hours - 1} h before this hour", where=f"{path}:{line}", hint="fill it, or cut the series"
             )
         repeats.append(hours)
-        filled, holes = filled + hours - 1, holes + (hours > 1)
-    if filled:
-        notes.append(f"{filled} h missing in {holes} hole(s): taken as the hour before each")
+        filled_hours, holes = filled_hours + hours - 1, holes + (hours > 1)
+    if filled_hours:
+        notes.append(f"{filled_hours} h missing in {holes} hole(s): taken as the hour before each")
     return [*repeats, 1], utc[0], notes

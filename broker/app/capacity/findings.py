@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from broker.app.advise.assumptions import active
-from broker.app.capacity.plan import HOUR, Stretch, full_hour, has_current_price, hourly, usd
+from broker.app.advise.assumptions import load_assumptions
+from broker.app.capacity.plan import HOUR, Interval, full_hour, has_current_price, hourly_usage, usd
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.economics.assumptions import Assumptions
@@ -40,11 +40,11 @@ class CapacityFindings:
 
 
 @dataclass
-class _Ran:
+class _RecordedUse:
     """The usage of one accelerator: all of it, the rented part, and its cost."""
 
-    every: list[Stretch]
-    rented: list[Stretch]
+    every: list[Interval]
+    rented: list[Interval]
     gpu_hours: float = 0.0
     usd: float = 0.0
 
@@ -55,58 +55,70 @@ def capacity_findings(broker: Broker, since: datetime) -> CapacityFindings:
 
     Simulated machines do not count. Reads only the store: attempts, holdings and offers."""
     now = broker.clock.now()
-    assumptions = active(broker.settings.store_url, lambda: broker)
-    ran, held = _ran(broker, since, now), [r.holding for r in broker.store.holdings() if r.holding.active(now)]
-    names = sorted({*ran, *(holding.accelerator for holding in held)})
-    uses, found, notes = [], list[CapacityFinding](), list[str]()
+    assumptions = load_assumptions(broker.settings.store_url, lambda: broker)
+    use_by_accelerator, active_holdings = (
+        _recorded_use(broker, since, now),
+        [r.holding for r in broker.store.holdings() if r.holding.active(now)],
+    )
+    names = sorted({*use_by_accelerator, *(holding.accelerator for holding in active_holdings)})
+    uses, all_findings, notes = [], list[CapacityFinding](), list[str]()
     for name in names:
-        own = [holding for holding in held if holding.accelerator == name]
-        use = _use(name, ran.get(name, _Ran([], [])), own, _cheapest(broker, name, now), assumptions, since, now, notes)
+        accelerator_holdings = [holding for holding in active_holdings if holding.accelerator == name]
+        use = _accelerator_use(
+            name,
+            use_by_accelerator.get(name, _RecordedUse([], [])),
+            accelerator_holdings,
+            _cheapest(broker, name, now),
+            assumptions,
+            since,
+            now,
+            notes,
+        )
         if use is None:
             continue
         uses.append(use)
-        said = findings(use, assumptions)
-        found += said
+        new_findings = findings(use, assumptions)
+        all_findings += new_findings
     if not names:
         notes.append("no GPU job ran and nothing is on record as held")
-    return CapacityFindings(since, now, tuple(uses), tuple(found), tuple(notes))
+    return CapacityFindings(since, now, tuple(uses), tuple(all_findings), tuple(notes))
 
 
-def _ran(broker: Broker, since: datetime, now: datetime) -> dict[str, _Ran]:
-    found: dict[str, _Ran] = {}
-    with broker.store.reading() as look:
-        for one in look.machine_time(since=since):
-            end = one.until or now
-            if not one.accelerator or end <= since:
+def _recorded_use(broker: Broker, since: datetime, now: datetime) -> dict[str, _RecordedUse]:
+    use_by_accelerator: dict[str, _RecordedUse] = {}
+    with broker.store.reading() as reader:
+        for machine_time in reader.machine_time(since=since):
+            end = machine_time.until or now
+            if not machine_time.accelerator or end <= since:
                 continue
-            ran = found.setdefault(one.accelerator, _Ran([], []))
-            stretch = (max(one.since, since), end, one.gpus)
-            ran.every.append(stretch)
-            if one.capacity_type in _RENTED and (price := one.price_per_gpu) is not None:
-                ran.rented.append(stretch)
-                hours = stretch[2] * ((end - stretch[0]) / HOUR)
-                ran.gpu_hours += hours
-                ran.usd += hours * (price.micros / 1_000_000)
-    return found
+            recorded_use = use_by_accelerator.setdefault(machine_time.accelerator, _RecordedUse([], []))
+            interval = (max(machine_time.since, since), end, machine_time.gpus)
+            recorded_use.every.append(interval)
+            if machine_time.capacity_type in _RENTED and (price := machine_time.price_per_gpu) is not None:
+                recorded_use.rented.append(interval)
+                hours = interval[2] * ((end - interval[0]) / HOUR)
+                recorded_use.gpu_hours += hours
+                recorded_use.usd += hours * (price.micros / 1_000_000)
+    return use_by_accelerator
 
 
 def _cheapest(broker: Broker, accelerator: str, now: datetime) -> dict[CapacityType, Offer]:
     """The cheapest offer per GPU-hour, on demand and for a term, with a price that holds now."""
-    found = {}
-    with broker.store.reading() as look:
+    offers = {}
+    with broker.store.reading() as reader:
         for kind in (CapacityType.ON_DEMAND, CapacityType.RESERVED):
             query = OfferQuery(accelerators=(accelerator,), capacity_types=(kind,))
-            for offer in look.offers_by_price(query, OfferOrder.GPU_PRICE):
+            for offer in reader.offers_by_price(query, OfferOrder.GPU_PRICE):
                 if has_current_price(offer, now) and (offer.term_months or kind is CapacityType.ON_DEMAND):
-                    found[kind] = offer
+                    offers[kind] = offer
                     break
-    return found
+    return offers
 
 
-def _use(
+def _accelerator_use(
     name: str,
-    ran: _Ran,
-    held: Sequence[Holding],
+    recorded_use: _RecordedUse,
+    holdings: Sequence[Holding],
     cheapest: Mapping[CapacityType, Offer],
     assumptions: Assumptions,
     since: datetime,
@@ -115,7 +127,7 @@ def _use(
 ) -> AcceleratorUse | None:
     """The hours of one accelerator with its prices; None if no rent is known."""
     on_demand, offer = cheapest.get(CapacityType.ON_DEMAND), cheapest.get(CapacityType.RESERVED)
-    rent = ran.usd / ran.gpu_hours if ran.usd else None
+    rent = recorded_use.usd / recorded_use.gpu_hours if recorded_use.usd else None
     if rent is not None:
         notes.append(f"{name}: renting costs ${rent:.4g} per GPU-hour, as was paid on average for what ran")
     elif on_demand is not None:
@@ -125,35 +137,42 @@ def _use(
     else:
         notes.append(f"{name}: left out, no price of renting is known")
         return None
-    owned = [holding for holding in held if holding.kind is HoldingKind.OWNED]
-    reserved = [holding for holding in held if holding.kind is not HoldingKind.OWNED]
+    owned = [holding for holding in holdings if holding.kind is HoldingKind.OWNED]
+    reserved = [holding for holding in holdings if holding.kind is not HoldingKind.OWNED]
     # Use counts as known from the first recorded hour on; capacity added later does not shorten that time.
-    known = [*(stretch[0] for stretch in ran.every), *(holding.starts for holding in held)]
-    begins = full_hour(max(since, min(known, default=since)))
+    known_starts = [*(interval[0] for interval in recorded_use.every), *(holding.starts for holding in holdings)]
+    start = full_hour(max(since, min(known_starts, default=since)))
     until = full_hour(now)
-    hours = (until - begins) // HOUR
+    hours = (until - start) // HOUR
     if hours < 1:
         notes.append(f"{name}: left out, less than an hour of use is known")
         return None
     if hours < SHORTEST:
         notes.append(f"{name}: {hours} h of use are known; findings need at least a week of use")
 
-    def there(holding: Holding) -> int:
+    def held_hours(holding: Holding) -> int:
         """The number of these hours for which it is held."""
         return min(max((until - holding.starts) // HOUR, 0), hours)
 
-    owned.sort(key=there, reverse=True)
-    reserved.sort(key=there, reverse=True)
+    owned.sort(key=held_hours, reverse=True)
+    reserved.sort(key=held_hours, reverse=True)
     if hours >= SHORTEST:
         notes += [
             f"{name}: the {h.gpus} held since {h.starts:%Y-%m-%d} ({h.kind.value}) are evaluated once they have been "
             "held for a week"
             for h in (*owned, *reserved)
-            if there(h) < SHORTEST
+            if held_hours(h) < SHORTEST
         ]
     # Judged capacity has its own price; if none is judged yet, more of it would cost as much as what was added.
-    judged, paid = ([h for h in some if there(h) >= SHORTEST] or some for some in (owned, reserved))
-    energy = _mean(judged, [h.energy_usd_per_gpu_hour(assumptions.kwh_usd, assumptions.pue) for h in judged]) or 0.0
+    judged_holdings, priced_holdings = (
+        [h for h in candidates if held_hours(h) >= SHORTEST] or candidates for candidates in (owned, reserved)
+    )
+    energy = (
+        _mean(
+            judged_holdings, [h.energy_usd_per_gpu_hour(assumptions.kwh_usd, assumptions.pue) for h in judged_holdings]
+        )
+        or 0.0
+    )
     if energy:
         notes.append(
             f"{name}: energy of owned ones is ${energy:.4g} per GPU-hour at work (${assumptions.kwh_usd:g} a kWh, PUE"
@@ -161,17 +180,17 @@ def _use(
         )
     return AcceleratorUse(
         accelerator=name,
-        demand=hourly(ran.every, begins, hours),
-        rented=hourly(ran.rented, begins, hours),
+        demand=hourly_usage(recorded_use.every, start, hours),
+        rented=hourly_usage(recorded_use.rented, start, hours),
         owned=sum(holding.gpus for holding in owned),
         reserved=sum(holding.gpus for holding in reserved),
         rent=rent,
-        held_usd=_mean(paid, [holding.usd_per_gpu_hour for holding in paid]),
+        held_usd=_mean(priced_holdings, [holding.usd_per_gpu_hour for holding in priced_holdings]),
         reserve_usd=None if offer is None else usd(offer),
-        own_usd=_mean(judged, [holding.usd_per_gpu_hour for holding in judged]),
+        own_usd=_mean(judged_holdings, [holding.usd_per_gpu_hour for holding in judged_holdings]),
         term_hours=None if offer is None else (offer.term_months or 0) * HOURS_PER_MONTH,
-        owned_for=[there(holding) for holding in owned for _ in range(holding.gpus)],
-        reserved_for=[there(holding) for holding in reserved for _ in range(holding.gpus)],
+        owned_for=[held_hours(holding) for holding in owned for _ in range(holding.gpus)],
+        reserved_for=[held_hours(holding) for holding in reserved for _ in range(holding.gpus)],
         energy_usd=energy,
     )
 

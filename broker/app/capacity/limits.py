@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from broker.core.ports import HoldingLimits, PolicySet
 from broker.core.values.units import print_duration
-from broker.economics.reserve.capacity import PurchaseOption, needed_for
+from broker.economics.reserve.capacity import PurchaseOption, gpus_needed
 from broker.economics.reserve.holdings import BurstPrices
 
 if TYPE_CHECKING:
     from broker.core.purchases.quotes import CapacityQuote
     from broker.economics.reserve.holdings import RecordedHolding
-    from broker.procurement.proposing import QuoteWorth
+    from broker.procurement.proposals import QuoteWorth
 
 _HOUR = timedelta(hours=1)
 
@@ -41,68 +41,71 @@ class CapacityLimits:
 
     def notes(self) -> Iterator[str]:
         """The limits in sentences, for a plan."""
-        found, said = self.limits, []
-        if found.utilisation is not None:
-            said.append(f"GPUs needed in at least {found.utilisation:g}% of the hours")
-        if found.horizon is not None:
-            said.append(f"terms of at most {print_duration(found.horizon)}")
-        if found.break_even is not None:
-            said.append(f"break-even at no more than {found.break_even:g}% of the hours")
-        if said:
-            places = dict.fromkeys(at for name, at in self.at.items() if getattr(found, name) is not None)
-            yield f"policies allow holding: {'; '.join(said)} ({', '.join(places)})"
+        policy_limits, sentences = self.limits, []
+        if policy_limits.utilisation is not None:
+            sentences.append(f"GPUs needed in at least {policy_limits.utilisation:g}% of the hours")
+        if policy_limits.horizon is not None:
+            sentences.append(f"terms of at most {print_duration(policy_limits.horizon)}")
+        if policy_limits.break_even is not None:
+            sentences.append(f"break-even at no more than {policy_limits.break_even:g}% of the hours")
+        if sentences:
+            places = dict.fromkeys(place for name, place in self.at.items() if getattr(policy_limits, name) is not None)
+            yield f"policies allow holding: {'; '.join(sentences)} ({', '.join(places)})"
 
-    def sift(
+    def split_options(
         self, accelerator: str, options: Iterable[PurchaseOption], market: BurstPrices
     ) -> tuple[list[PurchaseOption], list[str]]:
         """The options that may be proposed, and the reasons why others may not."""
-        kept, barred = [], []
+        allowed, reasons = [], []
         for option in options:
-            why = self._too_long(option.term * _HOUR) or self._pays_too_late(option.usd, market.burst)
-            if why:
-                barred.append(f"{accelerator}: not proposed: {option.name}: {why}")
+            objection = self._term_objection(option.term * _HOUR) or self._price_objection(option.usd, market.burst)
+            if objection:
+                reasons.append(f"{accelerator}: not proposed: {option.name}: {objection}")
             else:
-                kept.append(option)
-        return kept, barred
+                allowed.append(option)
+        return allowed, reasons
 
-    def left_to_renting(self, accelerator: str, demand: Sequence[int]) -> Iterator[str]:
+    def rarely_needed_notes(self, accelerator: str, demand: Sequence[int]) -> Iterator[str]:
         """The number of GPUs of the demand that are needed too rarely to be held."""
         if self.limits.utilisation is not None and demand:
-            most, peak = needed_for(demand, self.least_use), max(demand)
-            if most < peak:
+            justified, peak = gpus_needed(demand, self.least_use), max(demand)
+            if justified < peak:
                 yield (
-                    f"{accelerator}: {peak - most} of {peak} GPUs were needed in less than {self.limits.utilisation:g}%"
+                    f"{accelerator}: {peak - justified} of {peak} GPUs were needed in less than "
+                    f"{self.limits.utilisation:g}%"
                     f" of {len(demand):,} h and are left to renting"
                 )
 
-    def bars_renewal(self, recorded: RecordedHolding, usd: float, market: BurstPrices) -> str:
+    def renewal_objection(self, recorded: RecordedHolding, usd: float, market: BurstPrices) -> str:
         """Why a holding may not be renewed at its price, ``usd`` per GPU-hour; empty if it may."""
-        held = recorded.holding
-        why = self._too_long(held.ends - held.starts) or self._pays_too_late(usd, market.burst)
-        name = f"{held.kind.value} #{recorded.number} of {held.provider}"
-        return f"{held.accelerator}: not renewed at the same price: {name}: {why}" if why else ""
+        holding = recorded.holding
+        objection = self._term_objection(holding.ends - holding.starts) or self._price_objection(usd, market.burst)
+        name = f"{holding.kind.value} #{recorded.number} of {holding.provider}"
+        return f"{holding.accelerator}: not renewed at the same price: {name}: {objection}" if objection else ""
 
     def bars(self, quote: CapacityQuote, worth: QuoteWorth, rented: float) -> str:
         """Why a quote may not be proposed if a rented GPU-hour costs ``rented`` USD; empty if it may."""
-        least = self.limits.utilisation
-        why = self._too_long(quote.length) or self._pays_too_late(worth.usd_per_gpu_hour, rented)
-        if not why and least is not None and 100 * worth.use < least:
-            why = f"{100 * worth.use:.1f}% of its hours would have been used; at least {least:g}% are required"
-            why += f" ({self.at['utilisation']})"
-        return f"not proposed: {quote.offering}: {why}" if why else ""
+        min_use = self.limits.utilisation
+        objection = self._term_objection(quote.length) or self._price_objection(worth.usd_per_gpu_hour, rented)
+        if not objection and min_use is not None and 100 * worth.use < min_use:
+            objection = f"{100 * worth.use:.1f}% of its hours would have been used; at least {min_use:g}% are required"
+            objection += f" ({self.at['utilisation']})"
+        return f"not proposed: {quote.offering}: {objection}" if objection else ""
 
-    def _too_long(self, term: timedelta) -> str:
-        most = self.limits.horizon
-        if most is None or term <= most:
+    def _term_objection(self, term: timedelta) -> str:
+        max_term = self.limits.horizon
+        if max_term is None or term <= max_term:
             return ""
-        beyond = f"its term of {print_duration(term)} is beyond the horizon of {print_duration(most)}"
-        return f"{beyond} ({self.at['horizon']})"
+        text = f"its term of {print_duration(term)} is beyond the horizon of {print_duration(max_term)}"
+        return f"{text} ({self.at['horizon']})"
 
-    def _pays_too_late(self, held: float, rented: float) -> str:
-        most = self.limits.break_even
-        if most is None or 100 * held <= most * rented:
+    def _price_objection(self, holding_price: float, rental_price: float) -> str:
+        max_break_even = self.limits.break_even
+        if max_break_even is None or 100 * holding_price <= max_break_even * rental_price:
             return ""
         return (
-            f"${held:.4g} an hour against ${rented:.4g} rented pays from {100 * held / rented:.1f}% of the hours on;"
-            f" at most {most:g}% is proposed, so at ${most / 100 * rented:.4g} or less ({self.at['break_even']})"
+            f"${holding_price:.4g} an hour against ${rental_price:.4g} rented pays from "
+            f"{100 * holding_price / rental_price:.1f}% of the hours on;"
+            f" at most {max_break_even:g}% is proposed, so at ${max_break_even / 100 * rental_price:.4g} or less "
+            f"({self.at['break_even']})"
         )

@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 
 HOUR = timedelta(hours=1)
-Stretch = tuple[datetime, datetime, int]
+Interval = tuple[datetime, datetime, int]
 """Start and end (UTC), and the number of GPUs in use."""
 
 
-def hourly(stretches: Iterable[Stretch], begins: datetime, hours: int) -> tuple[int, ...]:
-    """The mean number of GPUs in use in each hour from ``begins`` (UTC) on, rounded to whole GPUs."""
-    sums, ends = [0.0] * hours, begins + hours * HOUR
-    for start, end, gpus in stretches:
-        at, last = max(start, begins), min(end, ends)
-        while at < last:
-            index = (at - begins) // HOUR
-            edge = min(last, begins + (index + 1) * HOUR)
-            sums[index] += gpus * ((edge - at) / HOUR)
-            at = edge
+def hourly_usage(intervals: Iterable[Interval], start_at: datetime, hours: int) -> tuple[int, ...]:
+    """The mean number of GPUs in use in each hour from ``start_at`` (UTC) on, rounded to whole GPUs."""
+    sums, window_end = [0.0] * hours, start_at + hours * HOUR
+    for interval_start, end, gpus in intervals:
+        position, end_at = max(interval_start, start_at), min(end, window_end)
+        while position < end_at:
+            index = (position - start_at) // HOUR
+            slice_end = min(end_at, start_at + (index + 1) * HOUR)
+            sums[index] += gpus * ((slice_end - position) / HOUR)
+            position = slice_end
     return tuple(floor(gpus + 0.5) for gpus in sums)
 
 
@@ -48,10 +48,10 @@ def full_hour(at: datetime) -> datetime:
 
 def has_current_price(offer: Offer, now: datetime) -> bool:
     """Whether the offer has a cash price that holds now: not suspicious, not sold out, and not stale."""
-    gone = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
-    stale = not offer.reference and offer.max_age is not None and now - offer.as_of > offer.max_age
-    believed = offer.doubt is None and offer.has_valid_price()
-    return offer.money is MoneyKind.CASH and believed and not gone and not stale
+    is_unavailable = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
+    is_stale = not offer.reference and offer.max_age is not None and now - offer.as_of > offer.max_age
+    is_trusted = offer.doubt is None and offer.has_valid_price()
+    return offer.money is MoneyKind.CASH and is_trusted and not is_unavailable and not is_stale
 
 
 def cheapest(offers: Iterable[Offer], kind: CapacityType) -> Offer | None:
@@ -65,13 +65,13 @@ def usd(offer: Offer) -> float:
     return float(price.dollars) if price is not None else float("inf")
 
 
-ALL = ""
+ANY_ACCELERATOR = ""
 """The key of a price for every accelerator."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
-    """Stated prices, USD per GPU-hour, by accelerator or for `ALL`; they take precedence over the market's.
+class StatedPrices:
+    """Stated prices, USD per GPU-hour, by accelerator or for `ANY_ACCELERATOR`; they take precedence over the market's.
 
     ``ratio``: reserved price divided by on-demand price, instead of a reserved price. ``terms``: hours that a stated
     reserved price or ratio holds for. ``own``: purchase price of a GPU with its share of the machine, USD, used for
@@ -118,11 +118,11 @@ class CapacityPlans:
     notes: tuple[str, ...]
 
 
-def plan(
+def plan_accelerators(
     broker: Broker,
     demand: Mapping[str, Sequence[int]],
     source: str,
-    stated: Stated,
+    prices: StatedPrices,
     *,
     providers: Sequence[str] = (),
     spot_share: float | Mapping[str, float] = 0.0,
@@ -138,102 +138,112 @@ def plan(
     holdings = broker.store.holdings()
     offers = _offers(broker, demand, providers, now)
     limits = CapacityLimits.of(broker.policy())
-    plans, said = [], [*notes, *limits.notes()]
+    plans, plan_notes = [], [*notes, *limits.notes()]
     for accelerator, hours in demand.items():
-        own = [recorded for recorded in holdings if recorded.holding.accelerator == accelerator]
-        market = _market(accelerator, offers, stated, spot_share)
-        options, barred = limits.sift(accelerator, _options(accelerator, offers, stated, market), market)
-        said += [*barred, *limits.left_to_renting(accelerator, hours)]
-        said += _not_on_record(broker, accelerator, own)
-        ending = _not_renewed(limits, own, stated, market, now)
-        said += ending.values()
+        own_holdings = [recorded for recorded in holdings if recorded.holding.accelerator == accelerator]
+        market = _burst_prices(accelerator, offers, prices, spot_share)
+        options, objections = limits.split_options(
+            accelerator, _purchase_options(accelerator, offers, prices, market), market
+        )
+        plan_notes += [*objections, *limits.rarely_needed_notes(accelerator, hours)]
+        plan_notes += _unrecorded_note(broker, accelerator, own_holdings)
+        expiring = _renewal_objections(limits, own_holdings, prices, market, now)
+        plan_notes += expiring.values()
         plans.append(
             plan_capacity(
-                accelerator, hours, now, market, options, own,
-                kwh_usd=stated.kwh_usd, pue=stated.pue, least_use=limits.least_use, not_renewed=ending.keys(),
+                accelerator, hours, now, market, options, own_holdings,
+                kwh_usd=prices.kwh_usd, pue=prices.pue, least_use=limits.least_use, not_renewed=expiring.keys(),
             )
         )  # fmt: skip
-    return CapacityPlans(now, source, tuple(plans), demand, tuple(said))
+    return CapacityPlans(now, source, tuple(plans), demand, tuple(plan_notes))
 
 
-def _not_renewed(
-    limits: CapacityLimits, holdings: Sequence[RecordedHolding], stated: Stated, market: BurstPrices, now: datetime
+def _renewal_objections(
+    limits: CapacityLimits,
+    holdings: Sequence[RecordedHolding],
+    prices: StatedPrices,
+    market: BurstPrices,
+    now: datetime,
 ) -> dict[int, str]:
     """The holdings that the policies forbid to renew unchanged, by number, with the reason."""
-    found: dict[int, str] = {}
+    objections: dict[int, str] = {}
     for recorded in holdings:
-        held = recorded.holding
-        usd = held.usd_per_gpu_hour + held.energy_usd_per_gpu_hour(stated.kwh_usd, stated.pue)
-        if held.ends > now and (why := limits.bars_renewal(recorded, usd, market)):
-            found[recorded.number] = why
-    return found
+        holding = recorded.holding
+        usd = holding.usd_per_gpu_hour + holding.energy_usd_per_gpu_hour(prices.kwh_usd, prices.pue)
+        if holding.ends > now and (objection := limits.renewal_objection(recorded, usd, market)):
+            objections[recorded.number] = objection
+    return objections
 
 
-def _not_on_record(broker: Broker, accelerator: str, holdings: Sequence[RecordedHolding]) -> list[str]:
+def _unrecorded_note(broker: Broker, accelerator: str, holdings: Sequence[RecordedHolding]) -> list[str]:
     """A note on owned machines with offers: they count only once their cost and lifetime are recorded."""
     query = OfferQuery(accelerators=(accelerator,), capacity_types=(CapacityType.OWNED,))
-    owned = [offer for offer in broker.store.offers(query) if offer.money is not MoneyKind.SANDBOX]
-    if not owned or any(recorded.holding.kind is HoldingKind.OWNED for recorded in holdings):
+    owned_offers = [offer for offer in broker.store.offers(query) if offer.money is not MoneyKind.SANDBOX]
+    if not owned_offers or any(recorded.holding.kind is HoldingKind.OWNED for recorded in holdings):
         return []
-    gpus = sum(offer.count * (offer.slots or 1) for offer in owned)
+    gpus = sum(offer.count * (offer.slots or 1) for offer in owned_offers)
     return [f"{accelerator}: {gpus} owned GPU(s) are not counted: record them with `gpubroker capacity add owned`"]
 
 
-def demand_of_files(files: Sequence[tuple[str, Path]]) -> KnownDemand:
+def demand_from_files(files: Sequence[tuple[str, Path]]) -> KnownDemand:
     """Demand by accelerator from files, each with a name for its series (empty: that of its file or column). Raises
     InvalidInput."""
-    found: dict[str, list[int]] = {}
+    demand_by_accelerator: dict[str, list[int]] = {}
     notes = []
     for name, path in files:
         columns = read_demand([path])
         for series in columns:
-            called = _called(name if len(columns) == 1 else "", series)
-            if called in found:
-                raise InvalidInput(f"two series for {called}", where=str(path), hint="name them: --demand H100=FILE")
-            found[called] = list(series.hours)
-            notes += [f"{called}: {note}" for note in series.notes]
+            accelerator = _accelerator_name(name if len(columns) == 1 else "", series)
+            if accelerator in demand_by_accelerator:
+                raise InvalidInput(
+                    f"two series for {accelerator}", where=str(path), hint="name them: --demand H100=FILE"
+                )
+            demand_by_accelerator[accelerator] = list(series.hours)
+            notes += [f"{accelerator}: {note}" for note in series.notes]
             ends = f", which was {series.starts + len(series.hours) * HOUR:%Y-%m-%d %H:%M} UTC" if series.starts else ""
-            notes.append(f"{called}: the end of the file{ends} is taken as now")
+            notes.append(f"{accelerator}: the end of the file{ends} is taken as now")
     source = ", ".join(f"{name}={path}" if name else str(path) for name, path in files)
-    return KnownDemand(found, source, notes=tuple(notes))
+    return KnownDemand(demand_by_accelerator, source, notes=tuple(notes))
 
 
-def demand_of_history(broker: Broker, since: datetime) -> KnownDemand:
+def demand_from_history(broker: Broker, since: datetime) -> KnownDemand:
     """The usage up to now, from the recorded attempts: the mean of each hour in whole GPUs, from the first usage after
     ``since`` (UTC). Simulated machines do not count. Raises InvalidInput without usage."""
     now = broker.clock.now()
-    stretches: dict[str, list[Stretch]] = {}
-    rented: dict[tuple[str, CapacityType], float] = {}
+    intervals: dict[str, list[Interval]] = {}
+    rented_hours: dict[tuple[str, CapacityType], float] = {}
     attempts = 0
-    with broker.store.reading() as look:
-        for one in look.machine_time(since=since):
-            end = one.until or now
-            if not one.accelerator or end <= since:
+    with broker.store.reading() as reader:
+        for machine_time in reader.machine_time(since=since):
+            end = machine_time.until or now
+            if not machine_time.accelerator or end <= since:
                 continue
             attempts += 1
-            begin = max(one.since, since)
-            stretches.setdefault(one.accelerator, []).append((begin, end, one.gpus))
-            key = (one.accelerator, one.capacity_type)
-            rented[key] = rented.get(key, 0.0) + one.gpus * ((end - begin) / HOUR)
-    found = {}
-    for name, used in sorted(stretches.items()):
-        first = full_hour(min(start for start, _, _ in used))
-        if (hours := (full_hour(now) - first) // HOUR) > 0:
-            found[name] = list(hourly(used, first, hours))
-    if not found:
+            begin = max(machine_time.since, since)
+            intervals.setdefault(machine_time.accelerator, []).append((begin, end, machine_time.gpus))
+            key = (machine_time.accelerator, machine_time.capacity_type)
+            rented_hours[key] = rented_hours.get(key, 0.0) + machine_time.gpus * ((end - begin) / HOUR)
+    demand_by_accelerator = {}
+    for name, accelerator_intervals in sorted(intervals.items()):
+        first_hour = full_hour(min(start for start, _, _ in accelerator_intervals))
+        if (hours := (full_hour(now) - first_hour) // HOUR) > 0:
+            demand_by_accelerator[name] = list(hourly_usage(accelerator_intervals, first_hour, hours))
+    if not demand_by_accelerator:
         raise InvalidInput(
             f"no GPU job ran for an hour since {since.astimezone(UTC):%Y-%m-%d}",
             hint="give the demand: --demand H100=FILE, one number of GPUs an hour",
         )
     return KnownDemand(
-        found, f"{attempts} attempts on record here", {name: _spot_share(rented, name) for name in found}
+        demand_by_accelerator,
+        f"{attempts} attempts on record here",
+        {name: _spot_share(rented_hours, name) for name in demand_by_accelerator},
     )
 
 
-def _spot_share(rented: Mapping[tuple[str, CapacityType], float], accelerator: str) -> float:
-    spot = rented.get((accelerator, CapacityType.SPOT), 0.0)
-    either = spot + rented.get((accelerator, CapacityType.ON_DEMAND), 0.0)
-    return spot / either if either else 0.0
+def _spot_share(rented_hours: Mapping[tuple[str, CapacityType], float], accelerator: str) -> float:
+    spot = rented_hours.get((accelerator, CapacityType.SPOT), 0.0)
+    total_hours = spot + rented_hours.get((accelerator, CapacityType.ON_DEMAND), 0.0)
+    return spot / total_hours if total_hours else 0.0
 
 
 def _offers(
@@ -241,65 +251,67 @@ def _offers(
 ) -> dict[str, list[Offer]]:
     """The offers of each accelerator, without stale prices."""
     names = tuple(accelerators)
-    found: dict[str, list[Offer]] = {name: [] for name in names}
+    offers_by_accelerator: dict[str, list[Offer]] = {name: [] for name in names}
     for offer in broker.store.offers(OfferQuery(accelerators=names, providers=tuple(providers))):
         if has_current_price(offer, now):
-            found[str(offer.accelerator)].append(offer)
-    seen = {offer.provider for offers in found.values() for offer in offers}
+            offers_by_accelerator[str(offer.accelerator)].append(offer)
+    known_providers = {offer.provider for offers in offers_by_accelerator.values() for offer in offers}
     for name in providers:
-        if name not in seen and name not in broker.registries.providers:
-            raise UnknownName("provider", name, [*broker.registries.providers, *seen], where="--provider")
-    return found
+        if name not in known_providers and name not in broker.registries.providers:
+            raise UnknownName("provider", name, [*broker.registries.providers, *known_providers], where="--provider")
+    return offers_by_accelerator
 
 
-def _stated(prices: Mapping[str, float], accelerator: str) -> float | None:
-    return prices.get(accelerator, prices.get(ALL))
+def _stated_price(prices: Mapping[str, float], accelerator: str) -> float | None:
+    return prices.get(accelerator, prices.get(ANY_ACCELERATOR))
 
 
-def _market(
-    accelerator: str, offers: Mapping[str, list[Offer]], stated: Stated, spot_share: float | Mapping[str, float]
+def _burst_prices(
+    accelerator: str, offers: Mapping[str, list[Offer]], prices: StatedPrices, spot_share: float | Mapping[str, float]
 ) -> BurstPrices:
-    def price(kind: CapacityType, given: Mapping[str, float]) -> float | None:
-        said = _stated(given, accelerator)
+    def best_price(kind: CapacityType, stated: Mapping[str, float]) -> float | None:
+        stated_price = _stated_price(stated, accelerator)
         best = cheapest(offers[accelerator], kind)
-        return said if said is not None else None if best is None else usd(best)
+        return stated_price if stated_price is not None else None if best is None else usd(best)
 
-    on_demand = price(CapacityType.ON_DEMAND, stated.on_demand)
+    on_demand = best_price(CapacityType.ON_DEMAND, prices.on_demand)
     if on_demand is None:
         raise InvalidInput(
             f"no on-demand price of {accelerator} is known",
             hint=f"give it: --on-demand-price {accelerator}=2.50 (USD per GPU-hour)",
         )
-    spot = price(CapacityType.SPOT, stated.spot)
+    spot = best_price(CapacityType.SPOT, prices.spot)
     if isinstance(spot_share, Mapping):
         return BurstPrices(on_demand, spot, 0.0 if spot is None else spot_share.get(accelerator, 0.0))
     return BurstPrices(on_demand, spot, spot_share)
 
 
-def _options(
-    accelerator: str, offers: Mapping[str, list[Offer]], stated: Stated, market: BurstPrices
+def _purchase_options(
+    accelerator: str, offers: Mapping[str, list[Offer]], prices: StatedPrices, market: BurstPrices
 ) -> Iterable[PurchaseOption]:
     """The options of holding capacity: as stated, else the cheapest of each term on the market; and machines to buy."""
-    said = _stated(stated.reserved, accelerator)
-    if said is None and stated.ratio is not None:
-        said = positive("ratio", stated.ratio) * market.on_demand
-    if said is not None:
-        for term in stated.terms:
-            yield PurchaseOption(f"reserved for {_days(term)} at the stated price", term, said)
+    reserved_price = _stated_price(prices.reserved, accelerator)
+    if reserved_price is None and prices.ratio is not None:
+        reserved_price = positive("ratio", prices.ratio) * market.on_demand
+    if reserved_price is not None:
+        for term in prices.terms:
+            yield PurchaseOption(f"reserved for {_days(term)} at the stated price", term, reserved_price)
     else:
-        by_term: dict[int, list[Offer]] = {}
+        offers_by_term: dict[int, list[Offer]] = {}
         for offer in offers[accelerator]:
             if offer.capacity_type is CapacityType.RESERVED and offer.term_months:
-                by_term.setdefault(offer.term_months, []).append(offer)
-        for months, sold in sorted(by_term.items()):
-            best = min(sold, key=usd)
+                offers_by_term.setdefault(offer.term_months, []).append(offer)
+        for months, term_offers in sorted(offers_by_term.items()):
+            best = min(term_offers, key=usd)
             name = f"{best.provider}/{best.region} {best.instance_type}, {months} months"
             yield PurchaseOption(name, round(months * HOURS_PER_MONTH), usd(best))
-    own = _stated(stated.own, accelerator)
-    if own is not None:
-        hourly_usd = positive("purchase price", own, "USD") / positive("life", stated.life_hours, "h") + stated.energy
+    purchase_price = _stated_price(prices.own, accelerator)
+    if purchase_price is not None:
+        hourly_usd = (
+            positive("purchase price", purchase_price, "USD") / positive("life", prices.life_hours, "h") + prices.energy
+        )
         yield PurchaseOption(
-            f"bought, used for {_days(stated.life_hours)}", round(stated.life_hours), hourly_usd, HoldingKind.OWNED
+            f"bought, used for {_days(prices.life_hours)}", round(prices.life_hours), hourly_usd, HoldingKind.OWNED
         )
 
 
@@ -309,7 +321,7 @@ def _days(hours: float) -> str:
     return f"{count:g} {unit}{'' if count == 1 else 's'}"
 
 
-def _called(name: str, series: Demand) -> str:
+def _accelerator_name(name: str, series: Demand) -> str:
     """The accelerator of the given name, else of the name of the column or file; else the name itself, for which prices
     have to be stated."""
     for candidate in (name, series.column, series.name):
@@ -320,19 +332,19 @@ def _called(name: str, series: Demand) -> str:
     return name or series.name
 
 
-def checked(stated: Stated) -> Stated:
+def check_prices(stated_prices: StatedPrices) -> StatedPrices:
     """The same value, after a check of every figure. Raises InvalidInput."""
-    for option, prices in (
-        ("--on-demand-price", stated.on_demand),
-        ("--spot-price", stated.spot),
-        ("--reserved-price", stated.reserved),
-        ("--own-price", stated.own),
+    for option, option_prices in (
+        ("--on-demand-price", stated_prices.on_demand),
+        ("--spot-price", stated_prices.spot),
+        ("--reserved-price", stated_prices.reserved),
+        ("--own-price", stated_prices.own),
     ):
-        for price in prices.values():
+        for price in option_prices.values():
             positive(option, price, "USD")
-    if stated.ratio is not None:
-        positive("--ratio", stated.ratio, most=100)
-    not_negative("--assume watts", stated.watts, "W")
-    not_negative("--assume kwh_usd", stated.kwh_usd, "USD")
-    positive("--assume pue", stated.pue)
-    return stated
+    if stated_prices.ratio is not None:
+        positive("--ratio", stated_prices.ratio, most=100)
+    not_negative("--assume watts", stated_prices.watts, "W")
+    not_negative("--assume kwh_usd", stated_prices.kwh_usd, "USD")
+    positive("--assume pue", stated_prices.pue)
+    return stated_prices

@@ -17,7 +17,7 @@ from broker.core.errors import InvalidInput
 from broker.core.market.offers import SkippedRow
 from broker.core.purchases.purchases import PREFIX, Purchase
 from broker.core.purchases.quotes import CapacityQuote, QuoteRequest
-from broker.procurement.proposing import ProposedLine, ladder, proposal_id, purchase_of, worth_of
+from broker.procurement.proposals import ProposedLine, ladder, proposal_id, purchase_of, worth_of
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -47,24 +47,26 @@ class CapacityProposal:
 
 
 def propose(
-    broker: Broker, planned: CapacityPlans, accelerator: str, request: QuoteRequest, providers: Sequence[str] = ()
+    broker: Broker, plans: CapacityPlans, accelerator: str, request: QuoteRequest, providers: Sequence[str] = ()
 ) -> CapacityProposal:
     """Query quotes and compute the worth of each from the demand and the prices of the plan. Buys nothing. Raises as
     `purchases.quotes`, and `InvalidInput` if the plan has no such accelerator."""
-    plan = next((one for one in planned.plans if one.accelerator == accelerator), None)
+    plan = next((candidate for candidate in plans.plans if candidate.accelerator == accelerator), None)
     if plan is None:
         raise InvalidInput(f"no demand for {accelerator} is known", hint="--demand H100=FILE")
-    quoted = purchases.quotes(broker, request, providers)
-    demand, limits = planned.demand[accelerator], CapacityLimits.of(broker.policy())
-    weighed = [(quote, worth_of(quote, demand, plan.held_gpus, plan.market)) for _, quote in quoted.quotes]
+    quote_result = purchases.quotes(broker, request, providers)
+    demand, limits = plans.demand[accelerator], CapacityLimits.of(broker.policy())
+    quotes_with_worth = [
+        (quote, worth_of(quote, demand, plan.held_gpus, plan.market)) for _, quote in quote_result.quotes
+    ]
     market = plan.market
-    judged = [(quote, worth, limits.bars(quote, worth, market.burst)) for quote, worth in weighed]
-    barred = [(quote.provider, why) for quote, _, why in judged if why]
-    lines = ladder([(quote, worth) for quote, worth, why in judged if not why])
+    assessed = [(quote, worth, limits.bars(quote, worth, market.burst)) for quote, worth in quotes_with_worth]
+    rejected = [(quote.provider, objection) for quote, _, objection in assessed if objection]
+    lines = ladder([(quote, worth) for quote, worth, objection in assessed if not objection])
     id = proposal_id([line.quote for line in lines])
     return CapacityProposal(
-        id, planned.now, planned.source, accelerator, plan.held_gpus, market.on_demand, market.spot, tuple(lines),
-        (*quoted.problems, *barred),
+        id, plans.now, plans.source, accelerator, plan.held_gpus, market.on_demand, market.spot, tuple(lines),
+        (*quote_result.problems, *rejected),
     )  # fmt: skip
 
 
@@ -72,14 +74,14 @@ def buy_lines(broker: Broker, file: Path, lines: Sequence[int], payer: purchases
     """Request the purchases of these lines of a proposal's file; without ``lines``, of its best line. Raises as
     `read_proposal` and `buy_line`, and `InvalidInput` before the first purchase for lines that the file does not
     have."""
-    found, quotes = read_proposal(file)
-    wanted = lines or ([] if found.best is None else [found.best])
-    if not wanted:
+    proposal, quotes = read_proposal(file)
+    chosen_lines = lines or ([] if proposal.best is None else [proposal.best])
+    if not chosen_lines:
         raise InvalidInput("no line of it saves anything", where=str(file), hint="name lines: --line 1")
-    for line in wanted:
+    for line in chosen_lines:
         if line not in quotes:
             raise InvalidInput(f"it has no line {line}", where="--line", hint=f"1 to {len(quotes)}")
-    return [buy_line(broker, found.id, line, quotes[line], payer, by=by) for line in dict.fromkeys(wanted)]
+    return [buy_line(broker, proposal.id, line, quotes[line], payer, by=by) for line in dict.fromkeys(chosen_lines)]
 
 
 def buy_line(
@@ -89,17 +91,17 @@ def buy_line(
     Idempotent: a line is bought once. Raises as `purchases.buy`, and `InvalidInput` if the provider no longer offers it
     or asks for more."""
     id = f"{PREFIX}{purchase_of(proposal, line)}"
-    with broker.store.reading() as look:
-        if (known := look.purchase(id)) is not None:
-            return known
-    seller = purchases.seller_of(broker, quote)
-    offered = [one for one in seller.quotes(quote.request) if not isinstance(one, SkippedRow)]
-    same = [one for one in offered if one.same_capacity(quote)]
-    again = "make a new proposal: gpubroker capacity propose"
-    if not same:
-        raise InvalidInput(f"{quote.provider} does not offer line {line} any more", hint=again)
-    newest = min(same, key=lambda one: one.total)
+    with broker.store.reading() as reader:
+        if (existing := reader.purchase(id)) is not None:
+            return existing
+    seller = purchases.find_seller(broker, quote)
+    current_quotes = [candidate for candidate in seller.quotes(quote.request) if not isinstance(candidate, SkippedRow)]
+    matching = [candidate for candidate in current_quotes if candidate.same_capacity(quote)]
+    hint = "make a new proposal: gpubroker capacity propose"
+    if not matching:
+        raise InvalidInput(f"{quote.provider} does not offer line {line} any more", hint=hint)
+    newest = min(matching, key=lambda candidate: candidate.total)
     if newest.total > quote.total:
-        told = f"line {line} costs {newest.total.rounded(2)} now; {quote.total.rounded(2)} was proposed"
-        raise InvalidInput(told, hint=again)
+        message = f"line {line} costs {newest.total.rounded(2)} now; {quote.total.rounded(2)} was proposed"
+        raise InvalidInput(message, hint=hint)
     return purchases.buy(broker, newest, payer, by=by, ceiling=quote.total, id=id)

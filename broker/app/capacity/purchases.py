@@ -17,33 +17,33 @@ from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
 from broker.core.notices import Notice
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import Approved, AskedAgain, Intended, NotBought
-from broker.core.purchases.purchases import PREFIX, Purchase, PurchaseState, intended
+from broker.core.purchases.purchases import PREFIX, Purchase, PurchaseState, start_purchase
 from broker.core.purchases.quotes import CapacityQuote, QuoteRequest, SellsCapacity, SellsProduct, UndoTerms
 from broker.core.values.money import Money
 from broker.procurement.buyer import CapacityBuyer
-from broker.procurement.judging import (
-    Buying,
+from broker.procurement.judgment import (
     PurchaseJudgement,
+    PurchaseRequest,
     approvals_needed,
     decision_of,
     judge_again,
     judge_purchase,
     objections,
 )
-from broker.procurement.money import held_for
-from broker.procurement.reviewing import PurchaseReview, Use, review
+from broker.procurement.money import ceiling_entries
+from broker.procurement.review import PurchaseReview, Use, review
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.jobs.reading import StoreReading
+from broker.store.jobs.reader import StoreReader
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
 
 
-OLD_QUOTE = timedelta(hours=1)  # an older quote cannot be bought: prices and blocks change by the hour
+MAX_QUOTE_AGE = timedelta(hours=1)  # an older quote cannot be bought: prices and blocks change by the hour
 
 
 @dataclass(frozen=True, slots=True)
-class Quoted:
+class CollectedQuotes:
     """Quotes with their numbers, cheapest first. ``problems``: the errors of the providers that failed, by name."""
 
     quotes: tuple[tuple[int, CapacityQuote], ...]
@@ -59,16 +59,16 @@ class Payer(NamedTuple):
     environment: str | None = None
 
 
-def quotes(broker: Broker, request: QuoteRequest, providers: Sequence[str] = ()) -> Quoted:
+def quotes(broker: Broker, request: QuoteRequest, providers: Sequence[str] = ()) -> CollectedQuotes:
     """The present quotes of the providers; stored under numbers for a week. Providers without a login are left out
     unless named. Raises `InvalidInput` for a named provider that sells no capacity, `UnknownName`, and the first
     provider's error if none answered."""
-    found: list[CapacityQuote] = []
-    asked: list[str] = []
+    all_quotes: list[CapacityQuote] = []
+    answered: list[str] = []
     problems: list[tuple[str, BrokerError]] = []
     for name in providers or broker.registries.providers:
         try:
-            sellers = _sellers(broker, name, request, named=bool(providers))
+            sellers = _sellers(broker, name, request, is_named=bool(providers))
         except (NoLogin, MissingExtra) as error:
             if providers:
                 raise
@@ -76,35 +76,37 @@ def quotes(broker: Broker, request: QuoteRequest, providers: Sequence[str] = ())
             continue
         for seller in sellers:
             try:
-                found += [one for one in seller.quotes(request) if not isinstance(one, SkippedRow)]
-                asked.append(name)
+                all_quotes += [
+                    candidate for candidate in seller.quotes(request) if not isinstance(candidate, SkippedRow)
+                ]
+                answered.append(name)
             except BrokerError as error:
-                if _concerns_everybody(error, request, named=bool(providers)):
+                if _is_fatal(error, request, is_named=bool(providers)):
                     raise
                 problems.append((name, error))
-    if problems and not asked:
+    if problems and not answered:
         raise problems[0][1]
-    found.sort(key=lambda quote: (quote.total, quote.starts, quote.offering))
-    numbers = broker.store.keep_quotes(found)
-    failed = tuple((name, str(error)) for name, error in problems)
-    return Quoted(tuple(zip(numbers, found, strict=True)), tuple(dict.fromkeys(asked)), failed)
+    all_quotes.sort(key=lambda quote: (quote.total, quote.starts, quote.offering))
+    numbers = broker.store.keep_quotes(all_quotes)
+    problem_texts = tuple((name, str(error)) for name, error in problems)
+    return CollectedQuotes(tuple(zip(numbers, all_quotes, strict=True)), tuple(dict.fromkeys(answered)), problem_texts)
 
 
-def _sellers(broker: Broker, name: str, request: QuoteRequest, *, named: bool) -> list[SellsProduct]:
-    """The provider's products of the requested kinds; ``named``: the person named the provider."""
+def _sellers(broker: Broker, name: str, request: QuoteRequest, *, is_named: bool) -> list[SellsProduct]:
+    """The provider's products of the requested kinds; ``is_named``: the person named the provider."""
     provider = broker.provider(name)
     if not isinstance(provider, SellsCapacity):
-        if named:
+        if is_named:
             steps = f"gpubroker capacity checklist {name}"
             raise InvalidInput(f"{name} sells no capacity through gpubroker", where="--provider", hint=steps)
         return []
-    sold = [provider.products[one] for one in request.products if one in provider.products]
-    if not sold and named:
+    products = [provider.products[product] for product in request.products if product in provider.products]
+    if not products and is_named:
         raise InvalidInput(f"{name} sells through gpubroker: {', '.join(sorted(provider.products))}", where="--product")
-    return sold
+    return products
 
 
-def _concerns_everybody(error: BrokerError, request: QuoteRequest, *, named: bool) -> bool:
+def _is_fatal(error: BrokerError, request: QuoteRequest, *, is_named: bool) -> bool:
     """Whether a seller's error ends the query, instead of leaving its quotes out."""
     match error:
         case UnknownName():
@@ -112,7 +114,7 @@ def _concerns_everybody(error: BrokerError, request: QuoteRequest, *, named: boo
         case InvalidInput():
             return len(request.products) == 1
         case NoLogin() | MissingExtra():
-            return named
+            return is_named
         case _:
             return False
 
@@ -122,12 +124,12 @@ def preview(
 ) -> PurchasePreviewResult:
     """Judge a purchase without making it: holds no money and requests no approval. ``ceiling``: as in `buy`. Raises as
     `buy`, except `NotAllowed`."""
-    buying = _buying(quote, ceiling, payer, by)
+    buying = _make_buying(quote, ceiling, payer, by)
     _require_fresh(quote, broker.clock.now())
-    with broker.store.reading() as look:
-        judged = judge_purchase(buying, broker.policy(look), look, broker.clock.now())
+    with broker.store.reading() as reader:
+        judgement = judge_purchase(buying, broker.policy(reader), reader, broker.clock.now())
     return PurchasePreviewResult.from_parts(
-        judged, quote=quote, held_usd=buying.ceiling, approvals=approvals_needed(quote.undo),
+        judgement, quote=quote, held_usd=buying.ceiling, approvals=approvals_needed(quote.undo),
         binding=quote.binding(buying.ceiling),
     )  # fmt: skip
 
@@ -145,29 +147,29 @@ def buy(
     before they approve. Raises `NotAllowed` if a rule or budget denies it, and `InvalidInput` for a quote that is too
     old or a ceiling below its total. Not idempotent,
     except with an ``id``: returns the purchase with that id, if there is one."""
-    buying = _buying(quote, ceiling, payer, by)
+    buying = _make_buying(quote, ceiling, payer, by)
     now = from_micros(to_micros(broker.clock.now()))
     _require_fresh(quote, now)
     id = id or f"{PREFIX}{secrets.token_hex(6)}"
     with broker.store.writing() as tx:
-        if (known := tx.purchase(id)) is not None:
-            return known
-        judged = judge_purchase(buying, broker.policy(tx), tx, now)
-        tx.record(decision_of(id, judged, now))
-        if judged.answer is not Answer.DENY:
+        if (existing := tx.purchase(id)) is not None:
+            return existing
+        judgement = judge_purchase(buying, broker.policy(tx), tx, now)
+        tx.record(decision_of(id, judgement, now))
+        if judgement.answer is not Answer.DENY:
             event = Intended(
                 quote=quote,
                 ceiling=buying.ceiling,
                 binding=quote.binding(buying.ceiling),
                 user=by.identity,
                 **payer._asdict(),
-                questions=judged.questions,
+                questions=judgement.questions,
                 approvals=approvals_needed(quote.undo),
             )
-            tx.post(held_for(intended(id, event, now), now))
+            tx.post(ceiling_entries(start_purchase(id, event, now), now))
             tx.append_purchase(id, event, now)
-    if judged.answer is Answer.DENY:
-        raise NotAllowed(objections(judged.denials), hint="a budget owner can change this: `gpubroker policy show`")
+    if judgement.answer is Answer.DENY:
+        raise NotAllowed(objections(judgement.denials), hint="a budget owner can change this: `gpubroker policy show`")
     return buyer(broker).advance(id)
 
 
@@ -176,43 +178,43 @@ def approve(broker: Broker, id: str, *, by: Actor, binding: str | None = None) -
     person saw; raises `InvalidInput` if the terms of the purchase have another one. Does not order by itself
     (`advance`). Raises `NotAllowed` if ``by`` may not approve it, or the policies in force deny it."""
     with broker.store.writing() as tx:
-        purchase = _known(tx.purchase(id), broker, id)
+        purchase = _load_purchase(tx.purchase(id), broker, id)
         if purchase.state is not PurchaseState.ASKING:
             raise InvalidInput(f"{id} needs no approval: it is {purchase.state}")
         if binding is not None and binding != purchase.binding:
             raise InvalidInput(
                 f"the approval is for {binding}, and the purchase is {purchase.binding}", hint="look at it again"
             )
-        now, judged = broker.clock.now(), judged_now(broker, tx, purchase)
-        if judged.answer is Answer.DENY:
+        now, judgement = broker.clock.now(), judge_current(broker, tx, purchase)
+        if judgement.answer is Answer.DENY:
             hint = f"`gpubroker capacity refuse {id}`, or change the policies and approve it then"
-            raise NotAllowed(f"the policies in force deny it: {objections(judged.denials)}", where=id, hint=hint)
-        renewed = purchase.asking(judged.questions)
-        if not renewed.may_approve(by.identity):
-            raise NotAllowed(_why_not(renewed, by.identity), where=id)
-        if purchase.asks_others(judged.questions):
-            purchase = tx.append_purchase(id, AskedAgain(quote=purchase.quote, questions=judged.questions), now)
+            raise NotAllowed(f"the policies in force deny it: {objections(judgement.denials)}", where=id, hint=hint)
+        updated_purchase = purchase.asking(judgement.questions)
+        if not updated_purchase.may_approve(by.identity):
+            raise NotAllowed(_refusal_reason(updated_purchase, by.identity), where=id)
+        if purchase.has_other_questions(judgement.questions):
+            purchase = tx.append_purchase(id, AskedAgain(quote=purchase.quote, questions=judgement.questions), now)
             if purchase.state is not PurchaseState.ASKING:
                 return purchase  # the earlier approvals are enough for the policies in force
         return tx.append_purchase(id, Approved(by=by.identity, binding=purchase.binding), now)
 
 
-def reject(broker: Broker, id: str, *, by: Actor, because: str = "") -> Purchase:
+def reject_purchase(broker: Broker, id: str, *, by: Actor, because: str = "") -> Purchase:
     """Reject a purchase as one of its approvers; its money is released. Raises `InvalidInput` if it does not wait for
     approval, `NotAllowed` if ``by`` is not an approver by the policies in force. If those name nobody, the earlier
     approvers may reject it."""
     purchase = broker.store.purchase(id)
     if purchase.state is not PurchaseState.ASKING:
         raise InvalidInput(f"{id} needs no approval: it is {purchase.state}")
-    with broker.store.reading() as look:
-        judged = judged_now(broker, look, purchase)
-    renewed = purchase.asking(judged.questions or purchase.questions)
-    if not renewed.may_approve(by.identity):
-        raise NotAllowed(_why_not(renewed, by.identity), where=id)
+    with broker.store.reading() as reader:
+        judgement = judge_current(broker, reader, purchase)
+    updated_purchase = purchase.asking(judgement.questions or purchase.questions)
+    if not updated_purchase.may_approve(by.identity):
+        raise NotAllowed(_refusal_reason(updated_purchase, by.identity), where=id)
     return buyer(broker).end_unbought(purchase, NotBought.REJECTED, by.identity, because)
 
 
-def withdraw(broker: Broker, id: str, *, by: Actor, nothing_bought: bool = False) -> Purchase:
+def withdraw_purchase(broker: Broker, id: str, *, by: Actor, nothing_bought: bool = False) -> Purchase:
     """Withdraw a purchase that was not ordered yet; its money is released. ``nothing_bought``: for an order without an
     answer, the person has verified at the provider that nothing was bought. Raises `NotAllowed` unless ``by`` is the
     buyer or an administrator, and `InvalidInput` if it is too late."""
@@ -232,16 +234,16 @@ def withdraw(broker: Broker, id: str, *, by: Actor, nothing_bought: bool = False
     raise InvalidInput(f"it cannot be withdrawn: its state is {purchase.state}", where=id)
 
 
-def judged_now(broker: Broker, look: StoreReading, purchase: Purchase) -> PurchaseJudgement:
+def judge_current(broker: Broker, reader: StoreReader, purchase: Purchase) -> PurchaseJudgement:
     """The verdict of the policies in force on a purchase: who may decide about it."""
-    return judge_again(purchase, purchase.quote, broker.policy(look), look, broker.clock.now())
+    return judge_again(purchase, purchase.quote, broker.policy(reader), reader, broker.clock.now())
 
 
 def buyer(broker: Broker) -> CapacityBuyer:
-    """The component that executes purchases in this process. It calls sellers as `seller_of`."""
+    """The component that executes purchases in this process. It calls sellers as `find_seller`."""
 
     def seller(quote: CapacityQuote) -> SellsProduct:
-        return seller_of(broker, quote)
+        return find_seller(broker, quote)
 
     def tell(notice: Notice) -> None:
         broker.store.outbox.add(notice, recipients(broker.settings, notice), broker.clock.now())
@@ -249,7 +251,7 @@ def buyer(broker: Broker) -> CapacityBuyer:
     return CapacityBuyer(broker.store, seller, broker.policy, broker.clock, tell)
 
 
-def seller_of(broker: Broker, quote: CapacityQuote) -> SellsProduct:
+def find_seller(broker: Broker, quote: CapacityQuote) -> SellsProduct:
     """The seller of the product of the quote. Raises `InvalidInput` if this version knows none."""
     provider = broker.provider(quote.provider)
     if not isinstance(provider, SellsCapacity) or quote.product not in provider.products:
@@ -259,33 +261,33 @@ def seller_of(broker: Broker, quote: CapacityQuote) -> SellsProduct:
 
 def _require_fresh(quote: CapacityQuote, now: datetime) -> None:
     """Raise `InvalidInput` for a quote that can no longer be bought."""
-    if now - quote.quoted_at > OLD_QUOTE:
+    if now - quote.quoted_at > MAX_QUOTE_AGE:
         raise InvalidInput(f"the quote is of {quote.quoted_at:%Y-%m-%d %H:%M} UTC", hint="ask again: capacity quote")
     if quote.starts <= now and not quote.at_once:
         raise InvalidInput(f"its time began at {quote.starts:%Y-%m-%d %H:%M} UTC", hint="ask again: capacity quote")
 
 
-def _buying(quote: CapacityQuote, ceiling: Money | None, payer: Payer, by: Actor) -> Buying:
+def _make_buying(quote: CapacityQuote, ceiling: Money | None, payer: Payer, by: Actor) -> PurchaseRequest:
     if ceiling is not None and ceiling < quote.total:
         raise InvalidInput(
             f"the quote is {quote.total}, above the ceiling of {ceiling}", where="--ceiling", hint="raise the ceiling"
         )
-    return Buying(quote, quote.total if ceiling is None else ceiling, by.identity, *payer)
+    return PurchaseRequest(quote, quote.total if ceiling is None else ceiling, by.identity, *payer)
 
 
-def _known(purchase: Purchase | None, broker: Broker, id: str) -> Purchase:
+def _load_purchase(purchase: Purchase | None, broker: Broker, id: str) -> Purchase:
     return broker.store.purchase(id) if purchase is None else purchase
 
 
-def _why_not(purchase: Purchase, who: str) -> str:
-    done = {purchase.user, *purchase.approved_by}
-    names = sorted({name for question in purchase.questions for name in question.approvers} - done)
-    others = f"; {' or '.join(names)} may approve" if names else ""
-    if who == purchase.user:
-        return f"nobody approves their own purchase{others}"
-    if who in purchase.approved_by:
-        return f"{who} has approved it already; {purchase.approvals_missing} more have to{others}"
-    return f"{who} is not an approver of it{others}"
+def _refusal_reason(purchase: Purchase, approver: str) -> str:
+    excluded = {purchase.user, *purchase.approved_by}
+    names = sorted({name for question in purchase.questions for name in question.approvers} - excluded)
+    others_text = f"; {' or '.join(names)} may approve" if names else ""
+    if approver == purchase.user:
+        return f"nobody approves their own purchase{others_text}"
+    if approver in purchase.approved_by:
+        return f"{approver} has approved it already; {purchase.approvals_missing} more have to{others_text}"
+    return f"{approver} is not an approver of it{others_text}"
 
 
 def undo_terms(broker: Broker, id: str) -> UndoTerms:
@@ -293,20 +295,20 @@ def undo_terms(broker: Broker, id: str) -> UndoTerms:
     ordered or is over, `Refused` if it cannot be undone, and the provider's errors."""
     purchase = broker.store.purchase(id)
     if purchase.state not in (PurchaseState.ORDERED, PurchaseState.HELD) or purchase.order is None:
-        before = purchase.state.before_order
+        is_before_order = purchase.state.before_order
         raise InvalidInput(
             f"it cannot be undone: its state is {purchase.state}",
             where=id,
-            hint=f"gpubroker capacity undo {id}" if before else f"gpubroker capacity show {id}",
+            hint=f"gpubroker capacity undo {id}" if is_before_order else f"gpubroker capacity show {id}",
         )
-    seller = seller_of(broker, purchase.quote)
-    listed = seller.find_orders(purchase.quote, purchase.id)
-    newest = next((one for one in listed if one.id == purchase.order.id), purchase.order)
+    seller = find_seller(broker, purchase.quote)
+    orders = seller.find_orders(purchase.quote, purchase.id)
+    newest = next((order for order in orders if order.id == purchase.order.id), purchase.order)
     return seller.undo_terms(purchase.quote, newest)
 
 
-def undo(broker: Broker, id: str, *, by: Actor, at_most: Money = Money.ZERO) -> Purchase:
-    """Cancel or return a purchase if the provider charges ``at_most`` (USD) for that. The request is recorded before
+def undo(broker: Broker, id: str, *, by: Actor, max_charge: Money = Money.ZERO) -> Purchase:
+    """Cancel or return a purchase if the provider charges ``max_charge`` (USD) for that. The request is recorded before
     the call; `CapacityBuyer.advance` finds out what became of a call without an answer. Raises as `undo_terms`,
     `NotAllowed` unless ``by`` is the buyer, an approver by the policies in force or an administrator, and
     `InvalidInput` if it costs more."""
@@ -314,9 +316,9 @@ def undo(broker: Broker, id: str, *, by: Actor, at_most: Money = Money.ZERO) -> 
     if not by.may_act_for(purchase.user) and not _is_approver(broker, purchase, by):
         raise NotAllowed(f"it is the purchase of {purchase.user}; {by.identity} cannot undo it", where=id)
     terms = undo_terms(broker, id)
-    if terms.charge > at_most:
+    if terms.charge > max_charge:
         raise InvalidInput(
-            f"undoing it costs {terms.charge.rounded(2)}; at most {at_most.rounded(2)} was accepted",
+            f"undoing it costs {terms.charge.rounded(2)}; at most {max_charge.rounded(2)} was accepted",
             where="--at-most",
             hint=f"--at-most {terms.charge}",
         )
@@ -324,9 +326,9 @@ def undo(broker: Broker, id: str, *, by: Actor, at_most: Money = Money.ZERO) -> 
 
 
 def _is_approver(broker: Broker, purchase: Purchase, by: Actor) -> bool:
-    with broker.store.reading() as look:
-        asked = judged_now(broker, look, purchase).questions
-    return any(question.may_answer(by.identity, purchase.user) for question in asked)
+    with broker.store.reading() as reader:
+        questions = judge_current(broker, reader, purchase).questions
+    return any(question.may_answer(by.identity, purchase.user) for question in questions)
 
 
 def purchase_review(
@@ -340,16 +342,16 @@ def purchase_review(
     quote = purchase.quote
     if purchase.paid_at is None:
         raise InvalidInput(f"{id} is {purchase.state}: nothing was bought", where=id)
-    with broker.store.reading() as look:
+    with broker.store.reading() as reader:
         uses: list[Use] = [
-            (one.team, one.since, one.until or now, one.gpus)
-            for one in look.machine_time(since=quote.starts)
-            if (one.provider, one.accelerator, one.capacity_type) == (quote.provider, quote.accelerator, _RESERVED)
+            (item.team, item.since, item.until or now, item.gpus)
+            for item in reader.machine_time(since=quote.starts)
+            if (item.provider, item.accelerator, item.capacity_type) == (quote.provider, quote.accelerator, _RESERVED)
         ]
     query = OfferQuery(accelerators=(quote.accelerator,), providers=(quote.provider,))
-    offers = [one for one in broker.store.offers(query) if has_current_price(one, now)]
+    offers = [item for item in broker.store.offers(query) if has_current_price(item, now)]
 
-    def price(kind: CapacityType) -> float | None:
+    def best_price(kind: CapacityType) -> float | None:
         best = cheapest(offers, kind)
         return None if best is None else usd(best)
 
@@ -357,8 +359,8 @@ def purchase_review(
         purchase,
         uses,
         now,
-        price(CapacityType.ON_DEMAND) if on_demand is None else on_demand,
-        price(CapacityType.SPOT) if spot is None else spot,
+        best_price(CapacityType.ON_DEMAND) if on_demand is None else on_demand,
+        best_price(CapacityType.SPOT) if spot is None else spot,
     )
 
 

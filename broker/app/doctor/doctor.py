@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from broker.app.alerts import notify
 from broker.app.billing.report import ledger_faults
 from broker.app.doctor.providers import DoctorFinding, Health, provider_findings
-from broker.app.jobs.disk_space import FULL
+from broker.app.jobs.disk_space import MIN_FREE_BYTES
 from broker.app.service import background
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, RetryLater, StoreProblem
@@ -25,7 +25,7 @@ from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.settings import unknown_variables
 
 _LOW_DISK = 10**9
-_FULL_DISK = FULL
+_FULL_DISK = MIN_FREE_BYTES
 _OLDEST_PYTHON = (3, 11)
 _THIS_MACHINE = "owned"
 
@@ -60,40 +60,40 @@ def examine(make_broker: Callable[[], Broker]) -> Iterator[DoctorFinding]:
     except InvalidInput as error:
         yield DoctorFinding("settings", Health.PROBLEM, str(error), error.hint)
         return
-    yield _disk(broker.settings.home.absolute(), "GPUBROKER_HOME")
+    yield _disk_finding(broker.settings.home.absolute(), "GPUBROKER_HOME")
     elsewhere = _store_folder(broker)
     if elsewhere is not None:
-        yield _disk(elsewhere, "GPUBROKER_STORE")
-    yield _runs(broker)
+        yield _disk_finding(elsewhere, "GPUBROKER_STORE")
+    yield _runs_finding(broker)
     store = _store(broker)
     yield store
     if store.health is Health.PROBLEM:
         return  # all later checks read it
-    yield from _machines(broker)
+    yield from _gpu_findings(broker)
     yield _reconciler(broker)
-    yield from _unreadable(broker)
+    yield from _unreadable_jobs(broker)
     yield from _policy(broker)
     yield from _engines(broker)
     yield from provider_findings(broker)
     yield from _notify(broker)
 
 
-def prove(broker: Broker) -> Iterator[DoctorFinding]:
+def verify_store(broker: Broker) -> Iterator[DoctorFinding]:
     """Rebuild every projection from the events, report differences, and check the ledger. Rebuilding corrects the
     differences."""
-    found = broker.store.prove()
-    if found.differing:
-        message = f"the projections of {', '.join(found.differing)} differed from the events; they have been rebuilt"
-        yield DoctorFinding("rebuild", Health.PROBLEM, message, "please report this", {"differed": found.differing})
+    report = broker.store.prove()
+    if report.differing:
+        message = f"the projections of {', '.join(report.differing)} differed from the events; they have been rebuilt"
+        yield DoctorFinding("rebuild", Health.PROBLEM, message, "please report this", {"differed": report.differing})
     else:
-        message = f"rebuilding {found.jobs:,} jobs from their events gives the stored projections"
-        yield DoctorFinding("rebuild", Health.OK, message, facts={"jobs": found.jobs, "differed": []})
-    if found.sums_differing:
-        message = f"{found.sums_differing} spending sums differed from the ledger entries; they have been rebuilt"
-        yield DoctorFinding("sums", Health.PROBLEM, message, "please report this", {"differed": found.sums_differing})
+        message = f"rebuilding {report.jobs:,} jobs from their events gives the stored projections"
+        yield DoctorFinding("rebuild", Health.OK, message, facts={"jobs": report.jobs, "differed": []})
+    if report.sums_differing:
+        message = f"{report.sums_differing} spending sums differed from the ledger entries; they have been rebuilt"
+        yield DoctorFinding("sums", Health.PROBLEM, message, "please report this", {"differed": report.sums_differing})
     else:
-        message = f"{found.sums:,} spending sums equal the ledger entries"
-        yield DoctorFinding("sums", Health.OK, message, facts={"sums": found.sums, "differed": 0})
+        message = f"{report.sums:,} spending sums equal the ledger entries"
+        yield DoctorFinding("sums", Health.OK, message, facts={"sums": report.sums, "differed": 0})
     faults = ledger_faults(broker)
     health = Health.PROBLEM if faults else Health.OK
     message = "; ".join(faults) or "every movement of the ledger balances"
@@ -101,13 +101,18 @@ def prove(broker: Broker) -> Iterator[DoctorFinding]:
 
 
 def _python() -> DoctorFinding:
-    found = platform.python_version()
-    facts = {"python": found, "executable": sys.executable, "system": platform.platform(), "gpubroker": _own_version()}
+    python_version = platform.python_version()
+    facts = {
+        "python": python_version,
+        "executable": sys.executable,
+        "system": platform.platform(),
+        "gpubroker": _own_version(),
+    }
     if sys.version_info < _OLDEST_PYTHON:
         return DoctorFinding(
-            "python", Health.PROBLEM, f"Python {found} is too old", "install Python 3.11 or newer", facts
+            "python", Health.PROBLEM, f"Python {python_version} is too old", "install Python 3.11 or newer", facts
         )
-    return DoctorFinding("python", Health.OK, f"gpubroker {facts['gpubroker']} on Python {found}", facts=facts)
+    return DoctorFinding("python", Health.OK, f"gpubroker {facts['gpubroker']} on Python {python_version}", facts=facts)
 
 
 def _own_version() -> str:
@@ -121,7 +126,7 @@ def _extras() -> Iterator[DoctorFinding]:
     """A finding for each installed extra, and one for all others, because most people need few of them."""
     missing = {}
     for extra, (module, adds) in _EXTRAS.items():
-        if _there(module):
+        if _is_installed(module):
             yield DoctorFinding("extra", Health.OK, f"{extra}: {adds}", facts={"extra": extra, "installed": True})
         else:
             missing[extra] = adds
@@ -133,17 +138,19 @@ def _extras() -> Iterator[DoctorFinding]:
 
 def _programs() -> Iterator[DoctorFinding]:
     """The missing programs that SkyPilot starts on this machine; launches fail without them."""
-    if not _there("sky"):
+    if not _is_installed("sky"):
         return
-    for where, names in _PROGRAMS.items():
-        if lacking := [name for name in names if shutil.which(name) is None]:
-            message = f"not installed: {', '.join(lacking)}: no job starts on {where} through SkyPilot without them"
+    for platform_name, names in _PROGRAMS.items():
+        if missing := [name for name in names if shutil.which(name) is None]:
+            message = (
+                f"not installed: {', '.join(missing)}: no job starts on {platform_name} through SkyPilot without them"
+            )
             yield DoctorFinding(
-                "program", Health.NOTE, message, f"install {' and '.join(lacking)}", {"missing": lacking}
+                "program", Health.NOTE, message, f"install {' and '.join(missing)}", {"missing": missing}
             )
 
 
-def _there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except (ImportError, ValueError):  # a parent package is missing
@@ -156,17 +163,17 @@ def _variables(environment: Mapping[str, str]) -> Iterator[DoctorFinding]:
         yield DoctorFinding("settings", Health.NOTE, sentence, "unset it, or correct it", {"variable": name})
 
 
-def _disk(folder: Path, setting: str) -> DoctorFinding:
+def _disk_finding(folder: Path, setting: str) -> DoctorFinding:
     """The free space on the disk of a folder; if it does not exist, of its nearest existing parent."""
-    found = folder
-    while not found.exists():
-        found = found.parent
-    free = shutil.disk_usage(found).free
+    existing = folder
+    while not existing.exists():
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free
     facts = {"folder": str(folder), "free_bytes": free}
     message = f"{free / 1e9:,.1f} GB free for {folder}" if free >= _LOW_DISK else f"{free / 1e6:,.0f} MB free"
-    if not os.access(found, os.W_OK):
+    if not os.access(existing, os.W_OK):
         fix = f"change its owner or mode, or set {setting}"
-        return DoctorFinding("disk", Health.PROBLEM, f"{found} cannot be written to", fix, facts)
+        return DoctorFinding("disk", Health.PROBLEM, f"{existing} cannot be written to", fix, facts)
     if free < _FULL_DISK:
         return DoctorFinding(
             "disk", Health.PROBLEM, f"full: {message} for {folder}", f"free some, or set {setting}", facts
@@ -186,65 +193,69 @@ def _store_folder(broker: Broker) -> Path | None:
     return folder
 
 
-def _runs(broker: Broker) -> DoctorFinding:
+def _runs_finding(broker: Broker) -> DoctorFinding:
     """The place of run folders and checkpoints. Logins in the URL are not shown."""
-    parts = urlsplit(broker.settings.runs_url)
-    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
-    facts = {"url": shown, "local": parts.scheme == "file"}
+    url_parts = urlsplit(broker.settings.runs_url)
+    shown_url = url_parts._replace(netloc=url_parts.netloc.rpartition("@")[2], query="").geturl()
+    facts = {"url": shown_url, "local": url_parts.scheme == "file"}
     try:
-        _try_runs(broker.settings.runs_url)
+        _check_runs_folder(broker.settings.runs_url)
     except BrokerError as error:
         fix = error.hint or "correct GPUBROKER_RUNS"
         return DoctorFinding(
-            "runs", Health.PROBLEM, f"run folders cannot be kept in {shown}: {error.message}", fix, facts
+            "runs", Health.PROBLEM, f"run folders cannot be kept in {shown_url}: {error.message}", fix, facts
         )
-    if parts.scheme == "file":
-        message = f"run folders and checkpoints are on this machine ({parts.path}): enough for local and owned capacity"
+    if url_parts.scheme == "file":
+        message = (
+            f"run folders and checkpoints are on this machine ({url_parts.path}): enough for local and owned capacity"
+        )
         return DoctorFinding(
             "runs", Health.OK, message, "for machines elsewhere: set GPUBROKER_RUNS to s3://BUCKET/…", facts
         )
-    message = f"run folders and checkpoints are in {shown}; not tested now"
+    message = f"run folders and checkpoints are in {shown_url}; not tested now"
     fix = ""
-    if parts.scheme in ("s3", "s3a"):
+    if url_parts.scheme in ("s3", "s3a"):
         from broker.agent.bucket_region import bucket_region
 
         facts["region"] = region = bucket_region(broker.settings.runs_url)
         message += f"; region {region}" if region else "; its region is unknown: set AWS_REGION"
         fix = "to give each node access to its own job's folder only, set GPUBROKER_RUNS_ROLE to a role's ARN"
-    if parts.scheme == "gs":
+    if url_parts.scheme == "gs":
         fix = (
             "to give each node access to its own job's folder only, set GPUBROKER_RUNS_NARROWED=true (requires uniform "
             "bucket-level access)"
         )
-    in_azure = parts.scheme in ("az", "adl", "azure", "abfs", "abfss")
-    if in_azure:
+    is_azure = url_parts.scheme in ("az", "adl", "azure", "abfs", "abfss")
+    if is_azure:
         fix = "to give nodes signatures of this login instead of their own identities, set GPUBROKER_RUNS_NARROWED=true"
-    role, asked = broker.settings.runs_role, broker.settings.runs_narrowed
-    facts["narrowed"] = narrowed = bool(fix) and (asked if parts.scheme == "gs" or in_azure else role is not None)
-    if narrowed:
+    role, is_requested = broker.settings.runs_role, broker.settings.runs_narrowed
+    facts["narrowed"] = is_narrowed = bool(fix) and (
+        is_requested if url_parts.scheme == "gs" or is_azure else role is not None
+    )
+    if is_narrowed:
         message += "; each node has access to its own job's folder only"
-        message += " (without a hierarchical namespace: the container, for a time)" if in_azure else ""
+        message += " (without a hierarchical namespace: the container, for a time)" if is_azure else ""
         return DoctorFinding("runs", Health.OK, message, facts=facts)
-    if asked:
+    if is_requested:
         message += "; GPUBROKER_RUNS_NARROWED is set, but has no effect on this store"
         return DoctorFinding("runs", Health.PROBLEM, message, fix or "unset it", facts)
     fix = fix or "nodes cannot be limited to one folder in this store: use a bucket for each team"
     return DoctorFinding("runs", Health.OK, f"{message}; nodes have access with their own identities", fix, facts)
 
 
-def _try_runs(url: str) -> None:
+def _check_runs_folder(url: str) -> None:
     """Write a small file in the place of run folders; if it is remote, only check the URL. Raises `InvalidInput`,
     `Unreachable`."""
-    parts = urlsplit(url)
-    if parts.scheme != "file":
+    url_parts = urlsplit(url)
+    if url_parts.scheme != "file":
         from broker.runfolder.runfolder import RunFolder  # imports the object store
 
         RunFolder(url, "doctor")
         return
-    folder = Path(unquote(parts.path))
+    folder = Path(unquote(url_parts.path))
     try:
-        for one in (folder.parent, folder):  # mkdir does not apply the mode to parents
-            one.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for directory in (folder.parent, folder):  # mkdir does not apply the mode to parents
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with TemporaryFile(dir=folder) as file:
             file.write(b"gpubroker" * 1000)
             file.flush()
@@ -253,7 +264,7 @@ def _try_runs(url: str) -> None:
         raise InvalidInput(error.strerror or str(error), hint=fix) from error
 
 
-def _machines(broker: Broker) -> Iterator[DoctorFinding]:
+def _gpu_findings(broker: Broker) -> Iterator[DoctorFinding]:
     """The accelerators of this machine and of other local sources."""
     for name in broker.registries.local_providers:
         try:
@@ -262,19 +273,21 @@ def _machines(broker: Broker) -> Iterator[DoctorFinding]:
                 continue
             rows = list(provider.offers(OfferQuery()))
         except BrokerError as error:
-            passing = isinstance(error, RetryLater)
+            is_temporary = isinstance(error, RetryLater)
             yield DoctorFinding(
-                "gpu", Health.NOTE if passing else Health.PROBLEM, f"{name}: {error.message}", error.hint
+                "gpu", Health.NOTE if is_temporary else Health.PROBLEM, f"{name}: {error.message}", error.hint
             )
             continue
         cards = sorted({row.machine for row in rows if isinstance(row, Offer) and row.accelerator})
-        why = "; ".join(row.detail or row.reason for row in rows if isinstance(row, SkippedRow))
-        facts = {"accelerators": cards, "nvml": why or "ok"}
+        skipped_reasons = "; ".join(row.detail or row.reason for row in rows if isinstance(row, SkippedRow))
+        facts = {"accelerators": cards, "nvml": skipped_reasons or "ok"}
         if cards:
-            has = "this machine has" if name == _THIS_MACHINE else f"{name} has"
-            yield DoctorFinding("gpu", Health.OK, f"{has} {', '.join(cards)}", facts=facts)
+            subject = "this machine has" if name == _THIS_MACHINE else f"{name} has"
+            yield DoctorFinding("gpu", Health.OK, f"{subject} {', '.join(cards)}", facts=facts)
         elif name == _THIS_MACHINE:
-            message = f"no GPU found in this machine{f' ({why})' if why else ''}; CPU jobs run here"
+            message = (
+                f"no GPU found in this machine{f' ({skipped_reasons})' if skipped_reasons else ''}; CPU jobs run here"
+            )
             yield DoctorFinding("gpu", Health.NOTE, message, "install the NVIDIA driver if there is a GPU", facts)
 
 
@@ -291,11 +304,11 @@ def _store(broker: Broker) -> DoctorFinding:
 
 
 def _reconciler(broker: Broker) -> DoctorFinding:
-    runs, left = background.running(broker), background.work_left(broker)
-    facts = {"running": runs, "work_left": left, "log": str(broker.settings.home / "reconciler.log")}
-    if runs:
+    is_running, work_left = background.is_running(broker), background.has_work_left(broker)
+    facts = {"running": is_running, "work_left": work_left, "log": str(broker.settings.home / "reconciler.log")}
+    if is_running:
         return DoctorFinding("reconciler", Health.OK, "running", facts=facts)
-    if left:
+    if work_left:
         message = "not running, although jobs need it: they continue, but none is re-placed or settled"
         return DoctorFinding(
             "reconciler", Health.PROBLEM, message, "any command restarts it: gpubroker jobs list", facts
@@ -303,15 +316,18 @@ def _reconciler(broker: Broker) -> DoctorFinding:
     return DoctorFinding("reconciler", Health.OK, "not running; no job needs it", facts=facts)
 
 
-def _unreadable(broker: Broker) -> Iterator[DoctorFinding]:
+def _unreadable_jobs(broker: Broker) -> Iterator[DoctorFinding]:
     """The open jobs that this version cannot read and therefore does not reconcile."""
-    with broker.store.reading() as look:
-        look.unclosed()
-        found = look.unreadable
-    for one in found:
-        facts = {"job": one.job_id, "newer": one.newer}
-        message = f"{one.message}; it is not reconciled: its money stays held, its machines run until that is used up"
-        yield DoctorFinding("job", Health.PROBLEM, message, one.hint, facts)
+    with broker.store.reading() as reader:
+        reader.unclosed()
+        unreadable_jobs = reader.unreadable
+    for unreadable_job in unreadable_jobs:
+        facts = {"job": unreadable_job.job_id, "newer": unreadable_job.newer}
+        message = (
+            f"{unreadable_job.message}; it is not reconciled: its money stays held, its machines run until that is "
+            "used up"
+        )
+        yield DoctorFinding("job", Health.PROBLEM, message, unreadable_job.hint, facts)
 
 
 def _policy(broker: Broker) -> Iterator[DoctorFinding]:
@@ -326,9 +342,9 @@ def _policy(broker: Broker) -> Iterator[DoctorFinding]:
         yield DoctorFinding("policy", Health.NOTE, message, "gpubroker policy apply FILES", {"active": None})
         return
     facts = {"active": active.number, "files": sorted(active.files), "grants_cash": policy.defaults.grants_cash}
-    spends = "" if policy.defaults.grants_cash else "; it grants no cash, so none is spent"
+    cash_note = "" if policy.defaults.grants_cash else "; it grants no cash, so none is spent"
     yield DoctorFinding(
-        "policy", Health.OK, f"version {active.number} by {active.by}, {len(policy.rules)} rules{spends}", "", facts
+        "policy", Health.OK, f"version {active.number} by {active.by}, {len(policy.rules)} rules{cash_note}", "", facts
     )
 
 
@@ -350,7 +366,7 @@ def _notify(broker: Broker) -> Iterator[DoctorFinding]:
     """The recipients of alerts. Addresses are checked without contacting anybody."""
     targets = broker.settings.notify
     for name, address in targets.items():
-        facts = {"target": name, "address": notify.shown(address), "setting": notify.variable(name)}
+        facts = {"target": name, "address": notify.redact_address(address), "setting": notify.setting_variable(name)}
         try:
             notify.check_addresses({name: address})
         except MissingExtra as error:
@@ -359,4 +375,4 @@ def _notify(broker: Broker) -> Iterator[DoctorFinding]:
             yield DoctorFinding("notify", Health.PROBLEM, str(error), error.hint, facts)
         else:
             fix = f"to try it: gpubroker prices watch test {name}"
-            yield DoctorFinding("notify", Health.OK, f"{name}: {notify.shown(address)}", fix, facts)
+            yield DoctorFinding("notify", Health.OK, f"{name}: {notify.redact_address(address)}", fix, facts)

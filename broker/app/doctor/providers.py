@@ -36,7 +36,7 @@ class DoctorFinding:
     facts: Facts = field(default_factory=dict)
 
 
-def healthy(findings: Sequence[DoctorFinding]) -> bool:
+def is_healthy(findings: Sequence[DoctorFinding]) -> bool:
     """Whether no finding is a problem."""
     return all(finding.health is not Health.PROBLEM for finding in findings)
 
@@ -100,28 +100,28 @@ def provider_findings(broker: Broker) -> Iterator[DoctorFinding]:
             yield DoctorFinding("provider", Health.PROBLEM, f"{name}: {error}", error.hint, facts)
         else:
             answered = name in fresh and fresh[name].last_success is not None
-            yield _asked(_setup(broker, name, provider), polls.get(name), now, answered=answered)
+            yield _poll_finding(_setup(broker, name, provider), polls.get(name), now, answered=answered)
 
 
-def _asked(setup: Setup, last: PollRun | None, now: datetime, *, answered: bool) -> DoctorFinding:
+def _poll_finding(setup: Setup, last_poll: PollRun | None, now: datetime, *, answered: bool) -> DoctorFinding:
     name, facts = setup.provider, _facts(setup)
-    if last is None:
+    if last_poll is None:
         return DoctorFinding("provider", Health.NOTE, f"{name}: not asked yet", "gpubroker prices poll", facts)
-    facts |= {"last_poll": last.finished, "offers": last.seen, "last_error": last.error}
-    ago = _ago(now - last.finished)
-    if not last.error:
-        offers = "1 offer" if last.seen == 1 else f"{last.seen:,} offers"
-        return DoctorFinding("provider", Health.OK, f"{name}: {offers}, asked {ago}", facts=facts)
+    facts |= {"last_poll": last_poll.finished, "offers": last_poll.seen, "last_error": last_poll.error}
+    ago_text = _ago(now - last_poll.finished)
+    if not last_poll.error:
+        offers = "1 offer" if last_poll.seen == 1 else f"{last_poll.seen:,} offers"
+        return DoctorFinding("provider", Health.OK, f"{name}: {offers}, asked {ago_text}", facts=facts)
     # A provider without a login is not a problem; a refused login is one.
-    unset = last.status is PollStatus.EXTRA_MISSING or (
-        last.status is PollStatus.LOGIN_MISSING and not any(login.found for login in setup.logins)
+    is_unconfigured = last_poll.status is PollStatus.EXTRA_MISSING or (
+        last_poll.status is PollStatus.LOGIN_MISSING and not any(login.found for login in setup.logins)
     )
-    if unset:
-        return DoctorFinding("provider", Health.NOTE, f"{name}: not set up: {last.error}", last.hint, facts)
-    fix = last.hint or "gpubroker prices poll"
-    if not answered and last.status is PollStatus.FAILED:  # not reached yet, such as before there was a network
-        return DoctorFinding("provider", Health.NOTE, f"{name}: never answered yet: {last.error}", fix, facts)
-    return DoctorFinding("provider", Health.PROBLEM, f"{name}: failed {ago}: {last.error}", fix, facts)
+    if is_unconfigured:
+        return DoctorFinding("provider", Health.NOTE, f"{name}: not set up: {last_poll.error}", last_poll.hint, facts)
+    fix = last_poll.hint or "gpubroker prices poll"
+    if not answered and last_poll.status is PollStatus.FAILED:  # not reached yet, such as before there was a network
+        return DoctorFinding("provider", Health.NOTE, f"{name}: never answered yet: {last_poll.error}", fix, facts)
+    return DoctorFinding("provider", Health.PROBLEM, f"{name}: failed {ago_text}: {last_poll.error}", fix, facts)
 
 
 def _facts(setup: Setup) -> dict[str, Any]:
@@ -131,23 +131,29 @@ def _facts(setup: Setup) -> dict[str, Any]:
 def _setup(broker: Broker, name: str, provider: object) -> Setup:
     """The endpoints in use and the logins found, if the provider or its module describes them."""
     module = import_module(type(provider).__module__)
-    told = next((source for source in (provider, module) if isinstance(source, DescribesSetup)), None)
-    described = told.describe_setup() if told is not None else {}
-    set_here = broker.settings.providers.get(name, {})
+    describer = next((source for source in (provider, module) if isinstance(source, DescribesSetup)), None)
+    description = describer.describe_setup() if describer is not None else {}
+    provider_settings = broker.settings.providers.get(name, {})
     endpoints = [
-        Endpoint(label, place["url"], place["setting"], place.get("tls", ""), _changed(place["setting"], set_here))
-        for label, place in described.get("endpoints", {}).items()
+        Endpoint(
+            label,
+            endpoint["url"],
+            endpoint["setting"],
+            endpoint.get("tls", ""),
+            _is_overridden(endpoint["setting"], provider_settings),
+        )
+        for label, endpoint in description.get("endpoints", {}).items()
     ]
     logins = [
         LoginSetup(label, bool(login["found"]), login.get("where", ""), login["how"], login.get("adds", ""))
-        for label, login in described.get("logins", {}).items()
+        for label, login in description.get("logins", {}).items()
     ]
     return Setup(name, True, "", tuple(endpoints), tuple(logins))
 
 
-def _changed(setting: str, set_here: Mapping[str, Any]) -> bool:
+def _is_overridden(setting: str, provider_settings: Mapping[str, Any]) -> bool:
     """Whether the environment or the settings file sets this setting."""
-    return setting in os.environ or setting.rpartition("__")[2].lower() in set_here
+    return setting in os.environ or setting.rpartition("__")[2].lower() in provider_settings
 
 
 def _ago(age: timedelta) -> str:

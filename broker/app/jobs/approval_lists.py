@@ -25,23 +25,23 @@ def approval_list(
     """Open requests, the oldest first, valid standing grants, and purchases that wait for approval. ``decided``: also
     decided requests and ended grants. ``mine``: only requests and purchases that ``by`` may decide. ``teams``: only of
     their jobs and purchases, and only grants for these teams alone, for ``by``, or by ``by``; None: all."""
-    found = approvals.requests(broker, all_of_them=decided, teams=teams)
-    waiting = [one.view for one in found if one.state is approvals.ApprovalState.WAITING]
-    told, now = approvers.told_of(broker, waiting), broker.clock.now()
-    requests = [ApprovalRequest.of(one, told.get(one.view.id, ()), by=by) for one in found]
+    tracked_requests = approvals.requests(broker, include_decided=decided, teams=teams)
+    waiting_views = [entry.view for entry in tracked_requests if entry.state is approvals.ApprovalState.WAITING]
+    notices, now = approvers.notices_by_job(broker, waiting_views), broker.clock.now()
+    requests = [ApprovalRequest.of(entry, notices.get(entry.view.id, ()), by=by) for entry in tracked_requests]
     return ApprovalList(
-        requests=[one for one in requests if one.mine or not mine],
+        requests=[entry for entry in requests if entry.mine or not mine],
         standing=[
-            StandingGrantResult.of(one, now)
-            for one in approvals.standing_grants(broker, all_of_them=decided)
-            if teams is None or _concerns(one, by.identity, teams)
+            StandingGrantResult.of(entry, now)
+            for entry in approvals.standing_grants(broker, include_ended=decided)
+            if teams is None or _concerns(entry, by.identity, teams)
         ],
         purchases=[
-            PurchaseResult.of(one)
-            for one in broker.store.purchases()
-            if one.state is PurchaseState.ASKING
-            and (teams is None or one.team in teams)
-            and (one.may_approve(by.identity) or not mine)
+            PurchaseResult.of(entry)
+            for entry in broker.store.purchases()
+            if entry.state is PurchaseState.ASKING
+            and (teams is None or entry.team in teams)
+            and (entry.may_approve(by.identity) or not mine)
         ],
     )
 

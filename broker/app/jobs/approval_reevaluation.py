@@ -14,23 +14,23 @@ from broker.core.events.events import EventBody
 from broker.core.events.views import JobView
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.approvals import Question, RequestedApproval, expiry, questions
-from broker.core.policy.decisions import Decision, Inputs, inputs_of, sealed, written
+from broker.core.policy.decisions import Decision, Inputs, dump_inputs, inputs_hash, inputs_of
 from broker.core.policy.policy import Action, Answer, Verdict
 from broker.core.ports import PolicySet
 from broker.core.values.burns import Burn
 from broker.ledger.entries import Balance
 from broker.ledger.journal import writing_if
 from broker.reconciler.admission.admission import strictest
-from broker.reconciler.admission.approvals import is_of, of_ask
+from broker.reconciler.admission.approvals import is_record_of, mark_as_request
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
-from broker.store.jobs.journal import StoreWriting
-from broker.store.jobs.reading import StoreReading
+from broker.store.jobs.journal import StoreWriter
+from broker.store.jobs.reader import StoreReader
 
 log = logging.getLogger(__name__)
 
-_NEWEST = 20  # the newest decisions of a job, read first; those about its open request are seldom older
-_NO_LONGER_ASKED = "no rule in force asks for it any more"
+_FIRST_PAGE = 20  # the newest decisions of a job, read first; those about its open request are seldom older
+_RULE_OBSOLETE = "no rule in force asks for it any more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,91 +49,93 @@ class Reevaluation:
         """The request as the policies in force ask it: of the present approvers, whose approvals alone count."""
         return asked.under_rules(self.questions, view.user)
 
-    def questions_to_repeat(self, asked: RequestedApproval, view: JobView) -> tuple[Question, ...]:
+    def questions_to_repeat(self, request: RequestedApproval, view: JobView) -> tuple[Question, ...]:
         """The questions that have to be asked again: new ones, of other people than before, or whose approval counts no
         more."""
-        before = {question.rule: (question.approvers, question.own_requests) for question in asked.open}
-        now = self.under_rules(asked, view).open
-        return tuple(q for q in now if before.get(q.rule) != (q.approvers, q.own_requests))
+        previous = {question.rule: (question.approvers, question.own_requests) for question in request.open}
+        open_questions = self.under_rules(request, view).open
+        return tuple(q for q in open_questions if previous.get(q.rule) != (q.approvers, q.own_requests))
 
 
-def last_judged(look: StoreReading, view: JobView) -> Decision | None:
+def last_decision(reader: StoreReader, view: JobView) -> Decision | None:
     """The newest recorded decision about the job's open request; None if there is none. Decisions about other actions
     of the job, such as a stop or a move meanwhile, do not count."""
     if view.asked is None:
         return None
-    for limit in (_NEWEST, None):
-        for one in look.decisions(job_id=view.id, limit=limit):
-            if is_of(one, view.asked):
-                return one
+    for limit in (_FIRST_PAGE, None):
+        for decision in reader.decisions(job_id=view.id, limit=limit):
+            if is_record_of(decision, view.asked):
+                return decision
     return None
 
 
-def reevaluated(look: StoreReading, policy: PolicySet, view: JobView, now: datetime) -> Reevaluation | None:
+def reevaluate(reader: StoreReader, policy: PolicySet, view: JobView, now: datetime) -> Reevaluation | None:
     """The open request judged by ``policy``; None if its record is missing or unreadable: the original approvers decide
     then. If the first placement is denied, the recorded alternatives are tried. Prices are those of the request and
     count as current, because the gate checks new prices before a launch.
     """
-    last = last_judged(look, view)
+    last = last_decision(reader, view)
     inputs = _readable(last) if last else None
     if last is None or inputs is None or view.asked is None or inputs.action.placement is None:
         return None
-    action = _as_of(now, view, inputs, look.balance(view.id))
-    facts = facts_of(look, policy, now)(action)
+    action = _action_as_of(now, view, inputs, reader.balance(view.id))
+    facts = facts_of(reader, policy, now)(action)
     facts = replace(facts, grants=view.grants)  # standing grants do not apply to requests that are already open
-    found: tuple[Action, tuple[Verdict, ...]] | None = None
+    outcome: tuple[Action, tuple[Verdict, ...]] | None = None
     for placement in (inputs.action.placement, *inputs.others):
-        tried = replace(action, placement=replace(placement, offer=replace(placement.offer, as_of=now)))
-        verdicts = tuple(policy.judge(tried, facts))
-        found = found or (tried, verdicts)
+        candidate = replace(action, placement=replace(placement, offer=replace(placement.offer, as_of=now)))
+        verdicts = tuple(policy.judge(candidate, facts))
+        outcome = outcome or (candidate, verdicts)
         if strictest(verdicts) is not Answer.DENY:
-            found = tried, verdicts
+            outcome = candidate, verdicts
             break
-    assert found is not None, "there is one placement at least"
-    tried, verdicts = found
-    kept = written(tried, facts, inputs.others, counts_live=policy.counts_live)
+    assert outcome is not None, "there is one placement at least"
+    candidate, verdicts = outcome
+    recorded_inputs = dump_inputs(candidate, facts, inputs.others, counts_live=policy.counts_live)
     record = replace(
         last,
         at=now,
         answer=strictest(verdicts),
         policy_version=policy.version,
-        facts_hash=sealed(kept, policy.version),
+        facts_hash=inputs_hash(recorded_inputs, policy.version),
         verdicts=verdicts,
-        seen={**last.seen, "inputs": kept},
+        seen={**last.seen, "inputs": recorded_inputs},
     )
     denials = tuple(verdict for verdict in verdicts if verdict.answer is Answer.DENY)
-    asked, others = {q.rule: q for q in questions(verdicts)}, last.policy_version != policy.version
-    return Reevaluation(denials, asked, expiry(verdicts, now), record, others)
+    questions_by_rule, policy_changed = {q.rule: q for q in questions(verdicts)}, last.policy_version != policy.version
+    return Reevaluation(denials, questions_by_rule, expiry(verdicts, now), record, policy_changed)
 
 
-def answer(
-    tx: StoreWriting, view: JobView, anew: Reevaluation | None, now: datetime, *, by: str = "",
+def record_answer(
+    tx: StoreWriter, view: JobView, reevaluation: Reevaluation | None, now: datetime, *, by: str = "",
     rules: tuple[str, ...] = (), note: str = "",
 ) -> JobView:  # fmt: skip
     """Record the approval of ``rules`` by ``by``, the approvals that no rule asks for any more, and the decision of
     changed policies, with the questions that they ask of others than before. Once no approval is missing, the job
     continues, or gets the requested limits.
     """
-    asked = view.asked
-    assert asked is not None, "only an open request can be answered"
-    lifted = tuple(q.rule for q in asked.open if anew is not None and q.rule not in anew.questions)
+    request = view.asked
+    assert request is not None, "only an open request can be answered"
+    obsolete_rules = tuple(
+        q.rule for q in request.open if reevaluation is not None and q.rule not in reevaluation.questions
+    )
     items: list[tuple[int | None, EventBody]] = []
-    repeats = anew.questions_to_repeat(asked, view) if anew is not None else ()
-    if anew is not None and repeats:
-        tx.record(of_ask(anew.record, now))
-        items.append((None, _repeat_request(asked, repeats, anew.expires_at)))
-    elif anew is not None and anew.other_policy:
-        tx.record(anew.record)
-    if lifted:
-        items.append((None, ev.ApprovalGiven(by="", note=_NO_LONGER_ASKED, rules=lifted)))
+    repeats = reevaluation.questions_to_repeat(request, view) if reevaluation is not None else ()
+    if reevaluation is not None and repeats:
+        tx.record(mark_as_request(reevaluation.record, now))
+        items.append((None, _repeat_request(request, repeats, reevaluation.expires_at)))
+    elif reevaluation is not None and reevaluation.other_policy:
+        tx.record(reevaluation.record)
+    if obsolete_rules:
+        items.append((None, ev.ApprovalGiven(by="", note=_RULE_OBSOLETE, rules=obsolete_rules)))
     if rules:
         items.append((None, ev.ApprovalGiven(by=by, note=note, rules=rules)))
-    after = tx.append(view.id, items, now)
-    if after.asked is not None or not asked.extension:
-        return after
-    seconds = None if asked.max_duration is None else asked.max_duration.total_seconds()
-    more = ev.Extended(by=asked.by or view.user, max_cost=asked.max_cost, max_duration_seconds=seconds)
-    return tx.append(view.id, [(None, more)], now)
+    new_view = tx.append(view.id, items, now)
+    if new_view.asked is not None or not request.extension:
+        return new_view
+    seconds = None if request.max_duration is None else request.max_duration.total_seconds()
+    extension = ev.Extended(by=request.by or view.user, max_cost=request.max_cost, max_duration_seconds=seconds)
+    return tx.append(view.id, [(None, extension)], now)
 
 
 class ApprovalReevaluation(Controller):
@@ -157,30 +159,32 @@ class ApprovalReevaluation(Controller):
         """Record which approvals no rule asks for any more, and ask the present approvers."""
         broker, view = self._broker, about.view
         assert view.asked is not None, "goes_by returned a value"
-        with broker.store.reading() as look:
-            if not _is_due(look, view, broker.policy(look)):
+        with broker.store.reading() as reader:
+            if not _is_due(reader, view, broker.policy(reader)):
                 return AtRest()
         with writing_if(broker.store, view) as tx:
-            anew = reevaluated(tx, broker.policy(tx), view, about.now)
-            if anew is None:
+            reevaluation = reevaluate(tx, broker.policy(tx), view, about.now)
+            if reevaluation is None:
                 return AtRest()
-            waits = anew.under_rules(view.asked, view).open and not anew.questions_to_repeat(view.asked, view)
-            if anew.denials or waits:
-                tx.record(anew.record)
+            is_waiting = reevaluation.under_rules(view.asked, view).open and not reevaluation.questions_to_repeat(
+                view.asked, view
+            )
+            if reevaluation.denials or is_waiting:
+                tx.record(reevaluation.record)
                 return AtRest()
-            answer(tx, view, anew, about.now)
+            record_answer(tx, view, reevaluation, about.now)
         return DecideAnew()
 
 
-def is_due(look: StoreReading, view: JobView, policy: PolicySet) -> bool:
+def is_due(reader: StoreReader, view: JobView, policy: PolicySet) -> bool:
     """Whether the job's open request has not been judged by ``policy`` yet. Reads no record if the store knows that the
     job was judged by it."""
-    return view.asked is not None and look.judged_by(view.id) != policy.version and _is_due(look, view, policy)
+    return view.asked is not None and reader.judged_by(view.id) != policy.version and _is_due(reader, view, policy)
 
 
-def _is_due(look: StoreReading, view: JobView, policy: PolicySet) -> bool:
-    last = last_judged(look, view) if view.asked is not None else None
-    return last is not None and last.policy_version != policy.version and _readable(last) is not None
+def _is_due(reader: StoreReader, view: JobView, policy: PolicySet) -> bool:
+    decision = last_decision(reader, view) if view.asked is not None else None
+    return decision is not None and decision.policy_version != policy.version and _readable(decision) is not None
 
 
 def _readable(record: Decision) -> Inputs | None:
@@ -194,45 +198,50 @@ def _readable(record: Decision) -> Inputs | None:
         return None
 
 
-def _repeat_request(asked: RequestedApproval, repeats: tuple[Question, ...], expires_at: datetime) -> ev.ApprovalAsked:
-    lasts, longer = asked.lasts, asked.max_duration
+def _repeat_request(
+    request: RequestedApproval, repeats: tuple[Question, ...], expires_at: datetime
+) -> ev.ApprovalAsked:
+    lasts, max_duration = request.lasts, request.max_duration
     return ev.ApprovalAsked(
-        by=asked.by,
+        by=request.by,
         approvers=tuple(sorted({name for question in repeats for name in question.approvers})),
         because="; ".join(question.because for question in repeats),
         expires_at=expires_at,
         questions=repeats,
         again=True,
-        total=asked.total,
-        held=dict(asked.held),
-        gpus=asked.gpus,
+        total=request.total,
+        held=dict(request.held),
+        gpus=request.gpus,
         lasts_seconds=None if lasts is None else lasts.total_seconds(),
-        extension=asked.extension,
-        max_cost=asked.max_cost,
-        max_duration_seconds=None if longer is None else longer.total_seconds(),
+        extension=request.extension,
+        max_cost=request.max_cost,
+        max_duration_seconds=None if max_duration is None else max_duration.total_seconds(),
     )
 
 
-def _as_of(now: datetime, view: JobView, inputs: Inputs, balance: Mapping[MoneyKind, Balance]) -> Action:
+def _action_as_of(now: datetime, view: JobView, inputs: Inputs, balance: Mapping[MoneyKind, Balance]) -> Action:
     """The requested action as of ``now``. Its money is held already, and would be used from ``now`` on."""
     action = inputs.action
     begins, ends = action.window or (now, now)
     window = (now, now + (ends - begins))
-    held = {kind: one.burn for kind, one in balance.items() if one.burn is not None}
+    held = {kind: kind_balance.burn for kind, kind_balance in balance.items() if kind_balance.burn is not None}
     if action.burns:
         kinds = action.burns.keys() & held.keys()
-        burns = {kind: replace(held[kind], start=now, end=_later(action.burns[kind], now)) for kind in kinds}
+        burns = {kind: replace(held[kind], start=now, end=_shifted_end(action.burns[kind], now)) for kind in kinds}
         burns = {kind: replace(burn, rate=action.burns[kind].rate) for kind, burn in burns.items()}
         return replace(action, job_id=view.id, window=window, burns=burns, own={kind: held[kind] for kind in kinds})
     # A request from before holds had one date: the requested part is separated from the rest.
-    asked = {kind: amount for kind, amount in (action.hold or {}).items() if kind in held}
+    requested_amounts = {kind: amount for kind, amount in (action.hold or {}).items() if kind in held}
     return replace(
         action,
         job_id=view.id,
         window=window,
-        own={kind: held[kind].seen(now).last(min(amount, held[kind].amount)) for kind, amount in asked.items()},
+        own={
+            kind: held[kind].seen(now).last(min(amount, held[kind].amount))
+            for kind, amount in requested_amounts.items()
+        },
     )
 
 
-def _later(burn: Burn, now: datetime) -> datetime:
+def _shifted_end(burn: Burn, now: datetime) -> datetime:
     return now + (burn.end - burn.start)

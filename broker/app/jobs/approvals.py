@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from broker.app.jobs.approval_reevaluation import answer, reevaluated
+from broker.app.jobs.approval_reevaluation import record_answer, reevaluate
 from broker.app.jobs.jobs import find
 from broker.app.policy.unknown_names import has_account
 from broker.app.wiring import Broker
@@ -17,13 +17,13 @@ from broker.core.events import events as ev
 from broker.core.events.events import Event
 from broker.core.events.lifecycle import request_after
 from broker.core.events.views import JobView
-from broker.core.policy.approvals import Question, RequestedApproval, StandingGrant, named
+from broker.core.policy.approvals import Question, RequestedApproval, StandingGrant, matches_any
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
-from broker.ledger.journal import Writing
+from broker.ledger.journal import JournalWriter
 from broker.reconciler.admission.approvals import refuse as refuse_in
 
-_MOST_JOBS = 200  # jobs whose approval requests a full list contains, at most
+_MAX_JOBS = 200  # jobs whose approval requests a full list contains, at most
 
 
 class ApprovalState(StrEnum):
@@ -50,58 +50,60 @@ class TrackedApproval:
 
 
 def requests(
-    broker: Broker, *, all_of_them: bool = False, teams: Collection[str] | None = None
+    broker: Broker, *, include_decided: bool = False, teams: Collection[str] | None = None
 ) -> list[TrackedApproval]:
-    """The open approval requests, oldest first; with ``all_of_them`` also those of the last 200 jobs that are decided.
-    ``teams``: only requests of their jobs."""
+    """The open approval requests, oldest first; with ``include_decided`` also those of the last 200 jobs that are
+    decided. ``teams``: only requests of their jobs."""
     now = broker.clock.now()
-    with broker.store.reading() as look:
-        if not all_of_them:
-            waiting = [view for view in look.unclosed(teams) if view.asked is not None]
-            found = [request for view in waiting if (request := _waiting(view, now)) is not None]
+    with broker.store.reading() as reader:
+        if not include_decided:
+            waiting = [view for view in reader.unclosed(teams) if view.asked is not None]
+            tracked_requests = [request for view in waiting if (request := _open_request(view, now)) is not None]
         else:
-            views = look.views(look.asked_about(_MOST_JOBS))
-            words = look.approval_events([view.id for view in views])
-            found = [request for view in views for request in _history(view, words.get(view.id, ()), now)]
-    mine = [one for one in found if teams is None or one.view.job.team in teams]
-    return sorted(mine, key=lambda request: (request.asked.at, request.view.id))
+            views = reader.views(reader.asked_about(_MAX_JOBS))
+            events_by_job = reader.approval_events([view.id for view in views])
+            tracked_requests = [
+                request for view in views for request in _request_history(view, events_by_job.get(view.id, ()), now)
+            ]
+    team_requests = [approval for approval in tracked_requests if teams is None or approval.view.job.team in teams]
+    return sorted(team_requests, key=lambda request: (request.asked.at, request.view.id))
 
 
-def _waiting(view: JobView, now: datetime) -> TrackedApproval | None:
+def _open_request(view: JobView, now: datetime) -> TrackedApproval | None:
     if view.asked is None:
         return None
     state = ApprovalState.EXPIRED if view.asked.expired(now) else ApprovalState.WAITING
     return TrackedApproval(view, view.asked, state)
 
 
-def _history(view: JobView, events: Sequence[Event], now: datetime) -> list[TrackedApproval]:
+def _request_history(view: JobView, events: Sequence[Event], now: datetime) -> list[TrackedApproval]:
     """Every request of one job, from the approval events of its stream."""
-    found: list[TrackedApproval] = []
-    asked: RequestedApproval | None = None
+    history: list[TrackedApproval] = []
+    request: RequestedApproval | None = None
     notes: list[str] = []
     for event in events:
-        after = request_after(asked, event)
+        next_request = request_after(request, event)
         if isinstance(event.body, ev.ApprovalAsked):
             notes = []
         elif isinstance(event.body, ev.ApprovalGiven) and event.body.note:
             notes.append(event.body.note)
-        if asked is not None and after is None:
-            found.append(_decided(view, asked, event, notes))
-        asked = after
-    if asked is not None and view.state.final:
-        found.append(TrackedApproval(view, asked, ApprovalState.WITHDRAWN, view.ended_at))
-    last = _waiting(view, now)
-    return [*found, last] if last else found
+        if request is not None and next_request is None:
+            history.append(_decided_request(view, request, event, notes))
+        request = next_request
+    if request is not None and view.state.final:
+        history.append(TrackedApproval(view, request, ApprovalState.WITHDRAWN, view.ended_at))
+    open_request = _open_request(view, now)
+    return [*history, open_request] if open_request else history
 
 
-def _decided(view: JobView, asked: RequestedApproval, event: Event, notes: Sequence[str]) -> TrackedApproval:
+def _decided_request(view: JobView, request: RequestedApproval, event: Event, notes: Sequence[str]) -> TrackedApproval:
     body = event.body
     if isinstance(body, ev.ApprovalRefused):
         state = ApprovalState.REFUSED if body.by else ApprovalState.EXPIRED
-        return TrackedApproval(view, asked, state, event.at, (body.by,) if body.by else (), body.note)
-    last = body.by if isinstance(body, ev.ApprovalGiven) else ""
-    who = tuple(dict.fromkeys(filter(None, [*(name for _, name in asked.yes), last])))
-    return TrackedApproval(view, asked, ApprovalState.APPROVED, event.at, who, "; ".join(notes))
+        return TrackedApproval(view, request, state, event.at, (body.by,) if body.by else (), body.note)
+    last_approver = body.by if isinstance(body, ev.ApprovalGiven) else ""
+    approvers = tuple(dict.fromkeys(filter(None, [*(name for _, name in request.yes), last_approver])))
+    return TrackedApproval(view, request, ApprovalState.APPROVED, event.at, approvers, "; ".join(notes))
 
 
 def grant(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> JobView:
@@ -114,20 +116,22 @@ def grant(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> Job
     """
     view = find(broker, reference)
     with broker.store.writing() as tx:
-        current, asked = _waits(broker, tx, view)
+        current, request = _load_open_request(broker, tx, view)
         now = broker.clock.now()
-        anew = reevaluated(tx, broker.policy(tx), current, now)
-        if anew is not None and anew.denials:
-            denials = "; ".join(f"{one.name}: {one.message} ({one.source})" for one in anew.denials)
+        reevaluation = reevaluate(tx, broker.policy(tx), current, now)
+        if reevaluation is not None and reevaluation.denials:
+            denials = "; ".join(
+                f"{verdict.name}: {verdict.message} ({verdict.source})" for verdict in reevaluation.denials
+            )
             raise NotAllowed(
                 f"the policies in force deny the request of {current.user} for {current.id}, so that nobody can approve"
                 f" it: {denials}",
                 hint=f"`gpubroker approvals refuse {current.id}`, or change the policies and approve it then",
             )
-        asked = anew.under_rules(asked, current) if anew else asked
-        mine = _answerable(by, current, asked) if asked.open else ()
-        rules = tuple(question.rule for question in mine)
-        return answer(tx, current, anew, now, by=by.identity, rules=rules, note=reason)
+        request = reevaluation.under_rules(request, current) if reevaluation else request
+        questions = _answerable_questions(by, current, request) if request.open else ()
+        rules = tuple(question.rule for question in questions)
+        return record_answer(tx, current, reevaluation, now, by=by.identity, rules=rules, note=reason)
 
 
 def refuse(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> JobView:
@@ -136,51 +140,57 @@ def refuse(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> Jo
     request that the policies in force deny."""
     view = find(broker, reference)
     with broker.store.writing() as tx:
-        current, asked = _waits(broker, tx, view)
+        current, request = _load_open_request(broker, tx, view)
         try:
-            anew = reevaluated(tx, broker.policy(tx), current, broker.clock.now())
+            reevaluation = reevaluate(tx, broker.policy(tx), current, broker.clock.now())
         except InvalidInput:  # an unreadable policy must not prevent the release of money
-            anew = None
-        still = asked if anew is None or anew.denials else anew.under_rules(asked, current)
-        _answerable(by, current, still if still.open else asked)
+            reevaluation = None
+        current_request = (
+            request if reevaluation is None or reevaluation.denials else reevaluation.under_rules(request, current)
+        )
+        _answerable_questions(by, current, current_request if current_request.open else request)
         return refuse_in(tx, current, broker.clock.now(), by=by.identity, note=reason)
 
 
-def _waits(broker: Broker, tx: Writing, view: JobView) -> tuple[JobView, RequestedApproval]:
+def _load_open_request(broker: Broker, tx: JournalWriter, view: JobView) -> tuple[JobView, RequestedApproval]:
     """The job as it is now, and its open request. Raises `NotAllowed` if there is none, or it has expired."""
     current = tx.job(view.id) or view
-    asked = current.asked
-    if asked is None:
-        where = current.state.value.replace("_", " ")
+    request = current.asked
+    if request is None:
+        state = current.state.value.replace("_", " ")
         raise NotAllowed(
-            f"{current.id} waits for no approval; it is {where}", hint="`gpubroker approvals list` lists open requests"
+            f"{current.id} waits for no approval; it is {state}", hint="`gpubroker approvals list` lists open requests"
         )
-    if asked.expires_at is not None and asked.expired(broker.clock.now()):
+    if request.expires_at is not None and request.expired(broker.clock.now()):
         raise NotAllowed(
             f"too late: the request of {current.user} for {current.id} expired at "
-            f"{asked.expires_at:%Y-%m-%d %H:%M} UTC",
+            f"{request.expires_at:%Y-%m-%d %H:%M} UTC",
             hint="submit it again, or `gpubroker jobs extend` it again",
         )
-    return current, asked
+    return current, request
 
 
-def _answerable(by: Actor, current: JobView, asked: RequestedApproval) -> tuple[Question, ...]:
+def _answerable_questions(by: Actor, current: JobView, request: RequestedApproval) -> tuple[Question, ...]:
     """The requests of single rules that ``by`` may answer. Raises `NotAllowed` if there are none."""
-    who = by.identity
-    if mine := asked.answerable_by(who, current.user):
-        return mine
-    if any(named(question.approvers, who) for question in asked.open):
+    approver = by.identity
+    if questions := request.questions_for(approver, current.user):
+        return questions
+    if any(matches_any(question.approvers, approver) for question in request.open):
         raise NotAllowed(
-            f"{current.id} is your own request, which another person must approve", hint=_others(asked, who)
+            f"{current.id} is your own request, which another person must approve",
+            hint=_other_approvers_hint(request, approver),
         )
-    if any(name == who for _, name in asked.yes):
-        raise NotAllowed(f"you have approved {current.id} already", hint=_others(asked, who))
-    raise NotAllowed(f"you are {who}, and not among those who approve {current.id}", hint=_others(asked, who))
+    if any(name == approver for _, name in request.yes):
+        raise NotAllowed(f"you have approved {current.id} already", hint=_other_approvers_hint(request, approver))
+    raise NotAllowed(
+        f"you are {approver}, and not among those who approve {current.id}",
+        hint=_other_approvers_hint(request, approver),
+    )
 
 
-def _others(asked: RequestedApproval, who: str) -> str:
+def _other_approvers_hint(request: RequestedApproval, approver: str) -> str:
     """A hint that names the other approvers."""
-    names = [name for name in asked.approvers if name != who]
+    names = [name for name in request.approvers if name != approver]
     return f"ask {' or '.join(names)}" if names else "the policy names nobody else: `gpubroker policy show`"
 
 
@@ -199,7 +209,7 @@ class GrantRequest:
     note: str = ""
 
 
-def give_standing(broker: Broker, wanted: GrantRequest, *, by: Actor) -> StandingGrant:
+def give_standing(broker: Broker, grant_request: GrantRequest, *, by: Actor) -> StandingGrant:
     """Give a standing grant: matching jobs need no further approval, up to its total. Not idempotent: each call gives
     another grant.
 
@@ -207,81 +217,104 @@ def give_standing(broker: Broker, wanted: GrantRequest, *, by: Actor) -> Standin
     for no approval, or a team that the policies do not list; `NotAllowed` if ``by`` may not answer a rule, or names
     themselves while no rule allows approving own requests.
     """
-    now, who = broker.clock.now(), by.identity
-    if not (wanted.users or wanted.teams or wanted.projects):
+    now, approver = broker.clock.now(), by.identity
+    if not (grant_request.users or grant_request.teams or grant_request.projects):
         raise InvalidInput("no user, team or project is named", hint="add --for-user, --for-team or --for-project")
-    if wanted.total <= Money.ZERO:
-        raise InvalidInput(f"expected more than $0 in total; got {wanted.total}", where="--total")
-    if wanted.until <= now:
-        raise InvalidInput(f"expected a time in the future; got {wanted.until:%Y-%m-%d %H:%M} UTC", where="--until")
-    policy = broker.policy()
-    for team in wanted.teams:
-        if policy.teams and not any(named((team,), listed) for listed in policy.teams):
-            raise UnknownName("team", team, policy.teams)
-    asking = {rule.name: policy.approvers(rule.name) for rule in policy.rules if policy.approvers(rule.name)}
-    for name in wanted.rules:
-        if name not in asking:
-            raise UnknownName("rule that asks for approval", name, asking)
-        if not named(asking[name], who):
-            raise NotAllowed(f"the approvers of {name} are {', '.join(asking[name])}, and you are {who}")
-    rules = wanted.rules or tuple(name for name, approvers in asking.items() if named(approvers, who))
-    if not rules:
-        raise NotAllowed(f"{who} is not an approver in the active policy", hint="see `gpubroker policy show`")
-    if who in wanted.users and not any(_own_requests(policy, name) for name in rules):
-        others = sorted({name for rule in rules for name in asking[rule]} - {who})
-        raise NotAllowed(
-            f"people may not approve their own requests, so the grant would never apply to {who}",
-            hint=f"ask {' or '.join(others)}" if others else "a rule may allow it: `own_requests: true`",
+    if grant_request.total <= Money.ZERO:
+        raise InvalidInput(f"expected more than $0 in total; got {grant_request.total}", where="--total")
+    if grant_request.until <= now:
+        raise InvalidInput(
+            f"expected a time in the future; got {grant_request.until:%Y-%m-%d %H:%M} UTC", where="--until"
         )
-    given = StandingGrant(
-        0, who, now, wanted.until, wanted.total, rules, wanted.users, wanted.teams, wanted.projects, wanted.note
+    policy = broker.policy()
+    for team in grant_request.teams:
+        if policy.teams and not any(matches_any((team,), known_team) for known_team in policy.teams):
+            raise UnknownName("team", team, policy.teams)
+    approvers_by_rule = {rule.name: policy.approvers(rule.name) for rule in policy.rules if policy.approvers(rule.name)}
+    for name in grant_request.rules:
+        if name not in approvers_by_rule:
+            raise UnknownName("rule that asks for approval", name, approvers_by_rule)
+        if not matches_any(approvers_by_rule[name], approver):
+            raise NotAllowed(
+                f"the approvers of {name} are {', '.join(approvers_by_rule[name])}, and you are {approver}"
+            )
+    rules = grant_request.rules or tuple(
+        name for name, approvers in approvers_by_rule.items() if matches_any(approvers, approver)
+    )
+    if not rules:
+        raise NotAllowed(f"{approver} is not an approver in the active policy", hint="see `gpubroker policy show`")
+    if approver in grant_request.users and not any(_allows_own_requests(policy, name) for name in rules):
+        other_approvers = sorted({name for rule in rules for name in approvers_by_rule[rule]} - {approver})
+        raise NotAllowed(
+            f"people may not approve their own requests, so the grant would never apply to {approver}",
+            hint=f"ask {' or '.join(other_approvers)}"
+            if other_approvers
+            else "a rule may allow it: `own_requests: true`",
+        )
+    standing_grant = StandingGrant(
+        0,
+        approver,
+        now,
+        grant_request.until,
+        grant_request.total,
+        rules,
+        grant_request.users,
+        grant_request.teams,
+        grant_request.projects,
+        grant_request.note,
     )
     with broker.store.writing() as tx:
-        return tx.give_standing(given)
+        return tx.give_standing(standing_grant)
 
 
-def _own_requests(policy: PolicySet, rule: str) -> bool:
+def _allows_own_requests(policy: PolicySet, rule: str) -> bool:
     """Whether a rule allows people to approve their own requests: ``own_requests`` next to its name or in its terms."""
-    written = policy.written(rule)
-    terms = [written, *(value for value in written.values() if isinstance(value, Mapping))]
-    return any(one.get("own_requests") is True for one in terms)
+    rule_terms = policy.written(rule)
+    terms = [rule_terms, *(value for value in rule_terms.values() if isinstance(value, Mapping))]
+    return any(term.get("own_requests") is True for term in terms)
 
 
-def unknown_grantees(broker: Broker, wanted: GrantRequest) -> list[str]:
+def unknown_grantees(broker: Broker, grant_request: GrantRequest) -> list[str]:
     """A warning for each name in the grant that may be misspelled: users with neither a job, nor an account on this
     machine, nor an approver's role; teams and projects without a job. Patterns are not checked."""
     policy = broker.policy()
-    with broker.store.reading() as look:
-        seen = look.names_in_jobs()
-    people = {name for rule in policy.rules for name in policy.approvers(rule.name)} | seen["user"]
-    found = [
+    with broker.store.reading() as reader:
+        recorded_names = reader.names_in_jobs()
+    people = {name for rule in policy.rules for name in policy.approvers(rule.name)} | recorded_names["user"]
+    warnings = [
         f"no job of user {name!r} is known{did_you_mean(name, people)}"
-        for name in wanted.users
-        if _is_name(name) and name not in people and not has_account(name)
+        for name in grant_request.users
+        if _is_literal(name) and name not in people and not has_account(name)
     ]
-    groups = [("team", wanted.teams, seen["team"] | policy.teams), ("project", wanted.projects, seen["project"])]
-    for kind, names, known in groups:
-        strange = (name for name in names if _is_name(name) and name not in known)
-        found += [f"no job of {kind} {name!r} is known{did_you_mean(name, known)}" for name in strange]
-    return found
+    groups = [
+        ("team", grant_request.teams, recorded_names["team"] | policy.teams),
+        ("project", grant_request.projects, recorded_names["project"]),
+    ]
+    for kind, names, known_names in groups:
+        unknown_names = (name for name in names if _is_literal(name) and name not in known_names)
+        warnings += [f"no job of {kind} {name!r} is known{did_you_mean(name, known_names)}" for name in unknown_names]
+    return warnings
 
 
-def _is_name(text: str) -> bool:
+def _is_literal(text: str) -> bool:
     return not set("*?[").intersection(text)
 
 
-def standing_grants(broker: Broker, *, all_of_them: bool = False) -> list[StandingGrant]:
-    """The standing grants that are valid now; with ``all_of_them`` also earlier ones, oldest first."""
+def standing_grants(broker: Broker, *, include_ended: bool = False) -> list[StandingGrant]:
+    """The standing grants that are valid now; with ``include_ended`` also earlier ones, oldest first."""
     now = broker.clock.now()
-    with broker.store.reading() as look:
-        return list(look.standing_grants(None if all_of_them else now))
+    with broker.store.reading() as reader:
+        return list(reader.standing_grants(None if include_ended else now))
 
 
 def revoke(broker: Broker, number: int, *, by: Actor) -> StandingGrant:
     """Revoke a standing grant; jobs launched under it continue. Raises `UnknownName`, and `NotAllowed` for another
     person's grant unless ``by`` is an administrator."""
     with broker.store.writing() as tx:
-        theirs = next((one.by for one in tx.standing_grants() if one.number == number), by.identity)
-        if not by.may_act_for(theirs):
-            raise NotAllowed(f"standing grant {number} is {theirs}'s, and you are {by.identity}", hint=f"ask {theirs}")
+        giver = next(
+            (standing_grant.by for standing_grant in tx.standing_grants() if standing_grant.number == number),
+            by.identity,
+        )
+        if not by.may_act_for(giver):
+            raise NotAllowed(f"standing grant {number} is {giver}'s, and you are {by.identity}", hint=f"ask {giver}")
         return tx.revoke_standing(number, by=by.identity, at=broker.clock.now())

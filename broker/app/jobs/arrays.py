@@ -16,17 +16,17 @@ from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
-from broker.ledger.journal import Writing
+from broker.ledger.journal import JournalWriter
 from broker.reconciler.admission.admission import Admission, whole_hold
 from broker.reconciler.controllers.arrays import room_for, start_tasks
 
-LONGEST_SLUG = 22  # of an array's id, to which the tasks' numbers are appended
+MAX_SLUG_LENGTH = 22  # of an array's id, to which the tasks' numbers are appended
 
 
 def begin(
-    tx: Writing,
+    tx: JournalWriter,
     array_id: str,
-    submitted: ev.Submitted,
+    submission: ev.Submitted,
     plan: Plan,
     policy: PolicySet,
     record: Decision,
@@ -41,25 +41,25 @@ def begin(
     if the gate admits fewer tasks than have to begin; the caller must then roll the transaction back.
     """
     tx.record(replace(record, job_id=array_id))
-    view = tx.append(array_id, [(None, submitted)], now)
-    room = 0 if waits or submitted.job.array is None else room_for(plan, submitted.job.array.at_once)
+    view = tx.append(array_id, [(None, submission)], now)
+    room = 0 if waits or submission.job.array is None else room_for(plan, submission.job.array.at_once)
     started = start_tasks(tx, view, plan, policy, now, room=room)
     if started.refusal is not None:
-        raise too_many(started.count, started.refusal, submitted.job)
+        raise too_many(started.count, started.refusal, submission.job)
     return tx.append(array_id, [(None, ev.TasksStarted(first=0, count=started.count))], now)
 
 
 def too_many(allowed: int, refusal: Admission, job: Job) -> NotAllowed:
     """The refusal of an array of which only ``allowed`` tasks may begin."""
-    wanted = job.array.at_once if job.array else 0
-    why = "; ".join(f"{verdict.message} ({verdict.source})" for verdict in refusal.objections)
+    parallel = job.array.at_once if job.array else 0
+    objections = "; ".join(f"{verdict.message} ({verdict.source})" for verdict in refusal.objections)
     if refusal.answer is Answer.ASK:
         return NotAllowed(
-            f"an array does not wait for an approval, and this one needs one: {why}",
+            f"an array does not wait for an approval, and this one needs one: {objections}",
             hint="an approver can allow it in advance, with a standing grant: `gpubroker approvals grant --help`",
         )
     hint = f"write `parallel: {allowed}` under `array:`, or lower max_duration" if allowed else ""
-    return NotAllowed(f"of {wanted} tasks at once only {allowed} may begin: {why}", hint=hint)
+    return NotAllowed(f"of {parallel} tasks at once only {allowed} may begin: {objections}", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +79,27 @@ class ArrayOutlook:
 
 def outlook(array: JobArray, job: Job, plan: Plan, admission: Admission, max_duration: timedelta) -> ArrayOutlook:
     """The size and cost of the array. ``plan``: for one task, with placements; ``max_duration``: of a task."""
-    natural = whole_hold(plan, max_duration)
-    begin, each = array.at_once, natural
-    if job.max_cost is not None and natural:
-        begin = max(min(begin, job.max_cost.micros // natural.micros), 1)
-        each = min(natural, job.max_cost.share(1, begin))
-    now = sum((held for kind, held in admission.money.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
-    each = min(each, now)
+    full_hold = whole_hold(plan, max_duration)
+    first_tasks, hold_per_task = array.at_once, full_hold
+    if job.max_cost is not None and full_hold:
+        first_tasks = max(min(first_tasks, job.max_cost.micros // full_hold.micros), 1)
+        hold_per_task = min(full_hold, job.max_cost.share(1, first_tasks))
+    held_now = sum((held for kind, held in admission.money.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
+    hold_per_task = min(hold_per_task, held_now)
     placement = admission.placement
     expected = placement.expected_cost * array.count if placement.duration is not None else None
-    return ArrayOutlook(array.count, begin, each, expected)
+    return ArrayOutlook(array.count, first_tasks, hold_per_task, expected)
 
 
-def words(found: ArrayOutlook, job: Job) -> str:
+def outlook_note(array_outlook: ArrayOutlook, job: Job) -> str:
     """The outlook in a sentence, for a plan's notes."""
     array = job.array
-    wanted = array.at_once if array else 0
-    text = f"an array of {found.tasks:,} tasks, {found.begin:,} at once: the plan is for one of them"
-    if found.begin < wanted:
-        text += f" (not {wanted:,}, as max_cost pays for no more)"
-    if found.each:
-        text += f"; {found.held} are held for those that begin, {found.each} each"
-    if found.expected:
-        text += f"; all tasks are expected to cost about {found.expected.up_to_cents()}"
+    parallel = array.at_once if array else 0
+    text = f"an array of {array_outlook.tasks:,} tasks, {array_outlook.begin:,} at once: the plan is for one of them"
+    if array_outlook.begin < parallel:
+        text += f" (not {parallel:,}, as max_cost pays for no more)"
+    if array_outlook.each:
+        text += f"; {array_outlook.held} are held for those that begin, {array_outlook.each} each"
+    if array_outlook.expected:
+        text += f"; all tasks are expected to cost about {array_outlook.expected.up_to_cents()}"
     return text

@@ -58,7 +58,7 @@ def bill_of(broker: Broker, view: JobView) -> Bill:
 
 def bills_of(broker: Broker, views: Sequence[JobView]) -> list[Bill]:
     """The cost of each job so far, in the same order, with one set of queries for all jobs."""
-    return _bills(broker, views, _policy)
+    return _bills(broker, views, _policy_or_none)
 
 
 def costs_of(broker: Broker, views: Sequence[JobView]) -> list[Bill]:
@@ -69,13 +69,17 @@ def costs_of(broker: Broker, views: Sequence[JobView]) -> list[Bill]:
 
 def _bills(broker: Broker, views: Sequence[JobView], policy_of: Callable[[Broker], PolicySet | None]) -> list[Bill]:
     ids = [view.id for view in views]
-    with broker.store.reading() as look:
-        balances, sums, meters = look.balances(ids), look.sums(ids), look.meters(ids)
+    with broker.store.reading() as reader:
+        balances, sums, meters = reader.balances(ids), reader.sums(ids), reader.meters(ids)
         arrays = {view.id: view.job.array.again for view in views if view.job.array is not None}
-        of_tasks, counts = look.money_of_tasks(list(arrays)), look.counts_of(arrays)
-    balances = {**balances, **of_tasks}  # an array has no money of its own
+        task_balances, counts = reader.money_of_tasks(list(arrays)), reader.counts_of(arrays)
+    balances = {**balances, **task_balances}  # an array has no money of its own
     now = broker.clock.now()
-    policy = policy_of(broker) if any(one.burn for of_job in balances.values() for one in of_job.values()) else None
+    policy = (
+        policy_of(broker)
+        if any(balance.burn for job_balances in balances.values() for balance in job_balances.values())
+        else None
+    )
     return [
         replace(
             _bill(view, balances.get(view.id, {}), sums.get(view.id, ()), meters.get(view.id, {}), policy, now),
@@ -98,12 +102,18 @@ def _bill(
     if view.attempts and not view.attempts[-1].over:
         attempt = view.attempts[-1]
         meter = meters.get(attempt.number)
-        own = [e.amount for e in sums if e.account is Account.SPENT and e.tags.attempt == attempt.number]
-        time = sum(own, Money.ZERO) if meter is None else meter.settled  # without the cost of data transfer
-        used = (ledger_rate(attempt.placement.offer) * attempt.placement.nodes).for_duration(machine_time(attempt, now))
-        running = max(used - time, Money.ZERO)
+        attempt_amounts = [e.amount for e in sums if e.account is Account.SPENT and e.tags.attempt == attempt.number]
+        settled_time_cost = (
+            sum(attempt_amounts, Money.ZERO) if meter is None else meter.settled
+        )  # without the cost of data transfer
+        machine_cost = (ledger_rate(attempt.placement.offer) * attempt.placement.nodes).for_duration(
+            machine_time(attempt, now)
+        )
+        running = max(machine_cost - settled_time_cost, Money.ZERO)
     on_demand = on_demand_cost(view) if view.state.final else None
-    burns = {kind: one.burn.seen(now) for kind, one in balance.items() if one.burn is not None}
+    burns = {
+        kind: kind_balance.burn.seen(now) for kind, kind_balance in balance.items() if kind_balance.burn is not None
+    }
     paid = sum((b.spent for kind, b in balance.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
     return Bill(
         spent={kind: b.spent for kind, b in balance.items()},
@@ -113,11 +123,11 @@ def _bill(
         savings=None if on_demand is None else on_demand - paid,
         burns=burns,
         budgets=policy.budgets(view.job, view.user) if burns and policy is not None else (),
-        quantile=_covered(view, policy),
+        quantile=_covered_quantile(view, policy),
     )
 
 
-def _covered(view: JobView, policy: PolicySet | None) -> float | None:
+def _covered_quantile(view: JobView, policy: PolicySet | None) -> float | None:
     """The share of runs that the hold covers; None if the hold may not follow from the job's work, for example because
     ``max_cost`` limited it."""
     if policy is None or view.max_cost is not None:
@@ -128,7 +138,7 @@ def _covered(view: JobView, policy: PolicySet | None) -> float | None:
     return None if covers >= 100 else covers
 
 
-def _policy(broker: Broker) -> PolicySet | None:
+def _policy_or_none(broker: Broker) -> PolicySet | None:
     try:
         return broker.policy()
     except BrokerError:

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from broker.app.jobs.snapshots import resolved
+from broker.app.jobs.snapshots import resolve_paths
 from broker.core.documents import MAX_BYTES, print_document
 from broker.core.errors import InvalidInput, closest
 from broker.core.job.file import parse_job, parse_jobs
 from broker.core.job.file.reading import JobOverrides
-from broker.core.job.file.repository import Repository, of_setup, pinned
-from broker.core.job.foreign import convert, recognized
+from broker.core.job.file.repository import Repository, pin, repository_of_setup
+from broker.core.job.foreign import convert, format_name
 from broker.core.job.foreign.conversion import Conversion
 from broker.core.job.jobs import Job
 
@@ -24,15 +24,15 @@ from broker.core.job.jobs import Job
 def read_job(path: Path, now: datetime, overrides: JobOverrides | None = None) -> Job:
     """The job in a file, with ``overrides`` applied. ``now`` (UTC): the time that relative dates count from. Raises
     `InvalidInput` with every finding, also for a file that cannot be read."""
-    text = _text(path)
+    text = _read_bytes(path)
     job = parse_job(text, file=str(path), now=now, overrides=overrides or JobOverrides())
-    return resolved(job, path.parent, str(path))
+    return resolve_paths(job, path.parent, str(path))
 
 
 def read_jobs(path: Path, now: datetime, overrides: JobOverrides | None = None) -> list[Job]:
     """The jobs in a file of one or several documents, in their order; as `read_job` otherwise."""
-    jobs = parse_jobs(_text(path), file=str(path), now=now, overrides=overrides)
-    return [resolved(job, path.parent, str(path)) for job in jobs]
+    jobs = parse_jobs(_read_bytes(path), file=str(path), now=now, overrides=overrides)
+    return [resolve_paths(job, path.parent, str(path)) for job in jobs]
 
 
 def converted(path: Path) -> Conversion:
@@ -42,9 +42,9 @@ def converted(path: Path) -> Conversion:
     return conversion
 
 
-def _text(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     text = _content(path)
-    if (kind := recognized(text.decode(errors="replace"))) is not None:
+    if (kind := format_name(text.decode(errors="replace"))) is not None:
         command = f"`gpubroker init --from {shlex.quote(str(path))}`"
         raise InvalidInput(f"this is {kind}; {command} writes a job file", where=str(path))
     return text
@@ -55,17 +55,19 @@ def _content(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)  # one byte more than allowed shows that the file is too large
     except OSError as error:
-        raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path), hint=_similar(path)) from error
+        raise InvalidInput(
+            f"cannot be read: {error.strerror}", where=str(path), hint=_similar_file_hint(path)
+        ) from error
 
 
-def _similar(path: Path) -> str:
+def _similar_file_hint(path: Path) -> str:
     """A hint that names a job file of that folder with a similar name; empty if there is none."""
     try:
-        names = [one.name for one in path.parent.iterdir() if one.suffix in (".yaml", ".yml")]
+        names = [sibling.name for sibling in path.parent.iterdir() if sibling.suffix in (".yaml", ".yml")]
     except OSError:
         return f"there is no folder {path.parent}" if not path.parent.exists() else ""
-    meant = closest(path.name, names)
-    return f"did you mean {path.with_name(meant)}?" if meant and meant != path.name else ""
+    match = closest(path.name, names)
+    return f"did you mean {path.with_name(match)}?" if match and match != path.name else ""
 
 
 def job_of_command(command: Sequence[str], folder: Path, now: datetime, overrides: JobOverrides) -> Job:
@@ -73,55 +75,62 @@ def job_of_command(command: Sequence[str], folder: Path, now: datetime, override
     as they are. Raises `InvalidInput`."""
     run = command[0] if len(command) == 1 else shlex.join(command)
     program = Path((command[0].split() or [""])[0]).stem
-    named = overrides.name or re.sub(r"[^A-Za-z0-9._-]+", "-", program).strip("-._")[:63]
-    text = print_document({"name": named or "command", "workdir": ".", "run": run})
+    name = overrides.name or re.sub(r"[^A-Za-z0-9._-]+", "-", program).strip("-._")[:63]
+    text = print_document({"name": name or "command", "workdir": ".", "run": run})
     where = "command line"
-    return resolved(parse_job(text, file=where, now=now, overrides=overrides), folder, where)
+    return resolve_paths(parse_job(text, file=where, now=now, overrides=overrides), folder, where)
 
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_PATIENCE = 30.0  # seconds
+_GIT_TIMEOUT = 30.0  # seconds
 _HELPER = '!f() { echo username=x-access-token; echo "password=$GIT_TOKEN"; }; f'
 
 
-def with_commit(job: Job) -> tuple[Job, str]:
+def pin_commit(job: Job) -> tuple[Job, str]:
     """The job with the present commit of its repository, which every attempt then fetches; and a note on that, empty
     for a job without a repository or with a commit. If the repository cannot be queried from here, for example without
     its key, the job is unchanged and the note says so. Runs `git`; not for jobs from another machine."""
-    one = of_setup(job.setup)
-    if one is None or job.setup is None:
+    repository = repository_of_setup(job.setup)
+    if repository is None or job.setup is None:
         return job, ""
-    if one.ref is not None and _COMMIT.fullmatch(one.ref):
+    if repository.ref is not None and _COMMIT.fullmatch(repository.ref):
         return job, ""
-    named = one.ref or "its default branch"
+    ref_name = repository.ref or "its default branch"
     # Only a token that the job requests: another person's job file may name any server.
-    commit, why = _looked_up(one, with_token="GIT_TOKEN" in os.environ and "GIT_TOKEN" in job.secrets)
+    commit, reason = _look_up_commit(repository, with_token="GIT_TOKEN" in os.environ and "GIT_TOKEN" in job.secrets)
     if commit is None:
         return (
             job,
-            f"{one.url}: {named} could not be resolved from here ({why}): each attempt fetches its newest commit.",
+            f"{repository.url}: {ref_name} could not be resolved from here ({reason}): each attempt fetches its "
+            "newest commit.",
         )
-    setup = pinned(job.setup, one, commit)
-    return job.model_copy(update={"setup": setup}), f"Git: {one.url}, commit {commit[:10]} of {named}."
+    setup = pin(job.setup, repository, commit)
+    return job.model_copy(update={"setup": setup}), f"Git: {repository.url}, commit {commit[:10]} of {ref_name}."
 
 
-def _looked_up(one: Repository, *, with_token: bool) -> tuple[str | None, str]:
+def _look_up_commit(repository: Repository, *, with_token: bool) -> tuple[str | None, str]:
     """The commit, or None with the reason."""
-    token = ["-c", f"credential.helper={_HELPER}"] if with_token and one.url.startswith("https://") else []
-    ref = one.ref or "HEAD"
-    command = ["git", *token, "ls-remote", "--quiet", "--", one.url, ref, f"{ref}^{{}}"]
+    token = ["-c", f"credential.helper={_HELPER}"] if with_token and repository.url.startswith("https://") else []
+    ref = repository.ref or "HEAD"
+    command = ["git", *token, "ls-remote", "--quiet", "--", repository.url, ref, f"{ref}^{{}}"]
     environment = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes", **os.environ}
     try:
-        done = subprocess.run(  # noqa: S603  # the reader of job files has checked the address, which follows `--`
-            command, env=environment, capture_output=True, text=True, errors="replace", timeout=_PATIENCE, check=False
+        process = subprocess.run(  # noqa: S603  # the reader of job files has checked the address, which follows `--`
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_GIT_TIMEOUT,
+            check=False,
         )
     except FileNotFoundError:
         return None, "there is no program `git`"
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, "no answer in time" if isinstance(error, subprocess.TimeoutExpired) else str(error)
-    if done.returncode:
-        return None, (done.stderr.strip().splitlines() or ["git failed"])[-1][:200]
-    cells = [line.partition("\t") for line in done.stdout.splitlines()]
+    if process.returncode:
+        return None, (process.stderr.strip().splitlines() or ["git failed"])[-1][:200]
+    cells = [line.partition("\t") for line in process.stdout.splitlines()]
     rows = {name: commit for commit, _, name in cells}
     for name in (f"refs/tags/{ref}^{{}}", f"refs/heads/{ref}", f"refs/tags/{ref}", f"{ref}^{{}}", ref):
         if _COMMIT.fullmatch(rows.get(name, "")):

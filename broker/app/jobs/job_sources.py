@@ -10,28 +10,28 @@ from broker.agent.entries import FILE, LINK
 from broker.agent.names import to_text
 from broker.agent.source_tree import TreeEntry, content_path
 from broker.agent.store import ObjectFolder
-from broker.app.jobs import kept_files, runs_root
+from broker.app.jobs import job_files, runs_root
 from broker.app.results.kept_files import JobCheckpoints, JobDifference, JobOutputs, JobSources, SourceChange
 from broker.app.wiring import Broker
 from broker.core.events.views import JobView
 from broker.core.job.file import print_job
 from broker.core.job.snapshots import FileSnapshot, GitState, TreeCopy
-from broker.snapshots.upload import entries_of, reaching
+from broker.snapshots.upload import entries_of, store_errors
 
-_SHORT = 256 * 1024  # bytes; larger files are not compared line by line
-_MOST_LINES = 400  # of the diff of one file
+_MAX_DIFF_BYTES = 256 * 1024  # bytes; larger files are not compared line by line
+_MAX_LINES = 400  # of the diff of one file
 
 
 def outputs(broker: Broker, view: JobView, attempt: int | None = None) -> JobOutputs:
     """As `kept_files.outputs`."""
-    found = kept_files.outputs(broker, view, attempt)
-    return JobOutputs.of(view, kept_files.folder_of(broker, view), found, broker.clock.now())
+    job_outputs = job_files.outputs(broker, view, attempt)
+    return JobOutputs.of(view, job_files.run_folder_url(broker, view), job_outputs, broker.clock.now())
 
 
 def checkpoints(broker: Broker, view: JobView) -> JobCheckpoints:
     """As `kept_files.checkpoints`."""
-    found = kept_files.checkpoints(broker, view)
-    return JobCheckpoints.of(view, kept_files.folder_of(broker, view), found, broker.clock.now())
+    job_checkpoints = job_files.checkpoints(broker, view)
+    return JobCheckpoints.of(view, job_files.run_folder_url(broker, view), job_checkpoints, broker.clock.now())
 
 
 def sources(broker: Broker, view: JobView) -> JobSources:
@@ -65,7 +65,7 @@ def difference(broker: Broker, before: JobView, after: JobView) -> JobDifference
         after=after.id,
         git_before=_git(before),
         git_after=_git(after),
-        job=list(_unified("job", print_job(before.job).splitlines(), print_job(after.job).splitlines())),
+        job=list(_unified_diff("job", print_job(before.job).splitlines(), print_job(after.job).splitlines())),
         files=changes,
     )
 
@@ -76,16 +76,21 @@ class _StoredFile:
     pool: ObjectFolder
 
     def same(self, other: _StoredFile) -> bool:
-        mine, its = self.entry, other.entry
-        return (mine.kind, mine.sha256, mine.target, mine.mode) == (its.kind, its.sha256, its.target, its.mode)
+        own_entry, other_entry = self.entry, other.entry
+        return (own_entry.kind, own_entry.sha256, own_entry.target, own_entry.mode) == (
+            other_entry.kind,
+            other_entry.sha256,
+            other_entry.target,
+            other_entry.mode,
+        )
 
     def lines(self) -> list[str] | None:
         """None for a file that is not text, or too large."""
         if self.entry.kind == LINK:
             return [f"link to {to_text(self.entry.target)}"]
-        if self.entry.size > _SHORT:
+        if self.entry.size > _MAX_DIFF_BYTES:
             return None
-        with reaching():
+        with store_errors():
             content = self.pool.read(content_path(self.entry.sha256))
         try:
             return None if content is None or b"\0" in content else content.decode().splitlines()
@@ -99,7 +104,7 @@ def _trees(broker: Broker, snapshot: FileSnapshot) -> list[tuple[TreeCopy, Seque
 
 
 def _pool(broker: Broker, snapshot: FileSnapshot) -> ObjectFolder:
-    with reaching():
+    with store_errors():
         return ObjectFolder.open(f"{runs_root.root(broker).rstrip('/')}/{snapshot.pool}")
 
 
@@ -123,13 +128,13 @@ def _diff(path: str, before: _StoredFile | None, after: _StoredFile | None) -> I
         return
     if before and after and before.entry.mode != after.entry.mode:
         yield f"mode {before.entry.mode:03o} -> {after.entry.mode:03o}"
-    found = list(_unified(path, old, new))
-    yield from found[:_MOST_LINES]
-    if len(found) > _MOST_LINES:
-        yield f"[{len(found) - _MOST_LINES:,} more lines]"
+    lines = list(_unified_diff(path, old, new))
+    yield from lines[:_MAX_LINES]
+    if len(lines) > _MAX_LINES:
+        yield f"[{len(lines) - _MAX_LINES:,} more lines]"
 
 
-def _unified(name: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
+def _unified_diff(name: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
     return difflib.unified_diff(old, new, f"a/{to_text(name)}", f"b/{to_text(name)}", lineterm="", n=2)
 
 

@@ -20,71 +20,71 @@ from broker.core.job.arrays import task_id
 from broker.core.job.jobs import Job
 
 if TYPE_CHECKING:
-    from broker.store.jobs.pages import FoundPage, JobPlace, WantedJobs
-    from broker.store.jobs.reading import StoreReading
+    from broker.store.jobs.pages import JobListFilter, JobPage, JobPlace
+    from broker.store.jobs.reader import StoreReader
 
-EARLIER = 50  # jobs of one name that are searched for an open session
-_MATCHES = 200  # jobs read, with the same name or the same beginning of the id, at most
+MAX_EARLIER_SESSIONS = 50  # jobs of one name that are searched for an open session
+_MAX_MATCHES = 200  # jobs read, with the same name or the same beginning of the id, at most
 _OPEN = [state.value for state in JobState if not state.final]
-_NAMED = 10  # ids in a message
+_MAX_IDS_SHOWN = 10  # ids in a message
 
 
 def find(broker: Broker, reference: str) -> JobView:
     """The job with that id, the open job of that name, the newest ended one if none is open, or the only job whose id
     begins with ``reference``; an array and its tasks, whose ids begin with its own, count as one. Raises `UnknownName`,
     `InvalidInput` if several open jobs have that name, and `UnreadableJob` for a job that this version cannot read."""
-    with broker.store.reading() as look:
-        exact = look.job(reference)
+    with broker.store.reading() as reader:
+        exact = reader.job(reference)
         if exact is not None:
             return exact
-        named = _named(look, reference, 1)
-        if named and look.unreadable:  # one of the same name
-            raise look.unreadable[0]
-        if named:
-            refuse_several(reference, [view.id for view in named if not view.state.final])
-            return named[0]
-        begun = look.jobs_begun(reference, limit=2) if reference else []
-        if not begun and reference and not look.unreadable:
-            begun = _tasks_begun(look, reference)
-        if len(begun) == 1 and not look.unreadable:
-            return begun[0]
-        if not begun and look.unreadable:
-            raise look.unreadable[0]
-        known = [view.id for view in look.jobs(limit=50)]
-    raise UnknownName("job", reference, known)
+        named_views = _jobs_named(reader, reference, 1)
+        if named_views and reader.unreadable:  # one of the same name
+            raise reader.unreadable[0]
+        if named_views:
+            refuse_several(reference, [view.id for view in named_views if not view.state.final])
+            return named_views[0]
+        prefix_matches = reader.jobs_begun(reference, limit=2) if reference else []
+        if not prefix_matches and reference and not reader.unreadable:
+            prefix_matches = _tasks_with_prefix(reader, reference)
+        if len(prefix_matches) == 1 and not reader.unreadable:
+            return prefix_matches[0]
+        if not prefix_matches and reader.unreadable:
+            raise reader.unreadable[0]
+        recent_ids = [view.id for view in reader.jobs(limit=50)]
+    raise UnknownName("job", reference, recent_ids)
 
 
 def refuse_several(name: str, open_ids: Sequence[str]) -> None:
     """Raises `InvalidInput` if several open jobs have the name: a change to the wrong one would cost money."""
     if len(open_ids) > 1:
-        ids = ", ".join(open_ids[:_NAMED]) + (", …" if len(open_ids) > _NAMED else "")
+        ids = ", ".join(open_ids[:_MAX_IDS_SHOWN]) + (", …" if len(open_ids) > _MAX_IDS_SHOWN else "")
         raise InvalidInput(f"{len(open_ids)} open jobs are named {name!r}: {ids}; give an id")
 
 
-def _named(look: StoreReading, name: str, limit: int) -> list[JobView]:
+def _jobs_named(reader: StoreReader, name: str, limit: int) -> list[JobView]:
     """The jobs and tasks of that name: the open ones, then those of the newest ``limit`` that have ended; both newest
     first."""
-    found = list(look.jobs(name=name, states=_OPEN, limit=_MATCHES, with_tasks=True))
-    return found + [view for view in look.jobs(name=name, limit=limit, with_tasks=True) if view.state.final]
+    open_views = list(reader.jobs(name=name, states=_OPEN, limit=_MAX_MATCHES, with_tasks=True))
+    return open_views + [view for view in reader.jobs(name=name, limit=limit, with_tasks=True) if view.state.final]
 
 
-def matches(broker: Broker, reference: str, teams: Collection[str] | None, limit: int) -> Sequence[JobView]:
+def matching_jobs(broker: Broker, reference: str, teams: Collection[str] | None, limit: int) -> Sequence[JobView]:
     """The jobs that ``reference`` may mean, as in `find`, among those of the teams (None: all): by id, then by name,
     open ones first, newest first, then by the beginning of the id."""
-    with broker.store.reading() as look:
-        exact = look.job(reference)
-        found = [exact] if exact is not None else _named(look, reference, _MATCHES)
-        if not found and reference:
-            found = list(look.jobs_begun(reference, limit=_MATCHES))
-    return [one for one in found if teams is None or one.job.team in teams][:limit]
+    with broker.store.reading() as reader:
+        exact = reader.job(reference)
+        candidates = [exact] if exact is not None else _jobs_named(reader, reference, _MAX_MATCHES)
+        if not candidates and reference:
+            candidates = list(reader.jobs_begun(reference, limit=_MAX_MATCHES))
+    return [view for view in candidates if teams is None or view.job.team in teams][:limit]
 
 
-def refuse_second_session(job: Job, named: Sequence[JobView]) -> None:
+def refuse_second_session(job: Job, namesakes: Sequence[JobView]) -> None:
     """Raises `InvalidInput` if the job is a session and one of these jobs of the same person and name is an open one:
     both would use the same home folder."""
     if job.session is None:
         return
-    for view in named:
+    for view in namesakes:
         if view.job.session is not None and not view.state.final:
             raise InvalidInput(
                 f"the session {job.name} is open: {view.id} is {view.state.value.replace('_', ' ')}",
@@ -114,12 +114,12 @@ def find_array(broker: Broker, reference: str) -> JobView:
     return view
 
 
-def _tasks_begun(look: StoreReading, reference: str) -> Sequence[JobView]:
+def _tasks_with_prefix(reader: StoreReader, reference: str) -> Sequence[JobView]:
     """The task whose id begins with ``reference``; if there are several, their arrays."""
-    tasks = look.jobs_begun(reference, limit=2, with_tasks=True)
+    tasks = reader.jobs_begun(reference, limit=2, with_tasks=True)
     if len(tasks) < 2:
         return tasks
-    return look.views(sorted({task.job.task.array for task in tasks if task.job.task}))
+    return reader.views(sorted({task.job.task.array for task in tasks if task.job.task}))
 
 
 def cancel(broker: Broker, view: JobView, *, by: Actor) -> JobView:
@@ -130,11 +130,11 @@ def cancel(broker: Broker, view: JobView, *, by: Actor) -> JobView:
         current = tx.job(view.id) or view
         if current.cancel_requested or current.state.final:
             return current
-        asked, now = ev.CancelRequested(by=by.identity), broker.clock.now()
+        cancel_event, now = ev.CancelRequested(by=by.identity), broker.clock.now()
         for task in tx.open_tasks(view.id) if view.job.array else ():
             if not task.cancel_requested and not task.state.final:
-                tx.append(task.id, [(None, asked)], now)
-        return tx.append(view.id, [(None, asked)], now)
+                tx.append(task.id, [(None, cancel_event)], now)
+        return tx.append(view.id, [(None, cancel_event)], now)
 
 
 def check_owner(view: JobView, by: Actor) -> None:
@@ -143,7 +143,7 @@ def check_owner(view: JobView, by: Actor) -> None:
         raise NotAllowed(f"{view.id} is {view.user}'s job, and you are {by.identity}", hint=f"ask {view.user}")
 
 
-_FAILED_SHOWN = 20
+_MAX_FAILED_TASKS = 20
 
 
 def logs(broker: Broker, view: JobView, attempt: int | None = None, node: int | None = None) -> Iterator[str]:
@@ -170,11 +170,11 @@ def failed_tasks(broker: Broker, view: JobView) -> Sequence[JobView]:
     """The first tasks of an array that failed, at most 20; none of any other job."""
     if view.job.array is None:
         return []
-    with broker.store.reading() as look:
-        return look.tasks_of(view.id, [JobState.FAILED.value], limit=_FAILED_SHOWN)
+    with broker.store.reading() as reader:
+        return reader.tasks_of(view.id, [JobState.FAILED.value], limit=_MAX_FAILED_TASKS)
 
 
-def waiting_for_people(view: JobView) -> bool:
+def is_waiting_for_people(view: JobView) -> bool:
     """Whether the job continues only after a person acts."""
     return view.state in (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET)
 
@@ -201,9 +201,9 @@ def progress(broker: Broker, view: JobView) -> Progress | None:
     except BrokerError:
         return None
     finish = attempt.placement.finish
-    done = (node.step or 0) - (attempt.resumed_step or 0)
-    if attempt.running_at is not None and node.heartbeat_at is not None and node.total and done > 0:
-        pace = (node.heartbeat_at - attempt.running_at) / done
+    steps_done = (node.step or 0) - (attempt.resumed_step or 0)
+    if attempt.running_at is not None and node.heartbeat_at is not None and node.total and steps_done > 0:
+        pace = (node.heartbeat_at - attempt.running_at) / steps_done
         finish = node.heartbeat_at + pace * max(node.total - (node.step or 0), 0)
     return Progress(node.step, node.total, node.phase, node.heartbeat_at, finish)
 
@@ -218,19 +218,22 @@ def last_step(view: JobView) -> int | None:
 
 def events(broker: Broker, view: JobView) -> Sequence[ev.Event]:
     """The job's events so far, in order; they may go beyond the state of ``view``."""
-    with broker.store.reading() as look:
-        return look.events(view.id)
+    with broker.store.reading() as reader:
+        return reader.events(view.id)
 
 
-def page(broker: Broker, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:
+def job_page(broker: Broker, criteria: JobListFilter, *, after: JobPlace | None, limit: int) -> JobPage:
     """One page of the jobs that match, newest first; users and teams may be patterns."""
-    with broker.store.reading() as look:
-        users, teams = _in_full(look, wanted.users, "user"), _in_full(look, wanted.teams, "team")
-        return look.job_page(replace(wanted, users=users, teams=teams), after=after, limit=limit)
+    with broker.store.reading() as reader:
+        users, teams = (
+            _expand_patterns(reader, criteria.users, "user"),
+            _expand_patterns(reader, criteria.teams, "team"),
+        )
+        return reader.job_page(replace(criteria, users=users, teams=teams), after=after, limit=limit)
 
 
 @dataclass(frozen=True, slots=True)
-class FoundJobs:
+class JobMatches:
     """The jobs that match, newest first. ``unreadable``: those among them that this version cannot read."""
 
     views: Sequence[JobView]
@@ -248,21 +251,28 @@ class JobCriteria(TypedDict, total=False):
     array: str | None
 
 
-def search(broker: Broker, **wanted: Unpack[JobCriteria]) -> FoundJobs:
+def search(broker: Broker, **criteria: Unpack[JobCriteria]) -> JobMatches:
     """The jobs that match, newest first."""
-    states, limit, array = wanted.get("states", ()), wanted.get("limit"), wanted.get("array")
-    with broker.store.reading() as look:
+    states, limit, array = criteria.get("states", ()), criteria.get("limit"), criteria.get("array")
+    with broker.store.reading() as reader:
         if array is not None:
-            tasks = look.tasks_of(array, [state.value for state in states], limit=limit)
-            return FoundJobs(tasks, look.unreadable)
-        chosen = [state.value for state in states]
-        users, teams = _in_full(look, wanted.get("users", ()), "user"), _in_full(look, wanted.get("teams", ()), "team")
-        return FoundJobs(look.jobs(states=chosen, users=users, teams=teams, limit=limit), look.unreadable)
+            tasks = reader.tasks_of(array, [state.value for state in states], limit=limit)
+            return JobMatches(tasks, reader.unreadable)
+        state_names = [state.value for state in states]
+        users, teams = (
+            _expand_patterns(reader, criteria.get("users", ()), "user"),
+            _expand_patterns(reader, criteria.get("teams", ()), "team"),
+        )
+        return JobMatches(reader.jobs(states=state_names, users=users, teams=teams, limit=limit), reader.unreadable)
 
 
-def _in_full(look: StoreReading, names: Collection[str], what: str) -> Collection[str]:
+def _expand_patterns(reader: StoreReader, names: Collection[str], field: str) -> Collection[str]:
     """The names, with those of jobs that match a pattern in place of it; the pattern itself if none does."""
     if not any(set("*?[") & set(name) for name in names):
         return names
-    known = sorted(look.names_in_jobs()[what])
-    return [one for name in names for one in ([each for each in known if fnmatchcase(each, name)] or [name])]
+    known_names = sorted(reader.names_in_jobs()[field])
+    return [
+        match
+        for name in names
+        for match in ([known_name for known_name in known_names if fnmatchcase(known_name, name)] or [name])
+    ]

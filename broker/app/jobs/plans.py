@@ -14,16 +14,16 @@ def plan(
     broker: Broker, job: Job, what_if: PolicySet | None = None, *, by: Actor, by_carbon: bool = False, limit: int
 ) -> PlanResult:
     """As `preview`, with at most ``limit`` placements."""
-    return shown(broker, preview(broker, job, what_if, by=by, by_carbon=by_carbon), what_if, limit=limit)
+    return plan_result(broker, preview(broker, job, what_if, by=by, by_carbon=by_carbon), what_if, limit=limit)
 
 
 def plan_received(broker: Broker, job: Job, *, by: Actor, by_carbon: bool, limit: int) -> PlanResult:
     """As `plan`, for a job that came over the network."""
-    return shown(broker, preview(broker, job, by=by, by_carbon=by_carbon, sends_secrets=False), limit=limit)
+    return plan_result(broker, preview(broker, job, by=by, by_carbon=by_carbon, sends_secrets=False), limit=limit)
 
 
-def shown(broker: Broker, seen: Preview, what_if: PolicySet | None = None, *, limit: int) -> PlanResult:
+def plan_result(broker: Broker, job_preview: Preview, what_if: PolicySet | None = None, *, limit: int) -> PlanResult:
     """The plan of a preview, with at most ``limit`` placements. ``what_if``: the policies that judged it, if other than
     the active one."""
     judge = PlanJudge.POLICY_FILES if what_if else PlanJudge.ACTIVE_POLICY if broker.store.active_policy() else None
-    return PlanResult.of(seen, what_if or broker.policy(), judge, limit=limit)
+    return PlanResult.of(job_preview, what_if or broker.policy(), judge, limit=limit)

@@ -9,16 +9,23 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.app.advise.assumptions import in_force
-from broker.app.jobs import after, arrays
-from broker.app.jobs.nearest import denied, denied_everywhere, for_submission, once, too_little, too_short
-from broker.app.jobs.queue import MachineUse, as_if_submitted, machine_use
-from broker.app.jobs.recorded_capacity import ANY, is_recorded, recorded_offers, unreached
-from broker.app.jobs.sealed_secrets import note_of_missing_secrets
-from broker.app.market.market import fresh_look, market_for, wants_sandbox
+from broker.app.advise.assumptions import active_assumptions
+from broker.app.jobs import arrays, predecessors
+from broker.app.jobs.alternatives import (
+    cached_reading,
+    denial_error,
+    max_cost_error,
+    max_duration_error,
+    no_placement_error,
+    submission_alternatives,
+)
+from broker.app.jobs.queue import MachineUse, hypothetical_views, machine_use
+from broker.app.jobs.recorded_capacity import ANY_ENGINE, is_recorded, recorded_offers, unreached_capacity_notes
+from broker.app.jobs.sealed_secrets import missing_secrets_notes
+from broker.app.market.market import fresh_reading, market_for, wants_sandbox
 from broker.app.market.offer_rows import unknown_providers
-from broker.app.market.strategy_history import record
-from broker.app.policy.unknown_names import unknown_team
+from broker.app.market.strategy_history import record_market
+from broker.app.policy.unknown_names import unknown_team_warnings
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import Alternative, BrokerError
@@ -34,18 +41,18 @@ from broker.placement.conditions import Conditions
 from broker.placement.feasibility import PreparedJob
 from broker.placement.notes import never_done, time_limit
 from broker.placement.planner import make_plan
-from broker.placement.pricing.time_value import start_is_open
+from broker.placement.pricing.time_value import is_start_flexible
 from broker.placement.remedies import matching_otherwise, without_exclusion
 from broker.placement.wait_for_reserved import WaitForReserved
-from broker.reconciler.admission.admission import Admission, admit, denials, unused, with_occupancy
+from broker.reconciler.admission.admission import Admission, admit, as_if_unoccupied, denials, subtract_occupied
 from broker.reconciler.admission.facts import facts_of, occupied_in
 from broker.reconciler.admission.paid_capacity import wait_for_paid
-from broker.reconciler.controllers.placement import Placing, PlanInputs
+from broker.reconciler.controllers.placement import PlacementController, PlanInputs
 from broker.reconciler.controllers.strategy_advice import Strategist
 
 if TYPE_CHECKING:
     from broker.app.advise.model_job import Sizing
-    from broker.store.jobs.reading import StoreReading
+    from broker.store.jobs.reader import StoreReader
 
 
 class NothingToJudge(BrokerError):
@@ -80,7 +87,7 @@ class PlanBasis:
     conditions for the job, if known already."""
 
     policy: PolicySet
-    look: StoreReading
+    look: StoreReader
     now: datetime
     elsewhere: bool = False
     market: PlanInputs | None = None
@@ -129,8 +136,8 @@ class Preview:
         first = self.first.placement if self.first is not None else None
         if first is None:
             return self.plan.placements
-        mine = [one for one in self.plan.placements if one.offer.id == first.offer.id] or [first]
-        return (*mine, *(one for one in self.plan.placements if one.offer.id != first.offer.id))
+        leading = [placement for placement in self.plan.placements if placement.offer.id == first.offer.id] or [first]
+        return (*leading, *(placement for placement in self.plan.placements if placement.offer.id != first.offer.id))
 
     @property
     def needs(self) -> timedelta | None:
@@ -155,7 +162,11 @@ class Preview:
         limit = self.job.max_cost
         if limit is None:
             return 0
-        return sum(1 for one in self.plan.placements if one.duration is not None and one.expected_cost > limit)
+        return sum(
+            1
+            for placement in self.plan.placements
+            if placement.duration is not None and placement.expected_cost > limit
+        )
 
     @property
     def exit_code(self) -> int:
@@ -185,72 +196,88 @@ def preview(
     ``by_carbon`` (rank placements by emissions) are for what-if questions only. ``sends_secrets``: a submission takes
     the job's secrets from the environment of this process. Raises `InvalidInput` for a job that cannot be planned,
     `StoreProblem`."""
-    with fresh_look(broker, sandbox=wants_sandbox(job)) as look:
-        basis = PlanBasis(policy or broker.policy(look), look, broker.clock.now())
-        seen = planned(broker, job, by, basis, by_carbon=by_carbon)
-        seen = seen.noted(*unknown_team(broker, basis.policy, seen.budgets, job.team))
-        if holdings := look.holdings():
-            seen = seen.noted(*unreached(seen.job, holdings, seen.offers, basis.now, in_force(look)))
+    with fresh_reading(broker, sandbox=wants_sandbox(job)) as reader:
+        basis = PlanBasis(policy or broker.policy(reader), reader, broker.clock.now())
+        result = plan_job(broker, job, by, basis, by_carbon=by_carbon)
+        result = result.noted(*unknown_team_warnings(broker, basis.policy, result.budgets, job.team))
+        if holdings := reader.holdings():
+            result = result.noted(
+                *unreached_capacity_notes(result.job, holdings, result.offers, basis.now, active_assumptions(reader))
+            )
         if sends_secrets:
-            seen = seen.noted(*note_of_missing_secrets(job))
-        seen = seen.noted(*pitfalls(job))
-        if not seen.plan.placements:
-            strange = tuple(unknown_providers(broker, job))
-            return replace(seen, strange=strange, alone=_excluded_alone(broker, seen, basis)).noted(*strange)
-        facts_for = facts_of(look, basis.policy, basis.now, occupied_in(look, basis.policy, ()))
+            result = result.noted(*missing_secrets_notes(job))
+        result = result.noted(*pitfalls(job))
+        if not result.plan.placements:
+            provider_notes = tuple(unknown_providers(broker, job))
+            return replace(result, strange=provider_notes, alone=_excluded_alone(broker, result, basis)).noted(
+                *provider_notes
+            )
+        facts_for = facts_of(reader, basis.policy, basis.now, occupied_in(reader, basis.policy, ()))
         admission = admit(
-            seen.job, by.identity, seen.plan, basis.policy, facts_for, max_duration=seen.max_duration, now=basis.now
+            result.job,
+            by.identity,
+            result.plan,
+            basis.policy,
+            facts_for,
+            max_duration=result.max_duration,
+            now=basis.now,
         )
         if admission.answer is Answer.DENY:
-            seen = replace(seen, alternatives=passing(broker, seen, admission, basis))
-    seen = seen.noted(*(f"rule {v.name} {v.message} ({v.source})" for v in admission.verdicts if v.warns))
+            result = replace(result, alternatives=passing_alternatives(broker, result, admission, basis))
+    result = result.noted(*(f"rule {v.name} {v.message} ({v.source})" for v in admission.verdicts if v.warns))
     if job.after:
-        seen = seen.noted(after.words(job))
+        result = result.noted(predecessors.predecessors_note(job))
     if job.array is not None:
-        outlook = arrays.outlook(job.array, seen.job, seen.plan, admission, seen.max_duration)
-        seen = seen.noted(arrays.words(outlook, seen.job))
-    seen = _with_first_move(broker, seen, admission, basis.policy, by_carbon=by_carbon)
+        outlook = arrays.outlook(job.array, result.job, result.plan, admission, result.max_duration)
+        result = result.noted(arrays.outlook_note(outlook, result.job))
+    result = _add_first_move(broker, result, admission, basis.policy, by_carbon=by_carbon)
     if admission.short_of is not None:
-        seen = seen.noted(too_little(admission).message)
-    elif (needed := seen.needs) is not None:
-        seen = seen.noted(too_short(seen.job, needed).message)
-    return replace(seen, admission=admission)
+        result = result.noted(max_cost_error(admission).message)
+    elif (shortest := result.needs) is not None:
+        result = result.noted(max_duration_error(result.job, shortest).message)
+    return replace(result, admission=admission)
 
 
-def refusal(seen: Preview) -> BrokerError:
+def refusal(job_preview: Preview) -> BrokerError:
     """Why the job of a preview cannot be submitted, or not without approval. Its ``exit_code`` must not be 0."""
-    if seen.exit_code == 4:
-        return NoFeasibleCapacity(seen)
-    if seen.needs is not None:
-        return too_short(seen.job, seen.needs)
-    return denied_everywhere(seen) if seen.admission is None else denied(seen.admission, seen.alternatives)
+    if job_preview.exit_code == 4:
+        return NoFeasibleCapacity(job_preview)
+    if job_preview.needs is not None:
+        return max_duration_error(job_preview.job, job_preview.needs)
+    return (
+        no_placement_error(job_preview)
+        if job_preview.admission is None
+        else denial_error(job_preview.admission, job_preview.alternatives)
+    )
 
 
-def planned(broker: Broker, job: Job, by: Actor, basis: PlanBasis, *, by_carbon: bool = False) -> Preview:
+def plan_job(broker: Broker, job: Job, by: Actor, basis: PlanBasis, *, by_carbon: bool = False) -> Preview:
     """The plan, before the policies judge it as a whole (``admission`` is None). Raises as `preview`."""
-    job, sizing = _sized(job, basis.look, basis.now)
-    market = basis.market or market_for(broker, job, basis.policy, by_carbon=by_carbon, look=basis.look)
+    job, sizing = _resolve_machines(job, basis.look, basis.now)
+    market = basis.market or market_for(broker, job, basis.policy, by_carbon=by_carbon, reader=basis.look)
     if holdings := basis.look.holdings():
-        wanted = {machine.accelerator for machine in job.resources if machine.accelerator}
-        if wanted:
-            rules = in_force(basis.look)
-            paid_for = recorded_offers(holdings, market.offers, basis.now, rules, wanted)
-            market = replace(market, offers=[*market.offers, *paid_for])
+        accelerators = {machine.accelerator for machine in job.resources if machine.accelerator}
+        if accelerators:
+            rules = active_assumptions(basis.look)
+            recorded_capacity = recorded_offers(holdings, market.offers, basis.now, rules, accelerators)
+            market = replace(market, offers=[*market.offers, *recorded_capacity])
     if basis.elsewhere:
-        market = replace(market, conditions=_anyhow(job, market))
-    seen = _placed(job, by, market, basis)
+        market = replace(market, conditions=_conditions_with_all_engines(job, market))
+    result = _place(job, by, market, basis)
     if sizing is None:
-        return seen
-    return replace(seen, sizing=sizing, plan=replace(seen.plan, notes=(*sizing.notes, *seen.plan.notes)))
+        return result
+    return replace(result, sizing=sizing, plan=replace(result.plan, notes=(*sizing.notes, *result.plan.notes)))
 
 
-def passing(broker: Broker, seen: Preview, refused: Admission, basis: PlanBasis) -> list[Alternative]:
+def passing_alternatives(
+    broker: Broker, job_preview: Preview, denial: Admission, basis: PlanBasis
+) -> list[Alternative]:
     """Requests similar to the refused one that the policies would allow. Raises as `preview`."""
-    basis = replace(basis, look=once(basis.look))
+    basis = replace(basis, look=cached_reading(basis.look))
     facts_for = facts_of(basis.look, basis.policy, basis.now, occupied_in(basis.look, basis.policy, ()))
-    return for_submission(
-        refused, seen.plan, basis.policy, facts_for, max_duration=seen.max_duration, now=basis.now,
-        planned=lambda job: planned(broker, job, seen.by, basis).plan,
+    return submission_alternatives(
+        denial, job_preview.plan, basis.policy, facts_for, max_duration=job_preview.max_duration, now=basis.now,
+        plan_job=lambda job: plan_job(broker, job, job_preview.by, basis).plan,
     )  # fmt: skip
 
 
@@ -260,115 +287,115 @@ def _excluded_alone(broker: Broker, seen: Preview, basis: PlanBasis) -> dict[Rea
     for reason in seen.counts:
         if (relaxed := without_exclusion(reason, seen.job)) is None:
             continue
-        market = market_for(broker, relaxed, basis.policy, look=basis.look)
+        market = market_for(broker, relaxed, basis.policy, reader=basis.look)
         prepared = PreparedJob.of(seen.job, market.conditions, basis.now)
         if alone := matching_otherwise(reason, prepared, market.offers):
             found[reason] = alone
     return found
 
 
-def opened_by_policy(broker: Broker, seen: Preview) -> Plan:
-    """The plan without the policies because of which ``seen`` has no placement: first without their rules, then also
-    with reference prices allowed. Keeps the rejections of ``seen``."""
-    with broker.store.reading() as look:
-        market, now = market_for(broker, seen.job, look=look), broker.clock.now()
+def plan_without_policies(broker: Broker, job_preview: Preview) -> Plan:
+    """The plan without the policies because of which ``job_preview`` has no placement: first without their rules, then
+    also with reference prices allowed. Keeps the rejections of ``job_preview``."""
+    with broker.store.reading() as reader:
+        market, now = market_for(broker, job_preview.job, reader=reader), broker.clock.now()
     plans = (
-        make_plan(seen.job, market.offers, now=now, submitted_at=now, conditions=conditions)
+        make_plan(job_preview.job, market.offers, now=now, submitted_at=now, conditions=conditions)
         for conditions in (market.conditions, replace(market.conditions, allow_reference_prices=True))
     )
-    found = next((plan for plan in plans if plan.placements), Plan(now, (), (), 0, None, None))
-    return replace(found, rejections=seen.plan.rejections, offers_seen=seen.plan.offers_seen)
+    open_plan = next((plan for plan in plans if plan.placements), Plan(now, (), (), 0, None, None))
+    return replace(open_plan, rejections=job_preview.plan.rejections, offers_seen=job_preview.plan.offers_seen)
 
 
-def strategy_decides(seen: Preview, policy: PolicySet) -> bool:
+def strategy_decides(job_preview: Preview, policy: PolicySet) -> bool:
     """Whether the reconciler asks the strategy where and when the job starts."""
-    return start_is_open(seen.job, seen.plan, seen.offers, policy.defaults.value_of_time)
+    return is_start_flexible(job_preview.job, job_preview.plan, job_preview.offers, policy.defaults.value_of_time)
 
 
-def _with_first_move(
-    broker: Broker, seen: Preview, admission: Admission, policy: PolicySet, *, by_carbon: bool
+def _add_first_move(
+    broker: Broker, result: Preview, admission: Admission, policy: PolicySet, *, by_carbon: bool
 ) -> Preview:
     """The preview with what `submit` and the reconciler would do first."""
-    if seen.waits or by_carbon:
-        return seen
+    if result.waits or by_carbon:
+        return result
     move = FirstMove(admission.placement)
-    if admission.answer is Answer.ALLOW and strategy_decides(seen, policy):
-        move = first_move(broker, seen.job, policy, by=seen.by) or move
+    if admission.answer is Answer.ALLOW and strategy_decides(result, policy):
+        move = first_move(broker, result.job, policy, by=result.by) or move
     if move.placement is None:
-        seen = seen.noted(f"it waits first: {move.why}")
-    elif move.why and move.placement.offer.id != seen.plan.placements[0].offer.id:
-        seen = seen.noted(f"it starts on {move.placement.offer.pool}, which is not the cheapest: {move.why}")
-    return replace(seen, first=move)
+        result = result.noted(f"it waits first: {move.why}")
+    elif move.why and move.placement.offer.id != result.plan.placements[0].offer.id:
+        result = result.noted(f"it starts on {move.placement.offer.pool}, which is not the cheapest: {move.why}")
+    return replace(result, first=move)
 
 
-def _sized(job: Job, look: StoreReading, now: datetime) -> tuple[Job, Sizing | None]:
+def _resolve_machines(job: Job, reader: StoreReader, now: datetime) -> tuple[Job, Sizing | None]:
     """For a job that names a model instead of machines: the job with machines, by the rules of thumb of the active
     policies, and the speeds that finished runs measured. Raises `InvalidInput`."""
     if job.model is None or job.resources:
         return job, None
-    from broker.app.advise.assumptions import measured  # most jobs name their machines
-    from broker.app.advise.model_job import sized
+    from broker.app.advise.assumptions import with_measurements  # most jobs name their machines
+    from broker.app.advise.model_job import size_job
 
-    rules = in_force(look)
-    return sized(job, measured(look, rules, now) if job.work is None else rules)
+    rules = active_assumptions(reader)
+    return size_job(job, with_measurements(reader, rules, now) if job.work is None else rules)
 
 
-def _placed(job: Job, by: Actor, market: PlanInputs, basis: PlanBasis) -> Preview:
-    policy, look, now = basis.policy, basis.look, basis.now
+def _place(job: Job, by: Actor, market: PlanInputs, basis: PlanBasis) -> Preview:
+    policy, reader, now = basis.policy, basis.look, basis.now
     max_duration = job.max_duration or policy.defaults.max_duration
     action = Action(ActionKind.LAUNCH, job, by.identity, window=(now, now + max_duration))
-    live = occupied_in(look, policy, market.offers)
-    deny = denials(policy, action, facts_of(look, policy, now, live)(action))
+    live = occupied_in(reader, policy, market.offers)
+    deny = denials(policy, action, facts_of(reader, policy, now, live)(action))
 
     def plan(offers: Sequence[Offer]) -> Plan:
         return make_plan(job, offers, now=now, submitted_at=now, conditions=market.conditions, deny=deny)
 
-    def when_free(more: Sequence[Offer] = ()) -> Plan:
-        """The plan as if no job of this store ran; ``more``: offers to add."""
-        return plan([*unused(market.offers), *more])
+    def plan_when_free(extra_offers: Sequence[Offer] = ()) -> Plan:
+        """The plan as if no job of this store ran; ``extra_offers``: offers to add."""
+        return plan([*as_if_unoccupied(market.offers), *extra_offers])
 
-    found, waits = plan(with_occupancy(market.offers, live)), False
-    if not found.placements and Reason.TOO_FEW_MACHINES in found.reasons():
-        free = when_free()
-        waits, found = bool(free.placements), free if free.placements else found
+    best_plan, waits = plan(subtract_occupied(market.offers, live)), False
+    if not best_plan.placements and Reason.TOO_FEW_MACHINES in best_plan.reasons():
+        free_plan = plan_when_free()
+        waits, best_plan = bool(free_plan.placements), free_plan if free_plan.placements else best_plan
     waiting = wait_for_paid(
-        look, market, live, found, when_free, now=now, since=now, longest=policy.defaults.wait_for_paid
+        reader, market, live, best_plan, plan_when_free, now=now, since=now, longest=policy.defaults.wait_for_paid
     )
     if waiting is not None:
-        free = when_free([offer for offer, _ in market.coming])
-        waits, found = True, replace(free, notes=(*free.notes, f"it {waiting.why}"))
-    found = replace(found, offers_seen=found.offers_seen + sum(market.left_out.values()))
+        free_plan = plan_when_free([offer for offer, _ in market.coming])
+        waits, best_plan = True, replace(free_plan, notes=(*free_plan.notes, f"it {waiting.why}"))
+    best_plan = replace(best_plan, offers_seen=best_plan.offers_seen + sum(market.left_out.values()))
     return Preview(
         job=job,
         by=by,
-        plan=found,
+        plan=best_plan,
         left_out=market.left_out,
         admission=None,
-        max_duration=time_limit(job, found.placements, policy.defaults.max_duration),
+        max_duration=time_limit(job, best_plan.placements, policy.defaults.max_duration),
         waits=waits,
         offers=market.offers,
         waiting=waiting,
         budgets=policy.budgets(job, by.identity),
         occupied=live,
         market=market,
-        estimate=_estimate(job, found, market, now),
+        estimate=_estimate(job, best_plan, market, now),
         machines=machine_use(market.offers, live),
     )
 
 
-def _estimate(job: Job, found: Plan, market: PlanInputs, now: datetime) -> Plan | None:
+def _estimate(job: Job, actual_plan: Plan, market: PlanInputs, now: datetime) -> Plan | None:
     """The plan with every engine installed and in reach of the run folders, an engine for recorded capacity, and
     reference prices allowed; None unless the job can start only then."""
-    if found.placements or not (found.reasons() & MISSING_SETUP or any(map(is_recorded, market.offers))):
+    if actual_plan.placements or not (actual_plan.reasons() & MISSING_SETUP or any(map(is_recorded, market.offers))):
         return None
-    reached = [replace(one, engine=ANY) if is_recorded(one) else one for one in market.offers]
-    conditions = _anyhow(job, replace(market, offers=reached))
-    anyhow = replace(conditions, allow_reference_prices=True)
-    plan = make_plan(job, reached, now=now, submitted_at=now, conditions=anyhow)
+    reachable_offers = [replace(offer, engine=ANY_ENGINE) if is_recorded(offer) else offer for offer in market.offers]
+    conditions = _conditions_with_all_engines(job, replace(market, offers=reachable_offers))
+    open_conditions = replace(conditions, allow_reference_prices=True)
+    plan = make_plan(job, reachable_offers, now=now, submitted_at=now, conditions=open_conditions)
     return plan if plan.placements else None
 
 
-def _anyhow(job: Job, market: PlanInputs) -> Conditions:
+def _conditions_with_all_engines(job: Job, market: PlanInputs) -> Conditions:
     """The conditions with every engine set up, and the run folders in reach of all machines."""
     engines = {offer.engine: job.needs for offer in market.offers if offer.engine is not None}
     return replace(market.conditions, engines=engines, out_of_reach=frozenset())
@@ -377,9 +404,11 @@ def _anyhow(job: Job, market: PlanInputs) -> Conditions:
 def first_move(broker: Broker, job: Job, policy: PolicySet, *, by: Actor) -> FirstMove | None:
     """The strategy's first decision if the job were submitted now; None: the plan's ranking applies. Changes
     nothing."""
-    (view,), now = as_if_submitted(broker, [job], by=by), broker.clock.now()
-    placing = Placing(broker.store, lambda one: market_for(broker, one, policy), lambda: policy)
-    advice = Strategist(partial(record, broker.store)).place(view, placing.plans(view, policy, now), now)
+    (view,), now = hypothetical_views(broker, [job], by=by), broker.clock.now()
+    placing = PlacementController(
+        broker.store, lambda market_job: market_for(broker, market_job, policy), lambda: policy
+    )
+    advice = Strategist(partial(record_market, broker.store)).place(view, placing.plans(view, policy, now), now)
     if advice is None:
         return None
     return FirstMove(advice.placements[0] if advice.placements else None, advice.why)

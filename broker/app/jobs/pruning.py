@@ -8,7 +8,12 @@ from datetime import datetime
 from typing import Self
 
 from broker.app.jobs.retention import OverdueFiles, PrunedRunFolders, delete_overdue, overdue, prune
-from broker.app.jobs.snapshot_retention import UnneededSnapshots, delete_snapshots, policy_over, unneeded_snapshots
+from broker.app.jobs.snapshot_retention import (
+    UnneededSnapshots,
+    delete_snapshots,
+    snapshot_expiry_test,
+    unneeded_snapshots,
+)
 from broker.app.results.values import Moment, Result
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
@@ -30,46 +35,48 @@ class Prunable:
     def size(self) -> int:
         """Bytes."""
         return (
-            sum(one.size for one in self.checkpoints)
-            + sum(one.size for one in self.by_policy)
-            + sum(one.found.size for one in self.snapshots)
+            sum(files.size for files in self.checkpoints)
+            + sum(files.size for files in self.by_policy)
+            + sum(files.found.size for files in self.snapshots)
         )
 
     def __bool__(self) -> bool:
         return bool(self.checkpoints or self.by_policy or self.snapshots)
 
 
-def prunable(broker: Broker, before: datetime, *, by: Actor, newest_too: bool = False) -> Prunable:
-    """The files that `pruned` would delete now. ``before``: UTC. A snapshot counts only once nothing else of its jobs
-    is left, so those of jobs whose results or checkpoints would be deleted first are not in it. Raises `InvalidInput`
-    for a policy that cannot be read."""
+def find_prunable(broker: Broker, before: datetime, *, by: Actor, newest_too: bool = False) -> Prunable:
+    """The files that `delete_prunable` would delete now. ``before``: UTC. A snapshot counts only once nothing else of
+    its jobs is left, so those of jobs whose results or checkpoints would be deleted first are not in it. Raises
+    `InvalidInput` for a policy that cannot be read."""
     trouble = dict[str, str]()
     checkpoints = prune(broker, before, trouble, by=by, newest_too=newest_too, dry_run=True)
-    late = overdue(broker, trouble, by=by, besides=checkpoints)
-    return Prunable(checkpoints, late, unneeded_snapshots(broker, _over(broker, before), trouble, by=by), trouble)
+    overdue_files = overdue(broker, trouble, by=by, besides=checkpoints)
+    return Prunable(
+        checkpoints, overdue_files, unneeded_snapshots(broker, _is_over_test(broker, before), trouble, by=by), trouble
+    )
 
 
-def pruned(broker: Broker, before: datetime, *, by: Actor, newest_too: bool = False) -> Prunable:
+def delete_prunable(broker: Broker, before: datetime, *, by: Actor, newest_too: bool = False) -> Prunable:
     """Delete checkpoints of the jobs of ``by`` (an administrator: of all) that ended before that time (UTC), what the
     active policy no longer keeps, and the snapshots that no job needs then, of jobs that ended before that time or
     whose time by the policy is over; returns what was deleted. A folder that cannot be read or emptied does not stop
     the others. Idempotent. Raises `InvalidInput` for a policy that cannot be read."""
     trouble = dict[str, str]()
     checkpoints = prune(broker, before, trouble, by=by, newest_too=newest_too)
-    late = delete_overdue(broker, overdue(broker, trouble, by=by), trouble)
-    over = _over(broker, before)
-    snapshots = delete_snapshots(broker, unneeded_snapshots(broker, over, trouble, by=by), trouble)
-    return Prunable(checkpoints, late, snapshots, trouble)
+    overdue_files = delete_overdue(broker, overdue(broker, trouble, by=by), trouble)
+    is_over = _is_over_test(broker, before)
+    snapshots = delete_snapshots(broker, unneeded_snapshots(broker, is_over, trouble, by=by), trouble)
+    return Prunable(checkpoints, overdue_files, snapshots, trouble)
 
 
-def _over(broker: Broker, before: datetime) -> Callable[[JobView], bool]:
-    by_policy = policy_over(broker)
+def _is_over_test(broker: Broker, before: datetime) -> Callable[[JobView], bool]:
+    by_policy = snapshot_expiry_test(broker)
 
-    def over(view: JobView) -> bool:
+    def is_over(view: JobView) -> bool:
         ended_before = view.ended_at is not None and view.ended_at < before
         return ended_before or (by_policy is not None and by_policy(view))
 
-    return over
+    return is_over
 
 
 class KeptCheckpoint(Result):
@@ -98,14 +105,14 @@ class PrunedByPolicy(Result):
     bytes: int
 
     @classmethod
-    def of(cls, one: OverdueFiles) -> Self:
-        counts = {kind: len(one.files.get(kind, ())) for kind in AttemptFiles}
+    def of(cls, overdue_files: OverdueFiles) -> Self:
+        counts = {kind: len(overdue_files.files.get(kind, ())) for kind in AttemptFiles}
         return cls(
-            id=one.view.id,
+            id=overdue_files.view.id,
             results=counts[AttemptFiles.RESULTS],
             logs=counts[AttemptFiles.LOGS],
-            checkpoints=len(one.checkpoints),
-            bytes=one.size,
+            checkpoints=len(overdue_files.checkpoints),
+            bytes=overdue_files.size,
         )
 
 
@@ -119,8 +126,13 @@ class PrunedSnapshots(Result):
     bytes: int
 
     @classmethod
-    def of(cls, one: UnneededSnapshots) -> Self:
-        return cls(user=one.user, folders=len(one.found.trees), files=len(one.found.contents), bytes=one.found.size)
+    def of(cls, snapshots: UnneededSnapshots) -> Self:
+        return cls(
+            user=snapshots.user,
+            folders=len(snapshots.found.trees),
+            files=len(snapshots.found.contents),
+            bytes=snapshots.found.size,
+        )
 
 
 class PrunedCheckpoints(Result):
@@ -137,15 +149,18 @@ class PrunedCheckpoints(Result):
     trouble: dict[str, str]
 
     @classmethod
-    def of(cls, found: Prunable, before: datetime, *, deleted: bool) -> Self:
-        def kept(checkpoints: Iterable[StoredCheckpoint]) -> list[KeptCheckpoint]:
-            return [KeptCheckpoint(checkpoint=one.id, bytes=one.size) for one in checkpoints]
+    def of(cls, files: Prunable, before: datetime, *, deleted: bool) -> Self:
+        def stored(checkpoints: Iterable[StoredCheckpoint]) -> list[KeptCheckpoint]:
+            return [KeptCheckpoint(checkpoint=checkpoint.id, bytes=checkpoint.size) for checkpoint in checkpoints]
 
         return cls.from_parts(
-            found,
+            files,
             before=before,
             deleted=deleted,
-            jobs=[PrunedJob(id=one.view.id, gone=kept(one.gone), stays=kept(one.stays)) for one in found.checkpoints],
-            bytes=found.size,
-            trouble=dict(found.trouble),
+            jobs=[
+                PrunedJob(id=folder.view.id, gone=stored(folder.gone), stays=stored(folder.stays))
+                for folder in files.checkpoints
+            ],
+            bytes=files.size,
+            trouble=dict(files.trouble),
         )

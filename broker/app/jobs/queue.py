@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from functools import reduce
 from typing import Any
 
-from broker.app.advise.assumptions import in_force
+from broker.app.advise.assumptions import active_assumptions
 from broker.app.jobs.pace import needs_conversion, paces_for
-from broker.app.jobs.recorded_capacity import ANY, is_recorded, recorded_offers, unreached
-from broker.app.market.market import market_for, query_for, without_others
+from broker.app.jobs.recorded_capacity import ANY_ENGINE, is_recorded, recorded_offers, unreached_capacity_notes
+from broker.app.market.market import market_for, query_for, subtract_other_stores
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.events import events as ev
@@ -32,12 +32,12 @@ from broker.economics.reserve.holdings import RecordedHolding
 from broker.placement.offer_index import Board
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, place
-from broker.reconciler.admission.admission import denials, unused, with_occupancy
+from broker.reconciler.admission.admission import as_if_unoccupied, denials, subtract_occupied
 from broker.reconciler.admission.facts import facts_of
-from broker.reconciler.controllers.placement import PlanInputs, QueueDecision, moving_on
-from broker.reconciler.pools import left_alone
+from broker.reconciler.controllers.placement import PlanInputs, QueueDecision, placement_action
+from broker.reconciler.pools import avoided_pools
 from broker.reconciler.progress import billed_time, remaining_work
-from broker.reconciler.visit_order import queue_decision, queue_decision_beside, running_by_team, waits
+from broker.reconciler.visit_order import decision_outside_round, queue_decision, running_by_team, waits_for_machine
 
 _BY_AGE = "runaway"  # the kind of the rule that judges a job by its time of submission
 
@@ -56,29 +56,29 @@ class EntryClasses:
         kind = self._kind(view, facts)
         if kind is None:
             return self._compute(view, facts)
-        known = self._known.get(kind)
-        if known is None:
-            known = self._known[kind] = self._compute(view, facts)
-        return replace(known, id=view.id, handed_in=hours_of(view.submitted_at - self._now))
+        cached = self._known.get(kind)
+        if cached is None:
+            cached = self._known[kind] = self._compute(view, facts)
+        return replace(cached, id=view.id, handed_in=hours_of(view.submitted_at - self._now))
 
     def _kind(self, view: JobView, facts: Facts) -> Hashable | None:
         """The cache key of an entry; None for a job with earlier attempts."""
         if view.attempts or view.rests or facts.grants:
             return None
         job = view.job
-        named = self._named or needs_conversion(job)  # a condition, or the speed of earlier jobs of that name
-        apart = {"seal"} if named else {"seal", "name"}
-        since = view.submitted_at if self._aged else job.deadline_at(view.submitted_at)
-        return view.user, view.work, since, job.model_dump_json(exclude=apart)
+        depends_on_name = self._named or needs_conversion(job)  # a condition, or the speed of earlier jobs of that name
+        excluded = {"seal"} if depends_on_name else {"seal", "name"}
+        age_key = view.submitted_at if self._aged else job.deadline_at(view.submitted_at)
+        return view.user, view.work, age_key, job.model_dump_json(exclude=excluded)
 
 
 _HOUR = timedelta(hours=1)
 # The reconciler uses a placement of the queue for this many seconds of the wall clock, or for this many times what
 # computing it took, if that is longer: with thousands of jobs, placing must not take all the reconciler's time.
-_HOLDS = 5.0
-_TIMES = 20.0
+_ROUND_LIFETIME = 5.0
+_REST_FACTOR = 20.0
 _LIVE_EFFORT = 15_000  # less than for a person, who can wait for a better answer
-_OTHERS = 1.0  # hours after which a share of a machine in use by another store is assumed to be free
+_OTHER_STORES_HOURS = 1.0  # hours after which a share of a machine in use by another store is assumed to be free
 _TRIES_LEFT_OUT = 4  # rounds in which a refused job is left out, so that no machine is kept for it
 
 
@@ -86,7 +86,7 @@ _TRIES_LEFT_OUT = 4  # rounds in which a refused job is left out, so that no mac
 class QueuedJob:
     """A job in the queue and its turn. Times in UTC; None if nothing can serve it. ``planned``: it is not submitted
     yet. ``out_of_reach``: in words, the recorded capacity that would serve it if an engine reached it; ``reached``: its
-    turn on that capacity then, at marginal price (`explained`)."""
+    turn on that capacity then, at marginal price (`explain_queue`)."""
 
     view: JobView
     turn: Turn
@@ -114,25 +114,29 @@ class Queue:
     on_record: frozenset[str] = frozenset()
 
 
-def explained(broker: Broker, also: Sequence[JobView] = ()) -> Queue:
+def explain_queue(broker: Broker, extra: Sequence[JobView] = ()) -> Queue:
     """The queue for people. If recorded capacity that no engine reaches could serve a job, all jobs are placed a second
     time as if an engine reached it; ``reached`` is each job's turn in that queue."""
-    found = queue(broker, also)
-    if not any(one.out_of_reach for one in found.waiting):
-        return found
-    then = queue(broker, also, reached=True)
-    passed = then.now - found.now  # starts count from the first placement on
-    there = {
-        one.view.id: replace(one, start=one.start and one.start - passed, finish=one.finish and one.finish - passed)
-        for one in then.waiting
-        if one.turn.option is not None and one.turn.option.name in then.on_record
+    result = queue(broker, extra)
+    if not any(queued.out_of_reach for queued in result.waiting):
+        return result
+    reached_queue = queue(broker, extra, reached=True)
+    elapsed = reached_queue.now - result.now  # starts count from the first placement on
+    reached_jobs = {
+        queued.view.id: replace(
+            queued, start=queued.start and queued.start - elapsed, finish=queued.finish and queued.finish - elapsed
+        )
+        for queued in reached_queue.waiting
+        if queued.turn.option is not None and queued.turn.option.name in reached_queue.on_record
     }
-    return replace(found, waiting=tuple(replace(one, reached=there.get(one.view.id)) for one in found.waiting))
+    return replace(
+        result, waiting=tuple(replace(queued, reached=reached_jobs.get(queued.view.id)) for queued in result.waiting)
+    )
 
 
 def queue(
     broker: Broker,
-    also: Sequence[JobView] = (),
+    extra: Sequence[JobView] = (),
     *,
     effort: int = EFFORT,
     left_out: Container[str] = frozenset(),
@@ -140,33 +144,35 @@ def queue(
 ) -> Queue:
     """All waiting jobs placed together, by priority, deadline, fairness between teams, and gangs. Changes nothing.
 
-    ``also``: jobs that are not submitted (`as_if_submitted`), placed as if they were submitted now. ``left_out``: ids
-    of jobs that are not placed. Running jobs are assumed to release their machines when their plan says, or when their
-    time is used up. No pool is kept for a job that avoids it after a failed launch. ``reached``: as if an engine
+    ``extra``: jobs that are not submitted (`hypothetical_views`), placed as if they were submitted now. ``left_out``:
+    ids of jobs that are not placed. Running jobs are assumed to release their machines when their plan says, or when
+    their time is used up. No pool is kept for a job that avoids it after a failed launch. ``reached``: as if an engine
     reached recorded capacity.
     """
     now, policy = broker.clock.now(), broker.policy()
-    planned = {view.id: view for view in also}
-    with broker.store.reading() as look:
-        views, live = look.unclosed(), look.live_attempts()
-        owned = look.offers(OfferQuery(capacity_types=(CapacityType.OWNED,)))
-        facts_for = facts_of(look, policy, now)
-        mine = {view.id: view for view in views if waits(view) and view.id not in left_out} | planned
-        facts = {view.id: facts_for(moving_on(view, now)) for view in mine.values()}
-        holdings = look.holdings()
-        assumptions = in_force(look) if holdings else DEFAULTS
-    returns = _returns(views, now)
+    extra_by_id = {view.id: view for view in extra}
+    with broker.store.reading() as reader:
+        views, live = reader.unclosed(), reader.live_attempts()
+        owned = reader.offers(OfferQuery(capacity_types=(CapacityType.OWNED,)))
+        facts_for = facts_of(reader, policy, now)
+        waiting_views = {
+            view.id: view for view in views if waits_for_machine(view) and view.id not in left_out
+        } | extra_by_id
+        facts = {view.id: facts_for(placement_action(view, now)) for view in waiting_views.values()}
+        holdings = reader.holdings()
+        assumptions = active_assumptions(reader) if holdings else DEFAULTS
+    returns = _releases(views, now)
     out_of_reach: dict[frozenset[str | None], tuple[str, ...]] = {}
     on_record = set[str]()
     boards: dict[OfferQuery, tuple[PlanInputs, Board]] = {}
     machines: dict[str, int] = {}
-    whole: dict[str, tuple[MachineShare, MachineShare]] = {}
+    shared_machines: dict[str, tuple[MachineShare, MachineShare]] = {}
     entries: list[QueueEntry] = []
 
-    def options_of(view: JobView, known: Facts) -> QueueEntry:
+    def options_of(view: JobView, job_facts: Facts) -> QueueEntry:
         market, board = boards[query_for(view.job)]
         order, paces = policy.capacity_order(view.job), paces_for(broker, view.job)  # differ by job, not by query
-        engines = {**market.conditions.engines, ANY: view.job.needs} if reached else market.conditions.engines
+        engines = {**market.conditions.engines, ANY_ENGINE: view.job.needs} if reached else market.conditions.engines
         return entry_of(
             view.id,
             view.job,
@@ -175,60 +181,67 @@ def queue(
             submitted_at=view.submitted_at,
             conditions=replace(market.conditions, capacity_order=order, paces=paces, engines=engines),
             remaining=remaining_work(view),
-            excluded=left_alone(view, now),
-            deny=denials(policy, moving_on(view, now), known),
+            excluded=avoided_pools(view, now),
+            deny=denials(policy, placement_action(view, now), job_facts),
         )
 
     classes = EntryClasses(policy, now, options_of)
-    for view in mine.values():
-        of = query_for(view.job)
-        if of not in boards:
+    for view in waiting_views.values():
+        query = query_for(view.job)
+        if query not in boards:
             market = market_for(broker, view.job)
             if reached:
-                market = _with_recorded(market, holdings, now, assumptions)
+                market = _add_recorded_offers(market, holdings, now, assumptions)
                 on_record |= {offer.id for offer in market.offers if is_recorded(offer)}
-            boards[of] = market, Board.of(unused(market.offers), market.conditions.hazard)
+            boards[query] = market, Board.of(as_if_unoccupied(market.offers), market.conditions.hazard)
             for offer in market.offers:
                 if offer.divided:
-                    has, others = whole.get(offer.capacity, (MachineShare(), MachineShare()))
-                    used = offer.has - (offer.left or offer.has)
-                    whole[offer.capacity] = has.most(offer.has), others.most(used)
+                    capacity, other_use = shared_machines.get(offer.capacity, (MachineShare(), MachineShare()))
+                    in_use = offer.has - (offer.left or offer.has)
+                    shared_machines[offer.capacity] = capacity.most(offer.has), other_use.most(in_use)
                 elif offer.slots is not None:
                     machines[offer.pool] = offer.slots
-        if (wanted := _accelerators(view)) not in out_of_reach:
-            out_of_reach[wanted] = tuple(unreached(view.job, holdings, boards[of][0].offers, now, assumptions))
+        if (accelerators := _accelerators(view)) not in out_of_reach:
+            out_of_reach[accelerators] = tuple(
+                unreached_capacity_notes(view.job, holdings, boards[query][0].offers, now, assumptions)
+            )
         entries.append(classes.entry(view, facts[view.id]))
     free: dict[str, Free] = {}
     for pool, slots in machines.items():
         busy = returns.get(pool, [])
         free[pool] = Free.of(max(slots - sum(nodes for _, nodes in busy), 0), busy)
-    for machine, (has, others) in whole.items():
-        parts = [*returns.get(machine, []), (_OTHERS, others)]
-        free[machine] = Free.of(has - total(share for _, share in parts), parts)
+    for machine, (capacity, other_use) in shared_machines.items():
+        releases = [*returns.get(machine, []), (_OTHER_STORES_HOURS, other_use)]
+        free[machine] = Free.of(capacity - total(share for _, share in releases), releases)
     running = running_by_team(views)
     turns = place(entries, free, QueueRules(running=running), effort=effort)
     waiting = tuple(
         replace(
-            _waiting(mine[turn.entry.id], turn, now, turn.entry.id in planned),
-            out_of_reach=out_of_reach[_accelerators(mine[turn.entry.id])],
+            _queued_job(waiting_views[turn.entry.id], turn, now, turn.entry.id in extra_by_id),
+            out_of_reach=out_of_reach[_accelerators(waiting_views[turn.entry.id])],
         )
         for turn in turns
     )
-    later = tuple(view for view in views if view.comes_later and not view.state.final)
-    shared = machine_use(without_others(broker, owned), live)
-    return Queue(now, waiting, running.total(), free, shared, later, running, frozenset(on_record))
+    later_views = tuple(view for view in views if view.awaits_predecessors and not view.state.final)
+    machine_uses = machine_use(subtract_other_stores(broker, owned), live)
+    return Queue(now, waiting, running.total(), free, machine_uses, later_views, running, frozenset(on_record))
 
 
-def of_teams(broker: Broker, teams: Collection[str] | None) -> Queue:
+def team_queue(broker: Broker, teams: Collection[str] | None) -> Queue:
     """The queue for a person who may see only the jobs of these teams (None: all). All jobs are placed together; turns
     and running jobs of other teams are not counted."""
-    found = explained(broker)
+    whole_queue = explain_queue(broker)
     if teams is None:
-        return found
-    waiting = tuple(one for one in found.waiting if one.view.job.team in teams)
-    later = tuple(view for view in found.later if view.job.team in teams)
-    mine = replace(found, waiting=waiting, later=later, running=sum(found.running_of.get(team, 0) for team in teams))
-    return replace(mine, free={}, machines=(), running_of={})
+        return whole_queue
+    waiting = tuple(queued for queued in whole_queue.waiting if queued.view.job.team in teams)
+    later_views = tuple(view for view in whole_queue.later if view.job.team in teams)
+    team_part = replace(
+        whole_queue,
+        waiting=waiting,
+        later=later_views,
+        running=sum(whole_queue.running_of.get(team, 0) for team in teams),
+    )
+    return replace(team_part, free={}, machines=(), running_of={})
 
 
 class QueuePlanner:
@@ -255,26 +268,26 @@ class QueuePlanner:
 
     def decision(self, view: JobView, now: datetime) -> QueueDecision:
         """The queue's decision for a waiting job; places the queue again if that is due."""
-        if (left := self._tries_left_out.pop(view.id, 0)) > 0:
-            self._tries_left_out[view.id] = left - 1
+        if (tries := self._tries_left_out.pop(view.id, 0)) > 0:
+            self._tries_left_out[view.id] = tries - 1
         began = time.monotonic()
-        known = view.id in self._among
-        if began >= (self._holds_until if known else self._rests_until):
+        was_placed = view.id in self._among
+        if began >= (self._holds_until if was_placed else self._rests_until):
             self._place(view)
             ended = time.monotonic()
-            self._rests_until = ended + _TIMES * (ended - began)
-            self._holds_until = max(ended + _HOLDS, self._rests_until)
-            known = True
+            self._rests_until = ended + _REST_FACTOR * (ended - began)
+            self._holds_until = max(ended + _ROUND_LIFETIME, self._rests_until)
+            was_placed = True
         if self._round is None or not self._round.free:
             return QueueDecision()
-        if not known:
+        if not was_placed:
             return QueueDecision(wait=QueueTurn())
-        turns = [one.turn for one in self._round.waiting]
+        turns = [queued.turn for queued in self._round.waiting]
         if view.id in self._left_out:
-            return queue_decision_beside(view, turns, self._round.free)
-        since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
+            return decision_outside_round(view, turns, self._round.free)
+        waiting_since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
         longest = self._broker.policy().defaults.wait_for_paid
-        return queue_decision(view.id, turns, self._round.free, now - since, longest)
+        return queue_decision(view.id, turns, self._round.free, now - waiting_since, longest)
 
     def refused(self, view: JobView) -> None:
         """Record that the gate refused the job; it is left out of the next placements of the queue."""
@@ -282,17 +295,17 @@ class QueuePlanner:
 
     def _place(self, view: JobView) -> None:
         """Place all waiting jobs again; ``view`` counts as waiting."""
-        with self._broker.store.reading() as look:
-            waiting = [each for each in look.unclosed() if waits(each)]
-        self._among = frozenset(each.id for each in waiting) | {view.id}
-        self._tries_left_out = {id: left for id, left in self._tries_left_out.items() if id in self._among}
-        secretless = {each.id for each in waiting if self._missing_secrets(each.job)}
+        with self._broker.store.reading() as reader:
+            waiting = [waiting_view for waiting_view in reader.unclosed() if waits_for_machine(waiting_view)]
+        self._among = frozenset(waiting_view.id for waiting_view in waiting) | {view.id}
+        self._tries_left_out = {id: tries for id, tries in self._tries_left_out.items() if id in self._among}
+        secretless = {waiting_view.id for waiting_view in waiting if self._missing_secrets(waiting_view.job)}
         self._left_out = frozenset(self._tries_left_out) | secretless
         alone = not self._among - self._left_out - {view.id}
         self._round = None if alone else queue(self._broker, effort=_LIVE_EFFORT, left_out=self._left_out)
 
 
-def as_if_submitted(broker: Broker, jobs: Sequence[Job], *, by: Actor) -> list[JobView]:
+def hypothetical_views(broker: Broker, jobs: Sequence[Job], *, by: Actor) -> list[JobView]:
     """The jobs as if ``by`` had submitted them now; their ids are their names, with a number if a name repeats."""
     longest, now = broker.policy().defaults.max_duration, broker.clock.now()
     views: dict[str, JobView] = {}
@@ -300,30 +313,32 @@ def as_if_submitted(broker: Broker, jobs: Sequence[Job], *, by: Actor) -> list[J
         name, number = job.name, 2
         while name in views:
             name, number = f"{job.name} ({number})", number + 1
-        submitted = ev.Submitted(
+        submission = ev.Submitted(
             job=job,
             user=by.identity,
             deadline=job.deadline_at(now),
             max_duration_seconds=(job.max_duration or longest).total_seconds(),
             work_seconds=job.work.duration.total_seconds() if job.work else None,
         )
-        views[name] = advance(None, Event(name, 1, now, None, submitted))
+        views[name] = advance(None, Event(name, 1, now, None, submission))
     return list(views.values())
 
 
-def _with_recorded(
+def _add_recorded_offers(
     market: PlanInputs, holdings: Sequence[RecordedHolding], now: datetime, assumptions: Assumptions
 ) -> PlanInputs:
     """The market with an offer at marginal price for each recorded capacity, as if an engine reached it."""
-    more = [replace(offer, engine=ANY) for offer in recorded_offers(holdings, market.offers, now, assumptions)]
-    return replace(market, offers=[*market.offers, *more])
+    recorded = [
+        replace(offer, engine=ANY_ENGINE) for offer in recorded_offers(holdings, market.offers, now, assumptions)
+    ]
+    return replace(market, offers=[*market.offers, *recorded])
 
 
 def _accelerators(view: JobView) -> frozenset[str | None]:
     return frozenset(machine.accelerator for machine in view.job.resources)
 
 
-def _waiting(view: JobView, turn: Turn, now: datetime, planned: bool) -> QueuedJob:
+def _queued_job(view: JobView, turn: Turn, now: datetime, planned: bool) -> QueuedJob:
     if turn.option is None:
         return QueuedJob(view, turn, None, None, planned)
     start = now + timedelta(hours=turn.start)
@@ -332,20 +347,20 @@ def _waiting(view: JobView, turn: Turn, now: datetime, planned: bool) -> QueuedJ
     return QueuedJob(view, turn, start, start + timedelta(hours=min(turn.option.hours, 1e6)), planned)
 
 
-def _returns(views: Sequence[JobView], now: datetime) -> dict[str, list[tuple[float, Any]]]:
+def _releases(views: Sequence[JobView], now: datetime) -> dict[str, list[tuple[float, Any]]]:
     """By pool or shared machine: in how many hours jobs of this store release capacity, and how much."""
-    found: dict[str, list[tuple[float, Any]]] = {}
+    releases: dict[str, list[tuple[float, Any]]] = {}
     for view in views:
         for attempt in view.attempts:
             if attempt.over:
                 continue
-            leaves = now if attempt.stop_requested is not None else None
-            expected = leaves or attempt.placement.finish or now + view.max_duration - billed_time(view, now)
-            hours = max((expected - now) / _HOUR, 0.1)  # an overdue job may end at any moment
+            stops_at = now if attempt.stop_requested is not None else None
+            expected_end = stops_at or attempt.placement.finish or now + view.max_duration - billed_time(view, now)
+            hours = max((expected_end - now) / _HOUR, 0.1)  # an overdue job may end at any moment
             offer = attempt.placement.offer
             amount = offer.has if offer.whole is not None or offer.divided else attempt.placement.nodes
-            found.setdefault(offer.capacity, []).append((hours, amount))
-    return found
+            releases.setdefault(offer.capacity, []).append((hours, amount))
+    return releases
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,15 +376,15 @@ class MachineUse:
 def machine_use(offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> tuple[MachineUse, ...]:
     """The use of all shared machines among the offers, by name. ``live``: the attempts of this store."""
     attempts = list(live)
-    of: dict[str, list[Offer]] = {}
-    for offer in with_occupancy((one for one in offers if one.divided), attempts):
-        of.setdefault(offer.capacity, []).append(offer)
+    offers_by_machine: dict[str, list[Offer]] = {}
+    for offer in subtract_occupied((entry for entry in offers if entry.divided), attempts):
+        offers_by_machine.setdefault(offer.capacity, []).append(offer)
     return tuple(
         MachineUse(
             name,
-            has := reduce(MachineShare.most, (one.has for one in found)),
-            reduce(MachineShare.most, ((one.left or one.has).at_most(has) for one in found)),
-            sum(one.capacity == name for one in attempts),
+            capacity := reduce(MachineShare.most, (entry.has for entry in machine_offers)),
+            reduce(MachineShare.most, ((entry.left or entry.has).at_most(capacity) for entry in machine_offers)),
+            sum(entry.capacity == name for entry in attempts),
         )
-        for name, found in sorted(of.items())
+        for name, machine_offers in sorted(offers_by_machine.items())
     )

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 RECORDED = "capacity"
 """The source of these offers, followed by the number of the record: ``capacity #3``."""
-ANY = "any"
+ANY_ENGINE = "any"
 """The engine of these offers in plans that assume that an engine reaches them."""
-_MACHINE = 8  # accelerators of a server, at most; records have only the sum
+_MAX_GPUS_PER_MACHINE = 8  # accelerators of a server, at most; records have only the sum
 _REMEDY = "have them in Slurm or Kubernetes, run gpubroker on them, or log in to their provider"
 
 
@@ -33,60 +33,64 @@ def recorded_offers(
     offers: Iterable[Offer],
     now: datetime,
     assumptions: Assumptions,
-    wanted: Collection[str] = (),
+    accelerators: Collection[str] = (),
 ) -> Iterator[Offer]:
-    """An offer for each recorded machine or reservation in force at ``now`` (UTC) of the ``wanted`` accelerators (none:
-    all), unless an engine reaches owned or reserved capacity with that accelerator among ``offers``. Its price is the
-    marginal cost of an hour of use: the electricity at the price and PUE of ``rules``, or zero. It has no engine."""
-    for recorded in _unreached(holdings, offers, now):
-        one = recorded.holding
-        if wanted and one.accelerator not in wanted:
+    """An offer for each recorded machine or reservation in force at ``now`` (UTC) of the ``accelerators`` accelerators
+    (none: all), unless an engine reaches owned or reserved capacity with that accelerator among ``offers``. Its price
+    is the marginal cost of an hour of use: the electricity at the price and PUE of ``rules``, or zero. It has no
+    engine."""
+    for recorded in _unreached_holdings(holdings, offers, now):
+        holding = recorded.holding
+        if accelerators and holding.accelerator not in accelerators:
             continue
-        count = next(each for each in range(min(_MACHINE, one.gpus), 0, -1) if one.gpus % each == 0)
-        owned = _is_owned(one)
+        count = next(
+            divisor for divisor in range(min(_MAX_GPUS_PER_MACHINE, holding.gpus), 0, -1) if holding.gpus % divisor == 0
+        )
+        is_owned = _is_owned(holding)
         yield Offer(
-            provider=one.provider,
-            region=one.site or "recorded",
+            provider=holding.provider,
+            region=holding.site or "recorded",
             zone=None,
             instance_type=f"recorded-{recorded.number}",
-            accelerator=one.accelerator,
+            accelerator=holding.accelerator,
             count=count,
-            capacity_type=CapacityType.OWNED if owned else CapacityType.RESERVED,
-            price=Money.usd(f"{_energy(one, assumptions) * count:.6f}"),
+            capacity_type=CapacityType.OWNED if is_owned else CapacityType.RESERVED,
+            price=Money.usd(f"{_energy(holding, assumptions) * count:.6f}"),
             as_of=now,
             source=f"{RECORDED} #{recorded.number}",
-            amortised=Money.usd(f"{one.usd_per_gpu_hour * count:.6f}"),
+            amortised=Money.usd(f"{holding.usd_per_gpu_hour * count:.6f}"),
             availability=Availability.UNKNOWN,
             unavailable_because=f"#{recorded.number} of `gpubroker capacity show` is out of reach: {_REMEDY}",
             interruption_rate=0.0,
-            slots=one.gpus // count,
+            slots=holding.gpus // count,
             money=MoneyKind.AMORTISED,
         )
 
 
-def unreached(
+def unreached_capacity_notes(
     job: Job, holdings: Sequence[RecordedHolding], offers: Sequence[Offer], now: datetime, assumptions: Assumptions
 ) -> Iterator[str]:
     """A note on each recorded capacity that the job could use and no engine reaches: its cost per hour, and how to make
     jobs start there."""
-    wanted = {machine.accelerator for machine in job.resources if machine.accelerator}
-    for recorded in _unreached(holdings, offers, now):
-        one = recorded.holding
-        if one.accelerator not in wanted:
+    accelerators = {machine.accelerator for machine in job.resources if machine.accelerator}
+    for recorded in _unreached_holdings(holdings, offers, now):
+        holding = recorded.holding
+        if holding.accelerator not in accelerators:
             continue
-        from broker.economics.figures import about
+        from broker.economics.figures import usd_text
 
-        energy = _energy(one, assumptions)
+        energy = _energy(holding, assumptions)
         power = f"${assumptions.kwh_usd:g} a kWh, PUE {assumptions.pue:g}"
-        costs = f"{about(energy)} of electricity a GPU-hour ({power})" if energy else "no further price an hour"
-        place = "/".join(filter(None, (one.provider, one.site)))
+        cost_text = f"{usd_text(energy)} of electricity a GPU-hour ({power})" if energy else "no further price an hour"
+        place = "/".join(filter(None, (holding.provider, holding.site)))
         yield (
-            f"{one.gpus} {one.accelerator} at {place} are paid for until {one.ends:%Y-%m-%d} (#{recorded.number} of "
-            f"`gpubroker capacity show`), at {costs}, but no engine reaches them: {_REMEDY}"
+            f"{holding.gpus} {holding.accelerator} at {place} are paid for until {holding.ends:%Y-%m-%d} "
+            f"(#{recorded.number} of "
+            f"`gpubroker capacity show`), at {cost_text}, but no engine reaches them: {_REMEDY}"
         )
 
 
-def _unreached(
+def _unreached_holdings(
     holdings: Sequence[RecordedHolding], offers: Iterable[Offer], now: datetime
 ) -> Iterator[RecordedHolding]:
     if not holdings:
@@ -94,10 +98,18 @@ def _unreached(
     from broker.economics.reserve.holdings import HoldingKind
 
     # The list price of a commitment has the type reserved, too, but nobody holds it.
-    there = {one.accelerator for one in offers if one.engine and one.may_be_free() and one.capacity_type in BOUGHT}
+    reached_accelerators = {
+        candidate.accelerator
+        for candidate in offers
+        if candidate.engine and candidate.may_be_free() and candidate.capacity_type in BOUGHT
+    }
     for recorded in holdings:
-        one = recorded.holding
-        if one.kind is not HoldingKind.COMMITMENT and one.active(now) and one.accelerator not in there:
+        candidate = recorded.holding
+        if (
+            candidate.kind is not HoldingKind.COMMITMENT
+            and candidate.active(now)
+            and candidate.accelerator not in reached_accelerators
+        ):
             yield recorded
 
 

@@ -14,10 +14,10 @@ from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.runfolder.node_access import AccessGiver
+    from broker.runfolder.attempt_keys import AttemptKeys
+    from broker.runfolder.node_access import AccessProvider
     from broker.runfolder.run_folders import RunFolders
-    from broker.runfolder.signing import AttemptKeys
-    from broker.store.jobs.reading import StoreReading
+    from broker.store.jobs.reader import StoreReader
 
 _KEY = "runs"  # the setting of the store with the URL
 
@@ -29,34 +29,36 @@ def claim(broker: Broker) -> None:
     Raises `InvalidInput` if another place is recorded and still in use: the reconciler would not find the run folders
     of one of them.
     """
-    asked = broker.settings.runs_url
-    kept = broker.store.keep_setting(_KEY, asked)
-    if _same(kept, asked):
+    runs_url = broker.settings.runs_url
+    recorded_url = broker.store.keep_setting(_KEY, runs_url)
+    if _is_same_place(recorded_url, runs_url):
         return
-    with broker.store.reading() as look:
-        open_jobs = [view.id for view in look.unclosed()] + [one.job_id for one in look.unreadable]
+    with broker.store.reading() as reader:
+        open_jobs = [view.id for view in reader.unclosed()] + [
+            unreadable_job.job_id for unreadable_job in reader.unreadable
+        ]
     if open_jobs:
-        more = f" and {len(open_jobs) - 1} more" if len(open_jobs) > 1 else ""
-        because = f"jobs that have not ended: {open_jobs[0]}{more}"
+        others_text = f" and {len(open_jobs) - 1} more" if len(open_jobs) > 1 else ""
+        reason = f"jobs that have not ended: {open_jobs[0]}{others_text}"
         hint = "or wait until they have ended, or cancel them"
     elif broker.store.is_led():
-        because = "a reconciler that uses that place still runs"
+        reason = "a reconciler that uses that place still runs"
         hint = "or stop `gpubroker serve`; a background reconciler ends within seconds: submit again then"
     else:
-        broker.store.set_setting(_KEY, asked)
+        broker.store.set_setting(_KEY, runs_url)
         return
     raise InvalidInput(
-        f"the jobs of this store have their run folders in {kept}, not in {asked}; {because}",
+        f"the jobs of this store have their run folders in {recorded_url}, not in {runs_url}; {reason}",
         where="GPUBROKER_RUNS",
-        hint=f"set GPUBROKER_RUNS={kept}, {hint}; a separate store (GPUBROKER_HOME) can use another place",
+        hint=f"set GPUBROKER_RUNS={recorded_url}, {hint}; a separate store (GPUBROKER_HOME) can use another place",
     )
 
 
-def agree(broker: Broker, look: StoreReading) -> None:
+def check_or_claim(broker: Broker, reader: StoreReader) -> None:
     """As `claim`, for a submission: raises `InvalidInput` only if the settings name a place. If they name none, the
     job's run folder goes to the store's place. Usually one read of the store shows that nothing is to be done."""
-    kept = look.runs()
-    if kept is not None and _same(kept, broker.settings.runs_url):
+    recorded_url = reader.runs()
+    if recorded_url is not None and _is_same_place(recorded_url, broker.settings.runs_url):
         return
     if broker.settings.runs is not None:
         claim(broker)
@@ -70,7 +72,7 @@ def root(broker: Broker) -> str:
     return broker.store.setting(_KEY) or broker.settings.runs_url
 
 
-def chosen(broker: Broker) -> str:
+def search_root(broker: Broker) -> str:
     """The URL that this process's settings name; if they name none, `root`: where run folders are looked for."""
     return broker.settings.runs or root(broker)
 
@@ -79,11 +81,11 @@ def run_folders(broker: Broker) -> RunFolders:
     """The run folders of this broker's jobs, at the place in the settings, else the store's."""
     from broker.runfolder.run_folders import RunFolders  # needs the object store, which most commands do not
 
-    url = chosen(broker)
+    url = search_root(broker)
     return RunFolders(url, broker.clock, keys=attempt_keys(broker), access=node_access(broker, url))
 
 
-def node_access(broker: Broker, runs_url: str) -> AccessGiver | None:
+def node_access(broker: Broker, runs_url: str) -> AccessProvider | None:
     """The source of nodes' credentials for their folders; None: they use their own."""
     role, scheme = broker.settings.runs_role, urlsplit(runs_url).scheme
     if broker.settings.runs_narrowed and scheme == "gs":
@@ -103,15 +105,15 @@ def node_access(broker: Broker, runs_url: str) -> AccessGiver | None:
 
 def attempt_keys(broker: Broker) -> AttemptKeys:
     """The key that signs this broker's specifications and leases."""
-    from broker.runfolder.signing import AttemptKeys
+    from broker.runfolder.attempt_keys import AttemptKeys
 
     return AttemptKeys(partial(signing_key, broker.store))
 
 
-def _same(one: str, other: str) -> bool:
-    return _plain(one) == _plain(other)
+def _is_same_place(url: str, other_url: str) -> bool:
+    return _normalize(url) == _normalize(other_url)
 
 
-def _plain(url: str) -> str:
+def _normalize(url: str) -> str:
     parts = urlsplit(url)
     return str(Path(unquote(parts.path)).resolve()) if parts.scheme == "file" else url.rstrip("/")

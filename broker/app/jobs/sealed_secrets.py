@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 from broker.agent.store import ObjectFolder, to_bytes
 from broker.app.jobs import runs_root
-from broker.app.jobs.snapshots import pool_of
+from broker.app.jobs.snapshots import pool_name
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, ProcessAccount
 from broker.core.errors import InvalidInput, SecretsAbsent, StoreProblem
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job, SecretsSeal
-from broker.snapshots.upload import reaching
+from broker.snapshots.upload import store_errors
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 KEY_FILE = "secrets.key"
-_SERVICE = "secrets_service_key"  # the setting of the store with the public key of its service
+_SERVICE_KEY_SETTING = "secrets_service_key"  # the setting of the store with the public key of its service
 _VERSION = 1
 
 
@@ -41,13 +41,13 @@ def missing_secrets(job: Job) -> Sequence[str]:
     return [name for name in job.secrets if name not in os.environ and name not in job.optional_secrets]
 
 
-def note_of_missing_secrets(job: Job) -> list[str]:
+def missing_secrets_notes(job: Job) -> list[str]:
     """The note of a plan on `missing_secrets`; empty if none is missing."""
     missing = ", ".join(missing_secrets(job))
     return [f"`submit` would refuse the job: secrets not in the environment: {missing}"] if missing else []
 
 
-def sealed(broker: Broker, job: Job, *, by: Actor) -> Job:
+def seal_secrets(broker: Broker, job: Job, *, by: Actor) -> Job:
     """The job with its secrets, taken from this process's environment, sealed in the run store; the job unchanged if it
     has none. Writes one object; `erase` it if the job is then not submitted.
 
@@ -56,12 +56,12 @@ def sealed(broker: Broker, job: Job, *, by: Actor) -> Job:
     values = {name: os.environ[name] for name in job.secrets if name in os.environ}
     if not values or job.seal is not None:  # sealed at submission
         return job
-    seal = SecretsSeal(pool=pool_of(broker, by), id=secrets.token_hex(16))
+    seal = SecretsSeal(pool=pool_name(broker, by), id=secrets.token_hex(16))
     keys = [_private_key(broker.settings.home).public_key()]
-    of_service = broker.store.setting(_SERVICE)
-    if of_service is not None:
-        keys.append(_public_key(of_service))
-    _keep(broker, seal, {_name(key): _encrypt(key, seal, values) for key in keys})
+    service_public_key = broker.store.setting(_SERVICE_KEY_SETTING)
+    if service_public_key is not None:
+        keys.append(_public_key(service_public_key))
+    _store_boxes(broker, seal, {_key_name(key): _encrypt(key, seal, values) for key in keys})
     return job.model_copy(update={"seal": seal})
 
 
@@ -77,48 +77,48 @@ class SealedBox:
 
 def service_key(broker: Broker) -> str | None:
     """The public key of the service (base64), for which secrets may be sealed anywhere; None if there is none."""
-    return broker.store.setting(_SERVICE)
+    return broker.store.setting(_SERVICE_KEY_SETTING)
 
 
-def sealed_for(key: str, values: Mapping[str, str]) -> SealedBox:
+def encrypt_for_service(key: str, values: Mapping[str, str]) -> SealedBox:
     """The values encrypted for a service's public key (base64). Pure, except for randomness. Raises ValueError for an
     invalid key."""
     seal, public = SecretsSeal(pool="", id=secrets.token_hex(16)), _public_key(key)
-    return SealedBox(_name(public), seal.id, _encrypt(public, seal, values))
+    return SealedBox(_key_name(public), seal.id, _encrypt(public, seal, values))
 
 
-def with_box(broker: Broker, job: Job, box: SealedBox, *, by: Actor) -> Job:
+def attach_sealed_box(broker: Broker, job: Job, box: SealedBox, *, by: Actor) -> Job:
     """The job with secrets that were sealed elsewhere, kept in the run store. Raises `InvalidInput` if the box is not
     for the present key of the service, and `Unreachable`."""
-    present = service_key(broker)
-    if present is None or box.key != _name(_public_key(present)):
+    current_key = service_key(broker)
+    if current_key is None or box.key != _key_name(_public_key(current_key)):
         raise InvalidInput(
             "the secrets are sealed for another key than this server's", where="sealed", hint="submit again"
         )
-    seal = SecretsSeal(pool=pool_of(broker, by), id=box.id)
-    if not _keep(broker, seal, {box.key: box.box}):
+    seal = SecretsSeal(pool=pool_name(broker, by), id=box.id)
+    if not _store_boxes(broker, seal, {box.key: box.box}):
         raise InvalidInput("there is a seal with this id", where="sealed", hint="submit again")
     return job.model_copy(update={"seal": seal})
 
 
-def _keep(broker: Broker, seal: SecretsSeal, boxes: Mapping[str, str]) -> bool:
-    with reaching():
+def _store_boxes(broker: Broker, seal: SecretsSeal, boxes: Mapping[str, str]) -> bool:
+    with store_errors():
         return _folder(broker, seal).create(_path(seal), to_bytes({"version": _VERSION, "boxes": boxes}))
 
 
 def erase(broker: Broker, job: Job) -> None:
     """Delete the sealed secrets of a job that no longer needs them. Idempotent. Raises `Unreachable`."""
     if job.seal is not None:
-        with reaching():
+        with store_errors():
             _folder(broker, job.seal).delete(_path(job.seal))
 
 
-def tell_service_key(broker: Broker) -> None:
+def publish_service_key(broker: Broker) -> None:
     """Publish this process's key, so that secrets of later submissions by anybody are sealed for it as well.
     Idempotent. Raises `StoreProblem`."""
-    public = _text(_private_key(broker.settings.home).public_key().public_bytes_raw())
-    if broker.store.setting(_SERVICE) != public:
-        broker.store.set_setting(_SERVICE, public)
+    public = _base64(_private_key(broker.settings.home).public_key().public_bytes_raw())
+    if broker.store.setting(_SERVICE_KEY_SETTING) != public:
+        broker.store.set_setting(_SERVICE_KEY_SETTING, public)
 
 
 class JobSecrets:
@@ -168,16 +168,16 @@ class JobSecrets:
 
     def _open(self, seal: SecretsSeal) -> dict[str, str] | None:
         """None if the seal was not made for this process, was erased, or belongs to another job."""
-        place = self._broker.settings.home / KEY_FILE
-        if not place.is_file():
+        key_path = self._broker.settings.home / KEY_FILE
+        if not key_path.is_file():
             return None
         from cryptography.exceptions import InvalidTag
 
         key = _private_key(self._broker.settings.home)
-        with reaching():
+        with store_errors():
             content = _folder(self._broker, seal).read(_path(seal))
         try:
-            box = json.loads(content or b"{}")["boxes"][_name(key.public_key())]
+            box = json.loads(content or b"{}")["boxes"][_key_name(key.public_key())]
             values = json.loads(_suite().decrypt(base64.b64decode(box), key, info=_info(seal)))
         except (KeyError, TypeError, ValueError, InvalidTag):
             return None
@@ -197,7 +197,7 @@ def _info(seal: SecretsSeal) -> bytes:
 
 
 def _encrypt(key: X25519PublicKey, seal: SecretsSeal, values: Mapping[str, str]) -> str:
-    return _text(_suite().encrypt(json.dumps(dict(values)).encode(), key, info=_info(seal)))
+    return _base64(_suite().encrypt(json.dumps(dict(values)).encode(), key, info=_info(seal)))
 
 
 def _suite() -> Any:
@@ -210,25 +210,25 @@ def _private_key(home: Path) -> X25519PrivateKey:
     """The key of a home folder, made at first use. If several processes make it at once, the first one's counts."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-    place = home / KEY_FILE
+    key_path = home / KEY_FILE
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not place.exists():
+        if not key_path.exists():
             draft = home / f".{KEY_FILE}.{secrets.token_hex(8)}"
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(X25519PrivateKey.generate().private_bytes_raw())
             try:
-                os.link(draft, place)  # fails if another process was faster
+                os.link(draft, key_path)  # fails if another process was faster
             except FileExistsError:
                 pass
             finally:
                 draft.unlink()
-        return X25519PrivateKey.from_private_bytes(place.read_bytes())
+        return X25519PrivateKey.from_private_bytes(key_path.read_bytes())
     except (OSError, ValueError) as error:
         raise StoreProblem(
             f"the key for secrets cannot be read or made: {error}",
-            where=str(place),
+            where=str(key_path),
             hint="change the owner or mode of the folder; if the key is damaged, delete it, export the secrets of"
             " waiting jobs and run any gpubroker command",
         ) from error
@@ -240,9 +240,9 @@ def _public_key(text: str) -> X25519PublicKey:
     return X25519PublicKey.from_public_bytes(base64.b64decode(text))
 
 
-def _name(key: X25519PublicKey) -> str:
+def _key_name(key: X25519PublicKey) -> str:
     return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
 
 
-def _text(content: bytes) -> str:
+def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")

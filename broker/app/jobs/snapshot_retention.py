@@ -14,17 +14,17 @@ from functools import partial
 
 from broker.agent.store import ObjectFolder
 from broker.app.jobs import runs_root
-from broker.app.jobs.retention import needed_by_open
-from broker.app.jobs.snapshots import pool_of
+from broker.app.jobs.retention import needed_by_open_jobs
+from broker.app.jobs.snapshots import pool_name
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, Role
 from broker.core.errors import BrokerError
 from broker.core.events.views import JobView
-from broker.runfolder.retention import AttemptFiles, kept, left_by_attempts
-from broker.snapshots.retention import UnneededFiles, delete_unneeded, old_trees, unneeded
-from broker.snapshots.upload import reaching
+from broker.runfolder.retention import AttemptFiles, attempt_files, stored_checkpoints
+from broker.snapshots.retention import UnneededFiles, delete_unneeded, old_trees, unneeded_files
+from broker.snapshots.upload import store_errors
 
-_CLOCKS = timedelta(hours=1)  # by which the clocks of submitting machines may differ
+_CLOCK_SKEW = timedelta(hours=1)  # by which the clocks of submitting machines may differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class UnneededSnapshots:
     at: datetime
 
 
-def policy_over(broker: Broker) -> Callable[[JobView], bool] | None:
+def snapshot_expiry_test(broker: Broker) -> Callable[[JobView], bool] | None:
     """A function that tells whether the active policy's retention time for the snapshot of an ended job is over; None
     if the policy has none. Raises `InvalidInput` for a policy that cannot be read."""
     time, now = broker.policy().defaults.keep_snapshots, broker.clock.now()
@@ -47,49 +47,51 @@ def policy_over(broker: Broker) -> Callable[[JobView], bool] | None:
 
 
 def unneeded_snapshots(
-    broker: Broker, over: Callable[[JobView], bool], trouble: dict[str, str], *, by: Actor | None
+    broker: Broker, is_over: Callable[[JobView], bool], trouble: dict[str, str], *, by: Actor | None
 ) -> list[UnneededSnapshots]:
-    """The unneeded snapshots in the pools of ``by`` (an administrator, and None: of all submitters). ``over``: whether
-    the retention time for the snapshot of an ended job is over. Deletes nothing. If a pool or a job's folder cannot be
-    read, the reason is added to ``trouble``, and what it may need stays."""
+    """The unneeded snapshots in the pools of ``by`` (an administrator, and None: of all submitters). ``is_over``:
+    whether the retention time for the snapshot of an ended job is over. Deletes nothing. If a pool or a job's folder
+    cannot be read, the reason is added to ``trouble``, and what it may need stays."""
     users = {by.identity} if by is not None else set[str]()
-    with broker.store.reading() as look:
+    with broker.store.reading() as reader:
         if by is None or Role.ADMINISTRATOR in by.roles:
-            users |= look.names_in_jobs()["user"]
-    looks = _looks(broker, users, trouble)
-    jobs = _jobs_of(broker, looks)
-    found = []
-    for one in looks:
+            users |= reader.names_in_jobs()["user"]
+    pools = _pool_states(broker, users, trouble)
+    jobs = _jobs_of_old_trees(broker, pools)
+    results = []
+    for pool_state in pools:
         try:
-            waste = _unneeded_in(broker, one, jobs, over, trouble)
+            waste = _unneeded_files(broker, pool_state, jobs, is_over, trouble)
         except (BrokerError, OSError) as error:
-            trouble[one.pool] = str(error)
+            trouble[pool_state.pool] = str(error)
             continue
-        found += [UnneededSnapshots(one.user, one.pool, waste, one.at)] if waste.size else []
-    return found
+        results += [UnneededSnapshots(pool_state.user, pool_state.pool, waste, pool_state.at)] if waste.size else []
+    return results
 
 
 def delete_snapshots(
-    broker: Broker, found: Iterable[UnneededSnapshots], trouble: dict[str, str]
+    broker: Broker, snapshots: Iterable[UnneededSnapshots], trouble: dict[str, str]
 ) -> list[UnneededSnapshots]:
     """Delete these snapshots, except what jobs need by now; returns what was deleted. Idempotent; may be interrupted at
     any point. ``trouble`` as `unneeded_snapshots`."""
     deleted = []
-    for one in found:
-        since = partial(_needed_since, broker, one.pool, one.at - _CLOCKS)
+    for pool_snapshots in snapshots:
+        trees_in_use = partial(_trees_in_use, broker, pool_snapshots.pool, pool_snapshots.at - _CLOCK_SKEW)
         try:
-            with reaching():
-                pool = ObjectFolder.open(_url(broker, one.pool))
-            gone = delete_unneeded(pool, one.found, one.at, since, broker.store.deleting_snapshots)
+            with store_errors():
+                pool = ObjectFolder.open(_url(broker, pool_snapshots.pool))
+            deleted_files = delete_unneeded(
+                pool, pool_snapshots.found, pool_snapshots.at, trees_in_use, broker.store.deleting_snapshots
+            )
         except (BrokerError, OSError) as error:
-            trouble[one.pool] = str(error)
+            trouble[pool_snapshots.pool] = str(error)
             continue
-        deleted += [replace(one, found=gone)] if gone.size else []
+        deleted += [replace(pool_snapshots, found=deleted_files)] if deleted_files.size else []
     return deleted
 
 
 @dataclass(frozen=True, slots=True)
-class _PoolLook:
+class _PoolState:
     """A person's pool with the trees that were old at that time (UTC)."""
 
     user: str
@@ -106,76 +108,78 @@ class _TreeJobs:
     closed: dict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
-def _looks(broker: Broker, users: Iterable[str], trouble: dict[str, str]) -> list[_PoolLook]:
-    found = []
+def _pool_states(broker: Broker, users: Iterable[str], trouble: dict[str, str]) -> list[_PoolState]:
+    states = []
     for user in sorted(users):
-        name, now = pool_of(broker, Actor(user)), broker.clock.now()
+        name, now = pool_name(broker, Actor(user)), broker.clock.now()
         try:
-            with reaching():
+            with store_errors():
                 pool = ObjectFolder.open(_url(broker, name))
-            found.append(_PoolLook(user, name, now, old_trees(pool, now)))
+            states.append(_PoolState(user, name, now, old_trees(pool, now)))
         except (BrokerError, OSError) as error:
             trouble[name] = str(error)
-    return found
+    return states
 
 
-def _jobs_of(broker: Broker, looks: Iterable[_PoolLook]) -> _TreeJobs:
+def _jobs_of_old_trees(broker: Broker, pools: Iterable[_PoolState]) -> _TreeJobs:
     """The jobs of all old trees, in one pass over the jobs of the store, however many pools there are."""
-    jobs, old = _TreeJobs(), {one.pool: one.old for one in looks if one.old}
+    jobs, old = _TreeJobs(), {pool_state.pool: pool_state.old for pool_state in pools if pool_state.old}
     if not old:
         return jobs
-    with broker.store.reading() as look:
-        by_open = needed_by_open(look)
-        for use in look.snapshot_uses():
+    with broker.store.reading() as reader:
+        needed_ids = needed_by_open_jobs(reader)
+        for use in reader.snapshot_uses():
             for pool in use.pools & old.keys():
                 for tree in use.trees & old[pool]:
-                    if use.closed and use.job not in by_open:
+                    if use.closed and use.job not in needed_ids:
                         jobs.closed[pool, tree].append(use.job)
                     else:
                         jobs.by_open.add((pool, tree))
     return jobs
 
 
-def _unneeded_in(
-    broker: Broker, one: _PoolLook, jobs: _TreeJobs, over: Callable[[JobView], bool], trouble: dict[str, str]
+def _unneeded_files(
+    broker: Broker, pool_state: _PoolState, jobs: _TreeJobs, is_over: Callable[[JobView], bool], trouble: dict[str, str]
 ) -> UnneededFiles:
-    recent, judged = _needed_since(broker, one.pool, one.at - _CLOCKS), dict[str, bool]()
+    trees_in_use, cache = _trees_in_use(broker, pool_state.pool, pool_state.at - _CLOCK_SKEW), dict[str, bool]()
 
-    def needed(tree: str) -> bool:
-        closed = reversed(jobs.closed.get((one.pool, tree), ()))
-        return (one.pool, tree) in jobs.by_open or any(_needs(broker, job, over, judged, trouble) for job in closed)
+    def is_needed(tree: str) -> bool:
+        closed = reversed(jobs.closed.get((pool_state.pool, tree), ()))
+        return (pool_state.pool, tree) in jobs.by_open or any(
+            _needs_snapshot(broker, job, is_over, cache, trouble) for job in closed
+        )
 
-    with reaching():
-        pool = ObjectFolder.open(_url(broker, one.pool))
-    return unneeded(pool, [tree for tree in one.old - recent if not needed(tree)], one.at)
+    with store_errors():
+        pool = ObjectFolder.open(_url(broker, pool_state.pool))
+    return unneeded_files(pool, [tree for tree in pool_state.old - trees_in_use if not is_needed(tree)], pool_state.at)
 
 
-def _needs(
-    broker: Broker, job: str, over: Callable[[JobView], bool], judged: dict[str, bool], trouble: dict[str, str]
+def _needs_snapshot(
+    broker: Broker, job: str, is_over: Callable[[JobView], bool], cache: dict[str, bool], trouble: dict[str, str]
 ) -> bool:
-    """Whether a closed job needs its snapshot. ``judged``: earlier answers."""
-    if job not in judged:
-        with broker.store.reading() as look:
-            view = next(iter(look.views([job])), None)
-        judged[job] = view is None or not over(view) or _leaves_something(broker, job, trouble)
-    return judged[job]
+    """Whether a closed job needs its snapshot. ``cache``: earlier answers."""
+    if job not in cache:
+        with broker.store.reading() as reader:
+            view = next(iter(reader.views([job])), None)
+        cache[job] = view is None or not is_over(view) or _has_kept_files(broker, job, trouble)
+    return cache[job]
 
 
-def _leaves_something(broker: Broker, job: str, trouble: dict[str, str]) -> bool:
+def _has_kept_files(broker: Broker, job: str, trouble: dict[str, str]) -> bool:
     """Whether the run folder holds a checkpoint or results; true if it cannot be read."""
-    folder = f"{runs_root.chosen(broker).rstrip('/')}/{job}"
+    folder = f"{runs_root.search_root(broker).rstrip('/')}/{job}"
     try:
-        return bool(kept(folder)) or bool(left_by_attempts(folder).get(AttemptFiles.RESULTS))
+        return bool(stored_checkpoints(folder)) or bool(attempt_files(folder).get(AttemptFiles.RESULTS))
     except (BrokerError, OSError) as error:
         trouble[job] = str(error)
         return True
 
 
-def _needed_since(broker: Broker, pool: str, since: datetime) -> frozenset[str]:
+def _trees_in_use(broker: Broker, pool: str, since: datetime) -> frozenset[str]:
     """The trees of jobs that are open, or were submitted since."""
-    with broker.store.reading() as look:
-        return look.trees_since(pool, since)
+    with broker.store.reading() as reader:
+        return reader.trees_since(pool, since)
 
 
 def _url(broker: Broker, pool: str) -> str:
-    return f"{runs_root.chosen(broker).rstrip('/')}/{pool}"
+    return f"{runs_root.search_root(broker).rstrip('/')}/{pool}"

@@ -26,10 +26,10 @@ from broker.core.job.jobs import Job
 from broker.core.job.snapshots import FileSnapshot, GitState, TreeCopy, in_workdir, is_local
 from broker.snapshots.collect import CollectedTree, check_size, collect
 from broker.snapshots.retention import keep_young
-from broker.snapshots.upload import ContentPool, Progress, no_progress, reaching, store_tree
+from broker.snapshots.upload import ContentPool, Progress, no_progress, store_errors, store_tree
 
 
-def resolved(job: Job, folder: Path, where: str) -> Job:
+def resolve_paths(job: Job, folder: Path, where: str) -> Job:
     """The job with absolute paths. Relative paths start at ``folder``; ``~`` is the home of this process's user. Raises
     `InvalidInput`, with ``where``, for paths that do not exist and targets outside of the working folder."""
     changes: dict[str, object] = {}
@@ -38,17 +38,17 @@ def resolved(job: Job, folder: Path, where: str) -> Job:
         if not path.is_dir():
             raise InvalidInput(f"the workdir {job.workdir} is not a folder: {path}", where=where)
         changes["workdir"] = str(path)
-    mounts = {place: _mount(place, source, folder, where) for place, source in job.file_mounts.items()}
+    mounts = {target: _mount(target, source, folder, where) for target, source in job.file_mounts.items()}
     if mounts != job.file_mounts:
         changes["file_mounts"] = mounts
     return job.model_copy(update=changes) if changes else job
 
 
-def _mount(place: str, source: object, folder: Path, where: str) -> object:
-    _refuse_local_bucket(place, source, where)
-    if in_workdir(place) and posixpath.normpath(place).startswith(".."):
+def _mount(target: str, source: object, folder: Path, where: str) -> object:
+    _refuse_local_bucket(target, source, where)
+    if in_workdir(target) and posixpath.normpath(target).startswith(".."):
         raise InvalidInput(
-            f"file_mounts: {place} lies outside of the working folder",
+            f"file_mounts: {target} lies outside of the working folder",
             where=where,
             hint="write a place within it, an absolute one, or one that begins with ~/",
         )
@@ -57,22 +57,22 @@ def _mount(place: str, source: object, folder: Path, where: str) -> object:
     path = Path(source).expanduser()
     path = path if path.is_absolute() else folder / path
     if not path.exists():
-        raise InvalidInput(f"file_mounts: {place}: there is no file or folder {path}", where=where)
+        raise InvalidInput(f"file_mounts: {target}: there is no file or folder {path}", where=where)
     return str(path.absolute())
 
 
 def refuse_local_buckets(job: Job, where: str) -> None:
     """Raises `InvalidInput` for a bucket that an engine would fill from the disk of the machine that it runs on."""
-    for place, source in job.file_mounts.items():
-        _refuse_local_bucket(place, source, where)
+    for target, source in job.file_mounts.items():
+        _refuse_local_bucket(target, source, where)
 
 
-def _refuse_local_bucket(place: str, source: object, where: str) -> None:
-    if isinstance(source, dict) and any(is_local(one) for one in _sources(source)):
+def _refuse_local_bucket(target: str, source: object, where: str) -> None:
+    if isinstance(source, dict) and any(is_local(address) for address in _sources(source)):
         raise InvalidInput(
-            f"file_mounts: {place}: gpubroker does not upload local files into a bucket",
+            f"file_mounts: {target}: gpubroker does not upload local files into a bucket",
             where=where,
-            hint=f"write `{place}: PATH` to copy the files to the node, or upload them and name the bucket's address",
+            hint=f"write `{target}: PATH` to copy the files to the node, or upload them and name the bucket's address",
         )
 
 
@@ -104,22 +104,22 @@ class Survey:
 
 
 def survey(broker: Broker, job: Job) -> Survey | None:
-    """As `surveyed`, with the setting ``max_snapshot``."""
-    return surveyed(job, broker.settings.max_snapshot)
+    """As `survey_files`, with the setting ``max_snapshot``."""
+    return survey_files(job, broker.settings.max_snapshot)
 
 
-def surveyed(job: Job, most: int) -> Survey | None:
+def survey_files(job: Job, max_bytes: int) -> Survey | None:
     """The content of a snapshot; None for a job without local files, or with a snapshot. Stores nothing. Raises
-    `InvalidInput` for files that cannot be read, or that exceed ``most`` bytes."""
-    places = list(_places(job))
-    if not places or job.snapshot is not None:
+    `InvalidInput` for files that cannot be read, or that exceed ``max_bytes`` bytes."""
+    sources = list(_tree_sources(job))
+    if not sources or job.snapshot is not None:
         return None
-    trees = tuple((to, collect(root, name)) for to, root, name in places)
-    check_size([tree for _, tree in trees], most)
+    trees = tuple((to, collect(root, name)) for to, root, name in sources)
+    check_size([tree for _, tree in trees], max_bytes)
     return Survey(trees, git_state(Path(job.workdir)) if job.workdir else None)
 
 
-def with_snapshot(broker: Broker, job: Job, *, by: Actor, progress: Progress = no_progress) -> Job:
+def take_snapshot(broker: Broker, job: Job, *, by: Actor, progress: Progress = no_progress) -> Job:
     """The job with a snapshot of its files as they are now; unchanged if it has no local files, or has a snapshot.
 
     Idempotent: files that are in the run store already are not uploaded again. Raises `InvalidInput` as `survey`, and
@@ -127,79 +127,79 @@ def with_snapshot(broker: Broker, job: Job, *, by: Actor, progress: Progress = n
     """
     if job.snapshot is not None:
         return job
-    job = resolved(job, Path.cwd(), job.name)  # no change for a job from a file
+    job = resolve_paths(job, Path.cwd(), job.name)  # no change for a job from a file
     if survey(broker, job) is None:
         return job
-    with broker.store.reading() as look:
-        runs_root.agree(broker, look)
-    pool = pool_of(broker, by)
+    with broker.store.reading() as reader:
+        runs_root.check_or_claim(broker, reader)
+    pool = pool_name(broker, by)
     url = f"{runs_root.root(broker).rstrip('/')}/{pool}"
     with broker.store.using_snapshots():
-        done = stored_in(job, pool, partial(ObjectFolder.open, url), progress)
-        assert done.snapshot is not None
-        with reaching():
-            keep_young(ObjectFolder.open(url), [copy.tree for copy in done.snapshot.trees], broker.clock.now())
-    return done
+        stored_job = store_snapshot(job, pool, partial(ObjectFolder.open, url), progress)
+        assert stored_job.snapshot is not None
+        with store_errors():
+            keep_young(ObjectFolder.open(url), [copy.tree for copy in stored_job.snapshot.trees], broker.clock.now())
+    return stored_job
 
 
-def stored_in(
+def store_snapshot(
     job: Job, name: str, pool: Callable[[], ContentPool], progress: Progress = no_progress
 ) -> Job:  # fmt: skip
-    """The job, whose paths are absolute, with a snapshot in that pool. Raises as `with_snapshot`."""
+    """The job, whose paths are absolute, with a snapshot in that pool. Raises as `take_snapshot`."""
     copies = []
-    for to, root, single in _places(job):
-        tree, found = store_tree(partial(collect, root, single), pool, progress)
-        copies.append(TreeCopy(tree=tree, to=to, source=str(root), files=len(found.files), size=found.size))
+    for to, root, single in _tree_sources(job):
+        tree, contents = store_tree(partial(collect, root, single), pool, progress)
+        copies.append(TreeCopy(tree=tree, to=to, source=str(root), files=len(contents.files), size=contents.size))
     git = git_state(Path(job.workdir)) if job.workdir else None
     return job.model_copy(update={"snapshot": FileSnapshot(pool=name, trees=tuple(copies), git=git)})
 
 
 def has_local_files(job: Job) -> bool:
     """Whether the job names files of its submitter's machine."""
-    return next(_places(job), None) is not None
+    return next(_tree_sources(job), None) is not None
 
 
-def pool_of(broker: Broker, by: Actor) -> str:
+def pool_name(broker: Broker, by: Actor) -> str:
     """The folder of a person's files next to the run folders. Each person has their own, so that a submission does not
     reveal whether another person has the same file; and each store, as only it knows which jobs need them."""
     owner = f"{store_id(broker.store)} {by.identity}"
     return f"snapshots-{hashlib.sha256(owner.encode()).hexdigest()[:16]}"
 
 
-def check_still_there(broker: Broker, job: Job) -> None:
+def check_snapshot_exists(broker: Broker, job: Job) -> None:
     """Raises `InvalidInput` for a job whose snapshot was deleted meanwhile, `Unreachable`. Call this and record the job
     within one block of `Store.using_snapshots`."""
     if job.snapshot is None:
         return
-    with reaching():
+    with store_errors():
         pool = ObjectFolder.open(f"{runs_root.root(broker).rstrip('/')}/{job.snapshot.pool}")
-        gone = [copy.source for copy in job.snapshot.trees if not pool.exists(tree_path(copy.tree))]
-    if gone:
+        missing = [copy.source for copy in job.snapshot.trees if not pool.exists(tree_path(copy.tree))]
+    if missing:
         raise InvalidInput(
-            f"the files of the earlier submission are no longer kept: {', '.join(gone)}",
+            f"the files of the earlier submission are no longer kept: {', '.join(missing)}",
             where=job.name,
             hint="submit the job file again, which takes the files as they are now",
         )
 
 
-def _places(job: Job) -> Iterator[tuple[str, Path, str | None]]:
+def _tree_sources(job: Job) -> Iterator[tuple[str, Path, str | None]]:
     """For each tree: its target on the node, its path here, and the name of the file if it is a single one."""
     if job.workdir is not None:
         yield "", Path(job.workdir), None
-    for place, source in job.file_mounts.items():
+    for target, source in job.file_mounts.items():
         if not isinstance(source, str) or not is_local(source):
             continue
-        path, to = Path(source), posixpath.normpath(place)
+        path, to = Path(source), posixpath.normpath(target)
         if path.is_dir():
             yield ("" if to == "." else to), path, None
-        elif place.endswith("/"):
+        elif target.endswith("/"):
             yield to, path, path.name
         else:
             parent = str(PurePosixPath(to).parent)
             yield ("" if parent == "." else parent), path, PurePosixPath(to).name
 
 
-_PATIENCE = 10.0  # seconds; a repository that takes longer, for example on a slow disk, is skipped
+_GIT_TIMEOUT = 10.0  # seconds; a repository that takes longer, for example on a slow disk, is skipped
 
 
 def git_state(folder: Path) -> GitState | None:
@@ -215,16 +215,16 @@ def git_state(folder: Path) -> GitState | None:
 def _git(folder: Path, *arguments: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        done = subprocess.run(  # noqa: S603 (the arguments are ours, and no option of git's begins with a slash)
+        process = subprocess.run(  # noqa: S603 (the arguments are ours, and no option of git's begins with a slash)
             # A repository's settings may name any program as its file system monitor; do not run it.
             ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments],  # noqa: S607
             env={**environment, "GIT_TERMINAL_PROMPT": "0"},
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_PATIENCE,
+            timeout=_GIT_TIMEOUT,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return process.stdout.strip() if process.returncode == 0 else ""

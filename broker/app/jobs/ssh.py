@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from broker.agent.store import make_private
-from broker.app.jobs.entering import entrance, record, start
+from broker.app.jobs.job_exec import exec_target, record_exec, start
 from broker.app.jobs.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
@@ -32,7 +32,7 @@ _HOST_KEY = "gpubroker-host-key "
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,90}")
 _ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 _KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/=]{20,200}")
-_PIECE = 1 << 15
+_CHUNK_BYTES = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class SshAccess:
     @property
     def words(self) -> tuple[str, ...]:
         """The client's command line, without the host's name."""
-        given = (word for name, value in self.options for word in ("-o", f"{name}={value}"))
-        return (_program("ssh", "openssh-client"), *given, self.alias)
+        flags = (flag for name, value in self.options for flag in ("-o", f"{name}={value}"))
+        return (_find_program("ssh", "openssh-client"), *flags, self.alias)
 
 
 def access(
@@ -61,12 +61,12 @@ def access(
 ) -> SshAccess:
     """The settings by which OpenSSH's client reaches the job. ``reference``: the name by which the job is looked up at
     each connection; ``identity``: the user's own private key, with its ``.pub`` next to it; None for one of gpubroker's
-    own, made at first use. Opens no connection. Raises as `entrance`, and `InvalidInput` for a key without its public
-    half."""
-    found = entrance(broker, view, node=node, by=by)
+    own, made at first use. Opens no connection. Raises as `exec_target`, and `InvalidInput` for a key without its
+    public half."""
+    target = exec_target(broker, view, node=node, by=by)
     key = identity.expanduser().absolute() if identity else own_key(broker)
     public_key(key)
-    proxy = [_gpubroker(), "ssh-proxy", reference]
+    proxy = [_gpubroker_path(), "ssh-proxy", reference]
     proxy += [] if node is None else ["--node", str(node)]
     proxy += [] if identity is None else ["--identity", str(key)]
     if "GPUBROKER_HOME" in os.environ:  # an editor may start `ssh` without it
@@ -74,13 +74,13 @@ def access(
     alias = f"gpubroker-{reference}" + (f"-{node}" if node else "")
     options = {
         "HostName": alias,
-        "User": _user(broker, view, found.attempt.number, node or 0),
+        "User": _user(broker, view, target.attempt.number, node or 0),
         "ProxyCommand": shlex.join(proxy).replace("%", "%%"),
-        "IdentityFile": _quoted(key),
+        "IdentityFile": _quote(key),
         "IdentitiesOnly": "yes",
         "PreferredAuthentications": "publickey",
         "HostKeyAlias": alias,
-        "UserKnownHostsFile": _quoted(_known_hosts(broker, reference, node)),
+        "UserKnownHostsFile": _quote(_known_hosts(broker, reference, node)),
         "GlobalKnownHostsFile": "/dev/null",
         "StrictHostKeyChecking": "yes",
         "UpdateHostKeys": "no",
@@ -91,22 +91,22 @@ def access(
 def proxy(broker: Broker, view: JobView, reference: str, *, node: int | None, identity: Path | None, by: Actor) -> int:
     """Carry one SSH connection between this process's standard streams and the job. First writes the host key, which
     comes through the engine, to the file in which `access` makes the client look for it. Returns the exit status of the
-    other side. The job's history records the person. Raises as `entrance`; `RetryLater` if the other side does not
+    other side. The job's history records the person. Raises as `exec_target`; `RetryLater` if the other side does not
     begin."""
-    found = entrance(broker, view, node=node, by=by)
+    target = exec_target(broker, view, node=node, by=by)
     key = public_key(identity.expanduser() if identity else own_key(broker))
-    way = found.way(["--sshd", key])
-    if way.whole_lines:
-        way = found.way(["--sshd", key, "--lines"])
-    record(broker, view, found.attempt, "ssh", by=by)
-    process = start(way, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    way_in = target.way(["--sshd", key])
+    if way_in.whole_lines:
+        way_in = target.way(["--sshd", key, "--lines"])
+    record_exec(broker, view, target.attempt, "ssh", by=by)
+    process = start(way_in, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        first = process.stdout.readline(_PIECE)
-        told = (base64.b64decode(first) if way.whole_lines else first).decode(errors="replace").strip()
-        host_key = told.removeprefix(_HOST_KEY)
-        if not told.startswith(_HOST_KEY) or not _KEY.fullmatch(host_key):
+        first_line = process.stdout.readline(_CHUNK_BYTES)
+        greeting = (base64.b64decode(first_line) if way_in.whole_lines else first_line).decode(errors="replace").strip()
+        host_key = greeting.removeprefix(_HOST_KEY)
+        if not greeting.startswith(_HOST_KEY) or not _KEY.fullmatch(host_key):
             status = process.wait()
             raise RetryLater(
                 f"the machine of {view.id} did not open an SSH connection (status {status})",
@@ -114,9 +114,11 @@ def proxy(broker: Broker, view: JobView, reference: str, *, node: int | None, id
             )
         alias = f"gpubroker-{reference}" + (f"-{node}" if node else "")
         _write_private(_known_hosts(broker, reference, node), f"{alias} {host_key}\n")
-        feeder = threading.Thread(target=_feed, args=(process.stdin,), name="ssh", daemon=True)
+        feeder = threading.Thread(target=_forward_stdin, args=(process.stdin,), name="ssh", daemon=True)
         feeder.start()
-        _drain(process.stdout, base64.b64decode if way.whole_lines else bytes, whole_lines=way.whole_lines)
+        _copy_to_stdout(
+            process.stdout, base64.b64decode if way_in.whole_lines else bytes, whole_lines=way_in.whole_lines
+        )
         return process.wait()
     finally:
         if process.poll() is None:
@@ -124,15 +126,18 @@ def proxy(broker: Broker, view: JobView, reference: str, *, node: int | None, id
             process.wait()
 
 
-def tunnel(ports: str) -> tuple[str, ...]:
+def tunnel_options(ports: str) -> tuple[str, ...]:
     """The client's options that make a port of the job's machine (loopback) a port here: ``6006``, or ``HERE:THERE``.
     Raises `InvalidInput`."""
-    here, _, there = ports.partition(":")
-    if not all(one.isascii() and one.isdigit() and 0 < int(one) < 1 << 16 for one in (here, there or here)):
+    local_port, _, remote_port = ports.partition(":")
+    if not all(
+        port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16
+        for port in (local_port, remote_port or local_port)
+    ):
         raise InvalidInput(
             f"expected a port, or one here and one there, such as 8080:80; got {ports!r}", where="--forward"
         )
-    return ("-o", "ExitOnForwardFailure=yes", "-L", f"127.0.0.1:{here}:127.0.0.1:{there or here}")
+    return ("-o", "ExitOnForwardFailure=yes", "-L", f"127.0.0.1:{local_port}:127.0.0.1:{remote_port or local_port}")
 
 
 def own_key(broker: Broker) -> Path:
@@ -142,11 +147,11 @@ def own_key(broker: Broker) -> Path:
     if not key.exists():
         make_private(folder)
         draft = folder / f"id_ed25519.{os.getpid()}"
-        program = _program("ssh-keygen", "openssh-client")
-        words = [program, "-q", "-t", "ed25519", "-N", "", "-C", "gpubroker", "-f", str(draft)]
-        done = subprocess.run(words, check=False, capture_output=True, stdin=subprocess.DEVNULL)  # noqa: S603 (ours)
-        if done.returncode:
-            raise AskAPerson(f"ssh-keygen: {done.stderr.decode(errors='replace').strip()}", where=str(folder))
+        program = _find_program("ssh-keygen", "openssh-client")
+        command = [program, "-q", "-t", "ed25519", "-N", "", "-C", "gpubroker", "-f", str(draft)]
+        process = subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL)  # noqa: S603 (ours)
+        if process.returncode:
+            raise AskAPerson(f"ssh-keygen: {process.stderr.decode(errors='replace').strip()}", where=str(folder))
         draft.with_name(f"{draft.name}.pub").replace(folder / "id_ed25519.pub")
         draft.replace(key)
     return key
@@ -171,28 +176,28 @@ def public_key(key: Path) -> str:
 def _user(broker: Broker, view: JobView, attempt: int, node: int) -> str:
     """The user account of the job's command on its machine, as the agent reports it; else that of this process."""
     try:
-        claims = run_folders(broker).of(view.id).read_state(attempt).claims
+        claims = run_folders(broker).of(view.id).read_attempt(attempt).claims
     except BrokerError:
         claims = ()
-    names = (one.user for one in claims if one.rank == node and _ACCOUNT.fullmatch(one.user))
+    names = (claim.user for claim in claims if claim.rank == node and _ACCOUNT.fullmatch(claim.user))
     return next(names, None) or broker.account.user
 
 
-def _feed(sink: IO[bytes]) -> None:
-    while piece := os.read(0, _PIECE):
+def _forward_stdin(sink: IO[bytes]) -> None:
+    while chunk := os.read(0, _CHUNK_BYTES):
         try:
-            sink.write(piece)
+            sink.write(chunk)
             sink.flush()
         except (BrokenPipeError, ValueError):
             return
     sink.close()
 
 
-def _drain(source: IO[bytes], decoded: Callable[[bytes], bytes], *, whole_lines: bool) -> None:
-    while piece := source.readline() if whole_lines else source.read1(_PIECE):  # type: ignore[attr-defined]  # a pipe's
-        rest = decoded(piece)
-        while rest:
-            rest = rest[os.write(1, rest) :]
+def _copy_to_stdout(source: IO[bytes], decode: Callable[[bytes], bytes], *, whole_lines: bool) -> None:
+    while chunk := source.readline() if whole_lines else source.read1(_CHUNK_BYTES):  # type: ignore[attr-defined]  # a pipe's
+        remainder = decode(chunk)
+        while remainder:
+            remainder = remainder[os.write(1, remainder) :]
 
 
 def _known_hosts(broker: Broker, reference: str, node: int | None) -> Path:
@@ -209,18 +214,18 @@ def _write_private(file: Path, text: str) -> None:
     draft.replace(file)
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     return f'"{path}"'
 
 
-def _program(name: str, package: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+def _find_program(name: str, package: str) -> str:
+    path = shutil.which(name)
+    if path is None:
         raise AskAPerson(f"there is no {name} on this machine", hint=f"install OpenSSH's client (package {package})")
-    return found
+    return path
 
 
-def _gpubroker() -> str:
+def _gpubroker_path() -> str:
     """The path of this program, valid in any folder."""
-    beside = Path(sys.executable).with_name("gpubroker")
-    return str(beside) if beside.exists() else _program("gpubroker", "gpubroker")
+    sibling = Path(sys.executable).with_name("gpubroker")
+    return str(sibling) if sibling.exists() else _find_program("gpubroker", "gpubroker")

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from broker.app.market.book import listed_levels
+from broker.app.market.book import book_levels
 from broker.app.results.price_history import ImportedPrices
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, did_you_mean
@@ -28,14 +28,14 @@ from broker.core.values.provider_names import provider_name
 from broker.market.suspicion import Suspicion
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
-_NO_CLOUDS = frozenset(
+_NOT_CLOUDS = frozenset(
     {SANDBOX, "owned", "slurm", "kubernetes", "pricebook", "gpuhunt", "csv"}
 )  # sources of offers, not clouds
-_ONE_MOMENT = "the newest counts; for a history, import one file for each moment, with --dated"
+_ONE_MOMENT_HINT = "the newest counts; for a history, import one file for each moment, with --dated"
 
 
-def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime | None = None) -> ImportedPrices:
-    """Read ``file`` as prices of ``provider`` at ``dated`` (UTC; default: the file's modification time) and store them,
+def import_catalogue(broker: Broker, file: Path, provider: str, date: datetime | None = None) -> ImportedPrices:
+    """Read ``file`` as prices of ``provider`` at ``date`` (UTC; default: the file's modification time) and store them,
     all or none. Idempotent.
 
     Raises `InvalidInput` for a name that no provider can have, and for a file with an unknown layout, another currency,
@@ -43,21 +43,21 @@ def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime 
     """
     _check_provider(provider)
     now = broker.clock.now()
-    at = _date(file, dated, now)
+    at = _price_date(file, date, now)
     catalogue = broker.registries.open_catalogue(file, provider=provider, dated=at, now=now)
-    kept = f"imported:{provider}"
-    before = broker.store.setting(kept)
-    known = before is not None or provider in broker.registries.providers
-    if before and datetime.fromisoformat(before) > at:
+    setting_key = f"imported:{provider}"
+    last_import = broker.store.setting(setting_key)
+    is_known = last_import is not None or provider in broker.registries.providers
+    if last_import and datetime.fromisoformat(last_import) > at:
         raise InvalidInput(
-            f"dated {_short(at)}, but prices of {_short(datetime.fromisoformat(before))} were imported before",
+            f"dated {_short(at)}, but prices of {_short(datetime.fromisoformat(last_import))} were imported before",
             where=str(file),
             hint="import the oldest file first; if the file's time is wrong, give the date of its prices with --dated",
         )
     offers, skipped, samples = _newest_rows(catalogue.offers(OfferQuery()))
     if not offers:
-        why = "; ".join(f"{count} × {reason} ({samples[reason]})" for reason, count in skipped.most_common(3))
-        raise InvalidInput(f"no row can be used: {why}", where=str(file))
+        reasons = "; ".join(f"{count} × {reason} ({samples[reason]})" for reason, count in skipped.most_common(3))
+        raise InvalidInput(f"no row can be used: {reasons}", where=str(file))
     finished = broker.clock.now()
     run = broker.store.record_poll(
         f"csv:{provider}",
@@ -67,26 +67,26 @@ def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime 
         skipped=skipped,
         keep_unchanged=False,
         speaks_of=at,
-        judge=Suspicion(listed_levels(broker), judges_gaps=False),
+        judge=Suspicion(book_levels(broker), judges_gaps=False),
     )
-    broker.store.set_setting(kept, at.isoformat())
+    broker.store.set_setting(setting_key, at.isoformat())
     sources = {offer.source for offer in offers}
-    stored = (offer for offer in broker.store.offers() if offer.provider == provider and offer.source in sources)
+    stored_offers = (offer for offer in broker.store.offers() if offer.provider == provider and offer.source in sources)
     return ImportedPrices(
         provider=provider,
         file=file,
         layout=catalogue.layout,
         as_of=at,
-        as_of_from="file" if dated is None else "option",
+        as_of_from="file" if date is None else "option",
         age_seconds=finished - at,
         sources=sorted(sources),
         offers_seen=len(offers),
         offers_changed=run.changed,
         offers_stale=sum(offer.max_age is not None and now - offer.as_of > offer.max_age for offer in offers),
-        offers_doubted=sum(offer.doubt is not None for offer in stored),
+        offers_doubted=sum(offer.doubt is not None for offer in stored_offers),
         rows_skipped=dict(skipped),
         samples=samples,
-        meant="" if known else _meant(broker, provider),
+        meant="" if is_known else _suggest_provider(broker, provider),
         seconds=finished - now,
     )
 
@@ -96,7 +96,7 @@ def _check_provider(name: str) -> None:
         raise InvalidInput(
             f"{name!r} cannot be a provider's name", where="--provider", hint="lower-case letters and digits, as in aws"
         )
-    if name in _NO_CLOUDS:
+    if name in _NOT_CLOUDS:
         raise InvalidInput(f"{name!r} is not a provider whose prices can be imported", where="--provider")
     if (usual := provider_name(name)) != name:
         raise InvalidInput(f"offers of {name!r} are called {usual!r}", where="--provider", hint=f"--provider {usual}")
@@ -112,36 +112,36 @@ def _newest_rows(rows: Iterable[Offer | SkippedRow]) -> tuple[list[Offer], Count
             skipped[row.reason] += 1
             samples.setdefault(row.reason, row.detail)
             continue
-        other = newest.get(row.id)
-        if other is not None:
-            older, row = sorted((other, row), key=lambda offer: offer.as_of)
+        earlier = newest.get(row.id)
+        if earlier is not None:
+            older, row = sorted((earlier, row), key=lambda offer: offer.as_of)
             skipped["older_row"] += 1
-            samples.setdefault("older_row", f"{row.id}, as of {_short(older.as_of)}; {_ONE_MOMENT}")
+            samples.setdefault("older_row", f"{row.id}, as of {_short(older.as_of)}; {_ONE_MOMENT_HINT}")
         newest[row.id] = row
     return list(newest.values()), skipped, samples
 
 
-def _meant(broker: Broker, provider: str) -> str:
+def _suggest_provider(broker: Broker, provider: str) -> str:
     """The known provider whose name resembles a new one, as a suggestion; empty without one."""
-    known = {name.removeprefix("csv:") for name in (*broker.registries.providers, *broker.store.last_polls())}
-    return did_you_mean(provider, known - {provider}).removeprefix("; ")
+    known_names = {name.removeprefix("csv:") for name in (*broker.registries.providers, *broker.store.last_polls())}
+    return did_you_mean(provider, known_names - {provider}).removeprefix("; ")
 
 
 def _short(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
-def _date(file: Path, dated: datetime | None, now: datetime) -> datetime:
+def _price_date(file: Path, date: datetime | None, now: datetime) -> datetime:
     """The time as of which the prices hold. Raises `InvalidInput` for the future and for an unreadable file."""
-    if dated is None:
+    if date is None:
         try:
-            dated = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+            date = datetime.fromtimestamp(file.stat().st_mtime, UTC)
         except OSError as error:
             raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(file)) from error
-    if dated > now:
+    if date > now:
         raise InvalidInput(
-            f"dated {_short(dated)}, which is in the future",
+            f"dated {_short(date)}, which is in the future",
             where=str(file),
             hint="give the date of its prices with --dated; is the clock of this machine right?",
         )
-    return dated
+    return date

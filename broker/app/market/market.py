@@ -30,7 +30,7 @@ from broker.placement.pricing.data_cost import KeepingRate, keeping_rate
 
 if TYPE_CHECKING:
     from broker.reconciler.controllers.placement import PlanInputs
-    from broker.store.jobs.reading import StoreReading
+    from broker.store.jobs.reader import StoreReader
     from broker.store.records import PollRun
 
 
@@ -45,14 +45,14 @@ _CLOUDS = {
     "abfss": "azure",
 }
 # If one of these names another address, another service that speaks the same protocol is used.
-_ADDRESSES = {
+_ENDPOINT_VARIABLES = {
     "aws": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"),
     "gcp": ("GOOGLE_BASE_URL",),
     "azure": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
 
 
-def stored(
+def store_location_and_rate(
     runs_url: str, location: str | None, environment: Mapping[str, str]
 ) -> tuple[str | None, KeepingRate | None]:
     """The location of the run store as ``provider/region``, and its storage price; each None if unknown, both on a
@@ -60,7 +60,7 @@ def stored(
     cloud = _CLOUDS.get(urlsplit(runs_url).scheme)
     if location is not None:
         return location, keeping_rate(location)
-    if cloud is None or any(environment.get(name) for name in _ADDRESSES[cloud]):
+    if cloud is None or any(environment.get(name) for name in _ENDPOINT_VARIABLES[cloud]):
         return None, None
     region = (environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")) if cloud == "aws" else None
     return (f"{cloud}/{region}" if region else None), keeping_rate(f"{cloud}/{region or '?'}")
@@ -69,24 +69,26 @@ def stored(
 CARBON_RULE = "max_kg_co2e"  # the kind of guardrail that needs the emissions of placements
 
 _LOCAL_AGE = timedelta(seconds=0.25)  # wall clock; local sources are not polled again within this time,
-_REST = 20  # nor within this many times the duration of their last poll,
-_LONGEST_REST = timedelta(minutes=1)  # but after this time at the latest
+_REST_FACTOR = 20  # nor within this many times the duration of their last poll,
+_MAX_REST = timedelta(minutes=1)  # but after this time at the latest
 _SHARED_AGE = timedelta(seconds=5)  # within this time after a poll, other processes probably poll as well
 _BOOK_AGE = timedelta(days=1)  # the price book changes only with a release
 
 
 @contextmanager
-def fresh_look(broker: Broker, *, sandbox: bool = False) -> Iterator[StoreReading]:
+def fresh_reading(broker: Broker, *, sandbox: bool = False) -> Iterator[StoreReader]:
     """A read of the store with fresh offers of local sources (`freshen`). If none of them is due, as in most of many
     submissions at once, this needs no other transaction."""
-    with broker.store.reading() as look:
+    with broker.store.reading() as reader:
         now = broker.clock.now()
-        if is_fresh(broker, now, sandbox=sandbox) or not _due(broker, look.last_polls(), now, sandbox=sandbox):
-            yield look
+        if is_fresh(broker, now, sandbox=sandbox) or not _due_sources(
+            broker, reader.last_polls(), now, sandbox=sandbox
+        ):
+            yield reader
             return
     freshen(broker, sandbox=sandbox)
-    with broker.store.reading() as look:
-        yield look
+    with broker.store.reading() as reader:
+        yield reader
 
 
 def is_fresh(broker: Broker, now: datetime, *, sandbox: bool = False) -> bool:
@@ -100,47 +102,47 @@ def freshen(broker: Broker, *, sandbox: bool = False) -> list[PollResult]:
     if is_fresh(broker, broker.clock.now(), sandbox=sandbox):
         return []
     with broker.asking_local_sources:  # one thread polls, and the others use its result
-        return _ask_those_due(broker, sandbox=sandbox)
+        return _poll_due_sources(broker, sandbox=sandbox)
 
 
-def _ask_those_due(broker: Broker, *, sandbox: bool) -> list[PollResult]:
+def _poll_due_sources(broker: Broker, *, sandbox: bool) -> list[PollResult]:
     from broker.store.engine.leader import LeaderRole
 
     now, runs = broker.clock.now(), broker.store.last_polls()
-    done: list[PollResult] = []
-    asked_by_many, longest = [], timedelta(0)
-    for name, age in _due(broker, runs, now, sandbox=sandbox).items():
+    results: list[PollResult] = []
+    shared_sources, longest_poll = [], timedelta(0)
+    for name, age in _due_sources(broker, runs, now, sandbox=sandbox).items():
         if name in runs and _is_live(broker, name) and now - runs[name].finished < _SHARED_AGE * broker.clock.scale:
-            asked_by_many.append((name, age))
+            shared_sources.append((name, age))
         else:
-            done.append(
+            results.append(
                 poll(broker.provider(name), broker.store, broker.clock, keep_unchanged=not _is_live(broker, name))
             )
-    if not asked_by_many:
-        return done
+    if not shared_sources:
+        return results
     # Of many processes one polls; the others use its recent result instead of writing the same.
-    with broker.store.lead(LeaderRole.LOCAL) as mine:
-        runs = broker.store.last_polls() if mine else runs
-        for name, age in asked_by_many if mine else ():
+    with broker.store.lead(LeaderRole.LOCAL) as is_leader:
+        runs = broker.store.last_polls() if is_leader else runs
+        for name, age in shared_sources if is_leader else ():
             began = broker.clock.now()
             if began - runs[name].finished >= age:
-                done.append(poll(broker.provider(name), broker.store, broker.clock, keep_unchanged=False))
-                longest = max(longest, broker.clock.now() - began)
-    if longest:  # includes the writing to the store, which the record of the poll does not
-        rest = min(_REST * longest, _LONGEST_REST * broker.clock.scale)
-        broker.fresh_until[sandbox] = broker.clock.now() + rest
-    return done
+                results.append(poll(broker.provider(name), broker.store, broker.clock, keep_unchanged=False))
+                longest_poll = max(longest_poll, broker.clock.now() - began)
+    if longest_poll:  # includes the writing to the store, which the record of the poll does not
+        pause = min(_REST_FACTOR * longest_poll, _MAX_REST * broker.clock.scale)
+        broker.fresh_until[sandbox] = broker.clock.now() + pause
+    return results
 
 
-def _due(broker: Broker, runs: Mapping[str, PollRun], now: datetime, *, sandbox: bool) -> dict[str, timedelta]:
+def _due_sources(broker: Broker, runs: Mapping[str, PollRun], now: datetime, *, sandbox: bool) -> dict[str, timedelta]:
     """The local sources that are due, with the age of its last poll from which each is due. ``runs``: the newest poll
     of each. If none is due, the time of the next one is remembered."""
     names = (*broker.registries.local_providers, SANDBOX) if sandbox else broker.registries.local_providers
-    ages = {name: _age(broker, name, runs.get(name)) for name in names}
-    due = {name: age for name, age in ages.items() if name not in runs or now - runs[name].finished >= age}
-    if not due:
+    ages = {name: _due_age(broker, name, runs.get(name)) for name in names}
+    due_sources = {name: age for name, age in ages.items() if name not in runs or now - runs[name].finished >= age}
+    if not due_sources:
         broker.fresh_until[sandbox] = min((runs[name].finished + age for name, age in ages.items()), default=now)
-    return due
+    return due_sources
 
 
 def _is_live(broker: Broker, name: str) -> bool:
@@ -148,14 +150,14 @@ def _is_live(broker: Broker, name: str) -> bool:
     return live
 
 
-def _age(broker: Broker, name: str, last: PollRun | None) -> timedelta:
+def _due_age(broker: Broker, name: str, last_poll: PollRun | None) -> timedelta:
     """The age of a source's last poll at which it is due."""
     if not _is_live(broker, name):
         return _BOOK_AGE
     age = _LOCAL_AGE * broker.clock.scale
-    if last is None:
+    if last_poll is None:
         return age
-    return max(age, min(_REST * (last.finished - last.started), _LONGEST_REST * broker.clock.scale))
+    return max(age, min(_REST_FACTOR * (last_poll.finished - last_poll.started), _MAX_REST * broker.clock.scale))
 
 
 def wants_sandbox(job: Job) -> bool:
@@ -177,44 +179,48 @@ def market_for(
     policy: PolicySet | None = None,
     *,
     by_carbon: bool = False,
-    look: StoreReading | None = None,
+    reader: StoreReader | None = None,
 ) -> PlanInputs:
     """The offers that could serve the job, and the conditions of its plans.
 
-    ``policy``: for what-if questions; default: the active set. ``look``: read everything from this transaction, for
-    which the caller has polled local sources (`fresh_look`).
+    ``policy``: for what-if questions; default: the active set. ``reader``: read everything from this transaction, for
+    which the caller has polled local sources (`fresh_reading`).
     """
-    if look is None:
+    if reader is None:
         freshen(broker, sandbox=wants_sandbox(job))
-        with broker.store.reading() as look:
-            return market_for(broker, job, policy, by_carbon=by_carbon, look=look)
+        with broker.store.reading() as reader:
+            return market_for(broker, job, policy, by_carbon=by_carbon, reader=reader)
     from broker.app.jobs.pace import paces_for  # slow to import, and listings of offers do not need them
     from broker.app.market.risk import risks
     from broker.reconciler.controllers.placement import PlanInputs
 
     query = query_for(job)
-    known = risks(broker, query)
-    offers = without_others(broker, look.offers(query))
-    wanted, chosen = query.accelerators, policy or broker.policy(look)
+    risk_estimates = risks(broker, query)
+    offers = subtract_other_stores(broker, reader.offers(query))
+    accelerators, active_policy = query.accelerators, policy or broker.policy(reader)
     coming: Sequence[tuple[Offer, datetime]] = ()
-    if bought := [one for one in look.purchases() if not wanted or one.quote.accelerator in wanted]:
-        from broker.procurement import using  # most stores have no purchases
+    if purchases := [
+        purchase for purchase in reader.purchases() if not accelerators or purchase.quote.accelerator in accelerators
+    ]:
+        from broker.procurement import bought_offers  # most stores have no purchases
 
-        now, longest = broker.clock.now(), chosen.defaults.wait_for_paid
-        offers = using.with_bought(offers, bought, now)
-        coming = using.coming(offers, bought, now, longest) if longest else ()
-    named = {offer.engine for offer in offers if offer.engine}
-    seen = conditions(broker, named, chosen, by_carbon=by_carbon)
-    seen = replace(seen, capacity_order=chosen.capacity_order(job))
+        now, max_wait = broker.clock.now(), active_policy.defaults.wait_for_paid
+        offers = bought_offers.add_bought_offers(offers, purchases, now)
+        coming = bought_offers.upcoming_offers(offers, purchases, now, max_wait) if max_wait else ()
+    engine_names = {offer.engine for offer in offers if offer.engine}
+    plan_conditions = conditions(broker, engine_names, active_policy, by_carbon=by_carbon)
+    plan_conditions = replace(plan_conditions, capacity_order=active_policy.capacity_order(job))
     return PlanInputs(
         offers=offers,
         coming=coming,
-        conditions=replace(seen, hazard=known, away=known.away, paces=paces_for(broker, job)),
-        left_out=look.rejected_in_sql(query, simulated=wants_sandbox(job)),
+        conditions=replace(
+            plan_conditions, hazard=risk_estimates, away=risk_estimates.away, paces=paces_for(broker, job)
+        ),
+        left_out=reader.rejected_in_sql(query, simulated=wants_sandbox(job)),
     )
 
 
-def without_others(broker: Broker, offers: Sequence[Offer]) -> Sequence[Offer]:
+def subtract_other_stores(broker: Broker, offers: Sequence[Offer]) -> Sequence[Offer]:
     """The offers with what jobs of other stores use of this machine subtracted."""
     if not any(offer.divided for offer in offers):
         return offers
@@ -222,24 +228,24 @@ def without_others(broker: Broker, offers: Sequence[Offer]) -> Sequence[Offer]:
         engine = broker.engine(LOCAL_ENGINE)
     except (MissingExtra, UnknownName):
         return offers
-    taken = (
+    used_by_others = (
         engine.given_to_others(lambda: store_id(broker.store))
         if isinstance(engine, SharesItsMachine)
         else MachineShare()
     )
-    return [replace(offer, left=offer.has - taken) if offer.divided else offer for offer in offers]
+    return [replace(offer, left=offer.has - used_by_others) if offer.divided else offer for offer in offers]
 
 
 def conditions(
-    broker: Broker, named: Set[str], policy: PolicySet | None = None, *, by_carbon: bool = False
+    broker: Broker, engine_names: Set[str], policy: PolicySet | None = None, *, by_carbon: bool = False
 ) -> Conditions:
-    """The planner's conditions: the defaults of the policies, and which of the engines ``named`` by offers are
+    """The planner's conditions: the defaults of the policies, and which of the engines ``engine_names`` by offers are
     installed (no others are loaded). Emissions are computed only if a policy limits them, or for ``by_carbon``."""
-    chosen = policy or broker.policy()
-    defaults = chosen.defaults
+    active_policy = policy or broker.policy()
+    defaults = active_policy.defaults
     engines: dict[str, frozenset[str]] = {}
-    out_of_reach, runs = set(), runs_root.chosen(broker)
-    for name in named & broker.registries.engines.keys():
+    out_of_reach, runs = set(), runs_root.search_root(broker)
+    for name in engine_names & broker.registries.engines.keys():
         try:
             engine = broker.engine(name)
         except (MissingExtra, UnknownName):
@@ -247,10 +253,10 @@ def conditions(
         engines[name] = engine.honours
         if engine.remote and runs.startswith("file:"):
             out_of_reach.add(name)
-    where, keeping = stored(runs, broker.settings.runs_location, os.environ)
+    location, keeping = store_location_and_rate(runs, broker.settings.runs_location, os.environ)
     return Conditions(
         engines=engines,
-        store_location=where,
+        store_location=location,
         keeping=keeping,
         out_of_reach=frozenset(out_of_reach),
         allow_reference_prices=defaults.allow_reference_prices,
@@ -260,7 +266,7 @@ def conditions(
         value_of_time=defaults.value_of_time,
         unknown_disk=defaults.unknown_disk,
         default_max_duration=defaults.max_duration,
-        carbon=_carbon() if by_carbon or any(rule.kind == CARBON_RULE for rule in chosen.rules) else None,
+        carbon=_carbon() if by_carbon or any(rule.kind == CARBON_RULE for rule in active_policy.rules) else None,
         by_carbon=by_carbon,
     )
 
@@ -281,31 +287,31 @@ class OfferListing:
     converted: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def listing(broker: Broker, query: OfferQuery) -> OfferListing:
+def find_offers(broker: Broker, query: OfferQuery) -> OfferListing:
     """The current offers that match, unsorted; simulated ones only if the query names their provider. Raises
     `UnknownName` for an unknown provider or region."""
-    simulated = SANDBOX in query.providers
-    freshen(broker, sandbox=simulated)
-    found = [o for o in broker.store.offers(query) if simulated or o.provider != SANDBOX]
-    check_names(broker, query, found)
+    is_simulated = SANDBOX in query.providers
+    freshen(broker, sandbox=is_simulated)
+    matching = [o for o in broker.store.offers(query) if is_simulated or o.provider != SANDBOX]
+    check_names(broker, query, matching)
 
-    real = sum(broker.store.rejected_in_sql(OfferQuery(providers=(SANDBOX,))).values())
-    total = broker.store.count_offers() if simulated else real
+    real_total = sum(broker.store.rejected_in_sql(OfferQuery(providers=(SANDBOX,))).values())
+    total = broker.store.count_offers() if is_simulated else real_total
     now = broker.clock.now()
     if holdings := broker.store.holdings():
-        from broker.app.advise.assumptions import in_force  # most stores have no recorded capacity
+        from broker.app.advise.assumptions import active_assumptions  # most stores have no recorded capacity
         from broker.app.jobs.recorded_capacity import recorded_offers
 
-        with broker.store.reading() as look:
-            assumptions = in_force(look)
-        recorded = recorded_offers(holdings, found, now, assumptions, query.accelerators)
-        paid_for = [one for one in recorded if _asked_for(query, one)]
-        found, total = [*found, *paid_for], total + len(paid_for)
+        with broker.store.reading() as reader:
+            assumptions = active_assumptions(reader)
+        recorded = recorded_offers(holdings, matching, now, assumptions, query.accelerators)
+        recorded_matches = [recorded_offer for recorded_offer in recorded if _matches_query(query, recorded_offer)]
+        matching, total = [*matching, *recorded_matches], total + len(recorded_matches)
     rates = {name: run.converted for name, run in broker.store.last_polls().items() if run.converted}
-    return OfferListing(tuple(found), total, now, rates)
+    return OfferListing(tuple(matching), total, now, rates)
 
 
-def _asked_for(query: OfferQuery, offer: Offer) -> bool:
+def _matches_query(query: OfferQuery, offer: Offer) -> bool:
     """Whether an offer that is not in the store is of the query's providers and regions."""
     regions = not query.regions or any(fnmatchcase(offer.region, pattern) for pattern in query.regions)
     return regions and (not query.providers or offer.provider in query.providers)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from broker.app.market.market import listing
-from broker.app.market.offer_rows import ListedOffer, OfferFilter, hidden_old, sort_key, wanted_rows
+from broker.app.market.market import find_offers
+from broker.app.market.offer_rows import ListedOffer, OfferFilter, count_hidden_old, matching_rows, sort_key
 from broker.app.market.risk import risks
 from broker.app.results.offers import OfferGroupList, OfferGroupResult, OfferList, OfferRiskList, OfferWithRisk
 from broker.app.wiring import Broker
@@ -19,25 +19,27 @@ from broker.core.values.accelerators import nearest
 _CPU = "cpu"
 
 
-def nearby(broker: Broker, wanted: Mapping[str, Iterable[int]], found: Iterable[Offer]) -> dict[str, list[str]]:
+def nearest_accelerators(
+    broker: Broker, wanted_counts: Mapping[str, Iterable[int]], offers: Iterable[Offer]
+) -> dict[str, list[str]]:
     """For each wanted accelerator without a recorded price, the nearest accelerators that have one; for each that has
-    prices, but none for the wanted numbers (``H100:3``), the numbers that have one. ``found``: all offers that
+    prices, but none for the wanted numbers (``H100:3``), the numbers that have one. ``offers``: all offers that
     match."""
     counts: dict[str, set[int]] = {}
-    for offer in found:
+    for offer in offers:
         counts.setdefault(offer.accelerator or _CPU, set()).add(offer.count)
-    with broker.store.reading() as look:
-        priced = {name for name in look.names_in_market("accelerator") if name}
-    near = dict[str, list[str]]()
-    for name, numbers in wanted.items():
-        if name == _CPU or name in priced - {*counts}:
+    with broker.store.reading() as reader:
+        priced_names = {name for name in reader.names_in_market("accelerator") if name}
+    nearest_by_name = dict[str, list[str]]()
+    for name, numbers in wanted_counts.items():
+        if name == _CPU or name in priced_names - {*counts}:
             continue  # of it, something is offered elsewhere
         if name not in counts:
-            near[name] = nearest(name, priced)
+            nearest_by_name[name] = nearest(name, priced_names)
         elif numbers and not counts[name] & {*numbers}:
-            others = [f"{name}:{number}" for number in sorted(counts[name])]
-            near |= {f"{name}:{number}": others for number in sorted(numbers)}
-    return {name: others for name, others in near.items() if others}
+            alternatives = [f"{name}:{number}" for number in sorted(counts[name])]
+            nearest_by_name |= {f"{name}:{number}": alternatives for number in sorted(numbers)}
+    return {name: alternatives for name, alternatives in nearest_by_name.items() if alternatives}
 
 
 _DIMENSIONS: dict[str, Callable[[Offer], str]] = {
@@ -67,40 +69,48 @@ class MatchingOffers:
         return len(self.rows)
 
 
-def matching_offers(broker: Broker, wanted: OfferFilter, order: OfferOrder = OfferOrder.GPU_PRICE) -> MatchingOffers:
+def matching_offers(
+    broker: Broker, offer_filter: OfferFilter, order: OfferOrder = OfferOrder.GPU_PRICE
+) -> MatchingOffers:
     """The offers that match, in that order. Raises `UnknownName` for an unknown provider or region."""
-    found = listing(broker, wanted.query)
-    rows = wanted_rows(found.offers, found.now, wanted, order)
-    hidden = hidden_old(found.offers, found.now, wanted)
-    near = {} if rows else nearby(broker, wanted.counts, found.offers)
-    return MatchingOffers(rows, found.now, found.total, hidden, found.converted, near)
+    offer_listing = find_offers(broker, offer_filter.query)
+    rows = matching_rows(offer_listing.offers, offer_listing.now, offer_filter, order)
+    hidden_count = count_hidden_old(offer_listing.offers, offer_listing.now, offer_filter)
+    nearest_by_name = {} if rows else nearest_accelerators(broker, offer_filter.counts, offer_listing.offers)
+    return MatchingOffers(
+        rows, offer_listing.now, offer_listing.total, hidden_count, offer_listing.converted, nearest_by_name
+    )
 
 
-def offer_list(broker: Broker, wanted: OfferFilter, order: OfferOrder, limit: int | None) -> OfferList:
+def list_offers(broker: Broker, offer_filter: OfferFilter, order: OfferOrder, limit: int | None) -> OfferList:
     """The first ``limit`` offers (None: all) that match. Raises as `matching_offers`."""
-    found = matching_offers(broker, wanted, order)
-    return OfferList.from_parts(found, offers=found.rows[:limit])
+    matches = matching_offers(broker, offer_filter, order)
+    return OfferList.from_parts(matches, offers=matches.rows[:limit])
 
 
-def offer_risks(broker: Broker, wanted: OfferFilter, order: OfferOrder, limit: int | None) -> OfferRiskList:
+def list_offer_risks(broker: Broker, offer_filter: OfferFilter, order: OfferOrder, limit: int | None) -> OfferRiskList:
     """The first ``limit`` offers (None: all) that match, with their risk, by which `OfferOrder.INTERRUPTIONS` sorts
     them. Raises as `matching_offers`."""
-    found, known = matching_offers(broker, wanted, order), risks(broker, wanted.query)
-    rows = list(found.rows)
+    matches, risk_estimates = matching_offers(broker, offer_filter, order), risks(broker, offer_filter.query)
+    rows = list(matches.rows)
     if order is OfferOrder.INTERRUPTIONS:
-        rows.sort(key=lambda row: known(row.offer))
-    offers = [OfferWithRisk.of(row, risk=known.of(row.offer)) for row in rows[:limit]]
-    return OfferRiskList.from_parts(found, offers=offers)
+        rows.sort(key=lambda row: risk_estimates(row.offer))
+    offers = [OfferWithRisk.of(row, risk=risk_estimates.of(row.offer)) for row in rows[:limit]]
+    return OfferRiskList.from_parts(matches, offers=offers)
 
 
-def offer_groups(broker: Broker, wanted: OfferFilter, by: Sequence[str], limit: int | None) -> OfferGroupList:
+def list_offer_groups(
+    broker: Broker, offer_filter: OfferFilter, by: Sequence[str], limit: int | None
+) -> OfferGroupList:
     """The first ``limit`` groups (None: all) of the offers that match. Raises as `matching_offers`."""
-    found = matching_offers(broker, wanted)
-    grouped = list(groups(found.rows, by))
-    return OfferGroupList.from_parts(found, group_by=list(by), matching_groups=len(grouped), groups=grouped[:limit])
+    matches = matching_offers(broker, offer_filter)
+    all_groups = list(group_offers(matches.rows, by))
+    return OfferGroupList.from_parts(
+        matches, group_by=list(by), matching_groups=len(all_groups), groups=all_groups[:limit]
+    )
 
 
-def dimensions(text: str, where: str) -> tuple[str, ...]:
+def parse_dimensions(text: str, where: str) -> tuple[str, ...]:
     """Parse ``gpu,provider``. Raises `UnknownName`, or `InvalidInput` for an empty list, ``where``."""
     names = tuple(dict.fromkeys(name.strip().replace("-", "_") for name in text.split(",") if name.strip()))
     for name in names:
@@ -111,13 +121,13 @@ def dimensions(text: str, where: str) -> tuple[str, ...]:
     return names
 
 
-def groups(rows: Sequence[ListedOffer], by: Sequence[str]) -> Iterator[OfferGroupResult]:
+def group_offers(rows: Sequence[ListedOffer], by: Sequence[str]) -> Iterator[OfferGroupResult]:
     """One group for each combination of values, cheapest first, whatever the order of ``rows``. Sold-out and doubted
     offers are counted, but are never the cheapest."""
     members: dict[tuple[str, ...], list[ListedOffer]] = {}
     for row in rows:
         members.setdefault(tuple(_DIMENSIONS[name](row.offer) for name in by), []).append(row)
-    best = {key: _cheapest(grouped) for key, grouped in members.items()}
+    best = {key: _cheapest(group_rows) for key, group_rows in members.items()}
 
     def order(key: tuple[str, ...]) -> tuple[bool, int, tuple[str, ...]]:
         cheapest = best[key]
@@ -135,10 +145,10 @@ def groups(rows: Sequence[ListedOffer], by: Sequence[str]) -> Iterator[OfferGrou
 
 
 def _cheapest(rows: Sequence[ListedOffer]) -> ListedOffer | None:
-    out = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
-    to_be_had = [
+    unavailable = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
+    available = [
         row
         for row in rows
-        if row.offer.price is not None and row.offer.availability not in out and row.offer.doubt is None
+        if row.offer.price is not None and row.offer.availability not in unavailable and row.offer.doubt is None
     ]
-    return min(to_be_had, key=sort_key(OfferOrder.GPU_PRICE), default=None)
+    return min(available, key=sort_key(OfferOrder.GPU_PRICE), default=None)

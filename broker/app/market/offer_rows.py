@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 def counts_by_accelerator(texts: Iterable[str], where: str) -> dict[str, set[int]]:
     """The requested counts by canonical accelerator name; an empty set means any count. ``where``: the option or
     parameter, for errors. Raises `InvalidInput`, `UnknownName`."""
-    found: dict[str, set[int]] = {}
+    counts_by_name: dict[str, set[int]] = {}
     for text in texts:
         if text.lower() == "cpu":
-            found.setdefault("cpu", set())
+            counts_by_name.setdefault("cpu", set())
             continue
         try:
             name, count = split_machine(text)
         except ValueError as error:
             raise InvalidInput(str(error), where=where) from error
-        counts = found.setdefault(canonical(name), set())
+        counts = counts_by_name.setdefault(canonical(name), set())
         if ":" in text:
             counts.add(count)
-    return found
+    return counts_by_name
 
 
 PriceKind = Literal["doubted", "reference", "stale", "simulated", "imported", "recorded", "live"]
@@ -78,7 +78,7 @@ class ListedOffer:
             "reference": offer.reference,
             "stale": self.stale,
             "simulated": offer.money == "sandbox",
-            "imported": offer.imported,
+            "imported": offer.is_imported,
             "recorded": is_recorded(offer),
         }
         return next((kind for kind, holds in kinds.items() if holds), "live")
@@ -105,20 +105,24 @@ class OfferFilter:
     max_price: Money | None = None
 
     @classmethod
-    def of(cls, values: Mapping[str, Sequence[str] | None], *, gpus_from: str = "gpu", **more: Any) -> Self:
+    def of(cls, values: Mapping[str, Sequence[str] | None], *, gpus_from: str = "gpu", **options: Any) -> Self:
         """From the values of ``gpu``, ``provider``, ``region``, ``instance_type``, ``capacity_type`` and
         ``price_kind``. ``gpus_from``: the option or parameter, for errors. Raises `InvalidInput` for a count,
         `UnknownName`."""
-        given = {name: tuple(found or ()) for name, found in values.items()}
-        types = matching("capacity type", given.get("capacity_type", ()), [one.value for one in CapacityType])
+        filter_values = {name: tuple(texts or ()) for name, texts in values.items()}
+        types = expand_patterns(
+            "capacity type",
+            filter_values.get("capacity_type", ()),
+            [capacity_type.value for capacity_type in CapacityType],
+        )
         return cls(
-            counts=counts_by_accelerator(given.get("gpu", ()), where=gpus_from),
-            providers=given.get("provider", ()),
-            regions=given.get("region", ()),
-            instance_types=given.get("instance_type", ()),
+            counts=counts_by_accelerator(filter_values.get("gpu", ()), where=gpus_from),
+            providers=filter_values.get("provider", ()),
+            regions=filter_values.get("region", ()),
+            instance_types=filter_values.get("instance_type", ()),
             capacity_types=frozenset(map(CapacityType, types)),
-            price_kinds=matching("kind of price", given.get("price_kind", ()), PRICE_KINDS),
-            **more,
+            price_kinds=expand_patterns("kind of price", filter_values.get("price_kind", ()), PRICE_KINDS),
+            **options,
         )
 
     @property
@@ -132,7 +136,10 @@ class OfferFilter:
         return (
             (not counts or offer.count in counts)
             and (not self.capacity_types or offer.capacity_type in self.capacity_types)
-            and (not self.instance_types or any(fnmatchcase(offer.instance_type, one) for one in self.instance_types))
+            and (
+                not self.instance_types
+                or any(fnmatchcase(offer.instance_type, pattern) for pattern in self.instance_types)
+            )
         )
 
     def passes(self, row: ListedOffer) -> bool:
@@ -148,56 +155,56 @@ class OfferFilter:
 
 
 # The age from which a reference price is hidden. List prices change a few times a year, spot prices continuously.
-LIST_AGE, LIST_AGE_OF_SPOT = timedelta(days=180), timedelta(days=60)
+LIST_AGE, SPOT_LIST_AGE = timedelta(days=180), timedelta(days=60)
 
 
 def is_old(row: ListedOffer) -> bool:
     """Whether it is a reference price that is too old to be shown by default."""
     if not row.offer.reference:
         return False
-    return row.age > (LIST_AGE_OF_SPOT if row.offer.capacity_type is CapacityType.SPOT else LIST_AGE)
+    return row.age > (SPOT_LIST_AGE if row.offer.capacity_type is CapacityType.SPOT else LIST_AGE)
 
 
-def hidden_old(offers: Iterable[Offer], now: datetime, wanted: OfferFilter) -> int:
-    """The number of rows that `wanted_rows` leaves out only because of their age."""
-    if wanted.old:
+def count_hidden_old(offers: Iterable[Offer], now: datetime, offer_filter: OfferFilter) -> int:
+    """The number of rows that `matching_rows` leaves out only because of their age."""
+    if offer_filter.old:
         return 0
-    every = replace(wanted, old=True)
-    listed = (_row(offer, {}, now) for offer in offers if offer.reference)
-    return sum(is_old(row) and every.passes(row) for row in listed)
+    without_age_limit = replace(offer_filter, old=True)
+    reference_rows = (_row(offer, {}, now) for offer in offers if offer.reference)
+    return sum(is_old(row) and without_age_limit.passes(row) for row in reference_rows)
 
 
-def wanted_rows(
-    offers: Iterable[Offer], now: datetime, wanted: OfferFilter, order: OfferOrder = OfferOrder.GPU_PRICE
+def matching_rows(
+    offers: Iterable[Offer], now: datetime, offer_filter: OfferFilter, order: OfferOrder = OfferOrder.GPU_PRICE
 ) -> list[ListedOffer]:
     """The wanted rows in that order. ``offers``: all that a query found, for the discounts."""
-    return sorted(filter(wanted.passes, rows(offers, now)), key=sort_key(order))
+    return sorted(filter(offer_filter.passes, rows(offers, now)), key=sort_key(order))
 
 
 def rows(offers: Iterable[Offer], now: datetime) -> list[ListedOffer]:
     """Every offer as a row. Spot discounts are computed from these offers only, without suspicious prices."""
-    listed = list(offers)
-    on_demand: dict[tuple[object, ...], Money] = {}
-    for offer in listed:
-        believed = offer.price is not None and offer.price.micros > 0 and offer.doubt is None
-        if offer.capacity_type is CapacityType.ON_DEMAND and offer.price is not None and believed:
-            key = _same(offer)
-            on_demand[key] = min(on_demand.get(key, offer.price), offer.price)
-    return [_row(offer, on_demand, now) for offer in listed]
+    all_offers = list(offers)
+    on_demand_prices: dict[tuple[object, ...], Money] = {}
+    for offer in all_offers:
+        is_trusted = offer.price is not None and offer.price.micros > 0 and offer.doubt is None
+        if offer.capacity_type is CapacityType.ON_DEMAND and offer.price is not None and is_trusted:
+            key = _machine_key(offer)
+            on_demand_prices[key] = min(on_demand_prices.get(key, offer.price), offer.price)
+    return [_row(offer, on_demand_prices, now) for offer in all_offers]
 
 
-def _same(offer: Offer) -> tuple[object, ...]:
+def _machine_key(offer: Offer) -> tuple[object, ...]:
     return offer.provider, offer.region, offer.instance_type, offer.accelerator, offer.count
 
 
-def _row(offer: Offer, on_demand: Mapping[tuple[object, ...], Money], now: datetime) -> ListedOffer:
+def _row(offer: Offer, on_demand_prices: Mapping[tuple[object, ...], Money], now: datetime) -> ListedOffer:
     discount = None
     if offer.capacity_type is CapacityType.SPOT and offer.price is not None and offer.doubt is None:
-        undiscounted = on_demand.get(_same(offer))
-        discount = None if undiscounted is None else 1 - offer.price.micros / undiscounted.micros
+        base_price = on_demand_prices.get(_machine_key(offer))
+        discount = None if base_price is None else 1 - offer.price.micros / base_price.micros
     age = now - offer.as_of
-    stale = not offer.reference and offer.max_age is not None and age > offer.max_age
-    return ListedOffer(offer, age, stale, discount)
+    is_stale = not offer.reference and offer.max_age is not None and age > offer.max_age
+    return ListedOffer(offer, age, is_stale, discount)
 
 
 def sort_key(order: OfferOrder) -> Callable[[ListedOffer], Any]:
@@ -214,7 +221,7 @@ def sort_key(order: OfferOrder) -> Callable[[ListedOffer], Any]:
     def reach(row: ListedOffer) -> int:
         return REACH.index(row.reach)
 
-    firsts: dict[OfferOrder, Callable[[ListedOffer], Any]] = {
+    leading_keys: dict[OfferOrder, Callable[[ListedOffer], Any]] = {
         # Capacity bought for years is cheapest per hour, but is not available by the hour.
         OfferOrder.GPU_PRICE: lambda row: (reach(row), row.offer.count == 0, row.offer.term_months is not None),
         OfferOrder.PRICE: lambda row: (
@@ -228,54 +235,62 @@ def sort_key(order: OfferOrder) -> Callable[[ListedOffer], Any]:
         OfferOrder.AGE: lambda row: row.age,
         OfferOrder.INTERRUPTIONS: lambda row: (row.offer.interruption_rate is None, row.offer.interruption_rate or 0),
     }
-    return lambda row: (firsts[order](row), *price(row))
+    return lambda row: (leading_keys[order](row), *price(row))
 
 
-def matching(kind: str, patterns: Iterable[str], known: Iterable[str]) -> frozenset[str]:
+def expand_patterns(kind: str, patterns: Iterable[str], known_names: Iterable[str]) -> frozenset[str]:
     """The known names that match one of the patterns; ``on-demand`` is ``on_demand``. ``kind``: what they name. Raises
     `UnknownName` for a pattern that matches none."""
-    names = list(known)
-    found: set[str] = set()
+    names = list(known_names)
+    selected: set[str] = set()
     for pattern in patterns:
-        plain = pattern.strip().lower().replace("-", "_")
-        matches = {name for name in names if fnmatchcase(name, plain)}
+        normalized = pattern.strip().lower().replace("-", "_")
+        matches = {name for name in names if fnmatchcase(name, normalized)}
         if not matches:
             raise UnknownName(kind, pattern, names)
-        found |= matches
-    return frozenset(found)
+        selected |= matches
+    return frozenset(selected)
 
 
-def check_names(broker: Broker, query: OfferQuery, found: Iterable[Offer]) -> None:
+def check_names(broker: Broker, query: OfferQuery, current_offers: Iterable[Offer]) -> None:
     """Raises `UnknownName` for a provider or region of the query, or a pattern of such names, that matches neither the
-    offers ``found`` nor any offer ever stored."""
-    offers = list(found)
-    providers = _in_vain(query.providers, {*broker.registries.providers, *(offer.provider for offer in offers)})
-    regions = _in_vain(query.regions, {offer.region for offer in offers})
+    offers ``current_offers`` nor any offer ever stored."""
+    offers = list(current_offers)
+    providers = _unmatched(query.providers, {*broker.registries.providers, *(offer.provider for offer in offers)})
+    regions = _unmatched(query.regions, {offer.region for offer in offers})
     if not (providers or regions):
         return
-    every = [series.offer for series in broker.store.market.series()]
-    known = {
-        "provider": {*broker.registries.providers, *(offer.provider for offer in every)},
-        "region": {offer.region for offer in every},
+    stored_offers = [series.offer for series in broker.store.market.series()]
+    known_names = {
+        "provider": {*broker.registries.providers, *(offer.provider for offer in stored_offers)},
+        "region": {offer.region for offer in stored_offers},
     }
     for kind, names in (("provider", providers), ("region", regions)):
-        for name in _in_vain(names, known[kind]):
-            raise UnknownName(kind, name, known[kind])
+        for name in _unmatched(names, known_names[kind]):
+            raise UnknownName(kind, name, known_names[kind])
 
 
 def unknown_providers(broker: Broker, job: Job) -> Iterator[str]:
     """One warning for each provider that the job names and that is neither registered nor in a stored offer."""
-    named = [*((request.infra or "*").partition("/")[0] for request in job.resources), *job.constraints.providers]
-    plain = [name for name in dict.fromkeys(named) if not set("*?[") & set(name)]
-    if all(name in broker.registries.providers for name in plain):
+    provider_names = [
+        *((request.infra or "*").partition("/")[0] for request in job.resources),
+        *job.constraints.providers,
+    ]
+    literal_names = [name for name in dict.fromkeys(provider_names) if not set("*?[") & set(name)]
+    if all(name in broker.registries.providers for name in literal_names):
         return
-    known = {*broker.registries.providers, *(series.offer.provider for series in broker.store.market.series())}
-    for name in plain:
-        if name not in known:
-            meant = did_you_mean(name, known) or "; `gpubroker offers --by provider` lists those that are known"
-            yield f"no provider {name!r} is known here{meant}"
+    known_providers = {
+        *broker.registries.providers,
+        *(series.offer.provider for series in broker.store.market.series()),
+    }
+    for name in literal_names:
+        if name not in known_providers:
+            suggestion = (
+                did_you_mean(name, known_providers) or "; `gpubroker offers --by provider` lists those that are known"
+            )
+            yield f"no provider {name!r} is known here{suggestion}"
 
 
-def _in_vain(names: Iterable[str], known: Iterable[str]) -> list[str]:
-    known = set(known)
-    return [name for name in names if not any(fnmatchcase(one, name) for one in known)]
+def _unmatched(names: Iterable[str], known_names: Iterable[str]) -> list[str]:
+    known_names = set(known_names)
+    return [name for name in names if not any(fnmatchcase(known_name, name) for known_name in known_names)]

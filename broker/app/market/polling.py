@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.alerts.routes import recipients
-from broker.app.market.book import listed_levels
+from broker.app.market.book import book_levels
 from broker.app.results.prices import PolledProvider, PriceStatus
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
@@ -29,16 +29,16 @@ from broker.store.records import AcceptedDoubts, PollStatus
 if TYPE_CHECKING:
     from broker.store.records import Freshness
 
-_STAND_BY = 2.0  # seconds of the wall clock between two tries to take the lead
+_STANDBY_SECONDS = 2.0  # seconds of the wall clock between two tries to take the lead
 
 
 def providers_to_poll(broker: Broker, names: Sequence[str] = ()) -> tuple[str, ...]:
     """The named providers; if none is named, all but the sandbox. Raises `UnknownName`."""
-    known = broker.registries.providers
+    registered = broker.registries.providers
     for name in names:
-        if name not in known:
-            raise UnknownName("provider", name, known)
-    return tuple(dict.fromkeys(names)) or tuple(name for name in known if name != SANDBOX)
+        if name not in registered:
+            raise UnknownName("provider", name, registered)
+    return tuple(dict.fromkeys(names)) or tuple(name for name in registered if name != SANDBOX)
 
 
 def poll_now(
@@ -49,35 +49,35 @@ def poll_now(
 
     Raises `UnknownName`, and `StoreProblem` for a store that cannot be written to, before any provider is asked.
     """
-    chosen = providers_to_poll(broker, names)
+    selected = providers_to_poll(broker, names)
     broker.store.check_writable()
-    asks = [ask_for(broker, name) for name in chosen]
-    return poll_concurrently(asks, broker.store, broker.clock, watch=watch, stop=stop)
+    requests = [poll_request(broker, name) for name in selected]
+    return poll_concurrently(requests, broker.store, broker.clock, watch=watch, stop=stop)
 
 
-def ask_for(broker: Broker, name: str) -> PollRequest:
+def poll_request(broker: Broker, name: str) -> PollRequest:
     """The request that polls the provider. A provider that cannot be created (a missing extra, an invalid setting)
     fails when it is polled, so that the others are not affected."""
-    how = poll_settings(broker, name)
+    provider_settings = poll_settings(broker, name)
     # Prices from this machine, its files and the user's own clusters are accepted; those of other sources are checked.
-    local = name == SANDBOX or name in broker.registries.local_providers
+    is_trusted = name == SANDBOX or name in broker.registries.local_providers
     make: Callable[[], Provider]
     try:
         provider = broker.provider(name)
     except BrokerError as error:
-        make = _raiser(error)
+        make = _raising_factory(error)
     else:
         make = lambda: provider  # noqa: E731  # the other branch of one choice
-        local = local or getattr(provider, "refresh_before_deciding", False)
-    timeout = how.timeout.total_seconds()
-    if local:
-        return PollRequest(name, make, timeout=timeout, max_age=how.max_age)
-    kept = broker.store.market.kept_answers(name, broker.clock.now())
-    judge = Suspicion(listed_levels(broker))
-    return PollRequest(name, make, timeout=timeout, max_age=how.max_age, judge=judge, kept=kept)
+        is_trusted = is_trusted or getattr(provider, "refresh_before_deciding", False)
+    timeout = provider_settings.timeout.total_seconds()
+    if is_trusted:
+        return PollRequest(name, make, timeout=timeout, max_age=provider_settings.max_age)
+    kept_answers = broker.store.market.kept_answers(name, broker.clock.now())
+    judge = Suspicion(book_levels(broker))
+    return PollRequest(name, make, timeout=timeout, max_age=provider_settings.max_age, judge=judge, kept=kept_answers)
 
 
-def _raiser(error: BrokerError) -> Callable[[], Provider]:
+def _raising_factory(error: BrokerError) -> Callable[[], Provider]:
     def raises() -> Provider:
         raise error
 
@@ -89,26 +89,36 @@ def poll_settings(broker: Broker, name: str) -> PollSettings:
     return broker.settings.prices.get(name, PollSettings())
 
 
-def interval_of(broker: Broker, name: str, fresh: Mapping[str, Freshness] | None = None) -> timedelta:
+def poll_interval(broker: Broker, name: str, freshness_by_name: Mapping[str, Freshness] | None = None) -> timedelta:
     """The time between two scheduled polls of that provider: the setting, else derived from the maximum age of its
     prices."""
-    asked = poll_settings(broker, name).every
-    if asked is not None:
-        return asked
-    known = broker.store.market.freshness(broker.clock.now()) if fresh is None else fresh
-    found = known.get(name)
-    return interval(found.limit if found else None, has_offers=bool(found and found.offers))
+    configured = poll_settings(broker, name).every
+    if configured is not None:
+        return configured
+    freshness = broker.store.market.freshness(broker.clock.now()) if freshness_by_name is None else freshness_by_name
+    provider_freshness = freshness.get(name)
+    return interval(
+        provider_freshness.limit if provider_freshness else None,
+        has_offers=bool(provider_freshness and provider_freshness.offers),
+    )
 
 
 def price_status(broker: Broker) -> PriceStatus:
     """The polls of every provider and every imported source, by name."""
     now = broker.clock.now()
-    fresh = broker.store.market.freshness(now)
-    names = sorted({*broker.registries.providers, *fresh})
-    polled = {name: one for name in names if (one := fresh.get(name)) is not None and one.last is not None}
+    freshness_by_name = broker.store.market.freshness(now)
+    names = sorted({*broker.registries.providers, *freshness_by_name})
+    polled_sources = {
+        name: freshness
+        for name in names
+        if (freshness := freshness_by_name.get(name)) is not None and freshness.last is not None
+    }
     return PriceStatus(
-        providers=[PolledProvider.of(one, interval_of(broker, name, fresh), now) for name, one in polled.items()],
-        never_polled=[name for name in names if name not in polled],
+        providers=[
+            PolledProvider.of(freshness, poll_interval(broker, name, freshness_by_name), now)
+            for name, freshness in polled_sources.items()
+        ],
+        never_polled=[name for name in names if name not in polled_sources],
         scheduled=is_scheduled(broker),
     )
 
@@ -120,7 +130,7 @@ def is_scheduled(broker: Broker) -> bool:
     return broker.store.is_led(LeaderRole.PRICES)
 
 
-class Polling:
+class PollDuty:
     """The duty of `broker.app.service.duties` that polls a store's providers. One process per store holds it at a time;
     the others stand by and take over when it ends. ``tell``: receives each poll; ``say``: messages about the lead."""
 
@@ -148,22 +158,22 @@ class Polling:
         """Poll until ``stop`` is set. An unreachable or locked store is reported and tried again."""
         from broker.store.engine.leader import LeaderRole
 
-        said = ""
+        last_message = ""
         while not stop.is_set():
             try:
                 with self._broker.store.lead(LeaderRole.PRICES) as still_leading:
                     if still_leading is not None:
                         self._say("polling")
                         self._lead(stop, still_leading)
-                        said = ""
-                    elif not said:
-                        said = "standby: another process polls this store"
-                        self._say(said)
+                        last_message = ""
+                    elif not last_message:
+                        last_message = "standby: another process polls this store"
+                        self._say(last_message)
             except StoreProblem as problem:
-                if said != str(problem):
-                    said = str(problem)
-                    self._say(said)
-            stop.wait(_STAND_BY)
+                if last_message != str(problem):
+                    last_message = str(problem)
+                    self._say(last_message)
+            stop.wait(_STANDBY_SECONDS)
 
     def _lead(self, stop: threading.Event, still_leading: Callable[[], bool]) -> None:
         from broker.market.concurrent_poll import run_schedule
@@ -172,17 +182,17 @@ class Polling:
         run_schedule(
             {name: self._due_in(name) for name in self._names},
             self._ask,
-            lambda name: interval_of(broker, name),
+            lambda name: poll_interval(broker, name),
             broker.store,
             broker.clock,
             stop=stop,
             still_leading=still_leading,
-            tell=self._told,
+            report=self._told,
         )
 
     def _ask(self, name: str) -> PollRequest:
         with self._making:  # providers are created in one thread at a time
-            return ask_for(self._broker, name)
+            return poll_request(self._broker, name)
 
     def _told(self, result: PollResult) -> None:
         if result.cut_short:  # its thread may still use the old instance
@@ -194,11 +204,11 @@ class Polling:
     def _due_in(self, name: str) -> timedelta:
         """The wall-clock time until the provider is due, by its last poll, so that a restart does not poll it again at
         once."""
-        last, now = self._broker.store.last_polls().get(name), self._broker.clock.now()
-        if last is None or last.finished > now:  # never polled, or the clock was set back since
+        last_poll, now = self._broker.store.last_polls().get(name), self._broker.clock.now()
+        if last_poll is None or last_poll.finished > now:  # never polled, or the clock was set back since
             return timedelta(0)
-        left = last.finished + interval_of(self._broker, name) - now
-        return max(left, timedelta(0)) / self._broker.clock.scale
+        remaining = last_poll.finished + poll_interval(self._broker, name) - now
+        return max(remaining, timedelta(0)) / self._broker.clock.scale
 
 
 log = logging.getLogger(__name__)
@@ -210,14 +220,14 @@ def accept_prices(
     """Accept the last poll of ``provider`` as ``by``: missing offers count as gone, and doubted prices as right.
     Recorded with the offers concerned. ``provider``: also that of an imported file; ``pools``: only these. Raises
     `UnknownName` for a provider that was never polled, `InvalidInput` if nothing is suspicious."""
-    polled = broker.store.last_polls()
-    if provider not in polled and f"csv:{provider}" in polled:
+    last_polls = broker.store.last_polls()
+    if provider not in last_polls and f"csv:{provider}" in last_polls:
         provider = f"csv:{provider}"
-    if provider not in polled:
-        raise UnknownName("provider", provider, polled)
-    accepted = broker.store.accept_doubts(provider, pools, by=by.identity, note=note)
-    log.info("%s accepted the prices of %s (%d)", by.identity, provider, accepted.number)
-    return accepted
+    if provider not in last_polls:
+        raise UnknownName("provider", provider, last_polls)
+    accepted_doubts = broker.store.accept_doubts(provider, pools, by=by.identity, note=note)
+    log.info("%s accepted the prices of %s (%d)", by.identity, provider, accepted_doubts.number)
+    return accepted_doubts
 
 
 def alert_suspect(broker: Broker, result: PollResult) -> bool:
@@ -225,10 +235,10 @@ def alert_suspect(broker: Broker, result: PollResult) -> bool:
     Raises `StoreProblem`."""
     if result.status is not PollStatus.SUSPECT:
         return False
-    fresh = broker.store.market.freshness(broker.clock.now()).get(result.provider)
-    believed = fresh.last_success if fresh is not None else None
+    freshness = broker.store.market.freshness(broker.clock.now()).get(result.provider)
+    last_success = freshness.last_success if freshness is not None else None
     notice = Notice(
-        key=f"suspect/{result.provider}/{believed.isoformat() if believed else 'never'}",
+        key=f"suspect/{result.provider}/{last_success.isoformat() if last_success else 'never'}",
         title=f"gpubroker: the prices of {result.provider} are suspect",
         body="\n".join([result.error, "", result.hint]),
         severity=Severity.WARNING,
@@ -263,39 +273,39 @@ def has_network(environment: Mapping[str, str]) -> bool:
 
 
 def tell_no_network(broker: Broker) -> bool:
-    """Whether to say that there is no network: once within `AGAIN`."""
+    """Whether to say that there is no network: once within `RETRY_AFTER`."""
     said, now = broker.store.setting(_NO_NETWORK), broker.clock.now()
-    if said is not None and abs(now - datetime.fromisoformat(said)) < AGAIN:
+    if said is not None and abs(now - datetime.fromisoformat(said)) < RETRY_AFTER:
         return False
     with suppress(StoreProblem):
         broker.store.set_setting(_NO_NETWORK, now.isoformat())
     return True
 
 
-LONGEST = 8.0  # seconds of the wall clock; sources without an answer by then are asked again by the next poll
-AGAIN = timedelta(hours=1)  # after a query that reached no provider
+MAX_FIRST_WAIT = 8.0  # seconds of the wall clock; sources without an answer by then are asked again by the next poll
+RETRY_AFTER = timedelta(hours=1)  # after a query that reached no provider
 
 
-def sources_to_ask(broker: Broker) -> tuple[str, ...]:
+def first_sources(broker: Broker) -> tuple[str, ...]:
     """The sources to ask first; none if a provider over the network has ever answered, if one was asked within the last
     hour, or with the setting ``offline``."""
     if broker.settings.offline or not broker.registries.quick_providers:
         return ()
-    here = {*broker.registries.local_providers, SANDBOX}
-    asked = [run for name, run in broker.store.last_polls().items() if name not in here]
+    local_sources = {*broker.registries.local_providers, SANDBOX}
+    remote_polls = [run for name, run in broker.store.last_polls().items() if name not in local_sources]
     now = broker.clock.now()
-    if any(run.seen or abs(now - run.finished) < AGAIN for run in asked):
+    if any(run.seen or abs(now - run.finished) < RETRY_AFTER for run in remote_polls):
         return ()
     return tuple(name for name in broker.registries.quick_providers if name in broker.registries.providers)
 
 
-def look(broker: Broker, names: tuple[str, ...], *, watch: Watch | None = None) -> Iterator[PollResult]:
-    """Ask these sources side by side, for `LONGEST` at most; a result as each is stored. Sends no request if the store
-    cannot be written to."""
+def poll_first_sources(broker: Broker, names: tuple[str, ...], *, watch: Watch | None = None) -> Iterator[PollResult]:
+    """Ask these sources side by side, for `MAX_FIRST_WAIT` at most; a result as each is stored. Sends no request if the
+    store cannot be written to."""
     try:
         broker.store.check_writable()
     except StoreProblem:
         return
-    asks = [ask_for(broker, name) for name in names]
-    short = [replace(ask, timeout=min(ask.timeout, LONGEST)) for ask in asks]
-    yield from poll_concurrently(short, broker.store, broker.clock, watch=watch)
+    requests = [poll_request(broker, name) for name in names]
+    limited_requests = [replace(ask, timeout=min(ask.timeout, MAX_FIRST_WAIT)) for ask in requests]
+    yield from poll_concurrently(limited_requests, broker.store, broker.clock, watch=watch)

@@ -14,12 +14,14 @@ from broker.core.events.outcomes import Cause
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.placement.pricing.hazard import AvailabilityStretch, PoolHistory, Risks, estimate, stretches
 
-_LOOKS_BACK = timedelta(days=21)  # older records have almost no weight: see `hazard.HALF_LIFE_HOURS`
-_KEPT = timedelta(minutes=5)  # lifetime of an estimate in the cache, which a reconciler with many jobs needs often
+_HISTORY = timedelta(days=21)  # older records have almost no weight: see `hazard.HALF_LIFE_HOURS`
+_CACHE_LIFETIME = timedelta(
+    minutes=5
+)  # lifetime of an estimate in the cache, which a reconciler with many jobs needs often
 _HOUR = 3_600_000_000  # microseconds
 _LOSSES = frozenset({Cause.PREEMPTED, Cause.MACHINE_LOST})  # other ends show only that the machine existed until then
 
-_kept: WeakKeyDictionary[Broker, dict[OfferQuery, tuple[datetime, Risks]]] = WeakKeyDictionary()
+_cache: WeakKeyDictionary[Broker, dict[OfferQuery, tuple[datetime, Risks]]] = WeakKeyDictionary()
 
 
 def risks(broker: Broker, query: OfferQuery, at: datetime | None = None) -> Risks:
@@ -30,55 +32,57 @@ def risks(broker: Broker, query: OfferQuery, at: datetime | None = None) -> Risk
     capacity shows that the pool was unavailable, until a launch there got machines.
     """
     if at is not None:
-        return _estimated(broker, query, at)
-    kept = _kept.setdefault(broker, {})
+        return _estimate_risks(broker, query, at)
+    cached = _cache.setdefault(broker, {})
     now = broker.clock.now()
-    known = kept.get(query)
-    if known is None or not timedelta(0) <= now - known[0] < _KEPT:
-        known = kept[query] = now, _estimated(broker, query, now)
-    return known[1]
+    entry = cached.get(query)
+    if entry is None or not timedelta(0) <= now - entry[0] < _CACHE_LIFETIME:
+        entry = cached[query] = now, _estimate_risks(broker, query, now)
+    return entry[1]
 
 
-def _estimated(broker: Broker, query: OfferQuery, now: datetime) -> Risks:
-    since = now - _LOOKS_BACK
-    ago, furthest = _hours_before(now), _LOOKS_BACK / timedelta(hours=1)
+def _estimate_risks(broker: Broker, query: OfferQuery, now: datetime) -> Risks:
+    start = now - _HISTORY
+    ago, max_hours = _hours_before(now), _HISTORY / timedelta(hours=1)
     pools: dict[str, PoolHistory] = {}
     spot = replace(query, capacity_types=(CapacityType.SPOT,), count=None, max_price=None)
-    for told in broker.store.market.came_and_went(spot, since):
-        changes = [(min(ago(at), furthest), state) for at, state in told.changes]
-        there, away = stretches(changes, ago(told.looked))
+    for record in broker.store.market.source_reports(spot, start):
+        changes = [(min(ago(at), max_hours), state) for at, state in record.changes]
+        available, unavailable = stretches(changes, ago(record.looked))
         # Two sources of one pool describe the same machines; the source with more data is used.
-        known = pools.get(told.offer.pool)
-        if known is None or len(there) + len(away) > len(known.there) + len(known.away):
-            pools[told.offer.pool] = PoolHistory(told.offer, there, away)
+        pool_history = pools.get(record.offer.pool)
+        if pool_history is None or len(available) + len(unavailable) > len(pool_history.there) + len(pool_history.away):
+            pools[record.offer.pool] = PoolHistory(record.offer, available, unavailable)
     runs: dict[str, list[AvailabilityStretch]] = defaultdict(list)
-    of_pool: dict[str, Offer] = {}
-    met: dict[str, list[tuple[float, bool | None]]] = defaultdict(list)
-    for ran in broker.store.market.attempts(since):
-        if query.accelerators and (ran.offer.accelerator or "cpu") not in query.accelerators:
+    offer_by_pool: dict[str, Offer] = {}
+    launches_by_pool: dict[str, list[tuple[float, bool | None]]] = defaultdict(list)
+    for attempt in broker.store.market.attempts(start):
+        if query.accelerators and (attempt.offer.accelerator or "cpu") not in query.accelerators:
             continue
-        ended = ago(ran.ended) if ran.ended is not None else 0.0
-        of_pool[ran.offer.pool] = ran.offer
-        met[ran.offer.pool].append((ago(ran.since), ran.cause != Cause.NO_CAPACITY))
-        if (began := ago(ran.since)) > ended:
-            runs[ran.offer.pool].append(AvailabilityStretch(began, ended, ran.cause in _LOSSES, ran.nodes))
-    for pool, lived in runs.items():
-        known = pools.get(pool) or PoolHistory(of_pool[pool])
-        pools[pool] = replace(known, there=(*known.there, *lived))
-    for pool, launches in met.items():
-        away = _away(launches)
-        if away:
-            known = pools.get(pool) or PoolHistory(of_pool[pool])
-            pools[pool] = replace(known, away=(*known.away, *away))
+        end_hours = ago(attempt.ended) if attempt.ended is not None else 0.0
+        offer_by_pool[attempt.offer.pool] = attempt.offer
+        launches_by_pool[attempt.offer.pool].append((ago(attempt.since), attempt.cause != Cause.NO_CAPACITY))
+        if (start_hours := ago(attempt.since)) > end_hours:
+            runs[attempt.offer.pool].append(
+                AvailabilityStretch(start_hours, end_hours, attempt.cause in _LOSSES, attempt.nodes)
+            )
+    for pool, run_periods in runs.items():
+        pool_history = pools.get(pool) or PoolHistory(offer_by_pool[pool])
+        pools[pool] = replace(pool_history, there=(*pool_history.there, *run_periods))
+    for pool, launches in launches_by_pool.items():
+        unavailable = _unavailable_periods(launches)
+        if unavailable:
+            pool_history = pools.get(pool) or PoolHistory(offer_by_pool[pool])
+            pools[pool] = replace(pool_history, away=(*pool_history.away, *unavailable))
     return estimate(pools.values())
 
 
-def _away(launches: list[tuple[float, bool | None]]) -> tuple[AvailabilityStretch, ...]:
+def _unavailable_periods(launches: list[tuple[float, bool | None]]) -> tuple[AvailabilityStretch, ...]:
     """When a pool was unavailable, by ``launches`` there: how many hours ago, and whether they got machines.
     Unavailable from the first failed launch to the next successful one, or to the last failed one if none succeeded
     since."""
-    in_order = sorted(launches, reverse=True)
-    return stretches(in_order, in_order[-1][0])[1]
+    sorted_launches = sorted(launches, reverse=True)
+    return stretches(sorted_launches, sorted_launches[-1][0])[1]
 
 
 def _hours_before(now: datetime) -> Callable[[int], float]:

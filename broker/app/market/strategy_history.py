@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class MarketRecord:
     """Availability and price per pool (USD per hour and machine), one entry per tick. All pools begin with the first
     tick at which any pool is known."""
 
@@ -32,7 +32,9 @@ class Record:
         return {pool: self.price[pool][tick] for pool, bits in self.available.items() if bits[tick]}
 
 
-def record(store: Store, offers: Sequence[Offer], end: datetime, reach: timedelta, gap: timedelta) -> Record:
+def record_market(
+    store: Store, offers: Sequence[Offer], end: datetime, reach: timedelta, gap: timedelta
+) -> MarketRecord:
     """The record of the last ``reach`` before ``end`` (UTC) of the pools of these offers, one offer for each pool, with
     a tick every ``gap``; the last tick is a gap before ``end``.
 
@@ -44,31 +46,35 @@ def record(store: Store, offers: Sequence[Offer], end: datetime, reach: timedelt
     times = [start + i * gap for i in range(ticks)]
     available: dict[str, list[bool]] = {}
     price: dict[str, list[float]] = {}
-    began = ticks
-    told = store.market.price_series_of(offers, start, end)
+    first_tick = ticks
+    price_series = store.market.price_series_of(offers, start, end)
     for offer in offers:
-        prices = [(point.at, point.price) for point in told[offer.id]]
-        stated = store.market.availability_series(offer, start, end)
-        words = [(point.at, point.availability) for point in stated]
-        first = next((at for at, known in prices if known is not None), None)
-        if first is None:
+        prices = [(point.at, point.price) for point in price_series[offer.id]]
+        availability_series = store.market.availability_series(offer, start, end)
+        availability_points = [(point.at, point.availability) for point in availability_series]
+        first_price_at = next((at for at, point_price in prices if point_price is not None), None)
+        if first_price_at is None:
             continue
-        began = min(began, next((i for i, time in enumerate(times) if time >= first), ticks))
+        first_tick = min(first_tick, next((i for i, time in enumerate(times) if time >= first_price_at), ticks))
         bits: list[bool] = []
         costs: list[float] = []
-        last = next(known.micros / 1e6 for _, known in prices if known is not None)
-        for cost, word in zip(_in_force(prices, times), _in_force(words, times), strict=True):
-            last = cost.micros / 1e6 if cost is not None else last
-            bits.append(cost is not None and word not in (Availability.UNAVAILABLE, Availability.NO_QUOTA))
-            costs.append(last)
+        last_price = next(point_price.micros / 1e6 for _, point_price in prices if point_price is not None)
+        for cost, availability_state in zip(
+            _values_at(prices, times), _values_at(availability_points, times), strict=True
+        ):
+            last_price = cost.micros / 1e6 if cost is not None else last_price
+            bits.append(
+                cost is not None and availability_state not in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
+            )
+            costs.append(last_price)
         available[offer.pool], price[offer.pool] = bits, costs
-    return Record(
-        {pool: bits[began:] for pool, bits in available.items()},
-        {pool: costs[began:] for pool, costs in price.items()},
+    return MarketRecord(
+        {pool: bits[first_tick:] for pool, bits in available.items()},
+        {pool: costs[first_tick:] for pool, costs in price.items()},
     )
 
 
-def _in_force(points: Sequence[tuple[datetime, T]], times: Sequence[datetime]) -> Iterator[T | None]:
+def _values_at(points: Sequence[tuple[datetime, T]], times: Sequence[datetime]) -> Iterator[T | None]:
     """The value in force at each of ``times``, both ascending; None before the first."""
     n, value = 0, None
     for time in times:

@@ -23,14 +23,14 @@ class OutsideArray:
         return -(-self.count // self.at_once)
 
 
-def of_all(one: Admission, array: OutsideArray, policy: PolicySet, facts_for: FactsFor) -> Admission:
+def judge_array(admission: Admission, array: OutsideArray, policy: PolicySet, facts_for: FactsFor) -> Admission:
     """The judgment of an array, from that of one of its launches: the machines of those that run at once, and the
     money of all, over the time of all rounds."""
-    action, placed = one.action, one.placement
+    action, placement = admission.action, admission.placement
     whole = replace(
         action,
-        placement=replace(placed, nodes=placed.nodes * array.at_once, rate=placed.rate * array.at_once),
-        hold={kind: amount * array.count for kind, amount in one.money.items()},
+        placement=replace(placement, nodes=placement.nodes * array.at_once, rate=placement.rate * array.at_once),
+        hold={kind: amount * array.count for kind, amount in admission.money.items()},
         burns={
             kind: Burn(
                 burn.amount * array.count,
@@ -42,4 +42,4 @@ def of_all(one: Admission, array: OutsideArray, policy: PolicySet, facts_for: Fa
         },
     )
     verdicts = tuple(policy.judge(whole, facts_for(whole)))
-    return replace(one, answer=strictest(verdicts), action=whole, money=whole.hold or {}, verdicts=verdicts)
+    return replace(admission, answer=strictest(verdicts), action=whole, money=whole.hold or {}, verdicts=verdicts)

@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
 
-from broker.app.jobs.preview import PlanBasis, Preview, planned, refusal
-from broker.app.jobs.received import as_from_network
+from broker.app.jobs.network_jobs import mark_from_network
+from broker.app.jobs.preview import PlanBasis, Preview, plan_job, refusal
 from broker.app.jobs.submit import record_refusal
-from broker.app.market.market import fresh_look, market_for
-from broker.app.outside.arrays import OutsideArray, of_all
+from broker.app.market.market import fresh_reading, market_for
+from broker.app.outside.arrays import OutsideArray, judge_array
 from broker.app.wiring import Broker
 from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.access.permissions import Access, Permission, TokenScope
@@ -31,14 +31,14 @@ from broker.core.policy.policy import Answer
 from broker.core.values.figures import length
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Tags, move
-from broker.ledger.journal import Reading
+from broker.ledger.journal import JournalReader
 from broker.reconciler.admission.admission import Admission, admit
-from broker.reconciler.admission.approvals import through_standing
+from broker.reconciler.admission.approvals import approve_by_standing_grants
 from broker.reconciler.admission.facts import facts_of, occupied_in
 from broker.reconciler.admission.records import decision_of, hold_entries, movements_of
 from broker.reconciler.controllers.placement import PlanInputs
-from broker.store.jobs.journal import StoreWriting
-from broker.store.jobs.reading import StoreReading
+from broker.store.jobs.journal import StoreWriter
+from broker.store.jobs.reader import StoreReader
 
 PREFIX = "outside:"
 """The prefix of the id of such a launch in the ledger; no job's id contains a colon."""
@@ -52,7 +52,7 @@ class OutsideTool(StrEnum):
 
 
 _CLOCKS_DIFFER = timedelta(minutes=5)  # at most, of a cluster and of the broker
-_UNREPORTED = {OutsideTool.SKYPILOT: timedelta(0), OutsideTool.SLURM: timedelta(days=30)}
+_REPORT_GRACE = {OutsideTool.SKYPILOT: timedelta(0), OutsideTool.SLURM: timedelta(days=30)}
 """By tool, how long after the approved run time the money of a launch counts as spent if its end was not reported.
 Slurm's jobs may wait in its queue first, and Slurm itself ends them."""
 
@@ -100,7 +100,7 @@ class OpenLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class AdmittedLaunch:
     """The launch is admitted. ``placement``: what was judged; ``held``: USD, for its maximum duration; ``anew``:
     whether this query made the hold, not an earlier one."""
 
@@ -110,11 +110,11 @@ class Admitted:
     anew: bool = True
 
 
-def submitter(broker: Broker, user: str, team: str | None) -> tuple[str, str]:
+def resolve_submitter(broker: Broker, user: str, team: str | None) -> tuple[str, str]:
     """The person and the team whose budget pays. Without ``team``, the only team in which the person may submit. Raises
     `NotAllowed` for a person who may not submit there, `InvalidInput` if that leaves several teams."""
-    with broker.store.access.reading() as look:
-        person = look.person(user)
+    with broker.store.access.reading() as reader:
+        person = reader.person(user)
     if person is None:
         raise NotAllowed(
             f"{user} is not on record", hint=f"an administrator adds people: `gpubroker people invite {user}`"
@@ -132,7 +132,7 @@ def submitter(broker: Broker, user: str, team: str | None) -> tuple[str, str]:
     return person.name, team
 
 
-def judge(broker: Broker, launch: OutsideLaunch, *, holds: bool, by: Actor) -> Admitted:
+def judge_launch(broker: Broker, launch: OutsideLaunch, *, holds: bool, by: Actor) -> AdmittedLaunch:
     """Judge the launch by the policies in force; with ``holds``, hold its money. Idempotent: a launch whose money is
     held is admitted again, without a second hold. An array is judged as a whole without a hold; each of its launches is
     judged again, with its own hold, when it begins.
@@ -140,31 +140,31 @@ def judge(broker: Broker, launch: OutsideLaunch, *, holds: bool, by: Actor) -> A
     Raises, and then nothing is held: `NotAllowed` (the decision is recorded), `ApprovalNeeded`, `InvalidInput`,
     `NoFeasibleCapacity`, `StoreProblem`.
     """
-    recorded = holds or launch.array is not None
+    is_recorded = holds or launch.array is not None
     try:
-        found = _judged(broker, replace(launch, job=as_from_network(broker, launch.job)), holds=holds)
+        admitted = _judge_and_admit(broker, replace(launch, job=mark_from_network(broker, launch.job)), holds=holds)
     except BrokerError as error:
-        if recorded:
-            _log(broker, launch.id, by, AuditOutcome.REFUSED, after=f"for {launch.user}: {error}"[:500])
+        if is_recorded:
+            _record_audit(broker, launch.id, by, AuditOutcome.REFUSED, details=f"for {launch.user}: {error}"[:500])
         raise
-    if recorded and found.anew:
-        amount = f"{found.held} held" if holds else f"{found.held} judged for all"
-        said = f"for {launch.user}: {amount}, {found.placement.offer.pool}"
-        _log(broker, launch.id, by, AuditOutcome.DONE, after=said)
-    return found
+    if is_recorded and admitted.anew:
+        amount = f"{admitted.held} held" if holds else f"{admitted.held} judged for all"
+        note = f"for {launch.user}: {amount}, {admitted.placement.offer.pool}"
+        _record_audit(broker, launch.id, by, AuditOutcome.DONE, details=note)
+    return admitted
 
 
-def end(broker: Broker, id: str, ran: timedelta | None = None, *, by: Actor) -> Money:
+def end_launch(broker: Broker, id: str, ran: timedelta | None = None, *, by: Actor) -> Money:
     """Spend what the launch cost and release the rest; returns the cost (USD). ``ran``: how long its machines were
     there; None: since its money was held. Idempotent: an ended launch costs nothing more. Raises as `billed_time`."""
     with broker.store.writing() as tx:
-        now, cost, since = broker.clock.now(), Money.ZERO, None
-        for one in _of(tx, id):
-            since = one.since
-            cost += _settle(tx, one, billed_time(id, since, ran, now), now)
-    if since is not None:
-        stated = "" if ran is None else f"; stated to have run {ran} of the {now - since} since it was judged"
-        _log(broker, id, by, AuditOutcome.DONE, after=f"{cost} spent{stated}", action="outside.end")
+        now, cost, started = broker.clock.now(), Money.ZERO, None
+        for hold in _open_holds(tx, id):
+            started = hold.since
+            cost += _settle(tx, hold, billed_time(id, started, ran, now), now)
+    if started is not None:
+        duration_note = "" if ran is None else f"; stated to have run {ran} of the {now - started} since it was judged"
+        _record_audit(broker, id, by, AuditOutcome.DONE, details=f"{cost} spent{duration_note}", action="outside.end")
     return cost
 
 
@@ -184,27 +184,33 @@ def billed_time(id: str, since: datetime, ran: timedelta | None, now: datetime) 
     return min(ran, longest)
 
 
-def spend_overdue(broker: Broker, late: Sequence[OpenLaunch]) -> None:
+def spend_overdue(broker: Broker, overdue_launches: Sequence[OpenLaunch]) -> None:
     """End launches whose approved run time is over and whose end was not reported: the whole hold counts as spent."""
     with broker.store.writing() as tx:
-        for one in late:
-            for again in _of(tx, one.id):
-                _settle(tx, again, again.until - again.since, broker.clock.now())
+        for overdue_launch in overdue_launches:
+            for hold in _open_holds(tx, overdue_launch.id):
+                _settle(tx, hold, hold.until - hold.since, broker.clock.now())
 
 
-def spend_beyond(broker: Broker, id: str, since: datetime, ran: timedelta, *, by: Actor) -> Money:
+def spend_overrun(broker: Broker, id: str, since: datetime, ran: timedelta, *, by: Actor) -> Money:
     """Spend the cost of an ended launch beyond what was spent for it; returns that amount (USD). ``since``: the start
     of its hold (UTC); ``ran``: how long it ran in total. Idempotent. Raises as `billed_time`."""
     cost, ran = Money.ZERO, billed_time(id, since, ran, broker.clock.now())
-    ended = since + ran
+    end_time = since + ran
     with broker.store.writing() as tx:
-        mine = [one for one in tx.entries(id) if one.covers_from >= since]  # it may have run before, with another hold
-        for hold in [one for one in mine if one.movement is Movement.HOLD and one.covers_from == since]:
-            spent = sum((o.amount for o in mine if o.account is Account.SPENT and o.money is hold.money), Money.ZERO)
+        launch_entries = [
+            entry for entry in tx.entries(id) if entry.covers_from >= since
+        ]  # it may have run before, with another hold
+        for hold in [
+            entry for entry in launch_entries if entry.movement is Movement.HOLD and entry.covers_from == since
+        ]:
+            spent = sum(
+                (o.amount for o in launch_entries if o.account is Account.SPENT and o.money is hold.money), Money.ZERO
+            )
             amount = (hold.rate or Money.ZERO).for_duration(ran) - spent
-            if hold.account is Account.HELD and amount > Money.ZERO and ended > hold.covers_to:
+            if hold.account is Account.HELD and amount > Money.ZERO and end_time > hold.covers_to:
                 cost += amount
-                tx.keep_machine_time(hold.tags, _placement(tx, id), hold.money, since, ended)
+                tx.keep_machine_time(hold.tags, _placement(tx, id), hold.money, since, end_time)
                 tx.post(
                     move(
                         Movement.ADJUST,
@@ -212,125 +218,127 @@ def spend_beyond(broker: Broker, id: str, since: datetime, ran: timedelta, *, by
                         movement_id=f"{id}/{Movement.ADJUST}/{movements_of(tx, id)}/{hold.money}",
                         money=hold.money,
                         at=broker.clock.now(),
-                        covers=(hold.covers_to, ended),
+                        covers=(hold.covers_to, end_time),
                         tags=hold.tags,
                         note="ran longer than approved",
                     )
                 )
     if cost:
-        _log(broker, id, by, AuditOutcome.DONE, after=f"{cost} more spent", action="outside.end")
+        _record_audit(broker, id, by, AuditOutcome.DONE, details=f"{cost} more spent", action="outside.end")
     return cost
 
 
-def refuse_beyond(look: StoreReading, launch: OutsideLaunch) -> None:
+def check_task_limit(reader: StoreReader, launch: OutsideLaunch) -> None:
     """Raises `NotAllowed` if as many tasks of the array run as may run at once."""
     if launch.most is None:
         return
-    running = look.held_under(f"{launch.id.rpartition('.')[0]}.")
+    running = reader.held_under(f"{launch.id.rpartition('.')[0]}.")
     if launch.id not in running and len(running) >= launch.most:
         raise NotAllowed(f"{len(running)} tasks of the array already run, the most that it was approved for")
 
 
-def is_overdue(one: OpenLaunch, now: datetime) -> bool:
+def is_overdue(launch: OpenLaunch, now: datetime) -> bool:
     """Whether its end should have been reported by now."""
-    return one.until + _UNREPORTED[one.tool] <= now
+    return launch.until + _REPORT_GRACE[launch.tool] <= now
 
 
-def open_launches(look: StoreReading) -> Sequence[OpenLaunch]:
+def open_launches(reader: StoreReader) -> Sequence[OpenLaunch]:
     """The launches whose money is held, oldest first."""
-    found = [one for id in look.held_under(PREFIX) for one in _of(look, id)]
-    return sorted(found, key=lambda one: (one.since, one.id))
+    launches = [launch for id in reader.held_under(PREFIX) for launch in _open_holds(reader, id)]
+    return sorted(launches, key=lambda launch: (launch.since, launch.id))
 
 
-def _judged(broker: Broker, launch: OutsideLaunch, *, holds: bool) -> Admitted:
+def _judge_and_admit(broker: Broker, launch: OutsideLaunch, *, holds: bool) -> AdmittedLaunch:
     actor = Actor(launch.user)
     while True:
-        with fresh_look(broker, sandbox=False) as look:
-            if holds and (known := _admitted_before(look, launch.id)):
-                return known
-            policy = broker.policy(look)
-            market = _queued_for(launch, market_for(broker, launch.job, policy, look=look))
-            basis = PlanBasis(policy, look, broker.clock.now(), elsewhere=True, market=market)
-            seen = _for_the_tool(planned(broker, launch.job, actor, basis), launch)
-            if seen.plan.placements:
-                chosen = _admission(seen, look, broker).placement
-                seen = replace(seen, plan=replace(seen.plan, placements=(chosen,)))
-        if not seen.plan.placements or seen.needs is not None:
-            record_refusal(broker, seen)
-            raise refusal(seen)
+        with fresh_reading(broker, sandbox=False) as reader:
+            if holds and (existing := _existing_admission(reader, launch.id)):
+                return existing
+            policy = broker.policy(reader)
+            market = _tool_market(launch, market_for(broker, launch.job, policy, reader=reader))
+            basis = PlanBasis(policy, reader, broker.clock.now(), elsewhere=True, market=market)
+            preview = _usable_by_tool(plan_job(broker, launch.job, actor, basis), launch)
+            if preview.plan.placements:
+                placement = _admission(preview, reader, broker).placement
+                preview = replace(preview, plan=replace(preview.plan, placements=(placement,)))
+        if not preview.plan.placements or preview.needs is not None:
+            record_refusal(broker, preview)
+            raise refusal(preview)
         with broker.store.writing() as tx:
             if broker.policy(tx).version != policy.version:
                 continue
-            if holds and (known := _admitted_before(tx, launch.id)):
-                return known
-            refuse_beyond(tx, launch)  # again in this transaction, because two may begin at once
-            outcome = _admit(broker, seen, launch, tx, holds=holds)
-        if isinstance(outcome, Admitted):
+            if holds and (existing := _existing_admission(tx, launch.id)):
+                return existing
+            check_task_limit(tx, launch)  # again in this transaction, because two may begin at once
+            outcome = _admit(broker, preview, launch, tx, holds=holds)
+        if isinstance(outcome, AdmittedLaunch):
             return outcome
         raise outcome  # after the transaction, so that the decision is kept
 
 
-def _admitted_before(look: StoreReading, id: str) -> Admitted | None:
+def _existing_admission(reader: StoreReader, id: str) -> AdmittedLaunch | None:
     """The launch, if an earlier query made its hold; else None."""
-    held = _of(look, id)
-    placement = _placement(look, id) if held else None
-    return None if placement is None else Admitted(id, placement, held[0].held, anew=False)
+    holds = _open_holds(reader, id)
+    placement = _placement(reader, id) if holds else None
+    return None if placement is None else AdmittedLaunch(id, placement, holds[0].held, anew=False)
 
 
-def _placement(look: StoreReading, id: str) -> Placement | None:
+def _placement(reader: StoreReader, id: str) -> Placement | None:
     """The placement for which the launch was judged last; None if that is not on record."""
-    judged = look.decisions(job_id=id, limit=1)
-    inputs = inputs_of(judged[0]) if judged else None
+    last_decisions = reader.decisions(job_id=id, limit=1)
+    inputs = inputs_of(last_decisions[0]) if last_decisions else None
     return None if inputs is None else inputs.action.placement
 
 
 def _admit(
-    broker: Broker, seen: Preview, launch: OutsideLaunch, tx: StoreWriting, *, holds: bool
-) -> Admitted | BrokerError:
-    admission = _admission(seen, tx, broker, launch.array)
+    broker: Broker, preview: Preview, launch: OutsideLaunch, tx: StoreWriter, *, holds: bool
+) -> AdmittedLaunch | BrokerError:
+    admission = _admission(preview, tx, broker, launch.array)
     policy = broker.policy(tx)
     if holds or launch.array is not None:
-        facts = facts_of(tx, policy, seen.plan.made_at)(admission.action)
-        tx.record(replace(decision_of(admission, seen.plan, policy, facts), job_id=launch.id))
-    judged = replace(seen, admission=admission)
+        facts = facts_of(tx, policy, preview.plan.made_at)(admission.action)
+        tx.record(replace(decision_of(admission, preview.plan, policy, facts), job_id=launch.id))
+    judged_preview = replace(preview, admission=admission)
     if admission.answer is Answer.ASK:
-        ask = "`gpubroker submit` asks the approvers; with a standing grant of theirs, it passes here, too"
-        return ApprovalNeeded(str(refusal(judged)), hint=ask)
-    if judged.exit_code != 0:
-        return refusal(judged)
-    held = sum((burn.amount for burn in admission.burns.values()), Money.ZERO)
+        hint = "`gpubroker submit` asks the approvers; with a standing grant of theirs, it passes here, too"
+        return ApprovalNeeded(str(refusal(judged_preview)), hint=hint)
+    if judged_preview.exit_code != 0:
+        return refusal(judged_preview)
+    held_money = sum((burn.amount for burn in admission.burns.values()), Money.ZERO)
     if holds:
         number = movements_of(tx, launch.id)
-        run = 1 + max((one.tags.attempt or 0 for one in tx.entries(launch.id)), default=0)
+        run = 1 + max((entry.tags.attempt or 0 for entry in tx.entries(launch.id)), default=0)
         tx.post(hold_entries(_tags(launch, admission.placement, run), {}, admission.burns, Movement.HOLD, number))
-        through_standing(tx, admission, launch.id)
-    return Admitted(launch.id, admission.placement, held)
+        approve_by_standing_grants(tx, admission, launch.id)
+    return AdmittedLaunch(launch.id, admission.placement, held_money)
 
 
-def _admission(seen: Preview, look: StoreReading, broker: Broker, array: OutsideArray | None = None) -> Admission:
-    policy, now = broker.policy(look), broker.clock.now()
-    live = occupied_in(look, policy, (one.offer for one in seen.plan.placements))
-    facts_for = facts_of(look, policy, now, live)
-    one = admit(seen.job, seen.by.identity, seen.plan, policy, facts_for, max_duration=seen.max_duration, now=now)
-    return one if array is None else of_all(one, array, policy, facts_for)
+def _admission(preview: Preview, reader: StoreReader, broker: Broker, array: OutsideArray | None = None) -> Admission:
+    policy, now = broker.policy(reader), broker.clock.now()
+    live = occupied_in(reader, policy, (admission.offer for admission in preview.plan.placements))
+    facts_for = facts_of(reader, policy, now, live)
+    admission = admit(
+        preview.job, preview.by.identity, preview.plan, policy, facts_for, max_duration=preview.max_duration, now=now
+    )
+    return admission if array is None else judge_array(admission, array, policy, facts_for)
 
 
-def _queued_for(launch: OutsideLaunch, market: PlanInputs) -> PlanInputs:
+def _tool_market(launch: OutsideLaunch, market: PlanInputs) -> PlanInputs:
     """The market as the tool sees it: jobs that Slurm accepts wait in its queue until machines are free."""
     if launch.tool is not OutsideTool.SLURM:
         return market
     offers = [
-        replace(one, slots=None, availability=Availability.AVAILABLE, unavailable_because="")
-        if one.engine == "slurm"
-        else one
-        for one in market.offers
+        replace(offer, slots=None, availability=Availability.AVAILABLE, unavailable_because="")
+        if offer.engine == "slurm"
+        else offer
+        for offer in market.offers
     ]
     return replace(market, offers=offers)
 
 
-def _for_the_tool(seen: Preview, launch: OutsideLaunch) -> Preview:
-    mine = tuple(one for one in seen.plan.placements if launch.serves(one.offer))
-    return replace(seen, plan=replace(seen.plan, placements=mine))
+def _usable_by_tool(preview: Preview, launch: OutsideLaunch) -> Preview:
+    usable = tuple(placement for placement in preview.plan.placements if launch.serves(placement.offer))
+    return replace(preview, plan=replace(preview.plan, placements=usable))
 
 
 def _tags(launch: OutsideLaunch, placement: Placement, run: int) -> Tags:
@@ -351,48 +359,52 @@ def _tags(launch: OutsideLaunch, placement: Placement, run: int) -> Tags:
     )
 
 
-def _of(look: Reading, id: str) -> list[OpenLaunch]:
+def _open_holds(reader: JournalReader, id: str) -> list[OpenLaunch]:
     """The hold for the launch, by kind of money."""
-    found = []
-    balance = look.balance(id)
-    if not any(one.held for one in balance.values()):
+    holds = []
+    balance = reader.balance(id)
+    if not any(kind_balance.held for kind_balance in balance.values()):
         return []
-    last: dict[MoneyKind, Entry] = {
+    last_holds: dict[MoneyKind, Entry] = {
         entry.money: entry
-        for entry in look.entries(id)
+        for entry in reader.entries(id)
         if entry.movement is Movement.HOLD and entry.account is Account.HELD
     }
-    for kind, one in balance.items():
-        if one.held and (entry := last.get(kind)) is not None:
+    for kind, kind_balance in balance.items():
+        if kind_balance.held and (entry := last_holds.get(kind)) is not None:
             rate = entry.rate or Money.ZERO
-            found.append(OpenLaunch(id, entry.tags, kind, one.held, entry.covers_from, entry.covers_to, rate))
-    return found
+            holds.append(OpenLaunch(id, entry.tags, kind, kind_balance.held, entry.covers_from, entry.covers_to, rate))
+    return holds
 
 
-def _settle(tx: StoreWriting, one: OpenLaunch, ran: timedelta, now: datetime) -> Money:
+def _settle(tx: StoreWriter, launch: OpenLaunch, ran: timedelta, now: datetime) -> Money:
     """Spend the time that it ran and release the rest."""
-    cost, number = min(one.rate.for_duration(ran), one.held), movements_of(tx, one.id)
-    over = max(one.rate.for_duration(ran) - one.held, Money.ZERO)
-    covers = (one.since, one.since + ran)
-    tx.keep_machine_time(one.tags, _placement(tx, one.id), one.money, *covers)
-    for movement, amount in ((Movement.SETTLE, cost), (Movement.ADJUST, over), (Movement.RELEASE, one.held - cost)):
+    cost, number = min(launch.rate.for_duration(ran), launch.held), movements_of(tx, launch.id)
+    overrun = max(launch.rate.for_duration(ran) - launch.held, Money.ZERO)
+    covers = (launch.since, launch.since + ran)
+    tx.keep_machine_time(launch.tags, _placement(tx, launch.id), launch.money, *covers)
+    for movement, amount in (
+        (Movement.SETTLE, cost),
+        (Movement.ADJUST, overrun),
+        (Movement.RELEASE, launch.held - cost),
+    ):
         tx.post(
             move(
                 movement,
                 amount,
-                movement_id=f"{one.id}/{movement}/{number}/{one.money}",
-                money=one.money,
+                movement_id=f"{launch.id}/{movement}/{number}/{launch.money}",
+                money=launch.money,
                 at=now,
                 covers=covers if movement is not Movement.RELEASE else (now, now),
-                tags=one.tags,
-                note=f"launched with {one.tool}",
+                tags=launch.tags,
+                note=f"launched with {launch.tool}",
             )
         )
-    return cost + over
+    return cost + overrun
 
 
-def _log(
-    broker: Broker, id: str, by: Actor, outcome: AuditOutcome, *, after: str, action: str = "outside.judge"
+def _record_audit(
+    broker: Broker, id: str, by: Actor, outcome: AuditOutcome, *, details: str, action: str = "outside.judge"
 ) -> None:
     with broker.store.access.writing() as tx:
-        tx.log(AuditRecord(broker.clock.now(), by.identity, by.came_from, action, id, outcome, after=after))
+        tx.log(AuditRecord(broker.clock.now(), by.identity, by.audit_origin, action, id, outcome, after=details))

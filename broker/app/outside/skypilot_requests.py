@@ -18,7 +18,14 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from broker.app.jobs.runs_root import attempt_keys
-from broker.app.outside.launches import PREFIX, Admitted, OutsideLaunch, OutsideTool, judge, submitter
+from broker.app.outside.launches import (
+    PREFIX,
+    AdmittedLaunch,
+    OutsideLaunch,
+    OutsideTool,
+    judge_launch,
+    resolve_submitter,
+)
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, NotAllowed, UnreadableJob
@@ -31,14 +38,18 @@ from broker.core.values.units import parse_duration
 from broker.engines.skypilot.flex_start import machine_type
 from broker.engines.skypilot.places import BY_SIZE, CLOUDS, accelerators, infra
 from broker.engines.skypilot.task import cluster_name
-from broker.runfolder.signing import TICKET_LABEL, launch_ticket
+from broker.runfolder.attempt_keys import TICKET_LABEL, launch_ticket
 
-TEAM, PROJECT, LONGEST, LAUNCH = (f"gpubroker-{name}" for name in ("team", "project", "max-duration", "launch"))
+TEAM_LABEL, PROJECT_LABEL, MAX_DURATION_LABEL, LAUNCH_LABEL = (
+    f"gpubroker-{name}" for name in ("team", "project", "max-duration", "launch")
+)
 """Labels of a task's resources: the team that pays, the project, the maximum duration; and the launch's id, which the
 answer sets."""
 
-_COSTS = "launch"
-_HARMLESS = frozenset({"validate", "optimize", "exec"})  # `exec` runs on a cluster that was judged when it was launched
+_COSTING_REQUEST = "launch"
+_FREE_REQUESTS = frozenset(
+    {"validate", "optimize", "exec"}
+)  # `exec` runs on a cluster that was judged when it was launched
 _RESOURCES = frozenset(
     {
         "accelerators", "accelerator_args", "infra", "cloud", "region", "zone", "instance_type", "cpus", "memory",
@@ -48,7 +59,7 @@ _RESOURCES = frozenset(
 _FORMS = frozenset({"any_of", "ordered"})
 
 
-class AskedOptions(BaseModel):
+class RequestOptions(BaseModel):
     """The user's options next to the task."""
 
     model_config = ConfigDict(extra="ignore")
@@ -57,7 +68,7 @@ class AskedOptions(BaseModel):
     dryrun: bool = False
 
 
-class AskedRequest(BaseModel):
+class SkyPilotRequest(BaseModel):
     """The request as SkyPilot encodes it. ``task``, ``skypilot_config``, ``user``: YAML."""
 
     model_config = ConfigDict(extra="ignore")
@@ -65,7 +76,7 @@ class AskedRequest(BaseModel):
     task: str
     skypilot_config: str
     request_name: str
-    request_options: AskedOptions | None = None
+    request_options: RequestOptions | None = None
     at_client_side: bool = False
     user: str = ""
 
@@ -80,167 +91,174 @@ class _Task:
     nodes: int
 
 
-def answered(broker: Broker, body: str, *, by: Actor) -> str:
+def answer_request(broker: Broker, body: str, *, by: Actor) -> str:
     """The answer, as SkyPilot decodes it: the task and its configuration, changed if necessary.
 
     Raises `InvalidInput` for a body that SkyPilot does not send and for a cluster without a name, `NotAllowed` for a
-    launch by SkyPilot's controllers, and as `submitter`, `ticket_holder` and `judge`.
+    launch by SkyPilot's controllers, and as `resolve_submitter`, `attempt_of_ticket` and `judge_launch`.
     """
-    asked = _read(body)
-    if asked.request_name in _HARMLESS or asked.at_client_side:
-        return _answer(asked, asked.task)
-    if asked.request_name != _COSTS:
+    request = _parse_request(body)
+    if request.request_name in _FREE_REQUESTS or request.at_client_side:
+        return _encode_answer(request, request.task)
+    if request.request_name != _COSTING_REQUEST:
         raise NotAllowed(
-            f"`{asked.request_name}` lets SkyPilot's controller decide later what it launches; no policy can check it",
+            f"`{request.request_name}` lets SkyPilot's controller decide later what it launches; no policy can check "
+            "it",
             hint="`gpubroker submit` takes the same task file",
         )
-    task = _task(asked.task)
+    task = _task(request.task)
     if TICKET_LABEL in task.labels:
-        attempt = ticket_holder(broker, task.labels.get(TAG, ""), task.labels[TICKET_LABEL])
-        _as_placed(attempt, asked, task)
-        return _answer(asked, asked.task)
-    options = asked.request_options or AskedOptions()
+        attempt = attempt_of_ticket(broker, task.labels.get(TAG, ""), task.labels[TICKET_LABEL])
+        _check_ticket_task(attempt, request, task)
+        return _encode_answer(request, request.task)
+    options = request.request_options or RequestOptions()
     if options.cluster_name is None:
         raise InvalidInput("the cluster has no name", hint="sky launch --cluster NAME")
-    user, team = submitter(broker, _user(asked.user), task.labels.get(TEAM))
+    user, team = resolve_submitter(broker, _user(request.user), task.labels.get(TEAM_LABEL))
     shape = json.dumps([task.resources, task.nodes], sort_keys=True, default=str)
     launch = OutsideLaunch(
         OutsideTool.SKYPILOT,
         f"{options.cluster_name}\0{shape}",
         user,
         _job(broker, options.cluster_name, team, task),
-        _rents,
+        _is_rentable,
     )
-    found = judge(broker, launch, holds=not options.dryrun, by=by)
-    return _answer(asked, _pinned(task, found))
+    admitted = judge_launch(broker, launch, holds=not options.dryrun, by=by)
+    return _encode_answer(request, _pin_task(task, admitted))
 
 
-def _rents(offer: Offer) -> bool:
+def _is_rentable(offer: Offer) -> bool:
     """Whether a task that is pinned to the offer gets it at its price: reservations and flex start need settings of
     SkyPilot that only launches of the broker have; without them the machines are on demand."""
-    plain = offer.capacity_type is not CapacityType.RESERVED and machine_type(offer) == offer.instance_type
-    return offer.engine == "skypilot" and plain
+    has_plain_price = offer.capacity_type is not CapacityType.RESERVED and machine_type(offer) == offer.instance_type
+    return offer.engine == "skypilot" and has_plain_price
 
 
-def _read(body: str) -> AskedRequest:
+def _parse_request(body: str) -> SkyPilotRequest:
     try:
         inner = json.loads(body)
-        return AskedRequest.model_validate_json(inner if isinstance(inner, str) else body)
+        return SkyPilotRequest.model_validate_json(inner if isinstance(inner, str) else body)
     except (ValueError, ValidationError) as error:
         raise InvalidInput("expected a request of SkyPilot's admin policy", where="body") from error
 
 
-def _answer(asked: AskedRequest, task: str) -> str:
-    return json.dumps(json.dumps({"task": task, "skypilot_config": asked.skypilot_config}))
+def _encode_answer(request: SkyPilotRequest, task: str) -> str:
+    return json.dumps(json.dumps({"task": task, "skypilot_config": request.skypilot_config}))
 
 
-def _mapping(text: str, what: str) -> dict[str, Any]:
+def _parse_mapping(text: str, where: str) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(text)
+        mapping = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise InvalidInput("expected YAML", where=what) from error
-    if not isinstance(found, dict):
-        raise InvalidInput("expected keys and values", where=what)
-    return found
+        raise InvalidInput("expected YAML", where=where) from error
+    if not isinstance(mapping, dict):
+        raise InvalidInput("expected keys and values", where=where)
+    return mapping
 
 
 def _user(text: str) -> str:
-    name = _mapping(text, "user").get("name") if text else None
+    name = _parse_mapping(text, "user").get("name") if text else None
     if not isinstance(name, str) or not name:
         raise NotAllowed("SkyPilot does not say who launches", hint="its API server must authenticate its users")
     return name
 
 
 def _task(text: str) -> _Task:
-    config = _mapping(text, "task")
+    config = _parse_mapping(text, "task")
     resources = config.get("resources") or {}
     nodes = config.get("num_nodes") or 1
     if not isinstance(resources, dict) or not isinstance(nodes, int):
         raise InvalidInput("expected `resources` with keys, and a number in `num_nodes`", where="task")
-    forms = [one for form in _FORMS for one in resources.get(form) or () if isinstance(one, dict)]
+    forms = [
+        alternative for form in _FORMS for alternative in resources.get(form) or () if isinstance(alternative, dict)
+    ]
     labels: dict[str, str] = {}
-    for one in (resources, *forms):
-        labels |= {str(name): str(value) for name, value in (one.get("labels") or {}).items()}
-    return _Task(config, _judged_part(resources), labels, nodes)
+    for alternative in (resources, *forms):
+        labels |= {str(name): str(value) for name, value in (alternative.get("labels") or {}).items()}
+    return _Task(config, _judged_resources(resources), labels, nodes)
 
 
-def _judged_part(resources: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in resources.items() if name in _RESOURCES and value is not None}
-    for form in _FORMS & kept.keys():
-        kept[form] = [_judged_part(one) for one in kept[form] if isinstance(one, dict)]
-    return kept
+def _judged_resources(resources: Mapping[str, Any]) -> dict[str, Any]:
+    judged = {name: value for name, value in resources.items() if name in _RESOURCES and value is not None}
+    for form in _FORMS & judged.keys():
+        judged[form] = [_judged_resources(alternative) for alternative in judged[form] if isinstance(alternative, dict)]
+    return judged
 
 
 def _job(broker: Broker, name: str, team: str, task: _Task) -> Job:
     """The task's request for resources, without its commands."""
-    asked = {"name": name, "team": team, "run": "true", "num_nodes": task.nodes, "resources": task.resources}
-    if PROJECT in task.labels:
-        asked["project"] = task.labels[PROJECT]
-    if LONGEST in task.labels:
+    document = {"name": name, "team": team, "run": "true", "num_nodes": task.nodes, "resources": task.resources}
+    if PROJECT_LABEL in task.labels:
+        document["project"] = task.labels[PROJECT_LABEL]
+    if MAX_DURATION_LABEL in task.labels:
         try:
-            longest = parse_duration(task.labels[LONGEST])
+            max_duration = parse_duration(task.labels[MAX_DURATION_LABEL])
         except ValueError as error:
-            raise InvalidInput(str(error), where=LONGEST) from error
-        asked["max_duration"] = f"{max(longest // timedelta(minutes=1), 1)}m"
-    return parse_job(yaml.safe_dump(asked), file="task", now=broker.clock.now())
+            raise InvalidInput(str(error), where=MAX_DURATION_LABEL) from error
+        document["max_duration"] = f"{max(max_duration // timedelta(minutes=1), 1)}m"
+    return parse_job(yaml.safe_dump(document), file="task", now=broker.clock.now())
 
 
-def _pinned(task: _Task, found: Admitted) -> str:
+def _pin_task(task: _Task, admitted: AdmittedLaunch) -> str:
     """The task pinned to the judged offer and labeled with the launch's id (YAML)."""
-    offer, resources = found.placement.offer, task.config.get("resources") or {}
-    pinned = _FORMS | {"cloud", "region", "zone", "infra", "accelerators", "instance_type", "use_spot"}
-    kept = {name: value for name, value in resources.items() if name not in pinned}
-    if not kept.get("labels"):
-        kept["labels"] = dict(task.labels)
-    kept["labels"] = {**kept["labels"], LAUNCH: found.id.removeprefix(PREFIX)}
-    return yaml.safe_dump({**task.config, "resources": {**kept, **_place(offer)}}, sort_keys=False)
+    offer, resources = admitted.placement.offer, task.config.get("resources") or {}
+    pinned_keys = _FORMS | {"cloud", "region", "zone", "infra", "accelerators", "instance_type", "use_spot"}
+    kept_resources = {name: value for name, value in resources.items() if name not in pinned_keys}
+    if not kept_resources.get("labels"):
+        kept_resources["labels"] = dict(task.labels)
+    kept_resources["labels"] = {**kept_resources["labels"], LAUNCH_LABEL: admitted.id.removeprefix(PREFIX)}
+    return yaml.safe_dump(
+        {**task.config, "resources": {**kept_resources, **_placement_resources(offer)}}, sort_keys=False
+    )
 
 
-def _place(offer: Offer) -> dict[str, Any]:
+def _placement_resources(offer: Offer) -> dict[str, Any]:
     cloud = CLOUDS.get(offer.provider)
     if cloud is None:
         raise NotAllowed(f"SkyPilot knows no cloud {offer.provider!r}")
-    place: dict[str, Any] = {
+    resources: dict[str, Any] = {
         "infra": infra(offer, cloud, lambda _: {offer.zone or "": offer.zone or ""}),
         "use_spot": offer.capacity_type is CapacityType.SPOT,
     }
-    if attached := accelerators(offer, cloud):
-        place["accelerators"] = attached
+    if gpu_request := accelerators(offer, cloud):
+        resources["accelerators"] = gpu_request
     if cloud not in BY_SIZE:
-        place["instance_type"] = offer.instance_type
-    return place
+        resources["instance_type"] = offer.instance_type
+    return resources
 
 
-def _as_placed(attempt: AttemptView, asked: AskedRequest, task: _Task) -> None:
+def _check_ticket_task(attempt: AttemptView, request: SkyPilotRequest, task: _Task) -> None:
     """Raises `NotAllowed` unless the task is what the broker launches for the attempt."""
-    offer, options = attempt.placement.offer, asked.request_options or AskedOptions()
-    spot = offer.capacity_type is CapacityType.SPOT
-    same_machine = CLOUDS.get(offer.provider) in BY_SIZE or task.resources.get("instance_type") == machine_type(offer)
-    same_place = str(task.resources.get("infra", "")).split("/")[0] == CLOUDS.get(offer.provider, offer.provider)
+    offer, options = attempt.placement.offer, request.request_options or RequestOptions()
+    is_spot = offer.capacity_type is CapacityType.SPOT
+    is_same_machine = CLOUDS.get(offer.provider) in BY_SIZE or task.resources.get("instance_type") == machine_type(
+        offer
+    )
+    is_same_cloud = str(task.resources.get("infra", "")).split("/")[0] == CLOUDS.get(offer.provider, offer.provider)
     gpus = task.resources.get("accelerators") or {}
-    no_more = not isinstance(gpus, dict) or all(float(count) <= offer.count for count in gpus.values())
+    fits_machine = not isinstance(gpus, dict) or all(float(count) <= offer.count for count in gpus.values())
     if (
         options.cluster_name != cluster_name(attempt.key)
         or task.nodes != attempt.placement.nodes
-        or bool(task.resources.get("use_spot")) is not spot
-        or not (same_machine and same_place and no_more)
+        or bool(task.resources.get("use_spot")) is not is_spot
+        or not (is_same_machine and is_same_cloud and fits_machine)
         or _FORMS & task.resources.keys()
     ):
         raise NotAllowed(f"the ticket of {attempt.key} is for another launch", hint="`gpubroker submit`")
 
 
-def ticket_holder(broker: Broker, key: str, ticket: str) -> AttemptView:
+def attempt_of_ticket(broker: Broker, key: str, ticket: str) -> AttemptView:
     """The attempt whose launch carries the ticket. Raises `NotAllowed` for a ticket that was not signed here, for an
     attempt that is over, and for one whose machine has already reported, because a ticket starts only one machine."""
     job_id, _, number = key.rpartition("-")
-    with broker.store.reading() as look:
+    with broker.store.reading() as reader:
         try:
-            view = look.job(job_id)
+            view = reader.job(job_id)
         except UnreadableJob:
             view = None
     attempt = None if view is None or not number.isdecimal() else _attempt(view, int(number))
-    expected = launch_ticket(attempt_keys(broker).of(key), key)
-    if attempt is None or attempt.key != key or not hmac.compare_digest(expected.encode(), ticket.encode()):
+    expected_ticket = launch_ticket(attempt_keys(broker).of(key), key)
+    if attempt is None or attempt.key != key or not hmac.compare_digest(expected_ticket.encode(), ticket.encode()):
         raise NotAllowed("the ticket of the launch is not valid", hint="launch it with `gpubroker submit`")
     if attempt.state.final or attempt.claimed_at is not None or attempt.stop_requested is not None:
         raise NotAllowed(f"the ticket of {key} is used up", hint="launch it with `gpubroker submit`")
@@ -248,4 +266,4 @@ def ticket_holder(broker: Broker, key: str, ticket: str) -> AttemptView:
 
 
 def _attempt(view: JobView, number: int) -> AttemptView | None:
-    return next((one for one in view.attempts if one.number == number), None)
+    return next((attempt for attempt in view.attempts if attempt.number == number), None)

@@ -10,7 +10,7 @@ from broker.app.jobs.jobs import find
 from broker.app.jobs.preview import NothingToJudge
 from broker.app.policy import policies
 from broker.app.policy.preview import preview
-from broker.app.policy.warned import warned
+from broker.app.policy.warn_rules import warned_rules
 from broker.app.results.capacity_plan import CapacityFindingList
 from broker.app.results.policies import (
     ActivePolicy,
@@ -29,13 +29,13 @@ from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
 
 
-def in_force(broker: Broker, *, files: bool = False) -> PolicyInForce:
+def policy_in_force(broker: Broker, *, files: bool = False) -> PolicyInForce:
     """The active policy; ``files``: with the texts of its files."""
     active = broker.store.active_policy()
     return PolicyInForce(active=active and ActivePolicy.of_set(active, broker.policy(), files=files))
 
 
-def versions(broker: Broker) -> PolicyVersionList:
+def policy_versions(broker: Broker) -> PolicyVersionList:
     """Every activation, the newest first."""
     return PolicyVersionList.of(broker.store.policy_history())
 
@@ -44,24 +44,24 @@ Files = Mapping[str, str]
 """The texts of policy files by name."""
 
 
-def check(broker: Broker, files: Files) -> CheckedPolicy:
+def check_policy(broker: Broker, files: Files) -> CheckedPolicy:
     """The rules of the files, and likely mistakes. Raises `InvalidInput` with every finding. Changes nothing."""
-    found = policies.loaded(broker, files)
-    return CheckedPolicy.of(found, policies.likely_mistakes(broker, found))
+    policy_set = policies.load_policy(broker, files)
+    return CheckedPolicy.of(policy_set, policies.policy_warnings(broker, policy_set))
 
 
-def apply(broker: Broker, files: Files, note: str, *, by: Actor, base: int | None = None) -> AppliedPolicy:
+def apply_policy(broker: Broker, files: Files, note: str, *, by: Actor, base: int | None = None) -> AppliedPolicy:
     """Make these files the active policy. ``base``: the version that must be active (0: none); None: any. Raises
     `InvalidInput` for invalid files, and if another version is active; then nothing was changed."""
-    before, old, new = broker.store.active_policy(), _readable(broker), policies.loaded(broker, files)
+    previous, old, new = broker.store.active_policy(), _readable(broker), policies.load_policy(broker, files)
     version, difference = policies.activate(broker, files, note, by=by, base=base)
     return AppliedPolicy.of_change(
         version,
         old,
         new,
-        changed=before is None or before.number != version.number,
+        changed=previous is None or previous.number != version.number,
         difference=difference,
-        warnings=policies.likely_mistakes(broker, new),
+        warnings=policies.policy_warnings(broker, new),
     )
 
 
@@ -73,26 +73,26 @@ def _readable(broker: Broker) -> PolicySet | None:
         return None
 
 
-def seen_before(broker: Broker, files: Files) -> PolicyPreviewResult:
+def preview_policy(broker: Broker, files: Files) -> PolicyPreviewResult:
     """The effect of applying these files now, also on the decisions of the last 30 days. Raises `InvalidInput`."""
     return PolicyPreviewResult.of(preview(broker, files))
 
 
-def explain(broker: Broker, job: Job, files: Files | None = None, *, by: Actor) -> PolicyExplanation:
+def explain_job(broker: Broker, job: Job, files: Files | None = None, *, by: Actor) -> PolicyExplanation:
     """Every rule's verdict on the job, as `policies.explain`; ``files``: judge by these instead of the active policy.
     Raises `InvalidInput`, and `NothingToJudge` if no offer can serve the job."""
-    what_if = None if files is None else policies.loaded(broker, files)
-    explained = policies.explain(broker, job, what_if, by=by)
-    if explained is None:
+    policy_set = None if files is None else policies.load_policy(broker, files)
+    explanation = policies.explain(broker, job, policy_set, by=by)
+    if explanation is None:
         raise NothingToJudge("no placement is feasible, so there is none to judge", hint="see `gpubroker plan`")
-    return PolicyExplanation.of(explained, (what_if or broker.policy()).version)
+    return PolicyExplanation.of(explanation, (policy_set or broker.policy()).version)
 
 
-def decisions_about(broker: Broker, reference: str) -> RecordedDecisions:
+def recorded_decisions(broker: Broker, reference: str) -> RecordedDecisions:
     """The recorded decisions about a submitted job, oldest first. ``reference``: as in `find`. Raises `UnknownName`."""
     view = find(broker, reference)
-    with broker.store.reading() as look:
-        return RecordedDecisions.of(list(reversed(look.decisions(job_id=view.id))))
+    with broker.store.reading() as reader:
+        return RecordedDecisions.of(list(reversed(reader.decisions(job_id=view.id))))
 
 
 def recent_decisions(broker: Broker, since: datetime, *, denied: bool, limit: int) -> RecordedDecisions:
@@ -103,9 +103,9 @@ def recent_decisions(broker: Broker, since: datetime, *, denied: bool, limit: in
     return RecordedDecisions(decisions=[one.model_copy(update={"seen": {}}) for one in listed])
 
 
-def findings(broker: Broker, since: datetime) -> CapacityFindingList:
+def policy_findings(broker: Broker, since: datetime) -> CapacityFindingList:
     """Recorded use since then against owned, reserved and rented capacity, and what warn-only rules would have
     stopped. Raises `InvalidInput` for a time that is not past."""
     if since >= broker.clock.now():
         raise InvalidInput("expected a time in the past", where="since")
-    return CapacityFindingList.of(capacity_findings(broker, since), warned(broker, since))
+    return CapacityFindingList.of(capacity_findings(broker, since), warned_rules(broker, since))

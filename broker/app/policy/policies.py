@@ -21,41 +21,41 @@ from broker.reconciler.admission.facts import facts_of
 from broker.store import PolicyVersion
 
 _SUFFIXES = (".yaml", ".yml")
-_CASES = (".test.yaml", ".test.yml")
+_CASE_SUFFIXES = (".test.yaml", ".test.yml")
 _MAX_BYTES = 1_000_000
 
 
 def read_files(paths: Iterable[Path]) -> dict[str, str]:
     """The texts of policy files by name. For a folder, its YAML files, sorted. Files of test cases (``*.test.yaml``)
-    are left out (`cases_among`). Raises `InvalidInput` for an unreadable file, an empty folder, and if all files are
+    are left out (`case_files`). Raises `InvalidInput` for an unreadable file, an empty folder, and if all files are
     test cases."""
     texts: dict[str, str] = {}
-    named = list(paths)
-    cases = cases_among(named)
-    if cases and len(cases) == len(named):
+    given_paths = list(paths)
+    cases = case_files(given_paths)
+    if cases and len(cases) == len(given_paths):
         hint = f"to run them: `gpubroker policy test {' '.join(map(str, cases))}`"
         raise InvalidInput("contains test cases, not rules", where=str(cases[0]), hint=hint)
-    for path in named:
+    for path in given_paths:
         if path in cases:
             continue
-        found = [path]
+        policy_files = [path]
         if path.is_dir():
-            found = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and not _is_cases(p))
-        if not found:
+            policy_files = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and not _is_cases(p))
+        if not policy_files:
             raise InvalidInput("no policy files (*.yaml) in this folder", where=str(path))
-        for file in found:
+        for file in policy_files:
             if str(file) in texts:
                 continue
-            texts[str(file)] = _text(file)
+            texts[str(file)] = _read_text(file)
     return texts
 
 
-def cases_among(paths: Iterable[Path]) -> list[Path]:
+def case_files(paths: Iterable[Path]) -> list[Path]:
     """The files of test cases among ``paths``."""
     return [path for path in paths if _is_cases(path) and path.is_file()]
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         if file.stat().st_size > _MAX_BYTES:
             raise InvalidInput(f"too large for a policy file; the limit is {_MAX_BYTES:,} bytes", where=str(file))
@@ -63,13 +63,13 @@ def _text(file: Path) -> str:
     except UnicodeDecodeError as error:
         raise InvalidInput("not a text file in UTF-8", where=str(file)) from error
     except FileNotFoundError as error:
-        meant = did_you_mean(file.name, _beside(file)).removeprefix("; ")
-        raise InvalidInput("the file does not exist", where=str(file), hint=meant) from error
+        suggestion = did_you_mean(file.name, _sibling_names(file)).removeprefix("; ")
+        raise InvalidInput("the file does not exist", where=str(file), hint=suggestion) from error
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror}", where=str(file)) from error
 
 
-def _beside(file: Path) -> list[str]:
+def _sibling_names(file: Path) -> list[str]:
     """The names of the YAML files in the same folder."""
     try:
         return [path.name for path in file.parent.iterdir() if path.suffix in _SUFFIXES]
@@ -78,57 +78,57 @@ def _beside(file: Path) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class CaseFileResult:
     """A file of test cases and the result of each."""
 
     file: str
     results: Sequence[CaseResult]
 
 
-def try_cases(broker: Broker, paths: Sequence[Path]) -> list[Tried]:
+def run_case_files(broker: Broker, paths: Sequence[Path]) -> list[CaseFileResult]:
     """Run the test cases of these files (``*.test.yaml``), or of all such files in these folders.
 
     A file names its policy files in ``policies:``, relative to itself; by default ``x.test.yaml`` tests ``x.yaml``.
     Does not read the store. Raises `InvalidInput` for an unreadable or invalid file.
     """
-    found: list[Path] = []
+    case_paths: list[Path] = []
     for path in paths:
-        inside = sorted(p for p in path.iterdir() if _is_cases(p)) if path.is_dir() else [path]
-        if not inside:
+        folder_cases = sorted(p for p in path.iterdir() if _is_cases(p)) if path.is_dir() else [path]
+        if not folder_cases:
             raise InvalidInput("no policy cases (*.test.yaml) in this folder", where=str(path))
-        found += inside
-    return [_try(broker, path) for path in found]
+        case_paths += folder_cases
+    return [_run_case_file(broker, path) for path in case_paths]
 
 
-def _try(broker: Broker, path: Path) -> Tried:
+def _run_case_file(broker: Broker, path: Path) -> CaseFileResult:
     if not _is_cases(path):
         raise InvalidInput("not a file of policy cases; expected a name that ends in .test.yaml", where=str(path))
-    text = _text(path)
-    said = read_document(text, file=str(path), kind="file of policy cases").data.get("policies")
-    names = [said] if isinstance(said, str) else said
+    text = _read_text(path)
+    policy_names = read_document(text, file=str(path), kind="file of policy cases").data.get("policies")
+    names = [policy_names] if isinstance(policy_names, str) else policy_names
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         names = [path.name.replace(".test.", ".")]
     policy = broker.registries.load_policies(read_files(path.parent / name for name in names))
-    return Tried(str(path), policy.try_cases(str(path), text))
+    return CaseFileResult(str(path), policy.try_cases(str(path), text))
 
 
 def _is_cases(path: Path) -> bool:
-    return path.name.endswith(_CASES)
+    return path.name.endswith(_CASE_SUFFIXES)
 
 
 def check(broker: Broker, paths: Sequence[Path]) -> PolicySet:
     """The policy set of the files. Raises `InvalidInput` with every finding. Changes nothing."""
-    return loaded(broker, read_files(paths))
+    return load_policy(broker, read_files(paths))
 
 
-def loaded(broker: Broker, files: Mapping[str, str]) -> PolicySet:
+def load_policy(broker: Broker, files: Mapping[str, str]) -> PolicySet:
     """The policy set of these texts; their rules of thumb are checked as well. Raises `InvalidInput`."""
-    found = broker.registries.load_policies(files)
+    policy_set = broker.registries.load_policies(files)
     if any("rules_of_thumb" in text for text in files.values()):
-        from broker.app.advise.assumptions import of_files  # only if a file has some
+        from broker.app.advise.assumptions import assumptions_from_files  # only if a file has some
 
-        of_files(files)
-    return found
+        assumptions_from_files(files)
+    return policy_set
 
 
 def apply(broker: Broker, paths: Sequence[Path], note: str = "", *, by: Actor) -> tuple[PolicyVersion, str]:
@@ -137,20 +137,20 @@ def apply(broker: Broker, paths: Sequence[Path], note: str = "", *, by: Actor) -
     return activate(broker, read_files(paths), note, by=by)
 
 
-def version_before(broker: Broker, number: int | None = None) -> PolicyVersion:
+def find_version(broker: Broker, number: int | None = None) -> PolicyVersion:
     """The version with that number; None: the last one that differs from the active one. Raises `InvalidInput` if there
     is none."""
     history = broker.store.policy_history()
     if number is None:
-        found = next((one for one in history if one.sha256 != history[0].sha256), None)
-        if found is None:
+        previous = next((version for version in history if version.sha256 != history[0].sha256), None)
+        if previous is None:
             raise InvalidInput("there is no earlier version to go back to", hint="see `gpubroker policy versions`")
-        return found
-    for one in history:
-        if one.number == number:
-            return one
-    known = f"versions are 1 to {history[0].number}" if history else "none was ever applied"
-    raise InvalidInput(f"there is no version {number}; {known}", hint="see `gpubroker policy versions`")
+        return previous
+    for version in history:
+        if version.number == number:
+            return version
+    hint_text = f"versions are 1 to {history[0].number}" if history else "none was ever applied"
+    raise InvalidInput(f"there is no version {number}; {hint_text}", hint="see `gpubroker policy versions`")
 
 
 def rollback_note(version: PolicyVersion, reason: str) -> str:
@@ -162,20 +162,20 @@ def activate(
     broker: Broker, files: Mapping[str, str], note: str = "", *, by: Actor, base: int | None = None
 ) -> tuple[PolicyVersion, str]:
     """As `apply`, also in what it raises, for texts by name. ``base``: as in `Store.activate_policy`."""
-    loaded(broker, files)
-    before = broker.store.active_policy()
+    load_policy(broker, files)
+    previous = broker.store.active_policy()
     version = broker.store.activate_policy(files, by=by.identity, note=note, base=base)
-    return version, difference(before.files if before else {}, files)
+    return version, difference(previous.files if previous else {}, files)
 
 
-def likely_mistakes(broker: Broker, policy: PolicySet) -> list[str]:
+def policy_warnings(broker: Broker, policy: PolicySet) -> list[str]:
     """Warnings about valid files: conditions on optional fields, unknown names."""
-    from broker.app.policy.unknown_names import unknown_places, unseen
+    from broker.app.policy.unknown_names import unknown_names, unknown_place_warnings
 
-    return [*policy.warnings, *map(str, unseen(broker, policy)), *unknown_places(broker, policy)]
+    return [*policy.warnings, *map(str, unknown_names(broker, policy)), *unknown_place_warnings(broker, policy)]
 
 
-def adopt(broker: Broker, *, by: Actor) -> PolicyVersion | None:
+def adopt_configured(broker: Broker, *, by: Actor) -> PolicyVersion | None:
     """Activate the policy files that ``GPUBROKER_POLICY`` names, if no set was ever activated; None if there is nothing
     to do. Raises `InvalidInput` for invalid files."""
     if not broker.settings.policy or broker.store.active_policy() is not None:
@@ -195,7 +195,7 @@ def difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class Explanation:
     """Every rule's verdict on a placement, and the facts that it saw. ``planned``: whether it is the first placement of
     the plan; otherwise the policies reject every placement, and it is the best of those."""
 
@@ -209,23 +209,25 @@ class Explained:
         return self.admission.answer if self.planned else Answer.DENY
 
 
-def explain(broker: Broker, job: Job, policy: PolicySet | None = None, *, by: Actor) -> Explained | None:
+def explain(broker: Broker, job: Job, policy: PolicySet | None = None, *, by: Actor) -> Explanation | None:
     """Every rule's verdict on the placement of the job's plan, with all the money to be held; if the policies leave
     none, on the best one that they reject. None if no offer can serve the job. ``policy``: for what-if questions;
     default: the active set. Raises as `preview`."""
     from broker.app.jobs.preview import preview
 
-    seen, chosen = preview(broker, job, policy, by=by), policy or broker.policy()
-    found = seen.admission
-    now = seen.plan.made_at
-    with broker.store.reading() as look:
-        facts_for = facts_of(look, chosen, now)
-        if found is not None:
-            return Explained(found, facts_for(found.action), planned=True)
-        market = market_for(broker, seen.job, chosen, look=look)
+    job_preview, policy_set = preview(broker, job, policy, by=by), policy or broker.policy()
+    admission = job_preview.admission
+    now = job_preview.plan.made_at
+    with broker.store.reading() as reader:
+        facts_for = facts_of(reader, policy_set, now)
+        if admission is not None:
+            return Explanation(admission, facts_for(admission.action), planned=True)
+        market = market_for(broker, job_preview.job, policy_set, reader=reader)
         conditions = replace(market.conditions, allow_reference_prices=True)
-        plan = make_plan(seen.job, market.offers, now=now, submitted_at=now, conditions=conditions)
+        plan = make_plan(job_preview.job, market.offers, now=now, submitted_at=now, conditions=conditions)
         if not plan.placements:
             return None
-        found = admit(seen.job, by.identity, plan, chosen, facts_for, max_duration=seen.max_duration, now=now)
-        return Explained(found, facts_for(found.action), planned=False)
+        admission = admit(
+            job_preview.job, by.identity, plan, policy_set, facts_for, max_duration=job_preview.max_duration, now=now
+        )
+        return Explanation(admission, facts_for(admission.action), planned=False)

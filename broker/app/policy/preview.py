@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.app.billing.budgets import BudgetLine
-from broker.app.policy.policies import difference, loaded
-from broker.app.policy.rehearsal import Effect, JobOutcome, Rehearsed, rehearse
+from broker.app.policy.policies import difference, load_policy
+from broker.app.policy.rehearsal import Effect, JobOutcome, RehearsalResult, rehearse
 from broker.app.policy.replay import PolicyReplay, replay_decisions
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 
-_BACK = timedelta(days=30)  # recorded decisions that are judged again
+_REPLAY_PERIOD = timedelta(days=30)  # recorded decisions that are judged again
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class BudgetChange:
 
     @property
     def name(self) -> str:
-        return (self.after or self.before or _nothing()).spec.id
+        return (self.after or self.before or _no_budget()).spec.id
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastDecisions:
     """The decisions from ``since`` to ``until`` (UTC), judged again."""
 
     since: datetime
@@ -53,31 +53,35 @@ class PolicyPreview:
     budgets: Sequence[BudgetChange]
     looked_at: int
     left_out: int
-    past: Past
+    past: PastDecisions
 
 
 def preview(broker: Broker, files: Mapping[str, str]) -> PolicyPreview:
     """The effects of these files (text by name) if they were applied now. Changes nothing. Raises `InvalidInput` for
     invalid files."""
-    policy, active = loaded(broker, files), broker.store.active_policy()
-    now_ = active.files if active else {}
-    would, does = rehearse(broker, files), _as_it_is(broker)
-    looked_at = would.looked_at if does is None else would.looked_at & does.looked_at
-    jobs = [one for one in changed_outcomes(does.outcomes if does else {}, would.outcomes) if one.job_id in looked_at]
+    policy, active = load_policy(broker, files), broker.store.active_policy()
+    active_files = active.files if active else {}
+    rehearsal, current = rehearse(broker, files), _rehearse_current(broker)
+    checked_jobs = rehearsal.looked_at if current is None else rehearsal.looked_at & current.looked_at
+    jobs = [
+        outcome
+        for outcome in changed_outcomes(current.outcomes if current else {}, rehearsal.outcomes)
+        if outcome.job_id in checked_jobs
+    ]
     now = broker.clock.now()
     return PolicyPreview(
         before=active.number if active else 0,
-        changed=dict(files) != dict(now_) or active is None,
-        difference=difference(now_, files),
+        changed=dict(files) != dict(active_files) or active is None,
+        difference=difference(active_files, files),
         jobs=jobs,
-        budgets=tuple(_budget_changes(does.budgets if does else (), would.budgets)),
-        looked_at=len(looked_at),
-        left_out=would.left_out + len(would.looked_at) - len(looked_at),
-        past=Past(now - _BACK, now, replay_decisions(broker, policy, now - _BACK, now)),
+        budgets=tuple(_budget_changes(current.budgets if current else (), rehearsal.budgets)),
+        looked_at=len(checked_jobs),
+        left_out=rehearsal.left_out + len(rehearsal.looked_at) - len(checked_jobs),
+        past=PastDecisions(now - _REPLAY_PERIOD, now, replay_decisions(broker, policy, now - _REPLAY_PERIOD, now)),
     )
 
 
-def _as_it_is(broker: Broker) -> Rehearsed | None:
+def _rehearse_current(broker: Broker) -> RehearsalResult | None:
     """The outcomes of the next pass under the policies in force; None if they cannot be read."""
     try:
         broker.policy()
@@ -89,8 +93,8 @@ def _as_it_is(broker: Broker) -> Rehearsed | None:
 def changed_outcomes(before: Mapping[str, JobOutcome], after: Mapping[str, JobOutcome]) -> Iterable[JobOutcome]:
     """The outcomes after the change that differ from those before, in the order of the next pass."""
     for job_id, outcome in after.items():
-        known = before.get(job_id)
-        if known is None or known.same_as != outcome.same_as:
+        previous = before.get(job_id)
+        if previous is None or previous.same_as != outcome.same_as:
             yield outcome
     for job_id, outcome in before.items():
         if job_id in after:
@@ -113,5 +117,5 @@ def _terms(line: BudgetLine) -> tuple[object, ...]:
     return line.spec, line.limit, line.action
 
 
-def _nothing() -> BudgetLine:
+def _no_budget() -> BudgetLine:
     raise ValueError("a budget change needs a budget before or after")

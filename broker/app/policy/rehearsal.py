@@ -17,7 +17,7 @@ from broker.app.billing import budgets
 from broker.app.jobs.runs_root import run_folders
 from broker.app.market.market import freshen, wants_sandbox
 from broker.app.service import reconciler_setup
-from broker.app.service.reconciler_setup import Judging
+from broker.app.service.reconciler_setup import JudgeControllers
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.core.events import events as ev
@@ -28,22 +28,22 @@ from broker.core.job.reasons import RuleObjection
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer, BudgetUse
 from broker.core.ports import PolicySet
-from broker.ledger.journal import NoLongerCurrent
+from broker.ledger.journal import StaleJobView
 from broker.reconciler import decide
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.admission.launch_check import Objection
 from broker.reconciler.controller import Controller, JobContext
-from broker.reconciler.controllers.enforcement import said_to_running
+from broker.reconciler.controllers.enforcement import judge_running
 from broker.reconciler.progress import billed_time
 from broker.reconciler.settlement.batch import release_all
-from broker.reconciler.visit_order import in_turn, waits
+from broker.reconciler.visit_order import visit_order, waits_for_machine
 from broker.store import Store
 
 # Placing a job needs a plan, and other processes cannot write during a rehearsal, so only this many waiting jobs are
 # checked, in queue order. Running jobs and requests need no plan, and all of them are checked.
-MOST_WAITING = 200
-LONGEST = 5.0  # seconds of the wall clock after which a rehearsal ends; other writers give up after 15
-_MOST_STEPS = 4  # of one job: request, approval, placement, and one spare
+MAX_WAITING_JOBS = 200
+MAX_SECONDS = 5.0  # seconds of the wall clock after which a rehearsal ends; other writers give up after 15
+_MAX_STEPS = 4  # of one job: request, approval, placement, and one spare
 
 
 class Effect(StrEnum):
@@ -82,11 +82,11 @@ class JobOutcome:
     @property
     def same_as(self) -> tuple[object, ...]:
         """The key by which two outcomes count as equal."""
-        return self.effect, self.where, self.asks, frozenset((one.name, one.code) for one in self.rules)
+        return self.effect, self.where, self.asks, frozenset((rule.name, rule.code) for rule in self.rules)
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsed:
+class RehearsalResult:
     """The outcomes by job id. ``looked_at``: the open jobs that were checked; ``left_out``: how many were not.
     ``budgets``: each budget after the pass."""
 
@@ -96,42 +96,44 @@ class Rehearsed:
     budgets: Sequence[budgets.BudgetLine]
 
 
-def rehearse(broker: Broker, files: Mapping[str, str] | None = None, longest: float = LONGEST) -> Rehearsed:
+def rehearse(
+    broker: Broker, files: Mapping[str, str] | None = None, max_seconds: float = MAX_SECONDS
+) -> RehearsalResult:
     """The outcomes of the next pass if these policy files were applied now (None: the policies in force). Changes
-    nothing. ``longest``: jobs not reached within this many seconds of the wall clock are left out. Raises
+    nothing. ``max_seconds``: jobs not reached within this many seconds of the wall clock are left out. Raises
     `StoreProblem`, and `InvalidInput` for invalid files."""
-    with broker.store.reading() as look:
-        jobs = [view.job for view in look.unclosed()]
+    with broker.store.reading() as reader:
+        jobs = [view.job for view in reader.unclosed()]
     for sandbox in {wants_sandbox(job) for job in jobs}:
         freshen(broker, sandbox=sandbox)  # before the transaction, so that polled prices are not rolled back
     with broker.store.rehearsal() as store:
         if files is not None:
             store.activate_policy(files, by="", note="")
-        tried = broker.over(store)
-        budgets.check(tried)  # records which budgets are exceeded
-        return _look(tried, store, longest)
+        rehearsal_broker = broker.over(store)
+        budgets.queue_notices(rehearsal_broker)  # records which budgets are exceeded
+        return _rehearse_jobs(rehearsal_broker, store, max_seconds)
 
 
-def _look(broker: Broker, store: Store, longest: float) -> Rehearsed:
-    now, ends = broker.clock.now(), time.monotonic() + longest
-    judging = reconciler_setup.judging(broker, run_folders(broker), rest=0.0)
-    with store.reading() as look:
-        views = in_turn(look.unclosed(), now)
-    waiting = {view.id for view in islice((view for view in views if waits(view)), MOST_WAITING)}
-    chosen = [view for view in views if not waits(view) or view.id in waiting]
-    job, policy = _JobRehearsal(store, judging, now), broker.policy()
-    found: dict[str, JobOutcome] = {}
-    looked_at: list[str] = []
-    for view in chosen:
-        if time.monotonic() >= ends:
+def _rehearse_jobs(broker: Broker, store: Store, max_seconds: float) -> RehearsalResult:
+    now, deadline = broker.clock.now(), time.monotonic() + max_seconds
+    controllers = reconciler_setup.make_controllers(broker, run_folders(broker), rest=0.0)
+    with store.reading() as reader:
+        views = visit_order(reader.unclosed(), now)
+    waiting = {view.id for view in islice((view for view in views if waits_for_machine(view)), MAX_WAITING_JOBS)}
+    selected = [view for view in views if not waits_for_machine(view) or view.id in waiting]
+    job_rehearsal, policy = _JobRehearsal(store, controllers, now), broker.policy()
+    outcomes: dict[str, JobOutcome] = {}
+    checked_ids: list[str] = []
+    for view in selected:
+        if time.monotonic() >= deadline:
             break
-        looked_at.append(view.id)
-        outcome = job.outcome(view)
+        checked_ids.append(view.id)
+        outcome = job_rehearsal.outcome(view)
         if outcome is None or outcome.effect is Effect.WARNS:
-            outcome = _stops_later(store, policy, view, now) or outcome
+            outcome = _delayed_stop(store, policy, view, now) or outcome
         if outcome is not None:
-            found[view.id] = outcome
-    return Rehearsed(found, frozenset(looked_at), len(views) - len(looked_at), budgets.budgets(broker))
+            outcomes[view.id] = outcome
+    return RehearsalResult(outcomes, frozenset(checked_ids), len(views) - len(checked_ids), budgets.budgets(broker))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,47 +141,47 @@ class _JobRehearsal:
     """Takes the reconciler's steps for one job after another, without those that concern machines."""
 
     store: Store
-    judging: Judging
+    judging: JudgeControllers
     now: datetime
 
     def outcome(self, view: JobView) -> JobOutcome | None:
         """The outcome for the job; None if nothing happens."""
-        found: JobOutcome | None = None
-        for _ in range(_MOST_STEPS):
-            given_up = self._step(view)
-            if given_up:
-                found = found or _outcome(view, Effect.GIVES_UP_LAUNCH, self._newest_denial(view))
-            fresh = self._again(view)
-            if fresh is None or fresh.seq == view.seq:
+        first_outcome: JobOutcome | None = None
+        for _ in range(_MAX_STEPS):
+            cancels_launch = self._step(view)
+            if cancels_launch:
+                first_outcome = first_outcome or _outcome(view, Effect.GIVES_UP_LAUNCH, self._newest_denial(view))
+            new_view = self._again(view)
+            if new_view is None or new_view.seq == view.seq:
                 break
-            found, view = found or self._told(view, fresh), fresh
-        if found is not None:
-            return found
-        return self._denied_request(view) or self._warned(view)
+            first_outcome, view = first_outcome or self._told(view, new_view), new_view
+        if first_outcome is not None:
+            return first_outcome
+        return self._request_outcome(view) or self._warned(view)
 
     def _warned(self, view: JobView) -> JobOutcome | None:
-        newest = self._newest(view)
-        if newest is None or newest.action is not ActionKind.CONTINUE:
+        decision = self._newest(view)
+        if decision is None or decision.action is not ActionKind.CONTINUE:
             return None
-        said = [verdict.objection for verdict in newest.verdicts if verdict.warns]
-        return _outcome(view, Effect.WARNS, said) if said else None
+        objections = [verdict.objection for verdict in decision.verdicts if verdict.warns]
+        return _outcome(view, Effect.WARNS, objections) if objections else None
 
     def _step(self, view: JobView) -> bool:
         """Take the next steps; returns whether the policies cancelled a requested launch."""
-        about = self._about(view)
-        holds = any(balance.held for balance in about.money.values())
-        for step in decide.next_steps(view, self.now, billed=billed_time(view, self.now), holds=holds):
+        context = self._about(view)
+        has_holds = any(balance.held for balance in context.money.values())
+        for step in decide.next_steps(view, self.now, billed=billed_time(view, self.now), holds=has_holds):
             match step:
                 case decide.Place():
-                    self._asked(self.judging.placing, about)
+                    self._asked(self.judging.placing, context)
                 case decide.Submit(attempt):
                     return self._checked(view, attempt)
                 case _:
                     self._taken(view, step)
         for judge in self.judging.what_runs:
-            if (fresh := self._again(view)) is None or fresh.seq != view.seq:
+            if (new_view := self._again(view)) is None or new_view.seq != view.seq:
                 break
-            self._asked(judge, about)
+            self._asked(judge, context)
         return False
 
     def _taken(self, view: JobView, step: decide.Step) -> None:
@@ -201,68 +203,74 @@ class _JobRehearsal:
         try:
             if controller.goes_by(about) is not None:
                 controller.reconcile(about)
-        except (BrokerError, NoLongerCurrent):
+        except (BrokerError, StaleJobView):
             return  # the reconciler tries again in its next pass
 
     def _checked(self, view: JobView, attempt: AttemptView) -> bool:
         """Judge a requested launch again; returns whether the policies deny it now, so that the job is placed again."""
         try:
-            found = self.judging.check(view, attempt)
-        except (BrokerError, NoLongerCurrent):
+            result = self.judging.check(view, attempt)
+        except (BrokerError, StaleJobView):
             return False
-        if isinstance(found, Objection):
+        if isinstance(result, Objection):
             with self.store.writing() as tx:
-                ended = ev.AttemptEnded(cause=found.cause, evidence=found.why)
-                tx.append(view.id, [(attempt.number, ended)], self.now)
-        return isinstance(found, Objection) and found.cause is Cause.DENIED_BEFORE_LAUNCH
+                attempt_ended = ev.AttemptEnded(cause=result.cause, evidence=result.why)
+                tx.append(view.id, [(attempt.number, attempt_ended)], self.now)
+        return isinstance(result, Objection) and result.cause is Cause.DENIED_BEFORE_LAUNCH
 
     def _about(self, view: JobView) -> JobContext:
-        with self.store.reading() as look:
-            return JobContext(view, self.now, look.balance(view.id))
+        with self.store.reading() as reader:
+            return JobContext(view, self.now, reader.balance(view.id))
 
     def _again(self, view: JobView) -> JobView | None:
-        with self.store.reading() as look:
-            return look.job(view.id)
+        with self.store.reading() as reader:
+            return reader.job(view.id)
 
     def _told(self, before: JobView, view: JobView) -> JobOutcome | None:
         """The outcome that the newest events of the job show; None for intermediate events."""
-        with self.store.reading() as look:
-            fresh = [event.body for event in look.events(view.id) if event.seq > before.seq]
-        found = [outcome for body in fresh if (outcome := _of_event(view, body)) is not None]
-        return found[0] if found else None
+        with self.store.reading() as reader:
+            new_events = [event.body for event in reader.events(view.id) if event.seq > before.seq]
+        outcomes = [outcome for body in new_events if (outcome := _event_outcome(view, body)) is not None]
+        return outcomes[0] if outcomes else None
 
-    def _denied_request(self, view: JobView) -> JobOutcome | None:
+    def _request_outcome(self, view: JobView) -> JobOutcome | None:
         """The outcome for an open request that nobody can approve any more, or that has other approvers now."""
         if view.asked is None:
             return None
-        newest = self._newest(view)
-        if newest is None or newest.answer is Answer.ALLOW:
+        decision = self._newest(view)
+        if decision is None or decision.answer is Answer.ALLOW:
             return None
-        said = tuple(verdict.objection for verdict in newest.verdicts if verdict.answer is newest.answer)
-        if newest.answer is Answer.DENY:
-            return _outcome(view, Effect.CANNOT_BE_APPROVED, said)
-        whom = {name for verdict in newest.verdicts if verdict.answer is Answer.ASK for name in verdict.approvers}
-        before = {name for question in view.asked.open for name in question.approvers}
-        return None if whom == before else replace(_outcome(view, Effect.ASKS, said), asks=tuple(sorted(whom)))
+        objections = tuple(verdict.objection for verdict in decision.verdicts if verdict.answer is decision.answer)
+        if decision.answer is Answer.DENY:
+            return _outcome(view, Effect.CANNOT_BE_APPROVED, objections)
+        approvers = {
+            name for verdict in decision.verdicts if verdict.answer is Answer.ASK for name in verdict.approvers
+        }
+        previous = {name for question in view.asked.open for name in question.approvers}
+        return (
+            None
+            if approvers == previous
+            else replace(_outcome(view, Effect.ASKS, objections), asks=tuple(sorted(approvers)))
+        )
 
     def _newest(self, view: JobView) -> Decision | None:
         """The job's decision of this pass, if any."""
-        with self.store.reading() as look:
-            newest = next(iter(look.decisions(job_id=view.id, limit=1)), None)
-        return newest if newest is not None and newest.at >= self.now else None
+        with self.store.reading() as reader:
+            decision = next(iter(reader.decisions(job_id=view.id, limit=1)), None)
+        return decision if decision is not None and decision.at >= self.now else None
 
     def _newest_denial(self, view: JobView) -> tuple[RuleObjection, ...]:
-        newest = self._newest(view)
-        verdicts = newest.verdicts if newest else ()
+        decision = self._newest(view)
+        verdicts = decision.verdicts if decision else ()
         return tuple(verdict.objection for verdict in verdicts if verdict.answer is not Answer.ALLOW)
 
 
-def _of_event(view: JobView, body: ev.EventBody) -> JobOutcome | None:
+def _event_outcome(view: JobView, body: ev.EventBody) -> JobOutcome | None:
     match body:
         case ev.StopRequested(cause=Cause.MOVED):
             return _outcome(view, Effect.MOVES)
-        case ev.StopRequested(reason=RulesDeny(objections=said) | MoreMoneyDenied(objections=said)):
-            return _outcome(view, Effect.STOPS, said)
+        case ev.StopRequested(reason=RulesDeny(objections=objections) | MoreMoneyDenied(objections=objections)):
+            return _outcome(view, Effect.STOPS, objections)
         case ev.LaunchRequested():
             return replace(_outcome(view, Effect.STARTS), where=body.placement.offer.pool)
         case ev.Extended(max_cost=None, max_duration_seconds=None):
@@ -272,8 +280,11 @@ def _of_event(view: JobView, body: ev.EventBody) -> JobOutcome | None:
             return replace(_outcome(view, Effect.ASKS, rules), asks=tuple(sorted(body.approvers)))
         case ev.ApprovalGiven(by=""):
             return _outcome(view, Effect.GRANTED)
-        case ev.Paused(reason=MoneyRefused(objections=said)) | ev.NothingFeasible(reason=PolicyDenies(objections=said)):
-            return _outcome(view, Effect.REFUSED, said)
+        case (
+            ev.Paused(reason=MoneyRefused(objections=objections))
+            | ev.NothingFeasible(reason=PolicyDenies(objections=objections))
+        ):
+            return _outcome(view, Effect.REFUSED, objections)
         case _:
             return None
 
@@ -282,24 +293,30 @@ def _outcome(view: JobView, effect: Effect, rules: Iterable[RuleObjection] = ())
     return JobOutcome(view.id, view.job.name, view.user, view.job.team, effect, tuple(rules))
 
 
-def _stops_later(store: Store, policy: PolicySet, view: JobView, now: datetime) -> JobOutcome | None:
+def _delayed_stop(store: Store, policy: PolicySet, view: JobView, now: datetime) -> JobOutcome | None:
     """The outcome for a job that stops once the grace period of an exceeded budget is over."""
     attempt = view.latest
-    stopping = [rule for rule in budgets.rules_of(policy) if rule.config.action == "stop"]
-    if not stopping or attempt is None or attempt.over or attempt.stop_requested is not None:
+    stopping_rules = [rule for rule in budgets.budget_rules(policy) if rule.config.action == "stop"]
+    if not stopping_rules or attempt is None or attempt.over or attempt.stop_requested is not None:
         return None
-    with store.reading() as look:
-        over: dict[str, tuple[BudgetUse, ...]] = {
+    with store.reading() as reader:
+        exceeded: dict[str, tuple[BudgetUse, ...]] = {
             spec.id: (replace(use, over_since=now),)
-            for rule in stopping
-            for spec in budgets.shares(look, rule.spec)
-            if (use := budgets.state(look, spec, now)).spent > rule.config.amount
+            for rule in stopping_rules
+            for spec in budgets.budget_parts(reader, rule.spec)
+            if (use := budgets.current_use(reader, spec, now)).spent > rule.config.amount
         }
-        if not over:
+        if not exceeded:
             return None
-        said = said_to_running(look.balance(view.id), policy, view, attempt, (), now, over)
-    stops = {one.figures["stops_at"]: one.objection for one in said.verdicts if "stops_at" in one.figures}
-    if not stops:
+        admission = judge_running(reader.balance(view.id), policy, view, attempt, (), now, exceeded)
+    objection_by_time = {
+        verdict.figures["stops_at"]: verdict.objection
+        for verdict in admission.verdicts
+        if "stops_at" in verdict.figures
+    }
+    if not objection_by_time:
         return None
-    first = min(stops)
-    return replace(_outcome(view, Effect.STOPS_LATER, [stops[first]]), at=datetime.fromisoformat(first))
+    earliest = min(objection_by_time)
+    return replace(
+        _outcome(view, Effect.STOPS_LATER, [objection_by_time[earliest]]), at=datetime.fromisoformat(earliest)
+    )

@@ -38,10 +38,10 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.budgets import budget_uses, in_scope, share_within
 from broker.ledger.entries import Account, Entry, Movement, Tags, held_burns
-from broker.reconciler.admission.admission import strictest, switched_off
+from broker.reconciler.admission.admission import reference_price_denial, strictest
 
 if TYPE_CHECKING:
-    from broker.store.market.holdings import WorkOnHeld
+    from broker.store.market.holdings import HeldWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +88,20 @@ class PolicyReplay:
 
     @property
     def differences(self) -> tuple[ReplayedDecision, ...]:
-        return tuple(one for one in self.outcomes if not one.same)
+        return tuple(outcome for outcome in self.outcomes if not outcome.same)
 
     @property
     def warned(self) -> tuple[ReplayedDecision, ...]:
         """The decisions that a rule warned about."""
-        return tuple(one for one in self.outcomes if any(verdict.warns for verdict in one.verdicts))
+        return tuple(outcome for outcome in self.outcomes if any(verdict.warns for verdict in outcome.verdicts))
 
     @property
     def before(self) -> DecisionTotals:
-        return _totals((one.decision.answer, one.money, one.cost_before) for one in self.outcomes)
+        return _totals((outcome.decision.answer, outcome.money, outcome.cost_before) for outcome in self.outcomes)
 
     @property
     def after(self) -> DecisionTotals:
-        return _totals((one.answer, one.money_after, one.cost_after) for one in self.outcomes)
+        return _totals((outcome.answer, outcome.money_after, outcome.cost_after) for outcome in self.outcomes)
 
 
 def _totals(rows: Iterable[tuple[Answer | None, MoneyKind, Money]]) -> DecisionTotals:
@@ -117,32 +117,32 @@ def _totals(rows: Iterable[tuple[Answer | None, MoneyKind, Money]]) -> DecisionT
 def replay_decisions(broker: Broker, policy: PolicySet, start: datetime, end: datetime) -> PolicyReplay:
     """The decisions recorded from ``start`` to ``end`` (UTC, half-open), judged by another policy. Changes nothing.
     Raises `InvalidInput` for a record that was altered."""
-    with broker.store.reading() as look:
-        decisions = [one for one in reversed(look.decisions(since=start)) if one.at < end]
-        entries = look.entries()
+    with broker.store.reading() as reader:
+        decisions = [decision for decision in reversed(reader.decisions(since=start)) if decision.at < end]
+        entries = reader.entries()
 
-    def rented(since: datetime, until: datetime) -> Iterable[RentedHours]:
-        with broker.store.reading() as look:
-            return look.rented_hours(since, until)
+    def rented_hours(since: datetime, until: datetime) -> Iterable[RentedHours]:
+        with broker.store.reading() as reader:
+            return reader.rented_hours(since, until)
 
     try:
-        return replay(decisions, entries, policy, _HeldThen(broker, start), rented)
+        return replay(decisions, entries, policy, _PastCapacity(broker, start), rented_hours)
     except ValueError as error:
         raise InvalidInput(str(error), where="the store") from error
 
 
-class _HeldThen:
+class _PastCapacity:
     """The capacity that was held at times from ``start`` on (UTC). Its use is read once, at the first call."""
 
     def __init__(self, broker: Broker, start: datetime) -> None:
         self._broker, self._start = broker, start
-        self._work: WorkOnHeld | None = None
+        self._work: HeldWork | None = None
 
     def __call__(self, at: datetime) -> Mapping[str, CapacityInHand]:
-        with self._broker.store.reading() as look:
+        with self._broker.store.reading() as reader:
             if self._work is None:
-                self._work = look.work_on_held(self._start)
-            return look.in_hand(at, self._work)
+                self._work = reader.work_on_held(self._start)
+            return reader.in_hand(at, self._work)
 
 
 InHandAt = Callable[[datetime], Mapping[str, CapacityInHand]]
@@ -159,36 +159,36 @@ def replay(
     entries: Iterable[Entry],
     policy: PolicySet,
     in_hand: InHandAt = lambda at: {},
-    rented: RentedUntil | None = None,
+    rented_hours: RentedUntil | None = None,
 ) -> PolicyReplay:
     """Judge these decisions, oldest first, by another policy. ``entries``: the whole ledger.
 
     Raises ValueError for a decision whose inputs do not match its hash.
     """
-    again = _Replay(policy, _PastLedger(entries), in_hand, rented)
-    outcomes, unknown = [], 0
+    replayer = _Replayer(policy, _PastLedger(entries), in_hand, rented_hours)
+    outcomes, unknown_count = [], 0
     for decision in decisions:
         inputs = inputs_of(decision)
         if inputs is None:
-            unknown += 1
+            unknown_count += 1
         else:
-            outcomes.append(again.judge(decision, inputs))
-    return PolicyReplay(tuple(outcomes), unknown)
+            outcomes.append(replayer.judge(decision, inputs))
+    return PolicyReplay(tuple(outcomes), unknown_count)
 
 
 @dataclass
-class _Replay:
+class _Replayer:
     policy: PolicySet
     ledger: _PastLedger
     in_hand: InHandAt
     rented: RentedUntil | None
 
     def judge(self, decision: Decision, inputs: Inputs) -> ReplayedDecision:
-        action, first = inputs.action, inputs.action.kind is ActionKind.LAUNCH
+        action, is_launch = inputs.action, inputs.action.kind is ActionKind.LAUNCH
         key = decision.job_id or ""
-        cost = self.ledger.cost(key) if first else Money.ZERO
+        cost = self.ledger.cost(key) if is_launch else Money.ZERO
         kind = action.placement.money if action.placement else MoneyKind.CASH
-        if key in self.ledger.refused and not first:
+        if key in self.ledger.refused and not is_launch:
             return ReplayedDecision(decision, None, (), kind, Money.ZERO, Money.ZERO, None, kind)
         facts = inputs.facts
         if self.policy.version != decision.policy_version:
@@ -198,39 +198,41 @@ class _Replay:
         if self.rented is not None:
             hours = partial(self.rented, until=decision.at)
             facts = replace(facts, spot_shares=self.policy.spot_shares(RentedHours.of(action), decision.at, hours))
-        chosen, verdicts = self._choose(inputs, facts)
+        chosen_action, verdicts = self._choose(inputs, facts)
         answer = strictest(verdicts)
         if answer is Answer.DENY is not decision.answer and action.kind is not ActionKind.EXTEND:
             self.ledger.refused.add(key)
-        pool = chosen.placement.offer.pool if chosen.placement else None
-        after = Money.ZERO
-        if first and answer is not Answer.DENY and chosen.placement is not None:
+        pool = chosen_action.placement.offer.pool if chosen_action.placement else None
+        cost_after = Money.ZERO
+        if is_launch and answer is not Answer.DENY and chosen_action.placement is not None:
             as_recorded = decision.answer is not Answer.DENY and pool == decision.pool
-            after = cost if as_recorded else chosen.placement.expected_cost
-        kind_after = chosen.placement.money if chosen.placement else kind
-        return ReplayedDecision(decision, answer, verdicts, kind, cost, after, pool, kind_after)
+            cost_after = cost if as_recorded else chosen_action.placement.expected_cost
+        kind_after = chosen_action.placement.money if chosen_action.placement else kind
+        return ReplayedDecision(decision, answer, verdicts, kind, cost, cost_after, pool, kind_after)
 
     def _choose(self, inputs: Inputs, facts: Facts) -> tuple[Action, tuple[Verdict, ...]]:
         """The placement that the policies allow, preferring one without a request for approval, with the verdicts on
         it; the recorded placement if all are refused."""
         action = inputs.action
-        tried = [action.placement, *inputs.others] if action.kind is not ActionKind.CONTINUE else [action.placement]
-        asked: tuple[Action, tuple[Verdict, ...]] | None = None
-        for placement in tried:
-            single = replace(action, placement=placement, hold=None)
-            if len(tried) > 1 and strictest(self._verdicts(single, facts)) is Answer.DENY:
+        candidates = (
+            [action.placement, *inputs.others] if action.kind is not ActionKind.CONTINUE else [action.placement]
+        )
+        needs_approval: tuple[Action, tuple[Verdict, ...]] | None = None
+        for placement in candidates:
+            trial_action = replace(action, placement=placement, hold=None)
+            if len(candidates) > 1 and strictest(self._verdicts(trial_action, facts)) is Answer.DENY:
                 continue
-            chosen = replace(action, placement=placement)
-            verdicts = self._verdicts(chosen, facts)
+            chosen_action = replace(action, placement=placement)
+            verdicts = self._verdicts(chosen_action, facts)
             answer = strictest(verdicts)
-            if answer is Answer.ALLOW or (answer is Answer.DENY and asked is None):
-                return chosen, verdicts
-            asked = asked or (chosen, verdicts)
-        return asked or (action, self._verdicts(action, facts))
+            if answer is Answer.ALLOW or (answer is Answer.DENY and needs_approval is None):
+                return chosen_action, verdicts
+            needs_approval = needs_approval or (chosen_action, verdicts)
+        return needs_approval or (action, self._verdicts(action, facts))
 
     def _verdicts(self, action: Action, facts: Facts) -> tuple[Verdict, ...]:
         """The verdicts of the rules, and of the settings of the policy that a plan applies before them."""
-        off = switched_off(self.policy, action)
+        off = reference_price_denial(self.policy, action)
         return (*self.policy.judge(action, facts), *([off] if off else []))
 
     def _facts(self, inputs: Inputs, job_id: str) -> Facts:
@@ -238,7 +240,7 @@ class _Replay:
         now, action, ledger = inputs.facts.now, inputs.action, self.ledger
         ledger.advance(now)
         live = inputs.facts.live if inputs.live_kept else ledger.live(except_for=job_id)
-        live = tuple(one for one in live if one.job_id not in ledger.refused)
+        live = tuple(attempt for attempt in live if attempt.job_id not in ledger.refused)
         window, launches = action.window or (now, now), action.kind is ActionKind.LAUNCH
         uses = {
             budget.id: budget_uses(

@@ -47,13 +47,13 @@ class CallerIdentity(Result):
 
     @classmethod
     def of(cls, access: Access) -> Self:
-        held = {permission: access.teams(permission) for permission in Permission}
+        permission_teams = {permission: access.teams(permission) for permission in Permission}
         return cls(
             person=PersonResult.of(access.person),
             scopes=sorted(access.scopes),
             permissions={
                 permission: None if teams is None else sorted(teams)
-                for permission, teams in held.items()
+                for permission, teams in permission_teams.items()
                 if teams is None or teams
             },
         )
@@ -80,8 +80,8 @@ class PeopleList(Result):
     people: list[PersonResult]
 
     @classmethod
-    def of(cls, found: Sequence[Person]) -> Self:
-        return cls(people=[PersonResult.of(one) for one in found])
+    def of(cls, people: Sequence[Person]) -> Self:
+        return cls(people=[PersonResult.of(person) for person in people])
 
 
 class TokenResult(Result):
@@ -120,8 +120,8 @@ class TokenList(Result):
     tokens: list[TokenResult]
 
     @classmethod
-    def of(cls, found: Sequence[ApiToken], now: datetime) -> Self:
-        return cls(tokens=[TokenResult.of(one, now) for one in found])
+    def of(cls, tokens: Sequence[ApiToken], now: datetime) -> Self:
+        return cls(tokens=[TokenResult.of(token, now) for token in tokens])
 
 
 class AuditLine(Result):
@@ -147,8 +147,8 @@ class AuditLog(Result):
     lines: list[AuditLine]
 
     @classmethod
-    def of(cls, found: Sequence[tuple[int, AuditRecord]]) -> Self:
-        return cls(lines=[AuditLine.from_parts(line, number=number) for number, line in found])
+    def of(cls, records: Sequence[tuple[int, AuditRecord]]) -> Self:
+        return cls(lines=[AuditLine.from_parts(record, number=number) for number, record in records])
 
 
 class CreatedLink(Result):

@@ -13,7 +13,7 @@ from broker.app.results.values import Moment, Result, Seconds
 from broker.core.actors import Actor
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.approvals import StandingGrant
-from broker.core.policy.coverage import covered
+from broker.core.policy.coverage import coverage_text
 from broker.core.policy.facts import Fact
 from broker.core.values.money import Money
 from broker.store.outbox import Dispatch
@@ -60,34 +60,34 @@ class ApprovalRequest(Result):
     notices: list[NoticeResult]
 
     @classmethod
-    def of(cls, one: TrackedApproval, told: Sequence[Dispatch], *, by: Actor) -> Self:
-        """``told``: the notices about the request. ``by``: who asked for the list."""
-        asked = one.asked
+    def of(cls, tracked: TrackedApproval, notices: Sequence[Dispatch], *, by: Actor) -> Self:
+        """``notices``: the notices about the request. ``by``: who asked for the list."""
+        request = tracked.asked
         return cls.from_parts(
-            asked,
-            job=one.view.id,
-            name=one.view.job.name,
-            user=one.view.user,
-            asked_by=asked.by or one.view.user,
-            team=one.view.job.team,
-            project=one.view.job.project,
-            state=one.state,
-            asked_at=asked.at,
-            covers=covered(asked),
+            request,
+            job=tracked.view.id,
+            name=tracked.view.job.name,
+            user=tracked.view.user,
+            asked_by=request.by or tracked.view.user,
+            team=tracked.view.job.team,
+            project=tracked.view.job.project,
+            state=tracked.state,
+            asked_at=request.at,
+            covers=coverage_text(request),
             questions=[
                 QuestionResult.from_parts(
                     question,
                     covers=list(question.facts),
-                    approved_by=next((who for rule, who in asked.yes if rule == question.rule), None),
+                    approved_by=next((approver for rule, approver in request.yes if rule == question.rule), None),
                 )
-                for question in asked.questions
+                for question in request.questions
             ],
-            whom=asked.whom(one.view.user),
-            mine=one.state is ApprovalState.WAITING and bool(asked.answerable_by(by.identity, one.view.user)),
-            decided_at=one.decided_at,
-            decided_by=one.decided_by,
-            reason=one.note,
-            notices=told,
+            whom=request.whom(tracked.view.user),
+            mine=tracked.state is ApprovalState.WAITING and bool(request.questions_for(by.identity, tracked.view.user)),
+            decided_at=tracked.decided_at,
+            decided_by=tracked.decided_by,
+            reason=tracked.note,
+            notices=notices,
         )
 
 
@@ -110,8 +110,8 @@ class StandingGrantResult(Result):
     revoked_by: str
 
     @classmethod
-    def of(cls, one: StandingGrant, now: datetime) -> Self:
-        return cls.from_parts(one, active=one.active(now), reason=one.note)
+    def of(cls, grant: StandingGrant, now: datetime) -> Self:
+        return cls.from_parts(grant, active=grant.active(now), reason=grant.note)
 
 
 class ApprovalList(Result):

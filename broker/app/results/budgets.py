@@ -52,8 +52,8 @@ class BudgetResult(Result):
     source: str
 
     @classmethod
-    def of(cls, line: BudgetLine, told: Sequence[Dispatch] = (), **more: Any) -> Self:
-        """``told``: the notices about the budget."""
+    def of(cls, line: BudgetLine, notices: Sequence[Dispatch] = (), **extra: Any) -> Self:
+        """``notices``: the notices about the budget."""
         spec = line.spec
         return cls.from_parts(
             spec,
@@ -61,10 +61,10 @@ class BudgetResult(Result):
             line,
             counts=sorted(spec.counts),
             passed=dict(line.marks),
-            notices=told,
+            notices=notices,
             scope=spec,
             source=str(line.source),
-            **more,
+            **extra,
         )
 
 

@@ -38,8 +38,8 @@ class RecordedCapacity(Result):
 
     @classmethod
     def of(cls, record: RecordedHolding) -> Self:
-        held = record.holding
-        return cls.from_parts(held, record, usd_per_gpu_hour=f"{held.usd_per_gpu_hour:.6f}")
+        holding = record.holding
+        return cls.from_parts(holding, record, usd_per_gpu_hour=f"{holding.usd_per_gpu_hour:.6f}")
 
 
 class ReportedCapacity(Result):
@@ -95,11 +95,11 @@ class CapacityList(Result):
     problems: list[ProviderProblem]
 
     @classmethod
-    def of(cls, found: CapacityInventory) -> Self:
+    def of(cls, inventory: CapacityInventory) -> Self:
         return cls.from_parts(
-            found,
-            as_of=found.now,
-            problems=[ProviderProblem(provider=name, message=problem) for name, problem in found.problems],
+            inventory,
+            as_of=inventory.now,
+            problems=[ProviderProblem(provider=name, message=problem) for name, problem in inventory.problems],
         )
 
 

@@ -7,7 +7,7 @@ from typing import Self
 
 from broker.app.capacity.findings import CapacityFindings
 from broker.app.capacity.plan import CapacityPlans
-from broker.app.policy.warned import WarnedRule
+from broker.app.policy.warn_rules import WarnedRule
 from broker.app.results.values import Figure, Moment, Result
 from broker.economics.figures import PlannedUsd
 from broker.economics.reserve.capacity import CapacityPlan, CapacityStep, Hindsight
@@ -165,8 +165,8 @@ class CapacityPlanList(Result):
     notes: list[str]
 
     @classmethod
-    def of(cls, planned: CapacityPlans) -> Self:
-        return cls.from_parts(planned, as_of=planned.now, demand_from=planned.source, hours_per_month=HOURS_PER_MONTH)
+    def of(cls, plans: CapacityPlans) -> Self:
+        return cls.from_parts(plans, as_of=plans.now, demand_from=plans.source, hours_per_month=HOURS_PER_MONTH)
 
 
 class RecordedUse(Result):
@@ -213,8 +213,13 @@ class WarnedRuleResult(Result):
     source: str
 
     @classmethod
-    def of(cls, one: WarnedRule) -> Self:
-        return cls.from_parts(one, kind=one.newest.rule, message=one.newest.message, source=str(one.newest.source))
+    def of(cls, warned_rule: WarnedRule) -> Self:
+        return cls.from_parts(
+            warned_rule,
+            kind=warned_rule.newest.rule,
+            message=warned_rule.newest.message,
+            source=str(warned_rule.newest.source),
+        )
 
 
 class CapacityFindingList(Result):
@@ -230,5 +235,5 @@ class CapacityFindingList(Result):
     warned_rules: list[WarnedRuleResult]
 
     @classmethod
-    def of(cls, found: CapacityFindings, warned: Sequence[WarnedRule]) -> Self:
-        return cls.from_parts(found, enough_use=found.enough, warned_rules=warned)
+    def of(cls, findings: CapacityFindings, warned_rules: Sequence[WarnedRule]) -> Self:
+        return cls.from_parts(findings, enough_use=findings.enough, warned_rules=warned_rules)

@@ -46,7 +46,7 @@ DOCUMENTS: Mapping[str, str] = {
     "capacity-purchases": "purchases:PurchaseList",
     "capacity-quote": "purchases:QuoteList",
     "capacity-record": "capacity:RecordedCapacity",  # of `capacity add` and `capacity remove`
-    "capacity-review": "broker.procurement.reviewing:PurchaseReview",
+    "capacity-review": "broker.procurement.review:PurchaseReview",
     "capacity-show": "purchases:PurchaseHistory",
     "capacity-undo": "purchases:UndoTermsResult",  # of `capacity undo --dry-run`
     "charges": "charges:ChargesResult",  # of `report charges fetch` and `report charges import`
@@ -139,6 +139,6 @@ def document_class(name: str) -> type[Any]:
     if name not in DOCUMENTS:
         raise UnknownName("document", name, NAMES)
     module, _, class_name = DOCUMENTS[name].partition(":")
-    place = module if "." in module else f"broker.app.results.{module}"
-    found: type[Any] = getattr(import_module(place), class_name)
-    return found
+    module_name = module if "." in module else f"broker.app.results.{module}"
+    document_type: type[Any] = getattr(import_module(module_name), class_name)
+    return document_type

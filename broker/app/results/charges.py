@@ -15,7 +15,7 @@ from broker.core.values.money import Money
 from broker.reconciler.settlement.charges import Comparison, ComparisonState
 
 if TYPE_CHECKING:
-    from broker.app.billing.charges import Billed
+    from broker.app.billing.charges import BilledAttempts
 
 BILLED_BY = ("provider", "capacity_type", "job", "attempt")
 
@@ -38,9 +38,9 @@ class ComparedSums(Result):
     estimated: bool
 
     @classmethod
-    def of(cls, rows: Sequence[Comparison], **more: Any) -> Self:
+    def of(cls, rows: Sequence[Comparison], **extra: Any) -> Self:
         compared = [row for row in rows if row.difference is not None]
-        known = [row.billed for row in rows if row.billed is not None]
+        billed_amounts = [row.billed for row in rows if row.billed is not None]
         differences = [row.difference for row in compared if row.difference is not None]
         return cls(
             attempts=len(rows),
@@ -49,12 +49,12 @@ class ComparedSums(Result):
             metered=_sum(row.metered for row in rows),
             on_own=_sum(row.metered for row in rows if row.capacity_type in BOUGHT),
             rented=_sum(row.metered for row in rows if row.capacity_type not in BOUGHT),
-            billed=_sum(known) if known else None,
+            billed=_sum(billed_amounts) if billed_amounts else None,
             difference=_sum(differences) if differences else None,
             compared_metered=_sum(row.metered for row in compared),
             adjusted=_sum(row.adjusted for row in rows),
             estimated=any(row.estimated for row in rows),
-            **more,
+            **extra,
         )
 
 
@@ -111,7 +111,9 @@ class BilledReport(Result):
     superseded: list[str]
 
     @classmethod
-    def of(cls, found: Billed, by: str, since: datetime | None, until: datetime | None, timezone: str) -> Self:
+    def of(
+        cls, billed_attempts: BilledAttempts, by: str, since: datetime | None, until: datetime | None, timezone: str
+    ) -> Self:
         """``by``: one of `BILLED_BY`. Raises `UnknownName`."""
         if by not in BILLED_BY:
             raise UnknownName("dimension", by, BILLED_BY)
@@ -120,12 +122,12 @@ class BilledReport(Result):
             since=since,
             until=until,
             timezone=timezone,
-            rows=[ComparedGroup.of(rows, group=group) for group, rows in _grouped(found.rows, by)],
-            total=ComparedSums.of(found.rows),
-            attempts=[ComparedAttempt.of(row) for row in found.rows],
-            for_others=dict(found.for_others),
-            skipped=list(found.skipped),
-            superseded=list(found.superseded),
+            rows=[ComparedGroup.of(rows, group=group) for group, rows in _group_rows(billed_attempts.rows, by)],
+            total=ComparedSums.of(billed_attempts.rows),
+            attempts=[ComparedAttempt.of(row) for row in billed_attempts.rows],
+            for_others=dict(billed_attempts.for_others),
+            skipped=list(billed_attempts.skipped),
+            superseded=list(billed_attempts.superseded),
         )
 
 
@@ -152,12 +154,19 @@ class ChargesResult(Result):
     unknown: list[str] = Field(default_factory=list)
 
 
-def _grouped(rows: Sequence[Comparison], by: str) -> list[tuple[str, list[Comparison]]]:
+def _group_rows(rows: Sequence[Comparison], by: str) -> list[tuple[str, list[Comparison]]]:
     groups: dict[str, list[Comparison]] = {}
     for row in rows:
-        of = {"provider": row.provider, "capacity_type": row.capacity_type.value, "job": row.job_id, "attempt": row.key}
-        groups.setdefault(of[by], []).append(row)
-    return sorted(groups.items(), key=lambda item: (-_sum(one.metered for one in item[1]).micros, item[0]))
+        values_by_dimension = {
+            "provider": row.provider,
+            "capacity_type": row.capacity_type.value,
+            "job": row.job_id,
+            "attempt": row.key,
+        }
+        groups.setdefault(values_by_dimension[by], []).append(row)
+    return sorted(
+        groups.items(), key=lambda item: (-_sum(comparison.metered for comparison in item[1]).micros, item[0])
+    )
 
 
 def _sum(amounts: Iterable[Money]) -> Money:

@@ -57,12 +57,14 @@ class ErrorDetails(Result):
     @classmethod
     def of(cls, error: BrokerError) -> Self:
         problems, others = (error.problems, error.others) if isinstance(error, InvalidInput) else ((), ())
-        passing = error.alternatives if isinstance(error, NotAllowed) else None
+        alternatives = error.alternatives if isinstance(error, NotAllowed) else None
         return cls.from_parts(
             error,
             kind=kind_of(error),
             problems=problems,
-            alternatives=None if passing is None else [AlternativeResult.from_parts(one) for one in passing],
+            alternatives=None
+            if alternatives is None
+            else [AlternativeResult.from_parts(alternative) for alternative in alternatives],
             others=[ErrorDetails.of(other) for other in others] or None,
         )
 

@@ -21,24 +21,24 @@ from broker.core.policy.decisions import Decision, Inputs
 from broker.core.policy.policy import ActionKind, Answer
 from broker.core.values.money import Money
 from broker.ledger.entries import Entry, Movement
-from broker.placement.ranking import weighed
+from broker.placement.ranking import ranking_cost
 
 
 def event_document(event: ev.Event) -> dict[str, JsonValue]:
     """``seq``, ``at``, ``attempt``, ``kind``, the fields of that kind, and for a reason also ``because``, the reason in
     words."""
-    told: dict[str, JsonValue] = {"seq": event.seq, "at": moment_text(event.at), "attempt": event.attempt}
-    told |= event.body.model_dump(mode="json")
+    document: dict[str, JsonValue] = {"seq": event.seq, "at": moment_text(event.at), "attempt": event.attempt}
+    document |= event.body.model_dump(mode="json")
     match event.body:
         case ev.JobEnded(reason=reason):
-            return told | {"because": reasons.ended(reason)}
+            return document | {"because": reasons.end_text(reason)}
         case ev.NothingFeasible(reason=reason) | ev.Paused(reason=reason) | ev.LaunchDelayed(reason=reason):
-            return told | {"because": reasons.waits(reason)}
+            return document | {"because": reasons.wait_text(reason)}
         case _:
-            return told
+            return document
 
 
-def _read(value: Any, info: ValidationInfo) -> Any:
+def _parse_event(value: Any, info: ValidationInfo) -> Any:
     """The event that `event_document` wrote."""
     if not isinstance(value, dict):
         return value
@@ -54,7 +54,7 @@ def _read(value: Any, info: ValidationInfo) -> Any:
 
 HistoryEvent = Annotated[
     InstanceOf[ev.Event],
-    BeforeValidator(_read),
+    BeforeValidator(_parse_event),
     PlainSerializer(event_document, return_type=dict[str, JsonValue]),
     WithJsonSchema({"type": "object"}, mode="serialization"),
 ]
@@ -107,7 +107,7 @@ class ConsideredPlacement(Result):
             rate_per_hour=placement.rate,
             price_source=offer.source,
             price_as_of=offer.as_of,
-            ranked_by=weighed(placement),
+            ranked_by=ranking_cost(placement),
         )
 
 
@@ -129,11 +129,11 @@ class PlacementDecision(Result):
 
     @classmethod
     def of(cls, decision: Decision, inputs: Inputs, placement: Placement) -> Self:
-        seen, rejected = decision.seen.get("offers_seen"), decision.seen.get("rejections")
+        offers_seen, rejections = decision.seen.get("offers_seen"), decision.seen.get("rejections")
         return cls.from_parts(
             decision,
-            offers_seen=seen if isinstance(seen, int) else None,
-            rejected=dict(rejected) if isinstance(rejected, dict) else {},
+            offers_seen=offers_seen if isinstance(offers_seen, int) else None,
+            rejected=dict(rejections) if isinstance(rejections, dict) else {},
             taken=placement,
             next_best=inputs.others,
         )
@@ -191,13 +191,13 @@ class JobLedger(Result):
     entries: list[SpentLine]
 
     @classmethod
-    def of(cls, id: str, name: str, spent: Sequence[Entry], attempts: Mapping[int, AttemptView]) -> Self:
+    def of(cls, id: str, name: str, spending_entries: Sequence[Entry], attempts: Mapping[int, AttemptView]) -> Self:
         totals: dict[MoneyKind, Money] = {}
-        for entry in spent:
+        for entry in spending_entries:
             totals[entry.money] = totals.get(entry.money, Money.ZERO) + entry.amount
         return cls(
             id=id,
             name=name,
             total=MoneyByKind.of(totals),
-            entries=[SpentLine.of(entry, attempts.get(entry.tags.attempt or 0)) for entry in spent],
+            entries=[SpentLine.of(entry, attempts.get(entry.tags.attempt or 0)) for entry in spending_entries],
         )

@@ -12,8 +12,8 @@ from pydantic import Field
 from broker.app.jobs.bills import Bill
 from broker.app.jobs.jobs import Progress, last_step
 from broker.app.results import reasons
-from broker.app.results.money import BudgetShareResult, MoneyByKind, shares_of
-from broker.app.results.story import where
+from broker.app.results.money import BudgetShareResult, MoneyByKind, budget_share_results
+from broker.app.results.story import placement_text
 from broker.app.results.values import Figure, Moment, Result, Seconds
 from broker.core.errors import UnreadableJob
 from broker.core.events.agent_events import PassedOver
@@ -24,7 +24,7 @@ from broker.core.job.arrays import JobArray, TaskOf
 from broker.core.job.jobs import When, Workload
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.approvals import RequestedApproval
-from broker.core.policy.coverage import covered
+from broker.core.policy.coverage import coverage_text
 from broker.core.values.money import Money
 from broker.ledger.journal import TaskCounts
 from broker.reconciler.progress import billed_time, machine_time, steps_redone
@@ -39,8 +39,8 @@ class CheckpointResult(Result):
     at: Moment
 
     @classmethod
-    def of(cls, saved: SavedCheckpoint) -> Self:
-        return cls.from_parts(saved, size_bytes=saved.size)
+    def of(cls, checkpoint: SavedCheckpoint) -> Self:
+        return cls.from_parts(checkpoint, size_bytes=checkpoint.size)
 
 
 class AttemptPlacement(Result):
@@ -98,7 +98,7 @@ class AttemptDetails(Result):
             placement=AttemptPlacement.from_parts(
                 attempt.placement,
                 offer,
-                in_words=where(attempt.placement),
+                in_words=placement_text(attempt.placement),
                 rate_per_hour=attempt.placement.rate,
                 price_as_of=offer.as_of,
             ),
@@ -125,13 +125,13 @@ class PendingApproval(Result):
     max_duration: Seconds | None
 
     @classmethod
-    def of(cls, asked: RequestedApproval, requester: str) -> Self:
+    def of(cls, request: RequestedApproval, requester: str) -> Self:
         """``requester``: the owner of the job."""
         return cls.from_parts(
-            asked,
-            whom=asked.whom(requester),
-            because="; ".join(question.because for question in asked.open),
-            covers=covered(asked),
+            request,
+            whom=request.whom(requester),
+            because="; ".join(question.because for question in request.open),
+            covers=coverage_text(request),
         )
 
 
@@ -149,18 +149,18 @@ class TaskStates(Result):
 
     @classmethod
     def of(cls, array: JobArray, counts: TaskCounts) -> Self:
-        def some(*states: JobState) -> int:
+        def count_in(*states: JobState) -> int:
             return sum(counts.states.get(state, 0) for state in states)
 
         return cls(
             count=array.count + counts.earlier,
             not_started=array.count - counts.started,
-            waiting=some(JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED),
-            running=some(JobState.LAUNCHING, JobState.RUNNING),
-            paused=some(JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET),
-            succeeded=some(JobState.SUCCEEDED),
-            failed=some(JobState.FAILED),
-            cancelled=some(JobState.CANCELLED),
+            waiting=count_in(JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED),
+            running=count_in(JobState.LAUNCHING, JobState.RUNNING),
+            paused=count_in(JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET),
+            succeeded=count_in(JobState.SUCCEEDED),
+            failed=count_in(JobState.FAILED),
+            cancelled=count_in(JobState.CANCELLED),
         )
 
 
@@ -175,7 +175,7 @@ class FailedTask(Result):
     @classmethod
     def of(cls, array: JobArray, task: JobView) -> Self:
         index = task.job.task.index if task.job.task else 0
-        return cls(id=task.id, index=index, parameters=array.parameters(index), because=reasons.ended(task.ending))
+        return cls(id=task.id, index=index, parameters=array.parameters(index), because=reasons.end_text(task.ending))
 
 
 class PredecessorResult(Result):
@@ -264,16 +264,16 @@ class JobDetails(Result):
         return self.waits_for_people or self.asked is not None or waits_for_owner
 
     @classmethod
-    def of(cls, view: JobView, bill: Bill, progress: Progress | None, now: datetime, **more: Any) -> Self:
+    def of(cls, view: JobView, bill: Bill, progress: Progress | None, now: datetime, **extra: Any) -> Self:
         percent = None
         if bill.savings is not None and bill.on_demand:
             percent = round(100 * bill.savings.micros / bill.on_demand.micros, 1)
         return cls.from_parts(
             view.job,
             view,
-            because=reasons.ended(view.ending),
+            because=reasons.end_text(view.ending),
             end_reason=view.ending,
-            waiting_because=reasons.waits(view.waiting),
+            waiting_because=reasons.wait_text(view.waiting),
             wait_reason=view.waiting,
             asked=PendingApproval.of(view.asked, view.user) if view.asked else None,
             pause=_pause(view),
@@ -287,14 +287,14 @@ class JobDetails(Result):
             cost=MoneyByKind.of(bill.spent),
             held=MoneyByKind.of(bill.held),
             hold_quantile=bill.quantile,
-            budget_shares=shares_of(bill.shares),
+            budget_shares=budget_share_results(bill.shares),
             cost_so_far=bill.so_far,
             on_demand_cost=bill.on_demand,
             savings=bill.savings,
             savings_percent=percent,
             array=view.job.task.array if view.job.task else None,
             tasks=TaskStates.of(view.job.array, bill.tasks) if view.job.array and bill.tasks else None,
-            **more,
+            **extra,
         )
 
 
@@ -303,8 +303,8 @@ def _pause(view: JobView) -> PauseKind | None:
         return None
     if view.failed_launches >= view.job.retry.launches:
         return PauseKind.LAUNCHES_FAILED
-    stopped = view.latest is not None and view.latest.cause is Cause.STOPPED_BY_POLICY
-    return PauseKind.STOPPED_BY_POLICY if stopped else PauseKind.LIMIT
+    is_policy_stop = view.latest is not None and view.latest.cause is Cause.STOPPED_BY_POLICY
+    return PauseKind.STOPPED_BY_POLICY if is_policy_stop else PauseKind.LIMIT
 
 
 class UnreadableResult(Result):

@@ -10,7 +10,7 @@ from broker.agent.checkpoints import Manifest, SavedFile
 from broker.agent.names import to_text
 from broker.agent.outputs import OutputFile
 from broker.agent.source_tree import TreeEntry
-from broker.app.jobs.kept_files import FetchedOutputs, path_of
+from broker.app.jobs.job_files import FetchedOutputs, output_path
 from broker.app.results.values import Moment, Result
 from broker.core.events.views import JobView
 from broker.core.job.snapshots import GitState, TreeCopy
@@ -49,10 +49,12 @@ class JobOutputs(Result):
     bytes: int
 
     @classmethod
-    def of(cls, view: JobView, folder: str, found: Sequence[KeptOutput], now: datetime) -> Self:
+    def of(cls, view: JobView, folder: str, job_outputs: Sequence[KeptOutput], now: datetime) -> Self:
         files = [
-            OutputResult.from_parts(one.file, **_entry(one.file, path_of(one)), attempt=one.attempt, rank=one.rank)
-            for one in found
+            OutputResult.from_parts(
+                output.file, **_entry(output.file, output_path(output)), attempt=output.attempt, rank=output.rank
+            )
+            for output in job_outputs
         ]
         total = sum(file.bytes for file in files)
         return cls(as_of=now, id=view.id, folder=folder, outputs=view.job.outputs, files=files, bytes=total)
@@ -68,9 +70,9 @@ class FetchedFilesResult(Result):
     present: int
 
     @classmethod
-    def of(cls, id: str, done: FetchedOutputs) -> Self:
-        files = [to_text(file.path) for file in done.files]
-        return cls(id=id, to=str(done.to), files=files, bytes=done.size, present=done.present)
+    def of(cls, id: str, fetched: FetchedOutputs) -> Self:
+        files = [to_text(file.path) for file in fetched.files]
+        return cls(id=id, to=str(fetched.to), files=files, bytes=fetched.size, present=fetched.present)
 
 
 class FinishedCheckpointResult(Result):
@@ -95,14 +97,18 @@ class JobCheckpoints(Result):
     checkpoints: list[FinishedCheckpointResult]
 
     @classmethod
-    def of(cls, view: JobView, folder: str, found: Sequence[Manifest], now: datetime) -> Self:
-        told = [
+    def of(cls, view: JobView, folder: str, manifests: Sequence[Manifest], now: datetime) -> Self:
+        checkpoints = [
             FinishedCheckpointResult.from_parts(
-                one, checkpoint=one.id, name=to_text(one.name), bytes=one.size, files=len(one.files)
+                manifest,
+                checkpoint=manifest.id,
+                name=to_text(manifest.name),
+                bytes=manifest.size,
+                files=len(manifest.files),
             )
-            for one in found
+            for manifest in manifests
         ]
-        return cls(as_of=now, id=view.id, folder=folder, keep=view.job.checkpoint.keep, checkpoints=told)
+        return cls(as_of=now, id=view.id, folder=folder, keep=view.job.checkpoint.keep, checkpoints=checkpoints)
 
 
 class CheckpointFile(Result):
@@ -128,10 +134,10 @@ class CheckpointFiles(Result):
     files: list[CheckpointFile]
 
     @classmethod
-    def of(cls, view: JobView, one: Manifest) -> Self:
-        chosen = {file.path: file for file in sorted(one.files, key=lambda file: -file.rank)}
-        files = [CheckpointFile.from_parts(file, **_entry(file, path)) for path, file in sorted(chosen.items())]
-        return cls.from_parts(one, id=view.id, checkpoint=one.id, name=to_text(one.name), files=files)
+    def of(cls, view: JobView, manifest: Manifest) -> Self:
+        file_by_path = {file.path: file for file in sorted(manifest.files, key=lambda file: -file.rank)}
+        files = [CheckpointFile.from_parts(file, **_entry(file, path)) for path, file in sorted(file_by_path.items())]
+        return cls.from_parts(manifest, id=view.id, checkpoint=manifest.id, name=to_text(manifest.name), files=files)
 
 
 class SourceEntry(Result):

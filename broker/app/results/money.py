@@ -44,7 +44,7 @@ class BudgetShareResult(PeriodShare):
 
     @classmethod
     def of(cls, share: BudgetShare) -> Self:
-        return cls(budget=share.budget.id, timezone=share.budget.timezone, **_period_of(share))
+        return cls(budget=share.budget.id, timezone=share.budget.timezone, **_period_fields(share))
 
 
 class JobShareResult(PeriodShare):
@@ -54,10 +54,10 @@ class JobShareResult(PeriodShare):
 
     @classmethod
     def of(cls, job_id: str, share: BudgetShare) -> Self:
-        return cls(job=job_id, **_period_of(share))
+        return cls(job=job_id, **_period_fields(share))
 
 
-def _period_of(share: BudgetShare) -> dict[str, Any]:
+def _period_fields(share: BudgetShare) -> dict[str, Any]:
     return {
         "period": share.period_name,
         "period_start": share.period[0],
@@ -97,7 +97,7 @@ class HoldTerms(Result):
         ]
 
 
-def shares_of(shares: Iterable[BudgetShare]) -> list[BudgetShareResult]:
+def budget_share_results(shares: Iterable[BudgetShare]) -> list[BudgetShareResult]:
     """The value of ``budget_shares``: how held money is divided among the periods of budgets."""
     return [BudgetShareResult.of(share) for share in shares]
 

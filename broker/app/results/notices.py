@@ -20,8 +20,8 @@ class NoticeResult(Result):
     error: str
 
     @classmethod
-    def of(cls, one: Dispatch) -> Self:
-        return cls.from_parts(one, title=one.notice.title)
+    def of(cls, dispatch: Dispatch) -> Self:
+        return cls.from_parts(dispatch, title=dispatch.notice.title)
 
 
 class NoticeList(Result):

@@ -63,7 +63,7 @@ class OfferResult(OfferedMachine):
     slots: int | None
 
     @classmethod
-    def of(cls, row: ListedOffer, **more: Any) -> Self:
+    def of(cls, row: ListedOffer, **extra: Any) -> Self:
         offer = row.offer
         return cls.from_parts(
             offer,
@@ -73,7 +73,7 @@ class OfferResult(OfferedMachine):
             age_seconds=row.age,
             stale=row.stale,
             price_kind=row.price_kind,
-            **more,
+            **extra,
         )
 
 
@@ -156,7 +156,7 @@ class RiskResult(Result):
         return cls.from_parts(
             risk,
             mean_life=timedelta(hours=risk.mean_life) if isfinite(risk.mean_life) else None,
-            left_after_3_hours=timedelta(hours=left) if isfinite(left := risk.life_left(3.0)) else None,
+            left_after_3_hours=timedelta(hours=remaining) if isfinite(remaining := risk.life_left(3.0)) else None,
             time_to_return=timedelta(hours=risk.time_to_return),
             by_age=[
                 RiskBand(start=timedelta(hours=edge), interruptions_per_hour=rate)

@@ -33,8 +33,8 @@ class OutsideLaunchResult(Result):
     until: Moment
 
     @classmethod
-    def of(cls, one: OpenLaunch) -> Self:
-        return cls.from_parts(one.tags, one, tool=one.tool.value)
+    def of(cls, launch: OpenLaunch) -> Self:
+        return cls.from_parts(launch.tags, launch, tool=launch.tool.value)
 
 
 class OverdueLaunch(Result):
@@ -67,8 +67,10 @@ class OutsideLaunchList(Result):
     overdue: list[OverdueLaunch]
 
     @classmethod
-    def of(cls, found: Iterable[OpenLaunch], late: Iterable[OverdueLaunch]) -> Self:
-        return cls(launches=[OutsideLaunchResult.of(one) for one in found], overdue=list(late))
+    def of(cls, open_launches: Iterable[OpenLaunch], overdue_launches: Iterable[OverdueLaunch]) -> Self:
+        return cls(
+            launches=[OutsideLaunchResult.of(launch) for launch in open_launches], overdue=list(overdue_launches)
+        )
 
 
 class SlurmAdmission(Result):

@@ -8,11 +8,11 @@ from enum import StrEnum
 from typing import Self
 
 from broker.app.advise.model_job import Sizing
-from broker.app.jobs.nearest import as_text
+from broker.app.jobs.alternatives import alternatives_text
 from broker.app.jobs.preview import Preview, refusal
 from broker.app.market.offer_rows import rows
 from broker.app.results.errors import AlternativeResult, ErrorDetails, ErrorDocument, VerdictResult
-from broker.app.results.money import BudgetShareResult, CostTermResult, HoldTerms, shares_of
+from broker.app.results.money import BudgetShareResult, CostTermResult, HoldTerms, budget_share_results
 from broker.app.results.offers import OfferResult
 from broker.app.results.queue import SharedMachine
 from broker.app.results.values import Figure, Moment, Result, Seconds
@@ -24,9 +24,9 @@ from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.placement.pricing.estimate import effective_price
 from broker.placement.pricing.time_value import value_of_time
-from broker.placement.ranking import beside_the_cost, weighed
+from broker.placement.ranking import ranking_cost, uncharged_terms
 from broker.placement.remedies import NEAREST_LAST, remedy
-from broker.reconciler.admission.admission import lasts
+from broker.reconciler.admission.admission import hold_duration
 
 _EXAMPLES = 3  # of a reason
 WARNING = "warning: "  # the prefix of notes that are warnings
@@ -82,8 +82,8 @@ class PlacementResult(Result):
             rank=rank,
             rate_per_hour=placement.rate,
             price_per_useful_hour=effective_price(placement),
-            ranking_terms=[CostTermResult.from_parts(term) for term in beside_the_cost(placement, value)],
-            ranked_by=weighed(placement),
+            ranking_terms=[CostTermResult.from_parts(term) for term in uncharged_terms(placement, value)],
+            ranked_by=ranking_cost(placement),
             offer=row,
         )
 
@@ -108,19 +108,19 @@ class RejectionCount(Result):
     examples: list[RejectionExample]
 
     @classmethod
-    def of(cls, seen: Preview) -> list[Self]:
+    def of(cls, job_preview: Preview) -> list[Self]:
         """Those that the most suitable offers have come first."""
-        offers, rejected = {offer.id: offer for offer in seen.offers}, dict[Reason, list[Rejection]]()
-        engines = seen.market.conditions.engines if seen.market else {}
-        for rejection in seen.plan.rejections:
+        offers, rejected = {offer.id: offer for offer in job_preview.offers}, dict[Reason, list[Rejection]]()
+        engines = job_preview.market.conditions.engines if job_preview.market else {}
+        for rejection in job_preview.plan.rejections:
             rejected.setdefault(rejection.reason, []).append(rejection)
         found = []
-        for reason, count in seen.counts.items():
-            rejections, alone = rejected.get(reason, []), seen.alone.get(reason, ())
+        for reason, count in job_preview.counts.items():
+            rejections, alone = rejected.get(reason, []), job_preview.alone.get(reason, ())
             of_reason = [offers[one.offer_id] for one in rejections if one.offer_id in offers]
             ids = {offer.id for offer in alone}
             examples = sorted(rejections, key=lambda one: one.offer_id not in ids)[:_EXAMPLES]
-            fix = remedy(reason, seen.job, alone or of_reason, engines)
+            fix = remedy(reason, job_preview.job, alone or of_reason, engines)
             found.append(
                 cls.from_parts(
                     reason,
@@ -159,7 +159,7 @@ class PlanVerdict(Result):
     @property
     def objections(self) -> list[VerdictResult]:
         """The verdicts that are not ALLOW."""
-        return [one for one in self.verdicts if one.answer is not Answer.ALLOW]
+        return [verdict for verdict in self.verdicts if verdict.answer is not Answer.ALLOW]
 
 
 class PlanResult(Result):
@@ -202,50 +202,53 @@ class PlanResult(Result):
     sizing: Sizing | None
 
     @classmethod
-    def of(cls, seen: Preview, policy: PolicySet, judged_by: PlanJudge | None, *, limit: int) -> Self:
+    def of(cls, job_preview: Preview, policy: PolicySet, judged_by: PlanJudge | None, *, limit: int) -> Self:
         """``policy``: the policies that ranked and judged the plan. ``limit``: of the placements."""
-        plan, admission, estimate = seen.plan, seen.admission, seen.estimate
-        value = value_of_time(seen.job, policy.defaults)
-        holds = admission if admission and seen.exit_code in (0, 6) else None
-        held = holds.money if holds else {}
-        sizing, refused = seen.sizing, seen.exit_code in (2, 3, 4)
+        plan, admission, estimate = job_preview.plan, job_preview.admission, job_preview.estimate
+        value = value_of_time(job_preview.job, policy.defaults)
+        holding_admission = admission if admission and job_preview.exit_code in (0, 6) else None
+        held_money = holding_admission.money if holding_admission else {}
+        sizing, is_refused = job_preview.sizing, job_preview.exit_code in (2, 3, 4)
         return cls.from_parts(
             plan,
-            job=seen.job,
-            exit_code=seen.exit_code,
-            refusal=ErrorDetails.of(refusal(seen)) if refused else None,
+            job=job_preview.job,
+            exit_code=job_preview.exit_code,
+            refusal=ErrorDetails.of(refusal(job_preview)) if is_refused else None,
             work_left=plan.remaining,
-            max_duration=seen.max_duration,
-            max_cost=seen.job.max_cost,
+            max_duration=job_preview.max_duration,
+            max_cost=job_preview.job.max_cost,
             feasible=len(plan.placements),
-            over_max_cost=(replace(seen, plan=estimate) if estimate else seen).over_max_cost,
+            over_max_cost=(replace(job_preview, plan=estimate) if estimate else job_preview).over_max_cost,
             placements=[
-                PlacementResult.of(p, plan.made_at, value, number) for number, p in enumerate(seen.in_order[:limit], 1)
+                PlacementResult.of(p, plan.made_at, value, number)
+                for number, p in enumerate(job_preview.in_order[:limit], 1)
             ],
             estimate=[
                 PlacementResult.of(p, plan.made_at, value, number)
                 for number, p in enumerate(estimate.placements[:limit] if estimate else (), 1)
             ],
             estimated=len(estimate.placements) if estimate else 0,
-            rejected=sum(seen.counts.values()),
-            reasons=RejectionCount.of(seen),
-            waits_for_own_machines=seen.waits,
-            machines=seen.machines,
+            rejected=sum(job_preview.counts.values()),
+            reasons=RejectionCount.of(job_preview),
+            waits_for_own_machines=job_preview.waits,
+            machines=job_preview.machines,
             verdict=PlanVerdict(
                 answer=admission.answer if admission else None,
                 policy_version=policy.version,
                 judged_by=judged_by,
                 verdicts=[VerdictResult.of(verdict) for verdict in admission.verdicts] if admission else [],
-                would_pass=as_text(seen.alternatives, admission) if admission and seen.alternatives is not None else "",
-                advice=refusal(replace(seen, alternatives=None)).hint if refused else "",
+                would_pass=alternatives_text(job_preview.alternatives, admission)
+                if admission and job_preview.alternatives is not None
+                else "",
+                advice=refusal(replace(job_preview, alternatives=None)).hint if is_refused else "",
             ),
-            hold={str(kind): amount for kind, amount in held.items()},
-            alternatives=[AlternativeResult.from_parts(one) for one in seen.alternatives or ()],
-            hold_terms=HoldTerms.of(holds) if holds else [],
-            budget_shares=shares_of(seen.shares) if holds else [],
-            hold_lasts=lasts(held, plan, seen.max_duration, plan.made_at) if held else None,
+            hold={str(kind): amount for kind, amount in held_money.items()},
+            alternatives=[AlternativeResult.from_parts(alternative) for alternative in job_preview.alternatives or ()],
+            hold_terms=HoldTerms.of(holding_admission) if holding_admission else [],
+            budget_shares=budget_share_results(job_preview.shares) if holding_admission else [],
+            hold_lasts=hold_duration(held_money, plan, job_preview.max_duration, plan.made_at) if held_money else None,
             notes=sorted(plan.notes, key=lambda note: not note.startswith(WARNING)),
-            unknown_providers=seen.strange,
+            unknown_providers=job_preview.strange,
             sizing=sizing,
         )
 

@@ -11,14 +11,14 @@ from broker.app.results.errors import VerdictResult
 from broker.app.results.values import Moment, Result, is_none
 from broker.core.job.jobs import Workload
 from broker.core.market.offers import CapacityType
-from broker.core.policy.decisions import written
+from broker.core.policy.decisions import dump_inputs
 from broker.core.policy.policy import Answer
 from broker.core.ports import PolicyDefaults, PolicySet, Rule
 from broker.core.values.money import Money
 from broker.store.records import PolicyVersion
 
 if TYPE_CHECKING:
-    from broker.app.policy.policies import Explained
+    from broker.app.policy.policies import Explanation
 
 
 class RuleResult(Result):
@@ -61,7 +61,7 @@ class CheckedPolicy(PolicyResult):
 
     @classmethod
     def of(cls, policy: PolicySet, warnings: Sequence[str]) -> Self:
-        return cls(valid=True, warnings=list(warnings), left_out=[], **_parts_of(policy))
+        return cls(valid=True, warnings=list(warnings), left_out=[], **_policy_fields(policy))
 
 
 class Activation(Result):
@@ -75,8 +75,8 @@ class Activation(Result):
     file_names: list[str]
 
     @classmethod
-    def of(cls, version: PolicyVersion, **more: Any) -> Self:
-        return cls.from_parts(version, file_names=sorted(version.files), **more)
+    def of(cls, version: PolicyVersion, **extra: Any) -> Self:
+        return cls.from_parts(version, file_names=sorted(version.files), **extra)
 
 
 class RuleChanges(Result):
@@ -90,7 +90,9 @@ class RuleChanges(Result):
 
     @classmethod
     def between(cls, before: PolicySet | None, after: PolicySet) -> Self:
-        old, new = ({r.name: _says(one, r) for r in one.rules} if one else {} for one in (before, after))
+        old, new = (
+            {r.name: _rule_content(policy, r) for r in policy.rules} if policy else {} for policy in (before, after)
+        )
         return cls(
             added=sorted(new.keys() - old.keys()),
             changed=sorted(name for name in old.keys() & new.keys() if old[name] != new[name]),
@@ -99,10 +101,10 @@ class RuleChanges(Result):
         )
 
 
-def _says(policy: PolicySet, rule: Rule) -> tuple[object, ...]:
+def _rule_content(policy: PolicySet, rule: Rule) -> tuple[object, ...]:
     """The content of a rule, independent of its file and line."""
-    said = getattr(rule, "config", None), getattr(rule, "scope", None), policy.approvers(rule.name)
-    return rule.kind, *map(repr, said), policy.warns(rule.name), policy.when(rule.name)
+    content = getattr(rule, "config", None), getattr(rule, "scope", None), policy.approvers(rule.name)
+    return rule.kind, *map(repr, content), policy.warns(rule.name), policy.when(rule.name)
 
 
 class AppliedPolicy(Activation, PolicyResult):
@@ -116,9 +118,9 @@ class AppliedPolicy(Activation, PolicyResult):
     left_out: list[str]
 
     @classmethod
-    def of_change(cls, version: PolicyVersion, before: PolicySet | None, after: PolicySet, **more: Any) -> Self:
+    def of_change(cls, version: PolicyVersion, before: PolicySet | None, after: PolicySet, **extra: Any) -> Self:
         return cls.of(
-            version, **_parts_of(after), rules_changed=RuleChanges.between(before, after), left_out=[], **more
+            version, **_policy_fields(after), rules_changed=RuleChanges.between(before, after), left_out=[], **extra
         )
 
 
@@ -129,7 +131,7 @@ class ActivePolicy(Activation, PolicyResult):
 
     @classmethod
     def of_set(cls, version: PolicyVersion, policy: PolicySet, *, files: bool = False) -> Self:
-        return cls.of(version, **_parts_of(policy), files=dict(version.files) if files else None)
+        return cls.of(version, **_policy_fields(policy), files=dict(version.files) if files else None)
 
 
 class PolicyInForce(Result):
@@ -169,8 +171,8 @@ class SeenFacts(Result):
     budgets: list[SeenBudget]
 
     @classmethod
-    def of(cls, said: Explained) -> Self:
-        action, facts, placement = said.admission.action, said.facts, said.admission.placement
+    def of(cls, explanation: Explanation) -> Self:
+        action, facts, placement = explanation.admission.action, explanation.facts, explanation.admission.placement
         start, until = action.window or (None, None)
         return cls.from_parts(
             placement.offer,
@@ -181,8 +183,8 @@ class SeenFacts(Result):
             rate_per_hour=placement.rate,
             start=start,
             until=until,
-            running_jobs=len({one.job_id for one in facts.live}),
-            running_gpus=sum(one.gpus for one in facts.live),
+            running_jobs=len({attempt.job_id for attempt in facts.live}),
+            running_gpus=sum(attempt.gpus for attempt in facts.live),
             budgets=[SeenBudget.from_parts(use, budget=name) for name, uses in facts.budgets.items() for use in uses],
         )
 
@@ -205,22 +207,22 @@ class PolicyExplanation(Result):
     inputs: dict[str, JsonValue]
 
     @classmethod
-    def of(cls, said: Explained, policy_version: str) -> Self:
-        found = said.admission
+    def of(cls, explanation: Explanation, policy_version: str) -> Self:
+        admission = explanation.admission
         return cls.from_parts(
-            said,
+            explanation,
             policy_version=policy_version,
-            placement_answer=found.answer,
-            offer=found.placement.offer.id,
-            pool=found.placement.offer.pool,
-            hold={str(kind): amount for kind, amount in found.money.items()},
-            verdicts=found.verdicts,
-            facts=SeenFacts.of(said),
-            inputs=written(found.action, said.facts),
+            placement_answer=admission.answer,
+            offer=admission.placement.offer.id,
+            pool=admission.placement.offer.pool,
+            hold={str(kind): amount for kind, amount in admission.money.items()},
+            verdicts=admission.verdicts,
+            facts=SeenFacts.of(explanation),
+            inputs=dump_inputs(admission.action, explanation.facts),
         )
 
 
-def _parts_of(policy: PolicySet) -> dict[str, Any]:
+def _policy_fields(policy: PolicySet) -> dict[str, Any]:
     return {
         "policy_version": policy.version,
         "rules": [
@@ -251,5 +253,5 @@ class PolicyVersionList(Result):
     versions: list[Activation]
 
     @classmethod
-    def of(cls, found: Sequence[PolicyVersion]) -> Self:
-        return cls(versions=[Activation.of(one) for one in found])
+    def of(cls, versions: Sequence[PolicyVersion]) -> Self:
+        return cls(versions=[Activation.of(version) for version in versions])

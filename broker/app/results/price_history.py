@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field
 
-from broker.app.market.price_history import PriceHistories, PriceHistory, PriceStretch, stretches
+from broker.app.market.price_history import PriceHistories, PriceHistory, PricePeriod, price_periods
 from broker.app.results.offers import OfferedMachine
 from broker.app.results.values import Figure, Moment, Result, Seconds
 from broker.core.values.money import Money
@@ -60,18 +60,18 @@ class PriceSeries(PricedMachine):
     signals: list[SignalAt]
 
     @classmethod
-    def of(cls, one: PriceHistory) -> Self:
-        known, offer = one.known, one.offer
+    def of(cls, history: PriceHistory) -> Self:
+        prices, offer = history.known, history.offer
         return cls.from_parts(
             offer,
-            one,
+            history,
             max_age_seconds=offer.max_age,
-            first_price_per_hour=known[0] if known else None,
-            last_price_per_hour=known[-1] if known else None,
-            lowest_price_per_hour=min(known, default=None),
-            highest_price_per_hour=max(known, default=None),
-            mean_price_per_hour=one.mean,
-            price_changes=one.changes,
+            first_price_per_hour=prices[0] if prices else None,
+            last_price_per_hour=prices[-1] if prices else None,
+            lowest_price_per_hour=min(prices, default=None),
+            highest_price_per_hour=max(prices, default=None),
+            mean_price_per_hour=history.mean,
+            price_changes=history.changes,
             prices=[
                 PriceAt.from_parts(
                     point,
@@ -80,7 +80,7 @@ class PriceSeries(PricedMachine):
                     if point.price is not None and offer.count
                     else None,
                 )
-                for point in one.prices
+                for point in history.prices
             ],
         )
 
@@ -88,9 +88,9 @@ class PriceSeries(PricedMachine):
         """The price of a GPU-hour; of a machine-hour if the machine has no GPU."""
         return price if price is None or not self.count else price.share(1, self.count)
 
-    def stretches(self, start: datetime) -> list[PriceStretch]:
-        """The period from ``start`` divided at each price change, as `broker.app.market.price_history.stretches`."""
-        return stretches(((one.at, one.price_per_hour) for one in self.prices), start, self.known_until)
+    def stretches(self, start: datetime) -> list[PricePeriod]:
+        """The period from ``start`` divided at each price change, as `price_periods`."""
+        return price_periods(((point.at, point.price_per_hour) for point in self.prices), start, self.known_until)
 
 
 class PriceHistoryList(Result):
@@ -144,12 +144,12 @@ class PrunedPriceHistory(Result):
     protected: int
 
     @classmethod
-    def of(cls, done: PrunedPrices, before: datetime, *, dry_run: bool) -> Self:
+    def of(cls, pruned: PrunedPrices, before: datetime, *, dry_run: bool) -> Self:
         return cls(
             before=before,
             dry_run=dry_run,
-            price_changes=done.prices,
-            signal_changes=done.signals,
-            poll_runs=done.polls,
-            protected=done.protected,
+            price_changes=pruned.prices,
+            signal_changes=pruned.signals,
+            poll_runs=pruned.polls,
+            protected=pruned.protected,
         )

@@ -44,30 +44,32 @@ class PolledProvider(Result):
     hint: str
 
     @classmethod
-    def of(cls, fresh: Freshness, interval: timedelta, now: datetime) -> Self:
+    def of(cls, freshness: Freshness, interval: timedelta, now: datetime) -> Self:
         """The provider must have been polled. ``interval``: between scheduled polls."""
-        last = fresh.last
-        assert last is not None
+        last_poll = freshness.last
+        assert last_poll is not None
         return cls.from_parts(
-            last,
-            provider=fresh.provider,
-            age_seconds=now - last.finished,
-            last_success=fresh.last_success,
-            success_age_seconds=None if fresh.last_success is None else now - fresh.last_success,
-            seconds=last.finished - last.started,
-            offers=fresh.offers,
-            offers_stale=fresh.stale,
-            offers_doubted=fresh.doubted,
-            oldest_price=fresh.oldest,
-            newest_price=fresh.newest,
-            max_age_seconds=fresh.limit,
+            last_poll,
+            provider=freshness.provider,
+            age_seconds=now - last_poll.finished,
+            last_success=freshness.last_success,
+            success_age_seconds=None if freshness.last_success is None else now - freshness.last_success,
+            seconds=last_poll.finished - last_poll.started,
+            offers=freshness.offers,
+            offers_stale=freshness.stale,
+            offers_doubted=freshness.doubted,
+            oldest_price=freshness.oldest,
+            newest_price=freshness.newest,
+            max_age_seconds=freshness.limit,
             interval_seconds=interval,
-            offers_seen=last.seen,
-            offers_changed=last.changed,
-            rows_skipped=dict(last.skipped),
-            skipped_samples={why: list(details) for why, details in last.samples.items() if why != CONVERTED},
-            error=error_line(last.error, last.hint),
-            failures=_failures(fresh.provider, last.error),
+            offers_seen=last_poll.seen,
+            offers_changed=last_poll.changed,
+            rows_skipped=dict(last_poll.skipped),
+            skipped_samples={
+                reason: list(details) for reason, details in last_poll.samples.items() if reason != CONVERTED
+            },
+            error=error_line(last_poll.error, last_poll.hint),
+            failures=_failures(freshness.provider, last_poll.error),
         )
 
 
@@ -133,5 +135,7 @@ class AcceptedPrices(Result):
     prices_believed: int
 
     @classmethod
-    def of(cls, done: AcceptedDoubts) -> Self:
-        return cls.from_parts(done, accepted_by=done.by, missing_removed=done.ended, prices_believed=done.believed)
+    def of(cls, accepted: AcceptedDoubts) -> Self:
+        return cls.from_parts(
+            accepted, accepted_by=accepted.by, missing_removed=accepted.ended, prices_believed=accepted.believed
+        )

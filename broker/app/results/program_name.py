@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 
-def program() -> str:
+def program_name() -> str:
     """The program's name in printed commands: ``gpubroker`` if the shell finds it under that name, else its path."""
-    started = sys.argv[0]
-    if Path(started).name != "gpubroker" or "/" not in started:
+    start_path = sys.argv[0]
+    if Path(start_path).name != "gpubroker" or "/" not in start_path:
         return "gpubroker"
-    found = shutil.which("gpubroker")
-    same = found is not None and Path(found).resolve() == Path(started).resolve()
-    return "gpubroker" if same else shlex.quote(started)
+    shell_path = shutil.which("gpubroker")
+    is_on_path = shell_path is not None and Path(shell_path).resolve() == Path(start_path).resolve()
+    return "gpubroker" if is_on_path else shlex.quote(start_path)

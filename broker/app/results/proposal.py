@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import ValidationError
 
-from broker.app.results.purchases import QuoteResult, by_name
+from broker.app.results.purchases import QuoteResult, join_by_name
 from broker.app.results.values import Figure, Moment, Result
 from broker.core.errors import InvalidInput
 from broker.core.purchases.quotes import CapacityQuote
 from broker.core.values.money import Money
-from broker.procurement.proposing import ProposedLine, proposal_id
+from broker.procurement.proposals import ProposedLine, proposal_id
 
 if TYPE_CHECKING:
     from broker.app.capacity.proposal import CapacityProposal
@@ -37,9 +37,14 @@ class ProposalLineResult(Result):
     order: dict[str, Any]
 
     @classmethod
-    def of(cls, one: ProposedLine) -> Self:
-        worth = one.worth
-        return cls.from_parts(worth, line=one.number, quote=one.quote, order=one.quote.model_dump(mode="json"))
+    def of(cls, proposed_line: ProposedLine) -> Self:
+        worth = proposed_line.worth
+        return cls.from_parts(
+            worth,
+            line=proposed_line.number,
+            quote=proposed_line.quote,
+            order=proposed_line.quote.model_dump(mode="json"),
+        )
 
 
 class ProposalResult(Result):
@@ -59,14 +64,14 @@ class ProposalResult(Result):
     problems: dict[str, str]
 
     @classmethod
-    def of(cls, found: CapacityProposal) -> Self:
+    def of(cls, proposal: CapacityProposal) -> Self:
         return cls.from_parts(
-            found,
-            as_of=found.at,
-            demand_from=found.source,
-            held_gpus=found.held,
-            best=None if found.best is None else found.best.number,
-            problems=by_name(found.problems),
+            proposal,
+            as_of=proposal.at,
+            demand_from=proposal.source,
+            held_gpus=proposal.held,
+            best=None if proposal.best is None else proposal.best.number,
+            problems=join_by_name(proposal.problems),
         )
 
 
@@ -75,15 +80,15 @@ def read_proposal(file: Path) -> tuple[ProposalResult, dict[int, CapacityQuote]]
     proposal, or was changed."""
     where, hint = str(file), "make it with `gpubroker capacity propose … --json > FILE`"
     try:
-        found = ProposalResult.model_validate_json(file.read_text("utf-8"))
-        quotes = {line.line: CapacityQuote.model_validate(line.order) for line in found.lines}
+        proposal = ProposalResult.model_validate_json(file.read_text("utf-8"))
+        quotes = {line.line: CapacityQuote.model_validate(line.order) for line in proposal.lines}
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"cannot be read: {error}", where=where) from error
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        what = f"{key}: {first['msg']}" if key else first["msg"]
-        raise InvalidInput(f"the file is not a proposal of purchases: {what}", where=where, hint=hint) from error
-    if proposal_id(list(quotes.values())) != found.id:
+        first_error = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(str(part) for part in first_error["loc"])
+        detail = f"{key}: {first_error['msg']}" if key else first_error["msg"]
+        raise InvalidInput(f"the file is not a proposal of purchases: {detail}", where=where, hint=hint) from error
+    if proposal_id(list(quotes.values())) != proposal.id:
         raise InvalidInput("the lines of the proposal were changed", where=where, hint=hint)
-    return found, quotes
+    return proposal, quotes

@@ -15,7 +15,7 @@ from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo, U
 from broker.core.values.money import Money
 
 if TYPE_CHECKING:
-    from broker.app.capacity.purchases import Quoted
+    from broker.app.capacity.purchases import CollectedQuotes
 
 
 class QuoteResult(Result):
@@ -61,11 +61,11 @@ class QuoteList(Result):
     problems: dict[str, str]
 
     @classmethod
-    def of(cls, quoted: Quoted) -> Self:
+    def of(cls, quote_result: CollectedQuotes) -> Self:
         return cls(
-            quotes=[QuoteResult.of(quote, number) for number, quote in quoted.quotes],
-            asked=list(quoted.asked),
-            problems=by_name(quoted.problems),
+            quotes=[QuoteResult.of(quote, number) for number, quote in quote_result.quotes],
+            asked=list(quote_result.asked),
+            problems=join_by_name(quote_result.problems),
         )
 
 
@@ -116,12 +116,15 @@ class PurchaseResult(Result):
     changed_at: Moment
 
     @classmethod
-    def of(cls, one: Purchase) -> Self:
-        asked = one.questions if one.state is PurchaseState.ASKING else ()
+    def of(cls, purchase: Purchase) -> Self:
+        questions = purchase.questions if purchase.state is PurchaseState.ASKING else ()
         return cls.from_parts(
-            one,
-            approvers=sorted({who for question in asked for who in question.approvers} - {one.user, *one.approved_by}),
-            order=OrderResult(id=one.order.id, state=one.order.word) if one.order else None,
+            purchase,
+            approvers=sorted(
+                {approver for question in questions for approver in question.approvers}
+                - {purchase.user, *purchase.approved_by}
+            ),
+            order=OrderResult(id=purchase.order.id, state=purchase.order.word) if purchase.order else None,
         )
 
 
@@ -146,8 +149,8 @@ class PurchaseList(Result):
     purchases: list[PurchaseResult]
 
     @classmethod
-    def of(cls, found: Sequence[Purchase]) -> Self:
-        return cls(purchases=[PurchaseResult.of(one) for one in found])
+    def of(cls, purchases: Sequence[Purchase]) -> Self:
+        return cls(purchases=[PurchaseResult.of(purchase) for purchase in purchases])
 
 
 class PurchaseStep(Result):
@@ -165,17 +168,17 @@ class PurchaseHistory(Result):
     events: list[PurchaseStep]
 
     @classmethod
-    def of(cls, one: Purchase, events: Sequence[tuple[datetime, PurchaseEvent]]) -> Self:
+    def of(cls, purchase: Purchase, events: Sequence[tuple[datetime, PurchaseEvent]]) -> Self:
         steps = [
             PurchaseStep(at=at, kind=event.kind, fields=event.model_dump(mode="json", exclude={"kind"}))
             for at, event in events
         ]
-        return cls(purchase=PurchaseResult.of(one), events=steps)
+        return cls(purchase=PurchaseResult.of(purchase), events=steps)
 
 
-def by_name(problems: Iterable[tuple[str, str]]) -> dict[str, str]:
+def join_by_name(problems: Iterable[tuple[str, str]]) -> dict[str, str]:
     """The problems by the name that each is about; several about one name are joined by semicolons."""
-    found: dict[str, list[str]] = {}
-    for name, said in problems:
-        found.setdefault(name, []).append(said)
-    return {name: "; ".join(sentences) for name, sentences in found.items()}
+    sentences_by_name: dict[str, list[str]] = {}
+    for name, sentence in problems:
+        sentences_by_name.setdefault(name, []).append(sentence)
+    return {name: "; ".join(sentences) for name, sentences in sentences_by_name.items()}

@@ -26,11 +26,11 @@ class ReachedTurn(Result):
     expected_cost: Money
 
     @classmethod
-    def of(cls, one: QueuedJob | None) -> Self | None:
-        if one is None or one.start is None or one.turn.option is None:
+    def of(cls, queued: QueuedJob | None) -> Self | None:
+        if queued is None or queued.start is None or queued.turn.option is None:
             return None
-        option = one.turn.option
-        return cls.from_parts(one, offer=option.name, expected_cost=_money(option.cost))
+        option = queued.turn.option
+        return cls.from_parts(queued, offer=option.name, expected_cost=_money(option.cost))
 
 
 class WaitingJob(Result):
@@ -60,19 +60,19 @@ class WaitingJob(Result):
     reached: ReachedTurn | None
 
     @classmethod
-    def of(cls, one: QueuedJob, turn: int) -> Self:
-        view, option = one.view, one.turn.option
+    def of(cls, queued: QueuedJob, turn: int) -> Self:
+        view, option = queued.view, queued.turn.option
         return cls.from_parts(
             view.job,
             view,
-            one.turn,
-            one,
+            queued.turn,
+            queued,
             turn=turn,
             nodes=view.job.num_nodes,
             offer=option.name if option else None,
             limited=option is not None and option.pool is not None,
             expected_cost=_money(option.cost) if option else None,
-            waiting_because=reasons.waits(view.waiting),
+            waiting_because=reasons.wait_text(view.waiting),
             wait_reason=view.waiting,
         )
 
@@ -89,7 +89,9 @@ class LaterJob(Result):
     @classmethod
     def of(cls, view: JobView) -> Self:
         reason = view.waiting
-        ids = reason.jobs if isinstance(reason, AwaitsJobs) else tuple(one.job for one in view.job.after)
+        ids = (
+            reason.jobs if isinstance(reason, AwaitsJobs) else tuple(predecessor.job for predecessor in view.job.after)
+        )
         return cls.from_parts(view, name=view.job.name, team=view.job.team, after=ids)
 
 
@@ -101,8 +103,10 @@ class RefusedJob(Result):
     error: ErrorDetails
 
     @classmethod
-    def of(cls, seen: Preview) -> Self:
-        return cls(name=seen.job.name, exit_code=seen.exit_code, error=ErrorDetails.of(refusal(seen)))
+    def of(cls, job_preview: Preview) -> Self:
+        return cls(
+            name=job_preview.job.name, exit_code=job_preview.exit_code, error=ErrorDetails.of(refusal(job_preview))
+        )
 
 
 class SharedMachine(Result):
@@ -118,16 +122,16 @@ class SharedMachine(Result):
     free_gpus: dict[str, int]
 
     @classmethod
-    def of(cls, one: MachineUse) -> Self:
-        free = dict(one.free.gpus)
+    def of(cls, machine_use: MachineUse) -> Self:
+        free = dict(machine_use.free.gpus)
         return cls.from_parts(
-            one,
-            cpus=one.has.cpus,
-            free_cpus=one.free.cpus,
-            memory_gib=one.has.memory_gib,
-            free_memory_gib=one.free.memory_gib,
-            gpus=dict(one.has.gpus),
-            free_gpus={name: free.get(name, 0) for name, _ in one.has.gpus},
+            machine_use,
+            cpus=machine_use.has.cpus,
+            free_cpus=machine_use.free.cpus,
+            memory_gib=machine_use.has.memory_gib,
+            free_memory_gib=machine_use.free.memory_gib,
+            gpus=dict(machine_use.has.gpus),
+            free_gpus={name: free.get(name, 0) for name, _ in machine_use.has.gpus},
         )
 
 
@@ -142,9 +146,11 @@ class QueueResult(Result):
     later: list[LaterJob]
 
     @classmethod
-    def of(cls, found: Queue) -> Self:
+    def of(cls, queue: Queue) -> Self:
         return cls.from_parts(
-            found, as_of=found.now, waiting=[WaitingJob.of(one, turn) for turn, one in enumerate(found.waiting, 1)]
+            queue,
+            as_of=queue.now,
+            waiting=[WaitingJob.of(queued, turn) for turn, queued in enumerate(queue.waiting, 1)],
         )
 
 
@@ -155,9 +161,9 @@ class PlannedTogether(QueueResult):
     refused: list[RefusedJob]
 
     @classmethod
-    def of_plan(cls, found: Queue, refused: Iterable[Preview]) -> Self:
-        queue = QueueResult.of(found)
-        refusals = [RefusedJob.of(seen) for seen in refused]
+    def of_plan(cls, whole_queue: Queue, refused: Iterable[Preview]) -> Self:
+        queue = QueueResult.of(whole_queue)
+        refusals = [RefusedJob.of(job_preview) for job_preview in refused]
         return cls.from_parts(queue, refused=refusals)
 
 

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from broker.app.results.program_name import program
+from broker.app.results.program_name import program_name
 from broker.core.events import wait_reasons as why
 from broker.core.events.outcomes import JobState
 from broker.core.events.wait_reasons import EndReason, StopReason, WaitReason
 from broker.core.job.reasons import Reason
-from broker.core.values.figures import about
+from broker.core.values.figures import estimate
 
-_MOST = 3
-_ENDED = {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled"}
+_MAX_SHOWN = 3
+_END_TEXTS = {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled"}
 # The job itself excludes these offers; these reasons are omitted if there is any other.
 EXCLUDED_BY_THE_JOB = frozenset(
     {
@@ -28,66 +28,66 @@ EXCLUDED_BY_THE_JOB = frozenset(
         Reason.NEEDS_COMMITMENT,
     }
 )
-_REFUSED_FOR_ITS_TIME = "money for its run was refused"
-_ITS_TURN = "queued, too few owned machines are free"
+_MONEY_REFUSED_TEXT = "money for its run was refused"
+_QUEUED_TEXT = "queued, too few owned machines are free"
 
 
-def waits(reason: WaitReason | None) -> str:
+def wait_text(reason: WaitReason | None) -> str:
     """Why a job waits or is paused; empty if it does neither."""
     match reason:
         case None:
             return ""
         case why.NothingFits():
-            return counted(reason.counts)
+            return rejection_counts_text(reason.counts)
         case why.PolicyDenies():
-            return _denied(reason)
+            return _denial_text(reason)
         case why.SecretsMissing() | why.OwnerMustStart():
-            return _needs_owner(reason)
+            return _owner_needed_text(reason)
         case why.QueueTurn() | why.StrategyWaits() | why.WaitsForPaid() | why.AwaitsJobs():
-            return f"waits{_what_for(reason)}"
+            return f"waits{_wait_target_text(reason)}"
         case why.AwaitsApproval():
             return reason.because
         case why.LaunchTrouble():
             trouble = f"{reason.where}: {reason.message}" if reason.where else reason.message
             return f"{trouble} ({reason.hint})" if reason.hint else trouble
         case why.ApprovalEnded() | why.AttemptStopped():
-            return ended(reason)
+            return end_text(reason)
         case _:
-            return _paused(reason)
+            return _pause_text(reason)
 
 
-def _what_for(reason: why.QueueTurn | why.StrategyWaits | why.WaitsForPaid | why.AwaitsJobs) -> str:
+def _wait_target_text(reason: why.QueueTurn | why.StrategyWaits | why.WaitsForPaid | why.AwaitsJobs) -> str:
     match reason:
         case why.QueueTurn():
             turn = f"its turn on {reason.pool}" if reason.pool else "its turn in the queue"
-            return f" for {turn}: `{program()} jobs queue`"
+            return f" for {turn}: `{program_name()} jobs queue`"
         case why.StrategyWaits():
             return f": {reason.because}"
         case why.WaitsForPaid():
             unit = " an hour" if reason.an_hour else ""
             return (
                 f" for {reason.instance_type} ({reason.capacity_type.value}), expected to be free at"
-                f" {reason.until:%Y-%m-%d %H:%M} UTC: that saves {about(reason.saves)}{unit} on {reason.rents_from}"
+                f" {reason.until:%Y-%m-%d %H:%M} UTC: that saves {estimate(reason.saves)}{unit} on {reason.rents_from}"
             )
         case why.AwaitsJobs():
-            more = f" and {len(reason.jobs) - _MOST:,} more" if len(reason.jobs) > _MOST else ""
-            return f" for {', '.join(reason.jobs[:_MOST])}{more}"
+            others_text = f" and {len(reason.jobs) - _MAX_SHOWN:,} more" if len(reason.jobs) > _MAX_SHOWN else ""
+            return f" for {', '.join(reason.jobs[:_MAX_SHOWN])}{others_text}"
 
 
-def _needs_owner(reason: why.SecretsMissing | why.OwnerMustStart) -> str:
+def _owner_needed_text(reason: why.SecretsMissing | why.OwnerMustStart) -> str:
     match reason:
         case why.SecretsMissing(owner=""):
             names = ", ".join(reason.names)
-            return f"waits for secrets {names}: export them, then run any {program()} command there"
+            return f"waits for secrets {names}: export them, then run any {program_name()} command there"
         case why.SecretsMissing():
-            lacks = f"the secrets of {reason.owner}'s job are not in the environment of {reason.process_user}"
-            return f"{lacks} ({reason.owner} runs any {program()} command where they are exported)"
+            missing_text = f"the secrets of {reason.owner}'s job are not in the environment of {reason.process_user}"
+            return f"{missing_text} ({reason.owner} runs any {program_name()} command where they are exported)"
         case why.OwnerMustStart():
-            runs = f"{reason.owner} runs any {program()} command, or a `{program()} serve` runs all jobs"
-            return f"a job of {reason.owner} is not run here as {reason.process_user} ({runs})"
+            remedy = f"{reason.owner} runs any {program_name()} command, or a `{program_name()} serve` runs all jobs"
+            return f"a job of {reason.owner} is not run here as {reason.process_user} ({remedy})"
 
 
-def ended(reason: EndReason | None) -> str:
+def end_text(reason: EndReason | None) -> str:
     """Why a job ended; empty if no reason is recorded."""
     match reason:
         case None:
@@ -103,13 +103,13 @@ def ended(reason: EndReason | None) -> str:
             return why.cause_text(reason.cause, reason.evidence)
         case why.TasksEnded():
             counts = {"failed": reason.failed, "cancelled": reason.cancelled}
-            told = " and ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-            return f"{told} of {reason.count:,} tasks"
+            counts_text = " and ".join(f"{count:,} {outcome}" for outcome, count in counts.items() if count)
+            return f"{counts_text} of {reason.count:,} tasks"
         case why.PredecessorFailed():
-            return f"{reason.job}, which had to succeed first, {_ENDED.get(reason.state, reason.state.value)}"
+            return f"{reason.job}, which had to succeed first, {_END_TEXTS.get(reason.state, reason.state.value)}"
 
 
-def stops(reason: StopReason | None) -> str:
+def stop_text(reason: StopReason | None) -> str:
     """Why the broker stops an attempt; empty if no reason is recorded."""
     match reason:
         case None:
@@ -117,22 +117,22 @@ def stops(reason: StopReason | None) -> str:
         case why.Cancelled():
             return "cancelled"
         case why.MaxDurationUsed():
-            return _paused(reason)
+            return _pause_text(reason)
         case why.HoldEnded():
             return f"the money held for it ended at {reason.at:%Y-%m-%d %H:%M:%S} UTC"
         case why.MoreMoneyDenied():
-            denied = "; ".join(str(one) for one in reason.objections)
+            denial_text = "; ".join(str(objection) for objection in reason.objections)
             if reason.trigger is why.HoldTrigger.ENDS:
-                ends = f"the money held for it ends at {reason.paid_until:%Y-%m-%d %H:%M} UTC"
-                return f"{ends}, and more was refused: {denied}"
-            return f"{judged_again(reason.trigger)}, and that was refused: {denied}"
+                hold_end_text = f"the money held for it ends at {reason.paid_until:%Y-%m-%d %H:%M} UTC"
+                return f"{hold_end_text}, and more was refused: {denial_text}"
+            return f"{hold_trigger_text(reason.trigger)}, and that was refused: {denial_text}"
         case why.RulesDeny():
-            return "; ".join(str(one) for one in reason.objections)
+            return "; ".join(str(objection) for objection in reason.objections)
         case why.MovesElsewhere():
-            return _moves(reason)
+            return _move_text(reason)
 
 
-def judged_again(trigger: why.HoldTrigger) -> str:
+def hold_trigger_text(trigger: why.HoldTrigger) -> str:
     """Why held money was judged again."""
     match trigger:
         case why.HoldTrigger.ENDS:
@@ -143,25 +143,25 @@ def judged_again(trigger: why.HoldTrigger) -> str:
             return "the clock was set back after the approval"
 
 
-def _moves(reason: why.MovesElsewhere) -> str:
-    where = reason.pool or ("nowhere for now" if reason.to is None else reason.to.value.replace("_", "-"))
+def _move_text(reason: why.MovesElsewhere) -> str:
+    target = reason.pool or ("nowhere for now" if reason.to is None else reason.to.value.replace("_", "-"))
     match reason.advantage:
         case why.MoveAdvantage.STRATEGY:
-            return f"moves to {where}: {reason.because}"
+            return f"moves to {target}: {reason.because}"
         case why.MoveAdvantage.QUEUE_TOO_LONG:
-            return f"moves to {where}: waiting longer in the queue would miss the deadline"
+            return f"moves to {target}: waiting longer in the queue would miss the deadline"
         case why.MoveAdvantage.BETTER_VALUE:
-            return f"moves to {where}: it saves more money and time than the move costs"
+            return f"moves to {target}: it saves more money and time than the move costs"
         case why.MoveAdvantage.CAPACITY_ENDS:
             return f"moves elsewhere: {reason.because}"
 
 
-def beside_state(reason: EndReason | None) -> str:
-    """As `ended`, to be shown after the state of the job; empty if the state says the same."""
-    return "" if isinstance(reason, why.Cancelled) else ended(reason)
+def end_text_after_state(reason: EndReason | None) -> str:
+    """As `end_text`, to be shown after the state of the job; empty if the state says the same."""
+    return "" if isinstance(reason, why.Cancelled) else end_text(reason)
 
 
-def _paused(
+def _pause_text(
     reason: why.MaxDurationUsed
     | why.MoneyRefused
     | why.MoneyTooLittle
@@ -173,45 +173,47 @@ def _paused(
         case why.MaxDurationUsed():
             return f"max_duration of {timedelta(seconds=reason.limit_seconds)} is used up"
         case why.MoneyRefused():
-            what = "more money is needed and was refused" if reason.more else _REFUSED_FOR_ITS_TIME
-            return f"{what}: {'; '.join(one.message for one in reason.objections)}"
+            refusal_text = "more money is needed and was refused" if reason.more else _MONEY_REFUSED_TEXT
+            return f"{refusal_text}: {'; '.join(objection.message for objection in reason.objections)}"
         case why.MoneyTooLittle():
-            least = f"that takes {reason.least} at least"
-            return f"the money left does not pay for a start on {reason.instance_type}: {least}"
+            minimum_text = f"that takes {reason.least} at least"
+            return f"the money left does not pay for a start on {reason.instance_type}: {minimum_text}"
         case why.StoppedByPolicy():
-            said = stops(reason.stop) or reason.evidence
-            return f"stopped by a policy: {said}" if said else "stopped by a policy"
+            cause_text = stop_text(reason.stop) or reason.evidence
+            return f"stopped by a policy: {cause_text}" if cause_text else "stopped by a policy"
         case why.MoneyEnded():
-            return stops(reason.stop) or reason.evidence or "the money held for it is used up"
+            return stop_text(reason.stop) or reason.evidence or "the money held for it is used up"
         case why.LaunchesFailed():
-            return _launches(reason)
+            return _launch_failures_text(reason)
 
 
-def _denied(reason: why.PolicyDenies) -> str:
+def _denial_text(reason: why.PolicyDenies) -> str:
     if not reason.everywhere:
-        return "; ".join(one.message for one in reason.objections)
+        return "; ".join(objection.message for objection in reason.objections)
     if len(reason.objections) == 1 and reason.objections[0].message:
         return str(reason.objections[0])
-    sources = dict.fromkeys(one.source for one in reason.objections)
+    sources = dict.fromkeys(objection.source for objection in reason.objections)
     return f"the policy denies every remaining placement: {', '.join(sources)}"
 
 
-def _launches(reason: why.LaunchesFailed) -> str:
-    told = f"{reason.count} launches in a row failed before the job's agent reported"
+def _launch_failures_text(reason: why.LaunchesFailed) -> str:
+    text = f"{reason.count} launches in a row failed before the job's agent reported"
     if reason.pools:
-        told += f" (the newest: {', '.join(f'{count} × {pool}' for pool, count in reason.pools.items())})"
+        text += f" (the newest: {', '.join(f'{count} × {pool}' for pool, count in reason.pools.items())})"
     if reason.attempt:
-        told += f"; the last one, attempt {reason.attempt}: {why.cause_text(reason.cause, reason.evidence)}"
-    return told
+        text += f"; the last one, attempt {reason.attempt}: {why.cause_text(reason.cause, reason.evidence)}"
+    return text
 
 
-def counted(reasons: Mapping[str, int]) -> str:
+def rejection_counts_text(reasons: Mapping[str, int]) -> str:
     """Counted reasons as text; reasons that may pass with time come first."""
-    known = {Reason(code): count for code, count in reasons.items() if code in set(Reason)}
-    telling = {reason: count for reason, count in known.items() if reason not in EXCLUDED_BY_THE_JOB} or known
-    by_weight = sorted(telling.items(), key=lambda item: (item[0] is not Reason.TOO_FEW_MACHINES, -item[1]))
-    parts = [
-        _ITS_TURN if reason is Reason.TOO_FEW_MACHINES else f"{count:,} × {reason.text}"
-        for reason, count in by_weight[:_MOST]
+    counts_by_reason = {Reason(code): count for code, count in reasons.items() if code in set(Reason)}
+    relevant_counts = {
+        reason: count for reason, count in counts_by_reason.items() if reason not in EXCLUDED_BY_THE_JOB
+    } or counts_by_reason
+    sorted_counts = sorted(relevant_counts.items(), key=lambda item: (item[0] is not Reason.TOO_FEW_MACHINES, -item[1]))
+    texts = [
+        _QUEUED_TEXT if reason is Reason.TOO_FEW_MACHINES else f"{count:,} × {reason.text}"
+        for reason, count in sorted_counts[:_MAX_SHOWN]
     ]
-    return "; ".join(parts) or "no offers are known"
+    return "; ".join(texts) or "no offers are known"

@@ -125,8 +125,10 @@ class ChargebackStatement(Result):
     corrected_since: list[Correction]
 
     @classmethod
-    def of(cls, one: Statement, corrected_since: Sequence[Correction]) -> Self:
-        return cls.from_parts(one, total=total(one.rows), charged=one.total, corrected_since=corrected_since)
+    def of(cls, statement: Statement, corrected_since: Sequence[Correction]) -> Self:
+        return cls.from_parts(
+            statement, total=total(statement.rows), charged=statement.total, corrected_since=corrected_since
+        )
 
 
 class FrozenMonth(Result):
@@ -139,8 +141,8 @@ class FrozenMonth(Result):
     charged: Money
 
     @classmethod
-    def of(cls, one: Statement) -> Self:
-        return cls.from_parts(one, charged=one.total)
+    def of(cls, statement: Statement) -> Self:
+        return cls.from_parts(statement, charged=statement.total)
 
 
 class ChargebackList(Result):

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
-from broker.app.doctor.providers import DoctorFinding, Endpoint, LoginSetup, Setup, healthy
+from broker.app.doctor.providers import DoctorFinding, Endpoint, LoginSetup, Setup, is_healthy
 from broker.app.results.values import Figure, Moment, Result
-from broker.app.service.sweep import EndedLeftover, Swept
+from broker.app.service.sweep import EndedLeftover, SweepResult
 from broker.core.events.outcomes import JobState
 from broker.core.values.money import Money
 from broker.reconciler.sweep import Leftover, LeftoverKind, LeftoverState
@@ -35,16 +35,16 @@ class ProviderSetup(Result):
 
 
 class DoctorReport(Result):
-    """The checks of this machine. ``healthy``: no finding is a problem."""
+    """The checks of this machine. ``is_healthy``: no finding is a problem."""
 
     healthy: bool
     findings: list[DoctorFinding]
     providers: list[ProviderSetup]
 
     @classmethod
-    def of(cls, found: Sequence[DoctorFinding]) -> Self:
-        setups = [setup for one in found if (setup := one.facts.get("setup")) is not None]
-        return cls.model_validate({"healthy": healthy(found), "findings": found, "providers": setups})
+    def of(cls, findings: Sequence[DoctorFinding]) -> Self:
+        setups = [setup for finding in findings if (setup := finding.facts.get("setup")) is not None]
+        return cls.model_validate({"healthy": is_healthy(findings), "findings": findings, "providers": setups})
 
 
 class LeftoverResult(Result):
@@ -66,17 +66,17 @@ class LeftoverResult(Result):
     error: str | None
 
     @classmethod
-    def of(cls, one: Leftover, errors: Mapping[str, str]) -> Self:
+    def of(cls, leftover: Leftover, errors: Mapping[str, str]) -> Self:
         return cls.from_parts(
-            one,
-            job=one.job_id,
-            key=one.key or None,
-            about=_about(one),
-            place=one.machine.place if one.machine else None,
-            store=one.machine.store or None if one.machine else None,
-            amount=one.held.amount if one.held else None,
-            ended=one.id in errors and not errors[one.id],
-            error=errors.get(one.id) or None,
+            leftover,
+            job=leftover.job_id,
+            key=leftover.key or None,
+            about=_about(leftover),
+            place=leftover.machine.place if leftover.machine else None,
+            store=leftover.machine.store or None if leftover.machine else None,
+            amount=leftover.held.amount if leftover.held else None,
+            ended=leftover.id in errors and not errors[leftover.id],
+            error=errors.get(leftover.id) or None,
         )
 
 
@@ -93,17 +93,17 @@ class SweepReport(Result):
     found: list[LeftoverResult]
 
     @classmethod
-    def of(cls, swept: Swept, ended: Sequence[EndedLeftover] = ()) -> Self:
-        errors = {one.leftover.id: one.error for one in ended}
+    def of(cls, swept: SweepResult, ended: Sequence[EndedLeftover] = ()) -> Self:
+        errors = {entry.leftover.id: entry.error for entry in ended}
         return cls.from_parts(
-            swept, orphans=len(swept.orphans), found=[LeftoverResult.of(one, errors) for one in swept.found]
+            swept, orphans=len(swept.orphans), found=[LeftoverResult.of(entry, errors) for entry in swept.found]
         )
 
 
-def _about(one: Leftover) -> str:
-    if one.held is not None:
-        return f"{one.held.amount} {one.held.money}"
-    return one.machine.about if one.machine is not None else f"attempt {one.attempt}"
+def _about(leftover: Leftover) -> str:
+    if leftover.held is not None:
+        return f"{leftover.held.amount} {leftover.held.money}"
+    return leftover.machine.about if leftover.machine is not None else f"attempt {leftover.attempt}"
 
 
 class PolledTotals(Result):

@@ -29,7 +29,7 @@ from broker.core.job.placements import Placement
 from broker.core.values import figures
 from broker.core.values.figures import gigabytes
 
-Moments = Callable[[datetime], str]
+TimeFormatter = Callable[[datetime], str]
 """Formats a point in time, in the user's time zone or in UTC."""
 
 
@@ -69,21 +69,21 @@ _CAUSES: dict[Cause, str] = {
 }
 
 
-def cause_words(cause: Cause | None) -> str:
+def cause_text(cause: Cause | None) -> str:
     """The cause of an attempt's end in a few words."""
     return _CAUSES[cause] if cause else ""
 
 
-def where(placement: Placement) -> str:
+def placement_text(placement: Placement) -> str:
     """``8 × H100:8 spot at aws/us-east-1a (p5.48xlarge), $12.30/h``."""
     offer = placement.offer
     nodes = f"{placement.nodes} × " if placement.nodes > 1 else ""
     kind = offer.capacity_type.value.replace("_", "-")
     price = f", {figures.rate(placement.rate)}/h" if placement.rate else ""
-    simulated = ", simulated" if offer.money == "sandbox" else ""
+    simulated_note = ", simulated" if offer.money == "sandbox" else ""
     return (
         f"{nodes}{offer.machine} {kind} at {offer.provider}/{offer.zone or offer.region} "
-        f"({offer.instance_type}{price}{simulated})"
+        f"({offer.instance_type}{price}{simulated_note})"
     )
 
 
@@ -97,14 +97,14 @@ class MachineContext:
     paid: bool = True
 
 
-def course_of(happened: Sequence[Event]) -> MachineContext:
+def machine_context(events: Sequence[Event]) -> MachineContext:
     """The course of a job, from all its events so far."""
-    rates = {e.attempt or 0: e.body.placement.rate for e in happened if isinstance(e.body, ev.LaunchRequested)}
+    rates = {e.attempt or 0: e.body.placement.rate for e in events if isinstance(e.body, ev.LaunchRequested)}
     return MachineContext(frozenset(n for n, rate in rates.items() if not rate), bool(rates), any(rates.values()))
 
 
 @dataclass(frozen=True, slots=True)
-class ToldEvent:
+class StoryLine:
     """One line of a story. ``after``: time since the start of the story."""
 
     at: datetime
@@ -113,39 +113,43 @@ class ToldEvent:
     tone: Tone
 
 
-def in_words(happened: Sequence[Event], start: datetime, moment: Moments) -> list[ToldEvent]:
+def story_lines(all_events: Sequence[Event], start: datetime, moment: TimeFormatter) -> list[StoryLine]:
     """All events from ``start`` on, one line each; consecutive checkpoints, and consecutive reports, share a line."""
-    course, found = course_of(happened), list[ToldEvent]()
-    shown = [event for event in happened if sentence(event, course, moment) is not None]
-    for _, group in groupby(shown, lambda e: (type(e.body), e.attempt)):
+    course, lines = machine_context(all_events), list[StoryLine]()
+    shown_events = [event for event in all_events if event_sentence(event, course, moment) is not None]
+    for _, group in groupby(shown_events, lambda e: (type(e.body), e.attempt)):
         events = list(group)
-        last, text = events[-1], ""
-        if len(events) > 1 and isinstance(last.body, CheckpointSaved):
-            text = f"{len(events)} checkpoints, the last{_saved(last.body)}"
-        elif len(events) > 1 and isinstance(last.body, MetricsReported):
-            text = f"the program reports {len(events)} times, the last {_metrics(last.body)}"
+        last_event, text = events[-1], ""
+        if len(events) > 1 and isinstance(last_event.body, CheckpointSaved):
+            text = f"{len(events)} checkpoints, the last{_checkpoint_name(last_event.body)}"
+        elif len(events) > 1 and isinstance(last_event.body, MetricsReported):
+            text = f"the program reports {len(events)} times, the last {_metrics_text(last_event.body)}"
         if text:
-            found.append(ToldEvent(last.at, last.at - start, f"attempt {last.attempt}: {text}", Tone.PLAIN))
+            lines.append(
+                StoryLine(last_event.at, last_event.at - start, f"attempt {last_event.attempt}: {text}", Tone.PLAIN)
+            )
         else:
-            found += [one for event in events if (one := tell(event, start, moment, course)) is not None]
-    return found
+            lines += [line for event in events if (line := story_line(event, start, moment, course)) is not None]
+    return lines
 
 
-def tell(event: Event, start: datetime, moment: Moments, course: MachineContext | None = None) -> ToldEvent | None:
+def story_line(
+    event: Event, start: datetime, moment: TimeFormatter, course: MachineContext | None = None
+) -> StoryLine | None:
     """One event; None for those that are not shown."""
-    found = sentence(event, course, moment)
-    return None if found is None else ToldEvent(event.at, event.at - start, *found)
+    sentence_and_tone = event_sentence(event, course, moment)
+    return None if sentence_and_tone is None else StoryLine(event.at, event.at - start, *sentence_and_tone)
 
 
-def sentence(event: Event, course: MachineContext | None, moment: Moments) -> tuple[str, Tone] | None:
+def event_sentence(event: Event, course: MachineContext | None, moment: TimeFormatter) -> tuple[str, Tone] | None:
     """The event's sentence and its tone; None for events that are not shown."""
-    seen = course or MachineContext()
+    context = course or MachineContext()
     if event.attempt is None:
-        return _about_the_job(event.body, seen, moment)
-    return _about_an_attempt(event.attempt, event.body, moment, free=event.attempt in seen.free)
+        return _job_sentence(event.body, context, moment)
+    return _numbered_sentence(event.attempt, event.body, moment, free=event.attempt in context.free)
 
 
-def _about_the_job(body: ev.EventBody, course: MachineContext, moment: Moments) -> tuple[str, Tone] | None:
+def _job_sentence(body: ev.EventBody, course: MachineContext, moment: TimeFormatter) -> tuple[str, Tone] | None:
     match body:
         case ev.Submitted():
             by = f", deadline {moment(body.deadline)}" if body.deadline else ""
@@ -153,126 +157,133 @@ def _about_the_job(body: ev.EventBody, course: MachineContext, moment: Moments) 
         case ev.TasksStarted(count=0):
             return "its tasks continue", Tone.PLAIN
         case ev.TasksStarted():
-            which = "1 task" if body.count == 1 else f"{body.count:,} tasks"
-            return f"{which} started; others follow as they end", Tone.PLAIN
+            count_text = "1 task" if body.count == 1 else f"{body.count:,} tasks"
+            return f"{count_text} started; others follow as they end", Tone.PLAIN
         case ev.PredecessorsEnded():
             return "the jobs before it have ended: it begins", Tone.PLAIN
         case ev.NothingFeasible():
-            return f"waiting, nothing can be launched now: {reasons.waits(body.reason)}", Tone.ODD
+            return f"waiting, nothing can be launched now: {reasons.wait_text(body.reason)}", Tone.ODD
         case ev.DeadlineAtRisk():
             late = f": expected to finish {moment(body.expected_finish)}" if body.expected_finish else ""
             return f"the deadline is at risk{late}", Tone.ODD
         case ev.DeadlineMissed():
             return "the deadline has passed; the job continues", Tone.BAD
         case ev.Paused():
-            return f"paused: {reasons.waits(body.reason)}", Tone.ODD
+            return f"paused: {reasons.wait_text(body.reason)}", Tone.ODD
         case ev.JobEnded():
-            told = reasons.beside_state(body.reason)
-            because = f": {told}" if told else ""
-            return f"{body.state.value}{because}", _TONES.get(body.state, Tone.BAD)
+            end_text = reasons.end_text_after_state(body.reason)
+            reason_text = f": {end_text}" if end_text else ""
+            return f"{body.state.value}{reason_text}", _TONES.get(body.state, Tone.BAD)
         case ev.JobClosed():
             if not course.launched:
                 return None
-            settled = "; bill settled, remaining hold released" if course.paid else ""
-            return f"all machines are gone{settled}", Tone.PLAIN
+            settled_note = "; bill settled, remaining hold released" if course.paid else ""
+            return f"all machines are gone{settled_note}", Tone.PLAIN
         case _:
-            return _of_request(body)
+            return _request_sentence(body)
 
 
-def _of_request(body: ev.EventBody) -> tuple[str, Tone]:
+def _request_sentence(body: ev.EventBody) -> tuple[str, Tone]:
     """Requests about the job, and the answers."""
     match body:
         case ev.ApprovalAsked():
-            whom = f" by {', '.join(body.approvers)}" if body.approvers else ""
-            more = f" of up to {figures.money(body.max_cost)} in total" if body.extension and body.max_cost else ""
-            return f"waiting for approval{more}{whom}: {body.because}", Tone.ODD
+            approvers_text = f" by {', '.join(body.approvers)}" if body.approvers else ""
+            limit_text = (
+                f" of up to {figures.money(body.max_cost)} in total" if body.extension and body.max_cost else ""
+            )
+            return f"waiting for approval{limit_text}{approvers_text}: {body.because}", Tone.ODD
         case ev.ApprovalGiven():
             rules = f" ({', '.join(body.rules)})" if body.rules else ""
-            who = f"approved by {body.by}" if body.by else "no approval needed"
-            return f"{who}{rules}{_note(body.note)}", Tone.GOOD
+            approval_text = f"approved by {body.by}" if body.by else "no approval needed"
+            return f"{approval_text}{rules}{_note_text(body.note)}", Tone.GOOD
         case ev.ApprovalRefused():
-            return f"refused by {body.by}{_note(body.note)}" if body.by else "the approval request expired", Tone.BAD
+            return (
+                f"refused by {body.by}{_note_text(body.note)}" if body.by else "the approval request expired",
+                Tone.BAD,
+            )
         case ev.CancelRequested():
             return f"cancellation requested by {body.by}", Tone.ODD
         case ev.Extended():
-            given = []
+            limits = []
             if body.max_cost is not None:
-                given.append(f"{figures.money(body.max_cost)} in total")
+                limits.append(f"{figures.money(body.max_cost)} in total")
             if body.max_duration_seconds is not None:
-                given.append(f"{figures.length(timedelta(seconds=body.max_duration_seconds))} in total")
-            return f"extended by {body.by} to {' and '.join(given)}" if given else f"resumed by {body.by}", Tone.GOOD
+                limits.append(f"{figures.length(timedelta(seconds=body.max_duration_seconds))} in total")
+            return f"extended by {body.by} to {' and '.join(limits)}" if limits else f"resumed by {body.by}", Tone.GOOD
         case _:
             return body.kind.replace("_", " "), Tone.PLAIN
 
 
-def _about_an_attempt(number: int, body: ev.EventBody, moment: Moments, *, free: bool) -> tuple[str, Tone] | None:
-    found = _of_attempt(body, moment, free=free)
-    return None if found is None else (f"attempt {number}: {found[0]}", found[1])
+def _numbered_sentence(
+    number: int, body: ev.EventBody, moment: TimeFormatter, *, free: bool
+) -> tuple[str, Tone] | None:
+    sentence_and_tone = _attempt_sentence(body, moment, free=free)
+    return None if sentence_and_tone is None else (f"attempt {number}: {sentence_and_tone[0]}", sentence_and_tone[1])
 
 
-def _of_attempt(body: ev.EventBody, moment: Moments, *, free: bool) -> tuple[str, Tone] | None:
+def _attempt_sentence(body: ev.EventBody, moment: TimeFormatter, *, free: bool) -> tuple[str, Tone] | None:
     match body:
         case ev.LaunchRequested():
             resumes = ", resuming from the newest checkpoint" if body.resume_from else ""
-            why = f" ({body.why})" if body.why else ""
-            return f"launch on {where(body.placement)}{resumes}{why}", Tone.PLAIN
+            reason_text = f" ({body.why})" if body.why else ""
+            return f"launch on {placement_text(body.placement)}{resumes}{reason_text}", Tone.PLAIN
         case ev.Launched() | Claimed():
             return None
         case ev.LaunchDelayed():
-            return f"launch delayed, the broker retries: {reasons.waits(body.reason)}", Tone.ODD
+            return f"launch delayed, the broker retries: {reasons.wait_text(body.reason)}", Tone.ODD
         case ev.ToppedUp():
             return f"{figures.money(body.amount)} more held: may run until {moment(body.until)}", Tone.PLAIN
         case ev.Queued():
             return "waiting in the queue of its engine" + (f": {body.because}" if body.because else ""), Tone.PLAIN
         case ev.HoldDated():
-            because = f" ({reasons.judged_again(body.trigger)})" if body.trigger else ""
-            held = f"{figures.money(body.amount)} held, used at up to {figures.rate(body.rate)}/h"
-            return f"{held}: may run until {moment(body.until)}{because}", Tone.PLAIN
+            because_text = f" ({reasons.hold_trigger_text(body.trigger)})" if body.trigger else ""
+            held_text = f"{figures.money(body.amount)} held, used at up to {figures.rate(body.rate)}/h"
+            return f"{held_text}: may run until {moment(body.until)}{because_text}", Tone.PLAIN
         case ev.MachineUp() | ev.MachineGone() | ev.RemovalDelayed():
-            return _of_machine(body, moment, free=free)
+            return _machine_sentence(body, moment, free=free)
         case ev.Entered():
             return f"{body.by} ran {body.program} inside the job", Tone.PLAIN
         case ev.StopRequested():
-            who = f" by {body.by}" if body.by else ""
-            return f"stop requested{who}: {reasons.stops(body.reason) or cause_words(body.cause)}", Tone.ODD
+            requester = f" by {body.by}" if body.by else ""
+            return f"stop requested{requester}: {reasons.stop_text(body.reason) or cause_text(body.cause)}", Tone.ODD
         case ev.AttemptEnded():
-            return _ended(body)
+            return _attempt_end_sentence(body)
         case _:
-            return _reported(body)
+            return _agent_sentence(body)
 
 
-def _of_machine(
-    body: ev.MachineUp | ev.MachineGone | ev.RemovalDelayed, moment: Moments, *, free: bool
+def _machine_sentence(
+    body: ev.MachineUp | ev.MachineGone | ev.RemovalDelayed, moment: TimeFormatter, *, free: bool
 ) -> tuple[str, Tone] | None:
     match body:
         case ev.MachineUp():
             return "machine up" if free else "machine up, billing started", Tone.PLAIN
         case ev.MachineGone():
             if body.outside and body.gone_at:
-                since = moment(min(one.since for one in body.outside))
-                ids = ", ".join(one.id for one in body.outside)
-                billed = f"billed at the price on demand from {since} to {moment(body.gone_at)}"
-                return f"machine gone; outside of the bought capacity, {billed}: {ids}", Tone.BAD
+                start_text = moment(min(machine.since for machine in body.outside))
+                ids = ", ".join(machine.id for machine in body.outside)
+                billed_text = f"billed at the price on demand from {start_text} to {moment(body.gone_at)}"
+                return f"machine gone; outside of the bought capacity, {billed_text}: {ids}", Tone.BAD
             return ("machine gone" if free else "machine gone, billing ended", Tone.PLAIN) if body.gone_at else None
         case ev.RemovalDelayed():
-            retries = f"the machine could not be terminated and is still billed; the broker retries: {body.because}"
-            return retries, Tone.BAD
+            text = f"the machine could not be terminated and is still billed; the broker retries: {body.because}"
+            return text, Tone.BAD
 
 
-def _reported(body: ev.EventBody) -> tuple[str, Tone]:
+def _agent_sentence(body: ev.EventBody) -> tuple[str, Tone]:
     """Reports of the agent."""
     match body:
         case Restored():
-            passed = "".join(f"; skipped {p.checkpoint}: {p.because}" for p in body.passed_over)
+            skipped_text = "".join(f"; skipped {p.checkpoint}: {p.because}" for p in body.passed_over)
             style = Tone.ODD if body.passed_over else Tone.GOOD if body.checkpoint else Tone.PLAIN
             if body.checkpoint is None:
-                return f"starts from the beginning{passed}", style
-            which = body.checkpoint if body.step is None else f"at step {body.step:,}"
-            return f"resumed from the checkpoint {which}{passed}", style
+                return f"starts from the beginning{skipped_text}", style
+            checkpoint_text = body.checkpoint if body.step is None else f"at step {body.step:,}"
+            return f"resumed from the checkpoint {checkpoint_text}{skipped_text}", style
         case CommandStarted():
             return "command running", Tone.GOOD
         case CheckpointSaved():
-            return f"checkpoint{_saved(body)} saved", Tone.PLAIN
+            return f"checkpoint{_checkpoint_name(body)} saved", Tone.PLAIN
         case CheckpointTrouble():
             return f"a checkpoint could not be saved: {body.because}", Tone.ODD
         case CheckpointsMissing():
@@ -280,13 +291,16 @@ def _reported(body: ev.EventBody) -> tuple[str, Tone]:
         case OutputsSaved():
             return f"{figures.plural(body.files, 'result')} saved, {gigabytes(body.size)}", Tone.PLAIN
         case MetricsReported():
-            return f"the program reports {_metrics(body)}", Tone.PLAIN
+            return f"the program reports {_metrics_text(body)}", Tone.PLAIN
         case OutputTrouble():
             return f"results could not be saved: {body.because}", Tone.ODD
         case NoticeTooShort():
-            needed = f"a checkpoint of {gigabytes(body.size)} takes {body.seconds:.0f} s to upload"
-            given = f"{body.source} gives {body.notice_seconds:.0f} s of notice"
-            return f"{needed}, but {given}: after an interruption, the checkpoint before it is used", Tone.ODD
+            upload_text = f"a checkpoint of {gigabytes(body.size)} takes {body.seconds:.0f} s to upload"
+            notice_text = f"{body.source} gives {body.notice_seconds:.0f} s of notice"
+            return (
+                f"{upload_text}, but {notice_text}: after an interruption, the checkpoint before it is used",
+                Tone.ODD,
+            )
         case NoticeReceived():
             return f"interruption notice ({body.source}); saving a checkpoint", Tone.ODD
         case _:
@@ -295,36 +309,36 @@ def _reported(body: ev.EventBody) -> tuple[str, Tone]:
 
 def checkpoints_missing(body: CheckpointsMissing) -> str:
     """Which checkpoints are missing, and what the program must do."""
-    ran, every = timedelta(seconds=body.seconds), timedelta(seconds=body.every)
-    when = "ended" if body.ended else "is running"
-    seen = f"; present but unfinished: {', '.join(body.unfinished)}" if body.unfinished else ""
+    run_time, interval = timedelta(seconds=body.seconds), timedelta(seconds=body.every)
+    state_text = "ended" if body.ended else "is running"
+    unfinished_text = f"; present but unfinished: {', '.join(body.unfinished)}" if body.unfinished else ""
     return (
-        f"{when} without a checkpoint after {figures.length(ran)}, although the job file promises one every"
-        f" {figures.length(every)}: an interruption loses all of it. The program has to write each checkpoint into"
-        f" $GPUBROKER_CHECKPOINT_DIR under a temporary name, and rename it{seen}"
+        f"{state_text} without a checkpoint after {figures.length(run_time)}, although the job file promises one every"
+        f" {figures.length(interval)}: an interruption loses all of it. The program has to write each checkpoint into"
+        f" $GPUBROKER_CHECKPOINT_DIR under a temporary name, and rename it{unfinished_text}"
     )
 
 
-def _ended(body: ev.AttemptEnded) -> tuple[str, Tone]:
+def _attempt_end_sentence(body: ev.AttemptEnded) -> tuple[str, Tone]:
     state = OUTCOMES[body.cause].state
     evidence = f" ({body.evidence})" if body.evidence and state is not AttemptState.SUCCEEDED else ""
-    named = evidence and body.cause is Cause.EXIT_STATUS  # the evidence begins with the status
-    status = f" with exit status {body.exit_status}" if body.exit_status and not named else ""
+    has_status = evidence and body.cause is Cause.EXIT_STATUS  # the evidence begins with the status
+    status = f" with exit status {body.exit_status}" if body.exit_status and not has_status else ""
     style = {AttemptState.SUCCEEDED: Tone.GOOD, AttemptState.FAILED: Tone.BAD}.get(state, Tone.ODD)
-    return f"{cause_words(body.cause)}{status}{_step(body.step)}{evidence}", style
+    return f"{cause_text(body.cause)}{status}{_step_text(body.step)}{evidence}", style
 
 
-def _metrics(body: MetricsReported) -> str:
+def _metrics_text(body: MetricsReported) -> str:
     return ", ".join(f"{name} {value:,g}" for name, value in sorted(body.metrics.items()))
 
 
-def _saved(body: CheckpointSaved) -> str:
-    return _step(body.step) or f" {body.checkpoint}"
+def _checkpoint_name(body: CheckpointSaved) -> str:
+    return _step_text(body.step) or f" {body.checkpoint}"
 
 
-def _step(step: int | None) -> str:
+def _step_text(step: int | None) -> str:
     return "" if step is None else f" at step {step:,}"
 
 
-def _note(note: str) -> str:
+def _note_text(note: str) -> str:
     return f": {note}" if note else ""

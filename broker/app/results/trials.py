@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from broker.app.billing.budgets import BudgetLine
-from broker.app.policy.policies import Tried
+from broker.app.policy.policies import CaseFileResult
 from broker.app.policy.preview import BudgetChange, PolicyPreview
 from broker.app.policy.rehearsal import Effect, JobOutcome
 from broker.app.policy.replay import DecisionTotals, PolicyReplay, ReplayedDecision
@@ -59,7 +59,7 @@ class RecordedDecisions(Result):
 
     @classmethod
     def of(cls, decisions: Sequence[Decision]) -> Self:
-        return cls(decisions=[RecordedDecision.of(one) for one in decisions])
+        return cls(decisions=[RecordedDecision.of(decision) for decision in decisions])
 
 
 class TriedCase(Result):
@@ -86,9 +86,11 @@ class PolicyTestResult(Result):
     cases: list[TriedCase]
 
     @classmethod
-    def of(cls, files: Sequence[Tried]) -> Self:
-        cases = [TriedCase.of(result) for one in files for result in one.results]
-        return cls(passed=sum(one.passed for one in cases), failed=sum(not one.passed for one in cases), cases=cases)
+    def of(cls, files: Sequence[CaseFileResult]) -> Self:
+        cases = [TriedCase.of(result) for item in files for result in item.results]
+        return cls(
+            passed=sum(item.passed for item in cases), failed=sum(not item.passed for item in cases), cases=cases
+        )
 
 
 class DecisionDifference(Result):
@@ -111,15 +113,15 @@ class DecisionDifference(Result):
     objections: list[VerdictResult]
 
     @classmethod
-    def of(cls, one: ReplayedDecision) -> Self:
+    def of(cls, replayed: ReplayedDecision) -> Self:
         return cls.from_parts(
-            one.decision,
-            one,
-            before=one.decision.answer,
-            after=one.answer,
-            pool_before=one.decision.pool,
-            pool_after=one.pool,
-            objections=[VerdictResult.of(v) for v in one.verdicts if v.answer is not Answer.ALLOW or v.warns],
+            replayed.decision,
+            replayed,
+            before=replayed.decision.answer,
+            after=replayed.answer,
+            pool_before=replayed.decision.pool,
+            pool_after=replayed.pool,
+            objections=[VerdictResult.of(v) for v in replayed.verdicts if v.answer is not Answer.ALLOW or v.warns],
         )
 
 
@@ -136,8 +138,12 @@ class JudgedDecisions(Result):
     warned: list[DecisionDifference]
 
     @classmethod
-    def of(cls, found: PolicyReplay) -> Self:
-        return cls.from_parts(found, decisions=len(found.outcomes), same=len(found.outcomes) - len(found.differences))
+    def of(cls, policy_replay: PolicyReplay) -> Self:
+        return cls.from_parts(
+            policy_replay,
+            decisions=len(policy_replay.outcomes),
+            same=len(policy_replay.outcomes) - len(policy_replay.differences),
+        )
 
 
 class ObjectingRule(Result):
@@ -165,12 +171,12 @@ class AffectedJob(Result):
     at: Moment | None
 
     @classmethod
-    def of(cls, one: JobOutcome) -> Self:
+    def of(cls, outcome: JobOutcome) -> Self:
         return cls.from_parts(
-            one,
-            rules=[ObjectingRule.from_parts(rule, kind=rule.rule) for rule in one.rules],
-            pool=one.where or None,
-            approvers=one.asks,
+            outcome,
+            rules=[ObjectingRule.from_parts(rule, kind=rule.rule) for rule in outcome.rules],
+            pool=outcome.where or None,
+            approvers=outcome.asks,
         )
 
 
@@ -191,9 +197,9 @@ class BudgetTermsResult(Result):
     @classmethod
     def of(cls, line: BudgetLine) -> Self:
         spec = line.spec
-        parts = (spec, line.use, line)
+        sources = (spec, line.use, line)
         return cls.from_parts(
-            *parts, amount=line.limit, counts=sorted(spec.counts), scope=spec, source=str(line.source)
+            *sources, amount=line.limit, counts=sorted(spec.counts), scope=spec, source=str(line.source)
         )
 
 
@@ -232,6 +238,6 @@ class PolicyPreviewResult(Result):
     past: PastChanges
 
     @classmethod
-    def of(cls, seen: PolicyPreview) -> Self:
-        past = PastChanges.from_parts(seen.past, decisions=seen.past.found)
-        return cls.from_parts(seen, active_version=seen.before, past=past)
+    def of(cls, preview: PolicyPreview) -> Self:
+        past = PastChanges.from_parts(preview.past, decisions=preview.past.found)
+        return cls.from_parts(preview, active_version=preview.before, past=past)

@@ -49,17 +49,17 @@ class Result(BaseModel):
         return value if isinstance(value, dict | cls) else getattr(cls, "of", cls.from_parts)(value)
 
     @classmethod
-    def from_parts(cls, *parts: object, **more: Any) -> Self:
+    def from_parts(cls, *sources: object, **given_fields: Any) -> Self:
         """A result with the given fields (``more``). Each other field is the attribute of that name of the last part
         that has it; for a field ``total_usd`` also an attribute ``total``."""
-        found = {}
-        for name in cls.model_fields.keys() - more.keys():
+        collected = {}
+        for name in cls.model_fields.keys() - given_fields.keys():
             names = (name, name.removesuffix("_usd")) if name.endswith("_usd") else (name,)
-            for part, attribute in product(reversed(parts), names):
-                if (value := getattr(part, attribute, _MISSING)) is not _MISSING:
-                    found[name] = value
+            for source, attribute in product(reversed(sources), names):
+                if (value := getattr(source, attribute, _MISSING)) is not _MISSING:
+                    collected[name] = value
                     break
-        return cls(**found, **more)
+        return cls(**collected, **given_fields)
 
     def document(self) -> dict[str, Any]:
         """The JSON document, as Python values."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal, Self
 
-from broker.app.alerts.notify import Delivery, Targets, shown, variable
-from broker.app.alerts.watches import Listed, Looked, WatchCheck
+from broker.app.alerts.notify import Delivery, Targets, redact_address, setting_variable
+from broker.app.alerts.watches import WatchCheck, WatchEvaluation, WatchListing
 from broker.app.results.values import Figure, Moment, Result, Seconds
 from broker.core.market.offers import CapacityType
 from broker.core.market.watches import Trigger, Watch, WatchState
@@ -27,9 +27,9 @@ class QueuedAlert(Result):
     error: str
 
     @classmethod
-    def of(cls, one: Dispatch) -> Self:
+    def of(cls, dispatch: Dispatch) -> Self:
         return cls.from_parts(
-            one, status="delivered" if one.delivered_at else "given_up" if one.given_up else "waiting"
+            dispatch, status="delivered" if dispatch.delivered_at else "given_up" if dispatch.given_up else "waiting"
         )
 
 
@@ -62,7 +62,7 @@ class WatchResult(Result):
     deliveries: list[QueuedAlert]
 
     @classmethod
-    def of(cls, watch: Watch, state: WatchState, dispatches: Sequence[Dispatch] = (), **more: Any) -> Self:
+    def of(cls, watch: Watch, state: WatchState, dispatches: Sequence[Dispatch] = (), **extra: Any) -> Self:
         return cls.from_parts(
             watch,
             state,
@@ -76,7 +76,7 @@ class WatchResult(Result):
             holds_for=[name for name in state.firing if name],
             notices=state.number,
             deliveries=dispatches,
-            **more,
+            **extra,
         )
 
 
@@ -88,7 +88,7 @@ class AddedWatch(WatchResult):
     holds_now: bool | None
 
     @classmethod
-    def of_look(cls, looked: Looked) -> Self:
+    def of_look(cls, looked: WatchEvaluation) -> Self:
         holds = None if looked.seen.holds is None else bool(looked.seen.holds)
         return cls.of(looked.watch, looked.state, now=looked.seen.words, holds_now=holds)
 
@@ -103,7 +103,10 @@ class AlertRecipient(Result):
     @classmethod
     def all_of(cls, targets: Targets) -> list[Self]:
         """Those of the settings."""
-        return [cls(name=name, address=shown(one), setting=variable(name)) for name, one in targets.items()]
+        return [
+            cls(name=name, address=redact_address(target_address), setting=setting_variable(name))
+            for name, target_address in targets.items()
+        ]
 
 
 class WatchList(Result):
@@ -114,10 +117,10 @@ class WatchList(Result):
     targets: list[AlertRecipient]
 
     @classmethod
-    def of(cls, found: Sequence[Listed], targets: Targets, now: datetime) -> Self:
+    def of(cls, listings: Sequence[WatchListing], targets: Targets, now: datetime) -> Self:
         return cls(
             as_of=now,
-            watches=[WatchResult.of(one.watch, one.state, one.dispatches) for one in found],
+            watches=[WatchResult.of(listing.watch, listing.state, listing.dispatches) for listing in listings],
             targets=AlertRecipient.all_of(targets),
         )
 
@@ -140,9 +143,9 @@ class AlertDelivery(Result):
     next_try_in_seconds: Seconds | None
 
     @classmethod
-    def of(cls, one: Delivery, targets: Targets) -> Self:
-        address = shown(targets[one.target]) if one.target in targets else ""
-        return cls.from_parts(one, address=address, next_try_in_seconds=one.next_try_in)
+    def of(cls, delivery: Delivery, targets: Targets) -> Self:
+        address = redact_address(targets[delivery.target]) if delivery.target in targets else ""
+        return cls.from_parts(delivery, address=address, next_try_in_seconds=delivery.next_try_in)
 
 
 class CheckedWatch(WatchResult):
@@ -152,9 +155,9 @@ class CheckedWatch(WatchResult):
     details: list[str]
 
     @classmethod
-    def of_look(cls, one: Looked) -> Self:
-        noticed = one.notice is not None
-        return cls.of(one.watch, one.state, noticed=noticed, details=list(one.seen.details) if noticed else [])
+    def of_look(cls, one: WatchEvaluation) -> Self:
+        has_notice = one.notice is not None
+        return cls.of(one.watch, one.state, noticed=has_notice, details=list(one.seen.details) if has_notice else [])
 
 
 class WatchCheckResult(Result):
@@ -165,10 +168,10 @@ class WatchCheckResult(Result):
     targets: list[AlertRecipient]
 
     @classmethod
-    def of(cls, found: WatchCheck, targets: Targets) -> Self:
+    def of(cls, check_result: WatchCheck, targets: Targets) -> Self:
         return cls(
-            watches=[CheckedWatch.of_look(one) for one in found.looked],
-            deliveries=[AlertDelivery.of(one, targets) for one in found.deliveries],
+            watches=[CheckedWatch.of_look(item) for item in check_result.looked],
+            deliveries=[AlertDelivery.of(item, targets) for item in check_result.deliveries],
             targets=AlertRecipient.all_of(targets),
         )
 
@@ -179,5 +182,5 @@ class AlertTest(Result):
     deliveries: list[AlertDelivery]
 
     @classmethod
-    def of(cls, sent: Sequence[Delivery], targets: Targets) -> Self:
-        return cls(deliveries=[AlertDelivery.of(one, targets) for one in sent])
+    def of(cls, deliveries: Sequence[Delivery], targets: Targets) -> Self:
+        return cls(deliveries=[AlertDelivery.of(delivery, targets) for delivery in deliveries])

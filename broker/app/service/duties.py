@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from broker.app.alerts.routes import recipients
 from broker.app.billing.charges import fetch
-from broker.app.capacity.check import CapacityCheck, check
+from broker.app.capacity.check import CapacityCheck, check_capacity
 from broker.app.capacity.purchases import buyer
 from broker.app.jobs.retention import DeletedFiles, delete_due
-from broker.app.jobs.sealed_secrets import tell_service_key
-from broker.app.jobs.snapshot_retention import delete_snapshots, policy_over, unneeded_snapshots
+from broker.app.jobs.sealed_secrets import publish_service_key
+from broker.app.jobs.snapshot_retention import delete_snapshots, snapshot_expiry_test, unneeded_snapshots
 from broker.app.outside.launches import OpenLaunch
-from broker.app.outside.overdue import end_overdue
+from broker.app.outside.overdue import end_overdue_launches
 from broker.app.results.charges import ChargesResult
-from broker.app.service.background import looks
+from broker.app.service.background import reconcile_passes
 from broker.app.service.health import Pulses
-from broker.app.service.sweep import GRACE, Swept, end, notice_of, sweep
+from broker.app.service.sweep import GRACE, SweepResult, end_orphans, leftover_notice, sweep
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, StoreProblem
 from broker.reconciler.sweep import LeftoverState
@@ -74,36 +74,38 @@ class PeriodicDuty(ABC):
 
     def _tell(self, said: set[str]) -> None:
         """Report the messages that the last round did not have."""
-        for sentence in sorted(said - self._said):
-            self._say(sentence)
+        for message in sorted(said - self._said):
+            self._say(message)
         self._said = said
 
 
-class Sweeping(PeriodicDuty):
+class SweepDuty(PeriodicDuty):
     """Sends a notice of each orphan, once, and ends it if the active policy says so (``end_orphans_after``). ``say``:
     receives each orphan and error once."""
 
     name = "sweeping"
     first_after, every = 60.0, 600.0  # each sweep asks every cloud for its machines
 
-    def once(self) -> Swept:
+    def once(self) -> SweepResult:
         """One sweep. Raises `StoreProblem`, and `InvalidInput` if the active policy cannot be read."""
         broker = self._broker
-        after = broker.policy().defaults.end_orphans_after
-        swept = sweep(broker, GRACE if after is None else after)
-        done = {one.leftover.id: one for one in end(broker, swept)} if after is not None else {}
-        said = {f"{name} could not be swept: {why}" for name, why in swept.trouble.items()}
-        for one in swept.found:
-            if one.standing is LeftoverState.ORPHAN:
-                result = done.get(one.id)
-                notice = notice_of(one, ended=result is not None and not result.error)
+        grace = broker.policy().defaults.end_orphans_after
+        swept = sweep(broker, GRACE if grace is None else grace)
+        ended_by_id = (
+            {leftover.leftover.id: leftover for leftover in end_orphans(broker, swept)} if grace is not None else {}
+        )
+        messages = {f"{name} could not be swept: {reason}" for name, reason in swept.trouble.items()}
+        for leftover in swept.found:
+            if leftover.standing is LeftoverState.ORPHAN:
+                result = ended_by_id.get(leftover.id)
+                notice = leftover_notice(leftover, is_ended=result is not None and not result.error)
                 broker.store.outbox.add(notice, recipients(broker.settings, notice), broker.clock.now())
-                said.add(f"{notice.title}: {notice.body}" + (f" {result.error}" if result and result.error else ""))
-        self._tell(said)
+                messages.add(f"{notice.title}: {notice.body}" + (f" {result.error}" if result and result.error else ""))
+        self._tell(messages)
         return swept
 
 
-class Purchasing(PeriodicDuty):
+class PurchaseDuty(PeriodicDuty):
     """Places approved orders, confirms them and resolves orders without an answer. ``say``: receives each error
     once."""
 
@@ -113,18 +115,18 @@ class Purchasing(PeriodicDuty):
 
     def once(self) -> int:
         """Advance every open purchase, also after an error in another; returns their number."""
-        carried_out, said = buyer(self._broker), set()
-        found = self._broker.store.purchases()
-        for purchase in found:
+        capacity_buyer, messages = buyer(self._broker), set()
+        purchases = self._broker.store.purchases()
+        for purchase in purchases:
             try:
-                carried_out.advance(purchase.id)
+                capacity_buyer.advance(purchase.id)
             except BrokerError as error:
-                said.add(f"{purchase.id}: {error}")
-        self._tell(said)
-        return len(found)
+                messages.add(f"{purchase.id}: {error}")
+        self._tell(messages)
+        return len(purchases)
 
 
-class CheckingCapacity(PeriodicDuty):
+class CapacityCheckDuty(PeriodicDuty):
     """Compares what providers list with what was bought, and sends a notice of each difference, once. ``say``: receives
     each difference and error once."""
 
@@ -135,16 +137,18 @@ class CheckingCapacity(PeriodicDuty):
     def once(self) -> CapacityCheck:
         """One check. Raises `StoreProblem`."""
         broker = self._broker
-        found = check(broker)
-        said = {f"{name} could not list its capacity: {why}" for name, why in found.problems.items()}
-        for one in found.differences:
-            broker.store.outbox.add(one.notice, recipients(broker.settings, one.notice), broker.clock.now())
-            said.add(f"{one.notice.title}: {one.told}")
-        self._tell(said)
-        return found
+        capacity_check = check_capacity(broker)
+        messages = {f"{name} could not list its capacity: {reason}" for name, reason in capacity_check.problems.items()}
+        for difference in capacity_check.differences:
+            broker.store.outbox.add(
+                difference.notice, recipients(broker.settings, difference.notice), broker.clock.now()
+            )
+            messages.add(f"{difference.notice.title}: {difference.told}")
+        self._tell(messages)
+        return capacity_check
 
 
-class EndingLaunches(PeriodicDuty):
+class LaunchEndDuty(PeriodicDuty):
     """Ends overdue launches of other tools. ``say``: receives each launch that became overdue."""
 
     name = "outside launches"
@@ -153,22 +157,23 @@ class EndingLaunches(PeriodicDuty):
 
     def once(self) -> Sequence[OpenLaunch]:
         """One round. Raises `StoreProblem`."""
-        late = end_overdue(self._broker)
+        overdue_launches = end_overdue_launches(self._broker)
         self._tell(
             {
-                f"{one.id}: the time for which {one.tags.user} launched with {one.tool} is over, and nobody reported"
-                f" its end: {one.held} counts as spent; check whether it still runs"
-                for one in late
+                f"{launch.id}: the time for which {launch.tags.user} launched with {launch.tool} is over, and nobody "
+                "reported"
+                f" its end: {launch.held} counts as spent; check whether it still runs"
+                for launch in overdue_launches
             }
         )
-        return late
+        return overdue_launches
 
 
 # For each job its run folder is listed. Jobs whose retention time ended earlier are left to `gpubroker jobs prune`.
-_WITHIN = timedelta(days=14)
+_RETENTION_WINDOW = timedelta(days=14)
 
 
-class KeepingFiles(PeriodicDuty):
+class RetentionDuty(PeriodicDuty):
     """Deletes snapshots and files of ended jobs whose retention time (``keep_results`` and similar keys) is over,
     delivered notices older than ``keep_notices``, and price history older than ``keep_prices``. ``say``: receives each
     error once, also of a single run folder."""
@@ -188,20 +193,20 @@ class KeepingFiles(PeriodicDuty):
             self._broker.store.outbox.prune(now - defaults.keep_notices)
         if defaults.keep_prices is not None:
             self._broker.store.market.prune(now - defaults.keep_prices)
-        done = delete_due(self._broker, _WITHIN, self._failed)
-        self._failed = (self._failed | done.trouble.keys()) - {one.view.id for one in done.deleted}
-        trouble = dict(done.trouble)
-        if (over := policy_over(self._broker)) is not None:
-            delete_snapshots(self._broker, unneeded_snapshots(self._broker, over, trouble, by=None), trouble)
-        self._tell({f"files of {job} stay longer than the policy says: {why}" for job, why in trouble.items()})
-        return done
+        deleted = delete_due(self._broker, _RETENTION_WINDOW, self._failed)
+        self._failed = (self._failed | deleted.trouble.keys()) - {files.view.id for files in deleted.deleted}
+        trouble = dict(deleted.trouble)
+        if (is_over := snapshot_expiry_test(self._broker)) is not None:
+            delete_snapshots(self._broker, unneeded_snapshots(self._broker, is_over, trouble, by=None), trouble)
+        self._tell({f"files of {job} stay longer than the policy says: {reason}" for job, reason in trouble.items()})
+        return deleted
 
 
-_ASK_EVERY = timedelta(hours=23)
-_ASKED = "charges_asked_at"
+_ASK_INTERVAL = timedelta(hours=23)
+_LAST_ASKED_SETTING = "charges_asked_at"
 
 
-class Charging(PeriodicDuty):
+class ChargesDuty(PeriodicDuty):
     """Asks providers for their charges once a day. ``say``: receives each difference over the threshold, and each
     error, once."""
 
@@ -211,17 +216,19 @@ class Charging(PeriodicDuty):
     def once(self) -> ChargesResult | None:
         """Ask if a day has passed since the last time; else None. Raises `StoreProblem`."""
         store, now = self._broker.store, self._broker.clock.now()
-        asked = store.setting(_ASKED)
-        if asked is not None and now - datetime.fromisoformat(asked) < _ASK_EVERY:
+        last_asked = store.setting(_LAST_ASKED_SETTING)
+        if last_asked is not None and now - datetime.fromisoformat(last_asked) < _ASK_INTERVAL:
             return None
-        done = fetch(self._broker)
-        store.set_setting(_ASKED, now.isoformat())
-        troubles = {f"the charges of {name} could not be read: {why}" for name, why in done.trouble.items()}
-        self._tell(troubles | set(done.alerts))
-        return done
+        charges_result = fetch(self._broker)
+        store.set_setting(_LAST_ASKED_SETTING, now.isoformat())
+        troubles = {
+            f"the charges of {name} could not be read: {reason}" for name, reason in charges_result.trouble.items()
+        }
+        self._tell(troubles | set(charges_result.alerts))
+        return charges_result
 
 
-_LOOK = 0.5  # seconds between two checks whether a duty failed
+_JOIN_SECONDS = 0.5  # seconds between two checks whether a duty failed
 
 
 class Duty(Protocol):
@@ -238,13 +245,13 @@ class Duty(Protocol):
 def serve(duties: Sequence[Duty], stop: threading.Event) -> None:
     """Run all duties until ``stop`` is set, then wait for each to end. If one raises, the others are stopped and its
     exception is raised, so that no service keeps running with only some of its duties."""
-    broken: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def run(duty: Duty) -> None:
         try:
             duty.run(stop)
         except BaseException as error:  # noqa: BLE001  # raised again below, in the caller's thread
-            broken.append(error)
+            errors.append(error)
             stop.set()
 
     threads = [threading.Thread(target=run, args=(duty,), name=duty.name) for duty in duties]
@@ -252,15 +259,15 @@ def serve(duties: Sequence[Duty], stop: threading.Event) -> None:
         thread.start()
     for thread in threads:
         while thread.is_alive():
-            thread.join(_LOOK)  # in steps, so that signals are handled in between
-    if broken:
-        raise broken[0]
+            thread.join(_JOIN_SECONDS)  # in steps, so that signals are handled in between
+    if errors:
+        raise errors[0]
 
 
-STAND_BY = 1.0  # seconds of the wall clock between two tries to take the lead
+STANDBY_SECONDS = 1.0  # seconds of the wall clock between two tries to take the lead
 
 
-class Reconciling:
+class ReconcileDuty:
     """``say``: receives messages about taking and losing the lead. ``health``: is informed of each pass."""
 
     name = "jobs"
@@ -274,27 +281,27 @@ class Reconciling:
         """Reconcile until ``stop`` is set; a pass that has begun is finished first. An unreachable store is reported
         and tried again."""
         with suppress(BrokerError):  # the first pass reports what is wrong with the store
-            tell_service_key(self._broker)
-        said = ""
+            publish_service_key(self._broker)
+        last_message = ""
         while not stop.is_set():
             try:
                 with self._broker.store.lead() as still_leading:
                     if still_leading is None:
                         self._health.stands_by(self.name)
-                        if said != (said := "standby: another process reconciles this store"):
-                            self._say(said)
+                        if last_message != (last_message := "standby: another process reconciles this store"):
+                            self._say(last_message)
                     else:
                         self._say("reconciling jobs")
-                        said = ""
+                        last_message = ""
                         self._lead(stop, still_leading)
             except StoreProblem as problem:
-                if said != (said := str(problem)):
-                    self._say(said)
-            stop.wait(STAND_BY)
+                if last_message != (last_message := str(problem)):
+                    self._say(last_message)
+            stop.wait(STANDBY_SECONDS)
 
     def _lead(self, stop: threading.Event, still_leading: StillLeading) -> None:
-        for look in looks(self._broker, lambda: not stop.is_set() and still_leading(), stop.wait):
-            if look.brought is None:
+        for reconcile_pass in reconcile_passes(self._broker, lambda: not stop.is_set() and still_leading(), stop.wait):
+            if reconcile_pass.brought is None:
                 self._health.failed(self.name)
             else:
-                self._health.looked(self.name, look.seconds, look.brought.steps)
+                self._health.looked(self.name, reconcile_pass.seconds, reconcile_pass.brought.steps)

@@ -77,16 +77,16 @@ class Pulses:
 
     def ill(self) -> dict[str, str]:
         """The duties that failed or are stuck, each with the reason; empty if all work."""
-        found = {}
+        reasons = {}
         for name, pulse in self.pulses().items():
-            silent = self._monotonic() - pulse.at
-            if silent > self._patience:
-                found[name] = f"silent for {silent:.0f} s"
+            silence = self._monotonic() - pulse.at
+            if silence > self._patience:
+                reasons[name] = f"silent for {silence:.0f} s"
             elif pulse.standing is DutyState.IN_TROUBLE:
-                found[name] = "the store does not answer"
-        return found
+                reasons[name] = "the store does not answer"
+        return reasons
 
     def _change(self, name: str, change: Callable[[Pulse], Pulse]) -> None:
         with self._lock:
-            before = self._pulses.get(name, Pulse(DutyState.STARTING, 0.0))
-            self._pulses[name] = replace(change(before), at=self._monotonic())
+            previous = self._pulses.get(name, Pulse(DutyState.STARTING, 0.0))
+            self._pulses[name] = replace(change(previous), at=self._monotonic())

@@ -27,7 +27,7 @@ TOKEN = "GPUBROKER_SERVE__TOKEN"  # noqa: S105  # the variable's name
 _TIMEOUT = 10.0  # seconds that a client may take to send its request
 
 
-def address(listen: str) -> tuple[str, int]:
+def parse_address(listen: str) -> tuple[str, int]:
     """Host and port of ``HOST:PORT``; an IPv6 host is in brackets. Raises `InvalidInput`."""
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdecimal() or not 0 <= int(port) <= 65535 or not host:
@@ -43,7 +43,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class ServiceAnswers:
+class ServiceResponder:
     """The responses of ``/healthz`` and ``/metrics``."""
 
     def __init__(self, broker: Broker, health: Pulses, host: str, token: str | None) -> None:
@@ -59,7 +59,7 @@ class ServiceAnswers:
             raise MissingExtra("serve", "the page for Prometheus") from error
         self._token = token
         self._health = health
-        self._numbers = Numbers(broker, health)
+        self._numbers = MetricsCollector(broker, health)
         self._registry = prometheus_client.CollectorRegistry(auto_describe=False)
         self._registry.register(self._numbers)
 
@@ -68,10 +68,10 @@ class ServiceAnswers:
         if self._token and not hmac.compare_digest(authorization.encode(), f"Bearer {self._token}".encode()):
             return 401, "text/plain", b"a token is needed: Authorization: Bearer ...\n"
         if path == "/healthz":
-            ill = self._health.ill()
+            failing = self._health.ill()
             duties = {name: pulse.standing for name, pulse in self._health.pulses().items()}
-            body = json.dumps({"healthy": not ill, "duties": duties, "ill": ill}).encode() + b"\n"
-            return (503 if ill else 200), "application/json", body
+            body = json.dumps({"healthy": not failing, "duties": duties, "ill": failing}).encode() + b"\n"
+            return (503 if failing else 200), "application/json", body
         if path == "/metrics":
             from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
@@ -85,9 +85,9 @@ class MetricsPage:
     name = "page"
 
     def __init__(self, broker: Broker, health: Pulses, listen: str, token: str | None) -> None:
-        """Raises as `ServiceAnswers`, and `InvalidInput` for an invalid address or one in use."""
-        host, port = address(listen)
-        self.answer = ServiceAnswers(broker, health, host, token).answer
+        """Raises as `ServiceResponder`, and `InvalidInput` for an invalid address or one in use."""
+        host, port = parse_address(listen)
+        self.answer = ServiceResponder(broker, health, host, token).answer
         try:
             self._server = ThreadingHTTPServer((host, port), self._handler())
         except OSError as error:
@@ -129,7 +129,7 @@ class MetricsPage:
         return MetricsHandler
 
 
-class Numbers:
+class MetricsCollector:
     """The metrics that Prometheus collects. While the store does not answer, its metrics are left out and
     ``gpubroker_up`` is 0."""
 
@@ -141,39 +141,39 @@ class Numbers:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         yield from self._of_duties(GaugeMetricFamily, CounterMetricFamily)
-        found: list[Metric] = []
-        up = GaugeMetricFamily("gpubroker_up", "1 while the store answers.")
+        store_metrics: list[Metric] = []
+        up_metric = GaugeMetricFamily("gpubroker_up", "1 while the store answers.")
         try:
-            found = list(self._of_the_store(GaugeMetricFamily))
-            up.add_metric([], 1)
+            store_metrics = list(self._of_the_store(GaugeMetricFamily))
+            up_metric.add_metric([], 1)
         except BrokerError:
-            up.add_metric([], 0)
-        yield up
-        yield from found
+            up_metric.add_metric([], 0)
+        yield up_metric
+        yield from store_metrics
 
     def _of_duties(self, gauge: Callable[..., Any], counter: Callable[..., Any]) -> Iterator[Metric]:
         standing = gauge("gpubroker_duty", "1 for the present state of each duty.", labels=["duty", "standing"])
-        looks = counter("gpubroker_looks", "Runs of a duty.", labels=["duty"])
+        runs = counter("gpubroker_looks", "Runs of a duty.", labels=["duty"])
         failures = counter("gpubroker_look_failures", "Runs in which the store did not answer.", labels=["duty"])
         steps = counter("gpubroker_steps", "Steps taken by a duty.", labels=["duty"])
         seconds = gauge("gpubroker_look_seconds", "Duration of the last run.", labels=["duty"])
-        silent = gauge("gpubroker_silent_seconds", "Time since the last report of a duty.", labels=["duty"])
+        silence = gauge("gpubroker_silent_seconds", "Time since the last report of a duty.", labels=["duty"])
         for name, pulse in self._health.pulses().items():
-            for one in DutyState:
-                standing.add_metric([name, one.value], float(pulse.standing is one))
-            looks.add_metric([name], pulse.looks)
+            for state in DutyState:
+                standing.add_metric([name, state.value], float(pulse.standing is state))
+            runs.add_metric([name], pulse.looks)
             failures.add_metric([name], pulse.failures)
             steps.add_metric([name], pulse.steps)
             seconds.add_metric([name], pulse.seconds)
-            silent.add_metric([name], self._health.silent_for(name))
-        yield from (standing, looks, failures, steps, seconds, silent)
+            silence.add_metric([name], self._health.silent_for(name))
+        yield from (standing, runs, failures, steps, seconds, silence)
 
     def _of_the_store(self, gauge: Callable[..., Any]) -> Iterator[Metric]:
         broker = self._broker
-        with broker.store.reading() as look:
-            views = look.unclosed()
-            live = look.live_attempts()
-            left_out = len(look.unreadable)
+        with broker.store.reading() as reader:
+            views = reader.unclosed()
+            live = reader.live_attempts()
+            unreadable_count = len(reader.unreadable)
         jobs = gauge("gpubroker_open_jobs", "Jobs that are not closed, by state.", labels=["state"])
         for state, count in sorted(Counter(view.state.value for view in views).items()):
             jobs.add_metric([state], count)
@@ -192,12 +192,12 @@ class Numbers:
         age = gauge("gpubroker_price_age_seconds", "Time since the last successful poll.", labels=["provider"])
         offers = gauge("gpubroker_offers", "Current offers of a provider.", labels=["provider"])
         now = broker.clock.now()
-        for name, fresh in sorted(broker.store.market.freshness(now).items()):
-            if fresh.last_success is not None:
-                age.add_metric([name], max((now - fresh.last_success).total_seconds(), 0.0))
-            offers.add_metric([name], fresh.offers)
+        for name, freshness in sorted(broker.store.market.freshness(now).items()):
+            if freshness.last_success is not None:
+                age.add_metric([name], max((now - freshness.last_success).total_seconds(), 0.0))
+            offers.add_metric([name], freshness.offers)
         unreadable = gauge("gpubroker_unreadable_jobs", "Open jobs that this version cannot read.")
-        unreadable.add_metric([], left_out)
+        unreadable.add_metric([], unreadable_count)
         yield from (jobs, machines, attempts, unreadable, age, offers)
         yield from self._of_money(gauge)
 
@@ -208,15 +208,15 @@ class Numbers:
         limit = gauge("gpubroker_budget_limit_usd", "Limit of a budget in its present period.", labels=label)
         spent = gauge("gpubroker_budget_spent_usd", "Spent of it in this period.", labels=label)
         held = gauge("gpubroker_budget_held_usd", "Held of it for jobs.", labels=label)
-        left = gauge("gpubroker_budget_left_usd", "Left of it; negative if it is exceeded.", labels=label)
+        remaining = gauge("gpubroker_budget_left_usd", "Left of it; negative if it is exceeded.", labels=label)
         expected = gauge("gpubroker_budget_expected_usd", "Expected at the end of the period.", labels=label)
         for line in budgets(self._broker):
-            for one, amount in (
+            for metric, amount in (
                 (limit, line.limit),
                 (spent, line.use.spent),
                 (held, line.use.held),
-                (left, line.left),
+                (remaining, line.left),
                 (expected, line.forecast.expected),
             ):
-                one.add_metric([line.spec.id], float(amount.dollars))
-        yield from (limit, spent, held, left, expected)
+                metric.add_metric([line.spec.id], float(amount.dollars))
+        yield from (limit, spent, held, remaining, expected)

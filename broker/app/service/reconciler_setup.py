@@ -14,20 +14,20 @@ from broker.app.jobs.queue import QueuePlanner
 from broker.app.jobs.runs_root import run_folders
 from broker.app.jobs.sealed_secrets import JobSecrets
 from broker.app.market.market import market_for
-from broker.app.market.strategy_history import record
+from broker.app.market.strategy_history import record_market
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.errors import OwnerOnly
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
-from broker.procurement.using import leave_at, orders_of
+from broker.procurement.bought_offers import leave_at, orders_of
 from broker.reconciler.admission.launch_check import Rejudging, Validity
 from broker.reconciler.controller import Controller
 from broker.reconciler.controllers.arrays import RunningArrays
+from broker.reconciler.controllers.capacity_end import CapacityEnd
+from broker.reconciler.controllers.continuation import Continuation
 from broker.reconciler.controllers.enforcement import Enforcement
-from broker.reconciler.controllers.going_on import GoingOn
-from broker.reconciler.controllers.leaving_capacity import LeavingCapacity
-from broker.reconciler.controllers.placement import Placing, PlanInputs
+from broker.reconciler.controllers.placement import PlacementController, PlanInputs
 from broker.reconciler.controllers.strategy_advice import Moving, Strategist
 from broker.reconciler.controllers.top_up import TopUp, TopUpPace
 from broker.reconciler.engine_calls import EngineCalls
@@ -35,35 +35,41 @@ from broker.reconciler.loop import Reconciler
 from broker.reconciler.ports import Controllers, ReconcilerPorts, Timing
 from broker.runfolder.run_folders import RunFolders
 
-_REST = 4.0  # times the duration of the last check for moves: checks take at most a fifth of the time
+_REST_FACTOR = 4.0  # times the duration of the last check for moves: checks take at most a fifth of the time
 _JUDGE_EVERY = timedelta(seconds=5)  # wall-clock time between two judgments of a running job
 
 
 @dataclass(frozen=True, slots=True)
-class Judging:
+class JudgeControllers:
     """The controllers that judge jobs by the policies in force. ``what_runs``: called in this order for a job that
     needs no other step; the first one stops jobs that may not continue."""
 
-    placing: Placing
+    placing: PlacementController
     check: Rejudging
     enforcement: Enforcement
     what_runs: tuple[Controller, ...]
     secrets: JobSecrets
 
 
-def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging:
+def make_controllers(broker: Broker, folders: RunFolders, rest: float = _REST_FACTOR) -> JudgeControllers:
     """The controllers for the jobs of this broker's store, for its reconciler and for rehearsals. ``rest``: as in
     `Moving`."""
     scale, now = broker.clock.scale, broker.clock.now
-    strategist = Strategist(partial(record, broker.store))
+    strategist = Strategist(partial(record_market, broker.store))
     secrets = JobSecrets(broker)
-    line = QueuePlanner(broker, secrets.missing)
+    queue_planner = QueuePlanner(broker, secrets.missing)
 
     def market(job: Job) -> PlanInputs:
         return market_for(broker, job)
 
-    placing = Placing(
-        broker.store, market, broker.policy, secrets.missing, strategist.place, line.decision, line.refused
+    placing = PlacementController(
+        broker.store,
+        market,
+        broker.policy,
+        secrets.missing,
+        strategist.place,
+        queue_planner.decision,
+        queue_planner.refused,
     )
     unusual = UnusualJobs(broker)
     enforcement = Enforcement(
@@ -78,20 +84,20 @@ def judging(broker: Broker, folders: RunFolders, rest: float = _REST) -> Judging
     check = Rejudging(broker.store, market, broker.policy, now, Validity().scaled(scale))
     what_runs = (
         enforcement,
-        LeavingCapacity(broker.store, lambda offer: leave_at(offer, broker.store.purchases(closed=True), now())),
-        GoingOn(broker.store, broker.policy, placing.plans, over=StoppingBudgets(broker), unusual=unusual),
+        CapacityEnd(broker.store, lambda offer: leave_at(offer, broker.store.purchases(closed=True), now())),
+        Continuation(broker.store, broker.policy, placing.plans, over=StoppingBudgets(broker), unusual=unusual),
         ApprovalReevaluation(broker),
         TopUp(broker.store, broker.policy, TopUpPace().scaled(scale)),
         Moving(broker.store, strategist, lambda view, now: placing.plans(view, broker.policy(), now), rest=rest),
     )
-    return Judging(placing, check, enforcement, what_runs, secrets)
+    return JudgeControllers(placing, check, enforcement, what_runs, secrets)
 
 
 def reconciler(broker: Broker, calls: EngineCalls | None = None) -> Reconciler:
     """A reconciler over this broker's store, engines and policies. ``calls``: how engines are called; None: one call
     after another within a pass."""
     folders = run_folders(broker)
-    judges = judging(broker, folders)
+    judges = make_controllers(broker, folders)
     return Reconciler(
         ReconcilerPorts(
             broker.store,
@@ -107,13 +113,13 @@ def reconciler(broker: Broker, calls: EngineCalls | None = None) -> Reconciler:
         ),
         judges.check,
         limits=judges.enforcement,
-        secrets=partial(passed_on, broker, folders, judges.secrets),
+        secrets=partial(launch_secrets, broker, folders, judges.secrets),
         closing=judges.secrets.erase,
         timing=Timing(settle_every=timedelta(seconds=broker.settings.settle_every)).scaled(broker.clock.scale),
     )
 
 
-def passed_on(broker: Broker, folders: RunFolders, secrets: JobSecrets, view: JobView) -> Mapping[str, str]:
+def launch_secrets(broker: Broker, folders: RunFolders, secrets: JobSecrets, view: JobView) -> Mapping[str, str]:
     """The secrets that the launch of the job's newest attempt passes to its nodes without storing them: the job's
     secrets, as `JobSecrets.of`, and the key of the attempt.
 
@@ -121,8 +127,8 @@ def passed_on(broker: Broker, folders: RunFolders, secrets: JobSecrets, view: Jo
     """
     latest = view.latest
     account = broker.account
-    others = view.user != account.user and not account.for_others
-    if others and latest is not None and not broker.engine(latest.engine).remote:
+    is_other_user = view.user != account.user and not account.for_others
+    if is_other_user and latest is not None and not broker.engine(latest.engine).remote:
         raise OwnerOnly(view.user, account.user)
-    own = folders.variables(view, latest) if latest is not None else {}
-    return {**secrets.of(view, account), **own}
+    attempt_key = folders.variables(view, latest) if latest is not None else {}
+    return {**secrets.of(view, account), **attempt_key}

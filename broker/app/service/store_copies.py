@@ -21,42 +21,42 @@ from broker.core.errors import NotAllowed
 from broker.store.engine.copies import StoreCopy
 from broker.store.engine.leader import LeaderRole
 
-_LOOKS, _PAUSE = 60, 0.5  # half a minute for a reconciler to end its pass
+_MAX_TRIES, _PAUSE = 60, 0.5  # half a minute for a reconciler to end its pass
 
 
-def back_up(broker: Broker, file: Path, *, by: Actor) -> StoreCopy:
+def back_up_store(broker: Broker, file: Path, *, by: Actor) -> StoreCopy:
     """Copy the store into a new private file. Jobs continue meanwhile. The copy contains the key that signs orders to
     nodes: protect it like the store itself. Raises as `Store.copy_to`."""
     # Without them the copy would have the identity of another store, to which the machines do not belong.
     store_id(broker.store)
     signing_key(broker.store)
-    copied = broker.store.copy_to(file)
+    store_copy = broker.store.copy_to(file)
     log(broker, AuditRecord(broker.clock.now(), by.identity, by.origin, "store.back_up", str(file)))
-    return copied
+    return store_copy
 
 
-def restore(broker: Broker, file: Path, *, by: Actor) -> RestoredStoreResult:
+def restore_store(broker: Broker, file: Path, *, by: Actor) -> RestoredStoreResult:
     """Replace the store by a copy; first a copy of the present store is kept next to it.
 
     A background reconciler is asked to end first. Raises `NotAllowed` while `gpubroker serve` runs, and as
     `Store.copy_to` and `Store.put_back`.
     """
     now = broker.clock.now()
-    with ExitStack() as leading:
+    with ExitStack() as lead_stack:
         for duty in (LeaderRole.JOBS, LeaderRole.PURCHASES):
-            _lead(broker, duty, leading)
-        place = Path(broker.store.where)
-        previous = broker.store.copy_to(place.with_name(f"{place.name}.before-{now:%Y%m%dT%H%M%S.%f}"))
-        copy = broker.store.put_back(file)
+            _take_lead(broker, duty, lead_stack)
+        store_path = Path(broker.store.where)
+        previous = broker.store.copy_to(store_path.with_name(f"{store_path.name}.before-{now:%Y%m%dT%H%M%S.%f}"))
+        restored = broker.store.restore_from(file)
         log(broker, AuditRecord(now, by.identity, by.origin, "store.restore", str(file), before=str(previous.path)))
-    return RestoredStoreResult(restored=copy, previous=previous)
+    return RestoredStoreResult(restored=restored, previous=previous)
 
 
-def _lead(broker: Broker, duty: LeaderRole, leading: ExitStack) -> None:
-    for look in range(_LOOKS):
-        if leading.enter_context(broker.store.lead(duty)) is not None:
+def _take_lead(broker: Broker, duty: LeaderRole, lead_stack: ExitStack) -> None:
+    for attempt in range(_MAX_TRIES):
+        if lead_stack.enter_context(broker.store.lead(duty)) is not None:
             return
-        if not look:
+        if not attempt:
             step_down(broker)
         broker.clock.sleep(_PAUSE)  # another process may still be ending its pass
     raise NotAllowed(

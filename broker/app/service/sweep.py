@@ -35,7 +35,7 @@ _EVERYTHING = BudgetSpec("sweep", "month", "UTC", frozenset(kind.value for kind 
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepResult:
     """The result of a sweep ``at`` a time (UTC). ``asked``: the engines and providers that listed all their machines;
     ``trouble``: those that could not, and jobs that cannot be read here, each with the reason; ``without_login``: the
     providers that were not asked because no login was found."""
@@ -50,7 +50,7 @@ class Swept:
     @property
     def orphans(self) -> tuple[Leftover, ...]:
         """The leftovers that may be ended."""
-        return tuple(one for one in self.found if one.standing is LeftoverState.ORPHAN)
+        return tuple(leftover for leftover in self.found if leftover.standing is LeftoverState.ORPHAN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,66 +61,72 @@ class EndedLeftover:
     error: str = ""
 
 
-def sweep(broker: Broker, grace: timedelta = GRACE) -> Swept:
+def sweep(broker: Broker, grace: timedelta = GRACE) -> SweepResult:
     """Ask every engine that was used here or runs something, and every provider with a login that can list machines.
     Changes nothing. Raises `StoreProblem`."""
     trouble: dict[str, str] = {}
     without_login: list[str] = []
     # Machines before records: a machine that is listed now was recorded before.
     machines: list[FoundMachine] = []
-    asking = _Asking(machines, trouble, without_login)
-    engines = [name for name in _engines(broker) if asking.told(name, lambda name: _of_engine(broker, name))]
-    clouds = [name for name in _clouds(broker) if asking.told(name, lambda name: _of_cloud(broker, name))]
-    with broker.store.reading() as look:
-        jobs = {view.id: view for view in look.unclosed()}
-        holds = [hold for hold in look.open_holds(_EVERYTHING) if hold.held and not is_purchase(hold.job_id)]
-        others = {*(job_of(machine.key) for machine in machines), *(hold.job_id for hold in holds)} - jobs.keys()
-        jobs |= {view.id: view for view in look.views(sorted(others))}
+    listing = _MachineListing(machines, trouble, without_login)
+    engines = [name for name in _engines(broker) if listing.told(name, lambda name: _engine_machines(broker, name))]
+    clouds = [name for name in _clouds(broker) if listing.told(name, lambda name: _cloud_machines(broker, name))]
+    with broker.store.reading() as reader:
+        jobs = {view.id: view for view in reader.unclosed()}
+        holds = [hold for hold in reader.open_holds(_EVERYTHING) if hold.held and not is_purchase(hold.job_id)]
+        other_ids = {*(job_of(machine.key) for machine in machines), *(hold.job_id for hold in holds)} - jobs.keys()
+        jobs |= {view.id: view for view in reader.views(sorted(other_ids))}
         # A job that this version cannot read may be in order, so nothing that belongs to it is an orphan.
-        unreadable = {one.job_id: str(one) for one in look.unreadable}
+        unreadable = {item.job_id: str(item) for item in reader.unreadable}
         machines = [machine for machine in machines if job_of(machine.key) not in unreadable]
         holds = [hold for hold in holds if hold.job_id not in unreadable]
         trouble |= unreadable
-        sums = look.sums([hold.job_id for hold in holds])
-        held = [HeldMoney(one.job_id, one.money, one.held, _last_moved(sums.get(one.job_id, ()))) for one in holds]
-    seen = _observed(broker, jobs, engines)
+        sums = reader.sums([hold.job_id for hold in holds])
+        held_money = [
+            HeldMoney(item.job_id, item.money, item.held, _last_hold_time(sums.get(item.job_id, ()))) for item in holds
+        ]
+    observations = _observations(broker, jobs, engines)
     now = broker.clock.now()
-    found = leftovers(machines, engines, jobs, seen, held, store=store_id(broker.store), now=now, grace=grace)
-    asked = tuple(sorted({*engines, *clouds}))
-    return Swept(now, store_id(broker.store), tuple(found), asked, trouble, tuple(without_login))
+    all_leftovers = leftovers(
+        machines, engines, jobs, observations, held_money, store=store_id(broker.store), now=now, grace=grace
+    )
+    answered = tuple(sorted({*engines, *clouds}))
+    return SweepResult(now, store_id(broker.store), tuple(all_leftovers), answered, trouble, tuple(without_login))
 
 
-def end(broker: Broker, swept: Swept) -> list[EndedLeftover]:
+def end_orphans(broker: Broker, swept: SweepResult) -> list[EndedLeftover]:
     """End the orphans of a sweep, one after another, also after an error. Machines are requested to terminate; the next
     sweep shows whether they did. Idempotent."""
-    by_engine = {one.key for one in swept.orphans if one.machine is not None and one.machine.by_engine}
-    done = []
-    for one in swept.orphans:
-        if one.machine is not None and not one.machine.by_engine and one.key in by_engine:
+    engine_keys = {
+        leftover.key for leftover in swept.orphans if leftover.machine is not None and leftover.machine.by_engine
+    }
+    ended = []
+    for leftover in swept.orphans:
+        if leftover.machine is not None and not leftover.machine.by_engine and leftover.key in engine_keys:
             continue  # its engine ends it; if it stays, the next sweep ends it
         try:
-            _end(broker, one, swept.at)
+            _end_orphan(broker, leftover, swept.at)
         except BrokerError as error:
-            done.append(EndedLeftover(one, f"{error} ({error.hint})" if error.hint else str(error)))
+            ended.append(EndedLeftover(leftover, f"{error} ({error.hint})" if error.hint else str(error)))
         else:
-            log.info("ended %s (%s): %s", one.id, one.kind, one.why)
-            done.append(EndedLeftover(one))
-    return done
+            log.info("ended %s (%s): %s", leftover.id, leftover.kind, leftover.why)
+            ended.append(EndedLeftover(leftover))
+    return ended
 
 
-def notice_of(leftover: Leftover, ended: bool) -> Notice:
+def leftover_notice(leftover: Leftover, is_ended: bool) -> Notice:
     """The notice about a leftover."""
-    what = {
+    title = {
         LeftoverKind.MACHINE: f"Orphaned machine: {leftover.id}",
         LeftoverKind.ATTEMPT: f"Attempt {leftover.key} has no machine",
         LeftoverKind.HOLD: f"Job {leftover.job_id} holds money without a machine",
     }[leftover.kind]
-    then = "It was ended, as the policy says." if ended else "To end it: gpubroker doctor --sweep --end"
-    return Notice(f"sweep/{leftover.id}", what, f"{leftover.why}. {then}", Severity.WARNING)
+    outcome = "It was ended, as the policy says." if is_ended else "To end it: gpubroker doctor --sweep --end"
+    return Notice(f"sweep/{leftover.id}", title, f"{leftover.why}. {outcome}", Severity.WARNING)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class _MachineListing:
     """The machines listed so far, and the errors."""
 
     machines: list[FoundMachine]
@@ -131,10 +137,10 @@ class _Asking:
         """Ask one engine or provider; returns whether it listed all its machines. Machines listed before an error are
         kept."""
         try:
-            found = machines_of(name)
-            if found is None:
+            listed = machines_of(name)
+            if listed is None:
                 return False
-            for machine in found:
+            for machine in listed:
                 self.machines.append(machine)
         except MissingExtra:
             return False
@@ -150,23 +156,32 @@ class _Asking:
 def _engines(broker: Broker) -> Iterator[str]:
     """Engines with files here or with running attempts. Asking other engines would start servers and search for
     programs that are not in use here."""
-    with broker.store.reading() as look:
-        running = {attempt.engine for view in look.unclosed() for attempt in view.attempts if not attempt.over}
+    with broker.store.reading() as reader:
+        running = {attempt.engine for view in reader.unclosed() for attempt in view.attempts if not attempt.over}
     for name in broker.registries.engines:
         folder = broker.settings.home / "engines" / name
         if name in running or (folder.is_dir() and any(folder.iterdir())):
             yield name
 
 
-def _of_engine(broker: Broker, name: str) -> Iterator[FoundMachine] | None:
+def _engine_machines(broker: Broker, name: str) -> Iterator[FoundMachine] | None:
     """The machines of an engine; None if it cannot list them."""
     engine = broker.engine(name)
     if not isinstance(engine, ListsMachines):
         return None
     return (
         # A name that looks like a key does not prove ownership; the store's tag is.
-        FoundMachine(name, True, one.handle, one.key, one.store, one.since, one.evidence, tagged=bool(one.store))
-        for one in engine.machines()
+        FoundMachine(
+            name,
+            True,
+            engine_machine.handle,
+            engine_machine.key,
+            engine_machine.store,
+            engine_machine.since,
+            engine_machine.evidence,
+            tagged=bool(engine_machine.store),
+        )
+        for engine_machine in engine.machines()
     )
 
 
@@ -174,64 +189,65 @@ def _clouds(broker: Broker) -> Iterator[str]:
     return (name for name in broker.registries.providers if name not in {*broker.registries.local_providers, SANDBOX})
 
 
-def _of_cloud(broker: Broker, name: str) -> Iterator[FoundMachine] | None:
+def _cloud_machines(broker: Broker, name: str) -> Iterator[FoundMachine] | None:
     """The machines of a provider; None if it cannot list them."""
     provider = broker.provider(name)
     if not isinstance(provider, RunsInstances):
         return None
 
-    def about(one: Instance) -> str:
-        costs = "" if one.billed else ", not billed by the hour"
-        return f"{one.instance_type} in {one.zone or one.region}: {one.state}{costs}"
+    def describe(instance: Instance) -> str:
+        billing_note = "" if instance.billed else ", not billed by the hour"
+        return f"{instance.instance_type} in {instance.zone or instance.region}: {instance.state}{billing_note}"
 
     return (
-        FoundMachine(name, False, one.id, one.key, one.store, one.since, about(one)) for one in provider.instances()
+        FoundMachine(name, False, instance.id, instance.key, instance.store, instance.since, describe(instance))
+        for instance in provider.instances()
     )
 
 
-def _observed(broker: Broker, jobs: Mapping[str, JobView], engines: Sequence[str]) -> Mapping[str, Observation]:
+def _observations(broker: Broker, jobs: Mapping[str, JobView], engines: Sequence[str]) -> Mapping[str, Observation]:
     """The engines' observations of the attempts that should have machines, by key."""
     handles: dict[str, dict[str, str]] = defaultdict(dict)
     for view in jobs.values():
         for attempt in view.attempts:
             if attempt.handle is not None and not attempt.over and attempt.engine in engines:
                 handles[attempt.engine][attempt.handle] = attempt.key
-    seen: dict[str, Observation] = {}
+    observations: dict[str, Observation] = {}
     for name, keys in handles.items():
         try:
-            found = broker.engine(name).observe(list(keys))
+            engine_observations = broker.engine(name).observe(list(keys))
         except BrokerError as error:
             log.warning("engine %s does not answer: %s", name, error)
             continue
-        seen |= {key: found[handle] for handle, key in keys.items()}
-    return seen
+        observations |= {key: engine_observations[handle] for handle, key in keys.items()}
+    return observations
 
 
-def _last_moved(entries: Sequence[Entry]) -> datetime | None:
+def _last_hold_time(entries: Sequence[Entry]) -> datetime | None:
     return max((entry.at for entry in entries if entry.account is Account.HELD), default=None)
 
 
 # --- ending ---------------------------------------------------------------------------------------------------------
 
 
-def _end(broker: Broker, one: Leftover, seen_at: datetime) -> None:
+def _end_orphan(broker: Broker, orphan: Leftover, seen_at: datetime) -> None:
     """End one orphan. Raises `BrokerError`."""
-    if one.machine is not None and one.machine.by_engine:
-        engine = broker.engine(one.machine.place)
+    if orphan.machine is not None and orphan.machine.by_engine:
+        engine = broker.engine(orphan.machine.place)
         assert isinstance(engine, ListsMachines), "it listed this machine"
-        engine.end(one.machine.id)
-    elif one.machine is not None:
-        provider = broker.provider(one.machine.place)
+        engine.end(orphan.machine.id)
+    elif orphan.machine is not None:
+        provider = broker.provider(orphan.machine.place)
         assert isinstance(provider, RunsInstances), "it listed this machine"
-        provider.terminate(one.machine.id)
-    elif one.attempt is not None:
-        gone_at = seen_at if one.gone_at is None else min(one.gone_at, seen_at)
-        _close_attempt(broker, one.job_id, one.attempt, gone_at, one.why)
-    elif one.held is not None:
-        _release(broker, one.held)
+        provider.terminate(orphan.machine.id)
+    elif orphan.attempt is not None:
+        gone_at = seen_at if orphan.gone_at is None else min(orphan.gone_at, seen_at)
+        _close_attempt(broker, orphan.job_id, orphan.attempt, gone_at, orphan.why)
+    elif orphan.held is not None:
+        _release(broker, orphan.held)
 
 
-def _close_attempt(broker: Broker, job_id: str, number: int, gone_at: datetime, why: str) -> None:
+def _close_attempt(broker: Broker, job_id: str, number: int, gone_at: datetime, reason: str) -> None:
     """Record that the machine of an ended attempt is gone, and settle its cost, as the reconciler would; nothing if the
     reconciler was faster. Only the reconciler decides how an attempt ended.
 
@@ -241,10 +257,10 @@ def _close_attempt(broker: Broker, job_id: str, number: int, gone_at: datetime, 
     difference later.
     """
     now = broker.clock.now()
-    with broker.store.reading() as look:
-        known = look.job(job_id)
-    if known is not None and not known.closed:
-        catch_up(broker.store, known, now)
+    with broker.store.reading() as reader:
+        view_before = reader.job(job_id)
+    if view_before is not None and not view_before.closed:
+        catch_up(broker.store, view_before, now)
     with broker.store.writing() as tx:
         view = tx.job(job_id)
         if view is None or view.closed:
@@ -252,29 +268,29 @@ def _close_attempt(broker: Broker, job_id: str, number: int, gone_at: datetime, 
         attempt = view.attempt(number)
         if attempt is None or attempt.over or not attempt.state.final:
             return
-        gone = ev.MachineGone(gone_at=gone_at if attempt.up_since is not None else None, evidence=why)
-        view = tx.append(job_id, [(number, gone)], now)
+        machine_gone = ev.MachineGone(gone_at=gone_at if attempt.up_since is not None else None, evidence=reason)
+        view = tx.append(job_id, [(number, machine_gone)], now)
         post_due(tx, [view], now)
 
 
-def _release(broker: Broker, held: HeldMoney) -> None:
+def _release(broker: Broker, held_money: HeldMoney) -> None:
     """Release the job's present hold of that kind of money, even if it changed since the sweep."""
     now = broker.clock.now()
     with broker.store.writing() as tx:
-        view, sums = tx.job(held.job_id), tx.sums([held.job_id]).get(held.job_id, ())
+        view, sums = tx.job(held_money.job_id), tx.sums([held_money.job_id]).get(held_money.job_id, ())
         if view is not None:
-            tx.post([entry for entry in release(view, sums, now) if entry.money is held.money])
+            tx.post([entry for entry in release(view, sums, now) if entry.money is held_money.money])
             return
-        entries = tx.entries(held.job_id)
-        left = balances(entries).get(held.money, Balance()).held
+        entries = tx.entries(held_money.job_id)
+        remaining = balances(entries).get(held_money.money, Balance()).held
         tags = replace(entries[0].tags, attempt=None, provider=None, region=None, capacity_type=None, accelerator=None)
         number = movements(sums)
         tx.post(
             move(
                 Movement.RELEASE,
-                left,
-                movement_id=f"{held.job_id}/release/{number}/{held.money}",
-                money=held.money,
+                remaining,
+                movement_id=f"{held_money.job_id}/release/{number}/{held_money.money}",
+                money=held_money.money,
                 at=now,
                 covers=(now, now),
                 tags=replace(tags, gpus=0),

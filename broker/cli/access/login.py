@@ -20,9 +20,9 @@ LOGIN_EXAMPLES = examples(
 )
 LOGOUT_EXAMPLES = examples("gpubroker logout")
 WHOAMI_EXAMPLES = examples("gpubroker whoami", "gpubroker whoami --json")
-_USUAL_SCOPES = ("read", "jobs", "approvals", "policies")
-_SCOPES = (*_USUAL_SCOPES, "purchases")
-_LONGEST = 60  # characters of a machine's name
+_DEFAULT_SCOPES = ("read", "jobs", "approvals", "policies")
+_SCOPES = (*_DEFAULT_SCOPES, "purchases")
+_MAX_NAME_LENGTH = 60  # characters of a machine's name
 
 
 def login(
@@ -43,13 +43,13 @@ def login(
     read, and is valid for 30 days. For a service account, set GPUBROKER_SERVER and GPUBROKER_TOKEN instead.
     """
     from broker.remote.device_login import log_in
-    from broker.remote.logins import SERVER, TOKEN, keep, server_url
+    from broker.remote.logins import SERVER, TOKEN, save_login, server_url
 
     terminal = Terminal.of(context)
     if terminal.environment.get(TOKEN):
         raise InvalidInput(f"{TOKEN} is set and takes precedence over a login", hint=f"unset {SERVER} and {TOKEN}")
-    wanted = scope or list(_USUAL_SCOPES)
-    for name in wanted:
+    scopes = scope or list(_DEFAULT_SCOPES)
+    for name in scopes:
         if name not in _SCOPES:
             raise InvalidInput(f"unknown scope {name!r}", where="--scope", hint=f"known: {', '.join(_SCOPES)}")
 
@@ -57,10 +57,10 @@ def login(
         terminal.say(f"Open  {code.page_with_code}", f"or enter the code  {code.code}  at {code.page}")
         terminal.say(f"Waiting for up to {code.seconds // 60} minutes; Ctrl-C ends it.")
 
-    machine = platform.node()[:_LONGEST] or "unknown machine"
-    saved = log_in(server_url(url), wanted, machine, show, time.sleep)
-    keep(saved)
-    _tell(terminal, "Logged in: ", as_json=as_json)
+    machine = platform.node()[:_MAX_NAME_LENGTH] or "unknown machine"
+    new_login = log_in(server_url(url), scopes, machine, show, time.sleep)
+    save_login(new_login)
+    _show_identity(terminal, "Logged in: ", as_json=as_json)
 
 
 def logout(context: typer.Context, as_json: AsJson = False) -> None:
@@ -76,27 +76,29 @@ def logout(context: typer.Context, as_json: AsJson = False) -> None:
     for name in (logins.SERVER, logins.TOKEN):
         if name in terminal.environment:
             raise InvalidInput(f"the login comes from {name}", hint=f"unset {logins.SERVER} and {logins.TOKEN}")
-    revoked = False
+    is_revoked = False
     try:
-        saved = logins.current(terminal.environment)
-        said = f"Logged out of {saved.url}." if saved else "Not logged in."
+        current_login = logins.current_login(terminal.environment)
+        message = f"Logged out of {current_login.url}." if current_login else "Not logged in."
     except InvalidInput:
-        saved, said = None, "Deleted a login that could not be read; its token stays valid until it expires."
-    logins.forget(terminal.environment)
-    if saved is not None:
+        current_login, message = None, "Deleted a login that could not be read; its token stays valid until it expires."
+    logins.delete_login(terminal.environment)
+    if current_login is not None:
         try:
-            device_login.give_up(saved)
-            revoked = True
+            device_login.revoke_login(current_login)
+            is_revoked = True
         except BrokerError as error:
             terminal.say(f"warning: the token could not be revoked and stays valid until it expires: {error}")
-    terminal.result(lambda: LoggedOut(server=saved.url if saved else None, revoked=revoked), lambda: [said])
+    terminal.result(
+        lambda: LoggedOut(server=current_login.url if current_login else None, revoked=is_revoked), lambda: [message]
+    )
 
 
 def whoami(context: typer.Context, as_json: AsJson = False) -> None:
     """Show the person that commands act as, the server, and the permissions there."""
     terminal = Terminal.of(context)
     if terminal.server is not None:
-        _tell(terminal, "", as_json=as_json)
+        _show_identity(terminal, "", as_json=as_json)
         return
     if as_json:
         from broker.app.results.access import LocalIdentity
@@ -107,15 +109,15 @@ def whoami(context: typer.Context, as_json: AsJson = False) -> None:
         terminal.show(f"{terminal.actor.identity}, the user of this process; no team server (`gpubroker login URL`)")
 
 
-def _tell(terminal: Terminal, before: str, *, as_json: bool) -> None:
+def _show_identity(terminal: Terminal, prefix: str, *, as_json: bool) -> None:
     server = terminal.server
     if server is None:
         raise InvalidInput("the login is disabled", hint="unset GPUBROKER_SERVER")
-    me = server.get("/me")
+    identity = server.get("/me")
     if as_json:
-        terminal.answer(me)
+        terminal.answer(identity)
         return
-    person = me["person"]
+    person = identity["person"]
     teams = [f"{role.replace('_', ' ')} of {team}" for team, role in sorted(person["teams"].items())]
     roles = ", ".join([*person["roles"], *teams]) or "no role yet"
-    terminal.show(f"{before}{person['name']} at {server.url}: {roles} (this login: {', '.join(me['scopes'])})")
+    terminal.show(f"{prefix}{person['name']} at {server.url}: {roles} (this login: {', '.join(identity['scopes'])})")

@@ -8,7 +8,7 @@ import typer
 
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
-from broker.cli.render.tables import ValueColumn, listed
+from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
 from broker.core.errors import UnknownName
 
@@ -32,10 +32,10 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
 
     terminal = Terminal.of(context)
     if terminal.through_server:
-        found = terminal.api.fetch(PeopleList, "/people")
+        people_list = terminal.api.fetch(PeopleList, "/people")
     else:
-        found = PeopleList.of(people(terminal.broker()))
-    terminal.result(found, lambda: people_table(terminal.out, found))
+        people_list = PeopleList.of(people(terminal.broker()))
+    terminal.result(people_list, lambda: people_table(terminal.out, people_list))
 
 
 @app.command(
@@ -76,20 +76,20 @@ def invite(
     from broker.app.results.access import CreatedLink
     from broker.cli import filters
 
-    lifetime = filters.time_span("--expires", expires)
+    lifetime = filters.time_span_option("--expires", expires)
     terminal = Terminal.of(context)
     broker = terminal.broker()
     if subject:
         from broker.app.access.provider_sign_ins import link
 
-        _told(terminal, link(broker, name, subject, by=terminal.actor))
+        _show_person(terminal, link(broker, name, subject, by=terminal.actor))
         return
     base = (url or f"http://{broker.settings.serve.listen}").rstrip("/")
-    new = use_case(broker, name, by=terminal.actor, administrator=administrator, lifetime=lifetime)
-    made = CreatedLink.of(new, base)
+    new_link = use_case(broker, name, by=terminal.actor, administrator=administrator, lifetime=lifetime)
+    created = CreatedLink.of(new_link, base)
     if not as_json:
-        terminal.say(f"{name} signs in there, once, until {made.ends_at:%Y-%m-%d %H:%M} UTC:")
-    terminal.result(made, lambda: [made.link])
+        terminal.say(f"{name} signs in there, once, until {created.ends_at:%Y-%m-%d %H:%M} UTC:")
+    terminal.result(created, lambda: [created.link])
 
 
 @app.command(epilog=examples("gpubroker people grant bob member --team nlp", "gpubroker people grant fay finops"))
@@ -109,7 +109,7 @@ def grant(
     from broker.app.access.people import give_role
 
     terminal = Terminal.of(context)
-    _told(terminal, give_role(terminal.broker(), name, _role(role), team, by=terminal.actor))
+    _show_person(terminal, give_role(terminal.broker(), name, _parse_role(role), team, by=terminal.actor))
 
 
 @app.command(epilog=examples("gpubroker people withdraw bob --team nlp", "gpubroker people withdraw fay --role finops"))
@@ -125,10 +125,10 @@ def withdraw(
     from broker.core.actors import Role
 
     terminal = Terminal.of(context)
-    held = None if role is None else _role(role)
-    if held is not None and not isinstance(held, Role):
-        raise UnknownName("global role", held, Role)
-    _told(terminal, take_role(terminal.broker(), name, held, team, by=terminal.actor))
+    role_to_remove = None if role is None else _parse_role(role)
+    if role_to_remove is not None and not isinstance(role_to_remove, Role):
+        raise UnknownName("global role", role_to_remove, Role)
+    _show_person(terminal, take_role(terminal.broker(), name, role_to_remove, team, by=terminal.actor))
 
 
 @app.command(epilog=examples("gpubroker people disable bob"))
@@ -138,7 +138,7 @@ def disable(context: typer.Context, name: Name, as_json: AsJson = False) -> None
     from broker.app.access.people import disable as use_case
 
     terminal = Terminal.of(context)
-    _told(terminal, use_case(terminal.broker(), name, by=terminal.actor))
+    _show_person(terminal, use_case(terminal.broker(), name, by=terminal.actor))
 
 
 @app.command(epilog=examples("gpubroker people enable bob"))
@@ -148,25 +148,25 @@ def enable(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     from broker.app.access.people import enable as use_case
 
     terminal = Terminal.of(context)
-    _told(terminal, use_case(terminal.broker(), name, by=terminal.actor))
+    _show_person(terminal, use_case(terminal.broker(), name, by=terminal.actor))
 
 
-def _role(name: str) -> Role | TeamRole:
+def _parse_role(name: str) -> Role | TeamRole:
     from broker.core.access.people import ROLES
 
-    wanted = name.replace("-", "_")
-    if wanted not in ROLES:
+    role_name = name.replace("-", "_")
+    if role_name not in ROLES:
         raise UnknownName("role", name, ROLES)
-    return ROLES[wanted]
+    return ROLES[role_name]
 
 
-def _told(terminal: Terminal, person: Person) -> None:
+def _show_person(terminal: Terminal, person: Person) -> None:
     from broker.app.results.access import PersonResult
 
     terminal.result(PersonResult.of(person), lambda: [f"{person.name}: {person.in_words}"])
 
 
-_PEOPLE: tuple[ValueColumn[PersonResult], ...] = (
+_PEOPLE_COLUMNS: tuple[ValueColumn[PersonResult], ...] = (
     ValueColumn("name", lambda one: one.name),
     ValueColumn("kind", lambda one: "service" if one.service else "person", 2),
     ValueColumn("roles", lambda one: one.in_words, folds=True),
@@ -174,7 +174,7 @@ _PEOPLE: tuple[ValueColumn[PersonResult], ...] = (
 )
 
 
-def people_table(console: Console, found: PeopleList) -> list[RenderableType]:
+def people_table(console: Console, people_list: PeopleList) -> list[RenderableType]:
     """One row per person."""
-    nobody = "No people are recorded. Start with `gpubroker people invite NAME --administrator`."
-    return listed(console, _PEOPLE, found.people) if found.people else [nobody]
+    empty_text = "No people are recorded. Start with `gpubroker people invite NAME --administrator`."
+    return table_parts(console, _PEOPLE_COLUMNS, people_list.people) if people_list.people else [empty_text]

@@ -9,7 +9,7 @@ import typer
 from broker.cli import filters
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
-from broker.cli.render.tables import ValueColumn, listed
+from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
 from broker.core.errors import UnknownName
 
@@ -50,22 +50,22 @@ def create(
     from broker.app.results.access import CreatedToken
     from broker.core.access.permissions import TokenScope
 
-    known = {one.value: one for one in TokenScope}
-    wanted = scope or [TokenScope.READ.value]
-    for name in wanted:
-        if name not in known:
-            raise UnknownName("scope", name, known)
-    term = filters.time_span("--expires", expires)
+    known_scopes = {token_scope.value: token_scope for token_scope in TokenScope}
+    scope_names = scope or [TokenScope.READ.value]
+    for name in scope_names:
+        if name not in known_scopes:
+            raise UnknownName("scope", name, known_scopes)
+    term = filters.time_span_option("--expires", expires)
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    scopes = [known[name] for name in wanted]
-    new = use_case(broker, person, label, scopes, term, by=terminal.actor, service=service)
-    made = CreatedToken.told(new, broker.clock.now())
+    scopes = [known_scopes[name] for name in scope_names]
+    new_token = use_case(broker, person, label, scopes, term, by=terminal.actor, service=service)
+    created = CreatedToken.told(new_token, broker.clock.now())
     if not as_json:
-        until = f"{made.expires_at:%Y-%m-%d %H:%M} UTC"
-        terminal.say(f"Token {made.id} of {person} ({', '.join(made.scopes)}), valid until {until}.")
+        expiry_text = f"{created.expires_at:%Y-%m-%d %H:%M} UTC"
+        terminal.say(f"Token {created.id} of {person} ({', '.join(created.scopes)}), valid until {expiry_text}.")
         terminal.say("It is shown only once; keep it like a password:")
-    terminal.result(made, lambda: [made.token])
+    terminal.result(created, lambda: [created.token])
 
 
 @app.command("list", epilog=examples("gpubroker tokens list", "gpubroker tokens list --person ann --json"))
@@ -80,10 +80,10 @@ def list_(
 
     terminal = Terminal.of(context)
     if terminal.through_server:
-        found = terminal.api.fetch(TokenList, "/tokens", person=person)
+        token_list = terminal.api.fetch(TokenList, "/tokens", person=person)
     else:
-        found = TokenList.of(tokens(terminal.broker(), person), terminal.broker().clock.now())
-    terminal.result(found, lambda: token_table(terminal.out, found))
+        token_list = TokenList.of(tokens(terminal.broker(), person), terminal.broker().clock.now())
+    terminal.result(token_list, lambda: token_table(terminal.out, token_list))
 
 
 @app.command(epilog=examples("gpubroker tokens revoke 0123456789ab"))
@@ -98,11 +98,11 @@ def revoke(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    gone = TokenResult.of(use_case(broker, token, by=terminal.actor), broker.clock.now())
-    terminal.result(gone, lambda: [f"Revoked token {gone.id} of {gone.person}."])
+    revoked = TokenResult.of(use_case(broker, token, by=terminal.actor), broker.clock.now())
+    terminal.result(revoked, lambda: [f"Revoked token {revoked.id} of {revoked.person}."])
 
 
-_TOKENS: tuple[ValueColumn[TokenResult], ...] = (
+_TOKEN_COLUMNS: tuple[ValueColumn[TokenResult], ...] = (
     ValueColumn("id", lambda one: one.id),
     ValueColumn("person", lambda one: one.person),
     ValueColumn("state", lambda one: "valid" if one.good else "revoked" if one.revoked_at else "expired"),
@@ -111,7 +111,7 @@ _TOKENS: tuple[ValueColumn[TokenResult], ...] = (
     ValueColumn("last used", lambda one: formats.moment(one.used_at), 2),
     ValueColumn("label", lambda one: one.label, 3, folds=True),
 )
-_AUDIT: tuple[ValueColumn[AuditLine], ...] = (
+_AUDIT_COLUMNS: tuple[ValueColumn[AuditLine], ...] = (
     ValueColumn("line", lambda one: str(one.number), 5, "right"),
     ValueColumn("at", lambda one: formats.moment(one.at)),
     ValueColumn("person", lambda one: one.person),
@@ -124,14 +124,14 @@ _AUDIT: tuple[ValueColumn[AuditLine], ...] = (
 )
 
 
-def token_table(console: Console, found: TokenList) -> list[RenderableType]:
+def token_table(console: Console, token_list: TokenList) -> list[RenderableType]:
     """One row per token."""
-    return listed(console, _TOKENS, found.tokens) if found.tokens else ["no tokens"]
+    return table_parts(console, _TOKEN_COLUMNS, token_list.tokens) if token_list.tokens else ["no tokens"]
 
 
-def audit_table(console: Console, found: AuditLog) -> list[RenderableType]:
+def audit_table(console: Console, log_lines: AuditLog) -> list[RenderableType]:
     """One row per line of the log."""
-    return listed(console, _AUDIT, found.lines) if found.lines else ["no lines"]
+    return table_parts(console, _AUDIT_COLUMNS, log_lines.lines) if log_lines.lines else ["no lines"]
 
 
 AUDIT_EXAMPLES = examples("gpubroker audit", "gpubroker audit --person ann --limit 200", "gpubroker audit --json")
@@ -155,9 +155,9 @@ def audit(
     from broker.app.results.access import AuditLog
 
     terminal = Terminal.of(context)
-    wanted: dict[str, Any] = {"person": person, "subject": subject, "limit": limit}
+    criteria: dict[str, Any] = {"person": person, "subject": subject, "limit": limit}
     if terminal.through_server:
-        found = terminal.api.fetch(AuditLog, "/audit", **wanted)
+        log_lines = terminal.api.fetch(AuditLog, "/audit", **criteria)
     else:
-        found = AuditLog.of(audit_log(terminal.broker(), by=terminal.actor, **wanted))
-    terminal.result(found, lambda: audit_table(terminal.out, found))
+        log_lines = AuditLog.of(audit_log(terminal.broker(), by=terminal.actor, **criteria))
+    terminal.result(log_lines, lambda: audit_table(terminal.out, log_lines))

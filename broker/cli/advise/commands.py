@@ -21,12 +21,12 @@ from broker.app.advise import savings as saving
 from broker.app.advise import serve as serving
 from broker.app.advise import size as sizing
 from broker.app.advise import speed as speeds
-from broker.app.advise.assumptions import listed
+from broker.app.advise.assumptions import list_assumptions
 from broker.app.advise.deploy import deploy as deployment
 from broker.app.advise.deploy.situation import DeployDemand
 from broker.cli.advise import view
 from broker.cli.advise.inputs import EVERYWHERE, AnyModel, Ask, Gpu, Gpus, Model, Setting, row
-from broker.cli.gathered import gathered
+from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, examples
 from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
@@ -39,9 +39,9 @@ Batch = Annotated[str | None, row("Sequences, or images, per GPU at once. Defaul
 Context = Annotated[str | None, row("Tokens per sequence.")]
 
 
-def _answer(terminal: Terminal, answer: Any) -> None:
+def _show_answer(terminal: Terminal, answer: Any) -> None:
     """Print the answer: its document, or as text."""
-    terminal.result(lambda: document(answer), lambda: view.screen(terminal.out, answer))
+    terminal.result(lambda: document(answer), lambda: view.advice_lines(terminal.out, answer))
 
 
 def document(answer: Any) -> Any:
@@ -67,7 +67,7 @@ class SizeOptions:
     gpus: Annotated[str | None, row("At least that many GPUs. Default: the fewest that hold it.")] = None
 
 
-@gathered
+@expand_options
 def size(
     ctx: typer.Context, model: Model, given: SizeOptions, gpu: Gpus = None, at: Setting = EVERYWHERE,
     as_json: AsJson = False,
@@ -81,7 +81,7 @@ def size(
     ask = Ask(ctx, at, given, gpu)
     subject = ask.model(model)
     assert subject is not None
-    _answer(ask.terminal, sizing.size(subject, given.method, ask.gpus, ask.prices, ask.assumptions))
+    _show_answer(ask.terminal, sizing.size_advice(subject, given.method, ask.gpus, ask.prices, ask.assumptions))
 
 
 SPEED_EXAMPLES = examples(
@@ -112,7 +112,7 @@ class SpeedOptions:
     ] = None
 
 
-@gathered
+@expand_options
 def speed(
     ctx: typer.Context, given: SpeedOptions, drawing: Drawing, model: AnyModel = None, gpu: Gpu = "H100",
     at: Setting = EVERYWHERE, as_json: AsJson = False,
@@ -123,9 +123,9 @@ def speed(
     and diminishing returns.
     """
     ask = Ask(ctx, at, given, gpu)
-    found = speeds.speed(ask.model(model), ask.gpus[0], given.measured or (), ask.prices, ask.assumptions)
-    _answer(ask.terminal, found)
-    draw(ask.terminal, lambda: view.utilization_by_size(found), drawing)
+    advice = speeds.speed_advice(ask.model(model), ask.gpus[0], given.measured or (), ask.prices, ask.assumptions)
+    _show_answer(ask.terminal, advice)
+    draw(ask.terminal, lambda: view.utilization_by_size(advice), drawing)
 
 
 class CostOf(StrEnum):
@@ -161,7 +161,7 @@ class CostOptions:
     utilization: Annotated[str | None, row("Share of all hours in use.")] = None
 
 
-@gathered
+@expand_options
 def cost(
     ctx: typer.Context,
     of: Annotated[CostOf, typer.Argument(metavar="run|unit|cluster|images|embedding", help="What is paid for.")],
@@ -187,22 +187,24 @@ def cost(
     ask = Ask(ctx, at, given, gpu or (["H100"] if at.price and of in (CostOf.RUN, CostOf.UNIT) else None))
     name = ask.gpus[0] if ask.gpus else ""
     answers: Mapping[CostOf, Callable[[], Any]] = {
-        CostOf.RUN: lambda: costs.run_cost(_number(subject), name, ask.prices, ask.assumptions),
-        CostOf.UNIT: lambda: costs.unit_cost(_number(subject), name, lambda: ask.prices, ask.assumptions),
-        CostOf.CLUSTER: lambda: costs.owned_hour(_number(subject), ask.assumptions),
+        CostOf.RUN: lambda: costs.run_cost(_parse_number(subject), name, ask.prices, ask.assumptions),
+        CostOf.UNIT: lambda: costs.unit_cost(_parse_number(subject), name, lambda: ask.prices, ask.assumptions),
+        CostOf.CLUSTER: lambda: costs.owned_hour(_parse_number(subject), ask.assumptions),
         CostOf.IMAGES: lambda: costs.images_cost(subject, given.method, ask.gpus, ask.prices, ask.assumptions),
-        CostOf.EMBEDDING: lambda: costs.embedding_cost(_model(ask, subject), ask.gpus, ask.prices, ask.assumptions),
+        CostOf.EMBEDDING: lambda: costs.embedding_cost(
+            _require_model(ask, subject), ask.gpus, ask.prices, ask.assumptions
+        ),
     }
-    _answer(ask.terminal, answers[of]())
+    _show_answer(ask.terminal, answers[of]())
 
 
-def _model(ask: Ask, text: str) -> Any:
-    found = ask.model(text)
-    assert found is not None
-    return found
+def _require_model(ask: Ask, text: str) -> Any:
+    subject = ask.model(text)
+    assert subject is not None
+    return subject
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     try:
         return number_of(text)
     except ValueError as error:
@@ -230,7 +232,7 @@ class BuyOrRentOptions:
     team: Annotated[str | None, typer.Option(help="With --from-history: only jobs of this team.")] = None
 
 
-@gathered
+@expand_options
 def buy_or_rent(
     ctx: typer.Context, given: BuyOrRentOptions, drawing: Drawing, gpu: Gpu = None, at: Setting = EVERYWHERE,
     as_json: AsJson = False,
@@ -245,12 +247,12 @@ def buy_or_rent(
     ask = Ask(ctx, at, given, gpu)
     name = ask.gpus[0] if ask.gpus else None
     offers = ask.offers() if name else []
-    found = buying.buy_or_rent(name, offers, ask.anywhere, ask.assumptions, _usage(ask, given, name))
-    _answer(ask.terminal, found)
-    draw(ask.terminal, lambda: [view.costs_by_hours(found)], drawing)
+    advice = buying.buy_or_rent(name, offers, ask.anywhere, ask.assumptions, _recorded_usage(ask, given, name))
+    _show_answer(ask.terminal, advice)
+    draw(ask.terminal, lambda: [view.costs_by_hours(advice)], drawing)
 
 
-def _usage(ask: Ask, given: BuyOrRentOptions, gpu: str | None) -> history.PastUse | None:
+def _recorded_usage(ask: Ask, given: BuyOrRentOptions, gpu: str | None) -> history.PastUse | None:
     """The recorded use, if it is asked for."""
     if given.from_history is None:
         return None
@@ -259,11 +261,11 @@ def _usage(ask: Ask, given: BuyOrRentOptions, gpu: str | None) -> history.PastUs
     if not 0 < given.from_history <= 3650:
         raise InvalidInput(f"expected days above 0, up to 3650; got {given.from_history:g}", where="--from-history")
     now, days = datetime.now(UTC), given.from_history
-    ran = history.known(
+    recorded = history.recorded_use(
         ask.terminal.settings().store_url, lambda: ask.terminal.broker(look_after=False), now - timedelta(days=days)
     )
     return history.usage(
-        ran, now, days=days, accelerator=gpu, team=given.team, gpus=ask.assumptions.gpus or 1,
+        recorded, now, days=days, accelerator=gpu, team=given.team, gpus=ask.assumptions.gpus or 1,
         assumptions=ask.assumptions,
     )  # fmt: skip
 
@@ -296,7 +298,7 @@ class ServeOptions:
     ] = None
 
 
-@gathered
+@expand_options
 def serve(
     ctx: typer.Context, given: ServeOptions, model: AnyModel = None, gpu: Gpus = None, at: Setting = EVERYWHERE,
     as_json: AsJson = False,
@@ -308,8 +310,8 @@ def serve(
     """
     ask = Ask(ctx, at, given, gpu)
     subject = ask.model(model)
-    found = serving.serve(subject, ask.gpus, given.tier or (), given.task or (), ask.prices, ask.assumptions)
-    _answer(ask.terminal, found)
+    advice = serving.serving_advice(subject, ask.gpus, given.tier or (), given.task or (), ask.prices, ask.assumptions)
+    _show_answer(ask.terminal, advice)
 
 
 HARDWARE_EXAMPLES = examples(
@@ -340,7 +342,7 @@ class HardwareOptions:
     ] = None
 
 
-@gathered
+@expand_options
 def hardware(
     ctx: typer.Context, given: HardwareOptions, drawing: Drawing, gpu: Gpus = None, at: Setting = EVERYWHERE,
     as_json: AsJson = False,
@@ -352,11 +354,11 @@ def hardware(
     kWh and kg CO2e of the first GPU, with a scorecard and cleaner locations.
     """
     ask = Ask(ctx, at, given, gpu)
-    found = comparing.hardware(
+    advice = comparing.hardware(
         given.bound_by, ask.gpus, given.trial or (), ask.prices, ask.assumptions, buy=given.buy, hours=given.hours
     )
-    _answer(ask.terminal, found)
-    draw(ask.terminal, lambda: [view.radar(found)], drawing)
+    _show_answer(ask.terminal, advice)
+    draw(ask.terminal, lambda: [view.radar(advice)], drawing)
 
 
 SAVINGS_EXAMPLES = examples(
@@ -382,7 +384,7 @@ class SavingsOptions:
     monthly_usd: Annotated[str | None, typer.Option(metavar="USD", help="Present monthly cost.")] = None
 
 
-@gathered
+@expand_options
 def savings(
     ctx: typer.Context, given: SavingsOptions, model: Model = "7B", at: Setting = EVERYWHERE,
     as_json: AsJson = False,
@@ -392,9 +394,11 @@ def savings(
     Savings multiply: each step applies to the cost that the earlier steps leave.
     """
     ask = Ask(ctx, at, given)
-    monthly = None if given.monthly_usd is None else _number(given.monthly_usd)
-    parameters = _model(ask, model).parameters
-    _answer(ask.terminal, saving.savings(parameters, given.method, given.facts or (), monthly, ask.assumptions))
+    monthly = None if given.monthly_usd is None else _parse_number(given.monthly_usd)
+    parameters = _require_model(ask, model).parameters
+    _show_answer(
+        ask.terminal, saving.savings_advice(parameters, given.method, given.facts or (), monthly, ask.assumptions)
+    )
 
 
 DEPLOY_EXAMPLES = examples(
@@ -425,7 +429,7 @@ class DeployOptions:
     ] = None
 
 
-@gathered
+@expand_options
 def deploy(
     ctx: typer.Context,
     goal: Annotated[Goal, typer.Argument(metavar="fine-tune|pretrain|serve", help="Goal of the deployment.")],
@@ -441,21 +445,21 @@ def deploy(
     hours_per_day, peak_to_baseline and location say more.
     """
     ask = Ask(ctx, at, given)
-    subject = _model(ask, model)
-    budget = None if given.budget_usd is None else _number(given.budget_usd)
+    subject = _require_model(ask, model)
+    budget = None if given.budget_usd is None else _parse_number(given.budget_usd)
     if budget is not None and budget <= 0:
         raise InvalidInput(f"expected USD above 0; got {given.budget_usd}", where="--budget-usd")
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{goal.value}-{subject.parameters / 1e9:.3g}b")
     demand = DeployDemand(goal, subject, name, ask.assumptions.method, budget, given.sensitive, ask.places)
-    found = deployment(demand, ask.all_prices, ask.assumptions)
-    files = {"job.yaml": found.job_file, "policy.yaml": found.policy_file, "burst.yaml": found.burst_file}
+    advice = deployment(demand, ask.all_prices, ask.assumptions)
+    files = {"job.yaml": advice.job_file, "policy.yaml": advice.policy_file, "burst.yaml": advice.burst_file}
     if given.write is not None:
-        _write(ask.terminal, given.write, files)
+        _write_files(ask.terminal, given.write, files)
         files = {}
-    ask.terminal.result(lambda: document(found), lambda: view.deployment(found, files))
+    ask.terminal.result(lambda: document(advice), lambda: view.deployment_lines(advice, files))
 
 
-def _write(terminal: Terminal, folder: Path, files: Mapping[str, str]) -> None:
+def _write_files(terminal: Terminal, folder: Path, files: Mapping[str, str]) -> None:
     """Write new files. Raises `InvalidInput` if one exists or cannot be written."""
     for name, text in files.items():
         path = folder / name
@@ -474,7 +478,7 @@ def _write(terminal: Terminal, folder: Path, files: Mapping[str, str]) -> None:
 RULES_EXAMPLES = examples("gpubroker advise rules", "gpubroker advise rules --failing --json")
 
 
-@gathered
+@expand_options
 def rules(
     ctx: typer.Context,
     failing: Annotated[bool, typer.Option("--failing", help="Only rules that do not hold.")] = False,
@@ -486,8 +490,8 @@ def rules(
     Each rule is shown with the command that computes it for your own figures.
     """
     ask = Ask(ctx, at)
-    found = saving.rules(ask.prices, ask.assumptions, failing=failing)
-    ask.terminal.result(lambda: document(found), lambda: view.quoted(found))
+    advice = saving.rules_advice(ask.prices, ask.assumptions, failing=failing)
+    ask.terminal.result(lambda: document(advice), lambda: view.quoted_rule_lines(advice))
 
 
 ASSUMPTIONS_EXAMPLES = examples(
@@ -497,7 +501,7 @@ ASSUMPTIONS_EXAMPLES = examples(
 )
 
 
-@gathered
+@expand_options
 def assumptions(
     ctx: typer.Context,
     subject: Annotated[
@@ -511,5 +515,5 @@ def assumptions(
     `--assume NAME=VALUE` of every `advise` command sets one; `rules_of_thumb:` of a policy file replaces defaults.
     """
     ask = Ask(ctx, at)
-    found = listed(ask.assumptions, subject)
-    ask.terminal.result(lambda: document(found), lambda: view.assumption_list(ask.terminal.out, found))
+    rows = list_assumptions(ask.assumptions, subject)
+    ask.terminal.result(lambda: document(rows), lambda: view.assumption_list(ask.terminal.out, rows))

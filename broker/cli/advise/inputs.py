@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from broker.app.advise.assumptions import active, measured
-from broker.app.advise.model_job import subject
-from broker.app.advise.places import RESIDENCIES, Places, check_providers, places_of
-from broker.app.advise.prices import CurrentPrices, current_offers, held, known
+from broker.app.advise.assumptions import load_assumptions, with_measurements
+from broker.app.advise.model_job import load_subject
+from broker.app.advise.places import RESIDENCIES, Places, check_providers, resolve_places
+from broker.app.advise.prices import CurrentPrices, current_offers, current_prices, held_gpus
 from broker.cli import completion
 from broker.cli.filters import RowFilter
 from broker.cli.terminal import Terminal
@@ -22,7 +22,7 @@ from broker.core.documents import MAX_BYTES, read_document
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import Offer
 from broker.core.values.accelerators import canonical
-from broker.economics.assumptions import Assumptions, number_of, replaced, table
+from broker.economics.assumptions import Assumptions, number_of, override, table
 from broker.economics.memory import Subject
 from broker.store import is_missing
 
@@ -96,19 +96,20 @@ class Ask:
         """The table: as the active policies and finished runs say, then as this command says. Raises `InvalidInput`
         and `UnknownName` for what is not in the table."""
         values = dict(self._stated())
-        options = {one.name: getattr(self._given, one.name) for one in fields(self._given)} if self._given else {}  # type: ignore[arg-type]  # a dataclass
-        base = self._measured(active(self._url, self._opened))
+        names = [field.name for field in fields(self._given)] if self._given else []  # type: ignore[arg-type]  # a dataclass
+        options = {name: getattr(self._given, name) for name in names}
+        base = self._measured(load_assumptions(self._url, self._opened))
         for name, value in values.items():
-            base = replaced({name: value}, where=f"--assume {name}", base=base)
+            base = override({name: value}, where=f"--assume {name}", base=base)
         for name in table().keys() & options.keys():
             if options[name] is not None:
-                base = replaced({name: options[name]}, where=f"--{name.replace('_', '-')}", base=base)
+                base = override({name: options[name]}, where=f"--{name.replace('_', '-')}", base=base)
                 values[name] = options[name]
         return replace(base, stated=frozenset(values))
 
     def model(self, text: str | None) -> Subject | None:
         """The model that the text names."""
-        return None if text is None else subject(text, self.assumptions)
+        return None if text is None else load_subject(text, self.assumptions)
 
     @cached_property
     def places(self) -> Places:
@@ -127,19 +128,19 @@ class Ask:
         Raises `InvalidInput` for an invalid price, `UnknownName` for an unknown accelerator or provider.
         """
         places, now = self.places, datetime.now(UTC)
-        found = known(self._url, now, self._opened, places)
-        if places.providers and not found.rows:
-            offering = {one.provider for one in known(self._url, now, self._opened).rows}
+        current = current_prices(self._url, now, self._opened, places)
+        if places.providers and not current.rows:
+            offering = {price_row.provider for price_row in current_prices(self._url, now, self._opened).rows}
             check_providers(places.providers, {*self._opened().registries.providers, *offering})
-        if places.limited and not found.rows:
+        if places.limited and not current.rows:
             self.terminal.say("no price is known in the places of --where")
-        return found.with_stated(self._stated_prices())
+        return current.with_stated(self._stated_prices())
 
     @property
     def all_prices(self) -> CurrentPrices:
         """The prices, to which the recorded capacity is added at its marginal cost."""
         kwh, pue = self.assumptions.kwh_usd, self.assumptions.pue
-        return replace(self.prices, held=held(self._url, datetime.now(UTC), self._opened, kwh, pue))
+        return replace(self.prices, held=held_gpus(self._url, datetime.now(UTC), self._opened, kwh, pue))
 
     def offers(self) -> list[Offer]:
         """The current offers."""
@@ -155,38 +156,38 @@ class Ask:
 
     def _stated(self) -> Iterator[tuple[str, object]]:
         """What ``--assume`` says."""
-        for text in self._setting.assume or ():
-            name, equals, value = text.partition("=")
+        for assignment in self._setting.assume or ():
+            name, equals, value = assignment.partition("=")
             if equals:
                 yield name.strip(), value.strip()
-            elif not Path(text).exists() and not Path(text).suffix:
-                raise InvalidInput(f"expected NAME=VALUE, or a YAML file; got {text[:40]!r}", where="--assume")
+            elif not Path(assignment).exists() and not Path(assignment).suffix:
+                raise InvalidInput(f"expected NAME=VALUE, or a YAML file; got {assignment[:40]!r}", where="--assume")
             else:
-                yield from _file(Path(text)).items()
+                yield from _read_assumptions(Path(assignment)).items()
 
     def _measured(self, assumptions: Assumptions) -> Assumptions:
         """With what the recorded, finished runs measured; unchanged without a store."""
         if is_missing(self._url):
             return assumptions
-        opened = self._opened()
-        with opened.store.reading() as look:
-            return measured(look, assumptions, opened.clock.now())
+        broker = self._opened()
+        with broker.store.reading() as reader:
+            return with_measurements(reader, assumptions, broker.clock.now())
 
     def _places(self, without: str) -> Places:
-        found = PLACES.read(self._setting.where)
-        agreements = self.terminal.settings().agreements if "compliance" in found else {}
-        found.pop(without, None)
+        filters = PLACES.read(self._setting.where)
+        agreements = self.terminal.settings().agreements if "compliance" in filters else {}
+        filters.pop(without, None)
         keys = ("provider", "region", "residency", "compliance")
-        providers, regions, residencies, compliance = (found.get(key, []) for key in keys)
-        return places_of(providers, regions, residencies, compliance, agreements)
+        providers, regions, residencies, compliance = (filters.get(key, []) for key in keys)
+        return resolve_places(providers, regions, residencies, compliance, agreements)
 
     def _stated_prices(self) -> dict[str, float]:
         """``H100=2.5`` by accelerator; a price without a name is that of the only accelerator."""
-        found = {}
-        for text in self._setting.price or ():
-            name, separator, amount = text.rpartition("=")
+        price_by_name = {}
+        for price_text in self._setting.price or ():
+            name, separator, amount = price_text.rpartition("=")
             if not separator and len(self.gpus) != 1:
-                raise InvalidInput(f"--price {text} names no accelerator; write it as H100={text}")
+                raise InvalidInput(f"--price {price_text} names no accelerator; write it as H100={price_text}")
             try:
                 usd = number_of(amount)
                 if usd <= 0:
@@ -195,11 +196,11 @@ class Ask:
                 raise InvalidInput(
                     f"expected USD per GPU-hour above 0; got {amount[:40]!r}", where="--price"
                 ) from error
-            found[canonical(name) if separator else self.gpus[0]] = usd
-        return found
+            price_by_name[canonical(name) if separator else self.gpus[0]] = usd
+        return price_by_name
 
 
-def _file(path: Path) -> dict[str, object]:
+def _read_assumptions(path: Path) -> dict[str, object]:
     """Assumptions of a YAML file."""
     try:
         with path.open("rb") as file:

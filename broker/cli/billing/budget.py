@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from broker.cli.gathered import gathered
+from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, examples
 from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
 
 app = typer.Typer(no_args_is_help=True, help="Show budgets: limit, spent, held, left and forecast.")
 
-_NONE = {
+_NO_BUDGET_TEXTS = {
     False: "no budget is active: nothing that costs real money is launched; see `gpubroker policy apply --help`",
     True: "no budget counts only jobs of teams that you may see",
 }
@@ -29,11 +29,14 @@ def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
 
     terminal = Terminal.of(context)
     if terminal.through_server:
-        found = terminal.api.fetch(BudgetList, "/budgets")
+        listing = terminal.api.fetch(BudgetList, "/budgets")
     else:
         terminal.adopt()
-        found = budget_list(terminal.broker())
-    terminal.result(found, lambda: budget_view.table(terminal.out, found.budgets, _NONE[terminal.through_server]))
+        listing = budget_list(terminal.broker())
+    terminal.result(
+        listing,
+        lambda: budget_view.budget_table(terminal.out, listing.budgets, _NO_BUDGET_TEXTS[terminal.through_server]),
+    )
 
 
 @app.command(
@@ -43,7 +46,7 @@ def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
         "gpubroker budget show nlp-monthly --json",
     )
 )
-@gathered
+@expand_options
 def show(
     context: typer.Context,
     drawing: Drawing,
@@ -59,13 +62,15 @@ def show(
 
     terminal = Terminal.of(context)
     if terminal.through_server:
-        listed = () if budget is not None else terminal.api.fetch(BudgetList, "/budgets").budgets
-        names = [one.id for one in listed] if budget is None else [budget]
+        all_budgets = () if budget is not None else terminal.api.fetch(BudgetList, "/budgets").budgets
+        names = [budget_row.id for budget_row in all_budgets] if budget is None else [budget]
         paths = [f"/budgets/{quote(name, safe='')}" for name in names]
-        found = [terminal.api.fetch(BudgetDetails, path, by_day=drawing.chart) for path in paths]
+        details = [terminal.api.fetch(BudgetDetails, path, by_day=drawing.chart) for path in paths]
     else:
         terminal.adopt()
-        found = budget_details(terminal.broker(), budget, by_day=drawing.chart)
-    draw(terminal, lambda: [budget_view.chart(one) for one in found], drawing)
-    document = BudgetDetailsList(budgets=found) if budget is None else found[0]
-    terminal.result(document, lambda: budget_view.details(terminal.out, found, _NONE[terminal.through_server]))
+        details = budget_details(terminal.broker(), budget, by_day=drawing.chart)
+    draw(terminal, lambda: [budget_view.budget_chart(budget_row) for budget_row in details], drawing)
+    document = BudgetDetailsList(budgets=details) if budget is None else details[0]
+    terminal.result(
+        document, lambda: budget_view.budget_lines(terminal.out, details, _NO_BUDGET_TEXTS[terminal.through_server])
+    )

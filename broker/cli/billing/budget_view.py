@@ -11,80 +11,90 @@ from broker.app.results.budgets import BudgetDetails, BudgetResult, BudgetScope
 from broker.app.results.money import JobShareResult
 from broker.cli.render import formats
 from broker.cli.render.charts.chart import Chart, Line
-from broker.cli.render.tables import ValueColumn, listed
+from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.service import notices
 from broker.core.ports import BudgetSpec
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-_MOST_ROWS = 20  # of held money
+_MAX_ROWS = 20  # of held money
 
 
-def table(console: Console, found: Sequence[BudgetResult], none: str) -> list[RenderableType]:
-    """One row per budget, in its current period; ``none`` without any."""
+def budget_table(console: Console, budgets: Sequence[BudgetResult], empty_text: str) -> list[RenderableType]:
+    """One row per budget, in its current period; ``empty_text`` without any."""
     columns: tuple[ValueColumn[BudgetResult], ...] = (
-        ValueColumn("budget", lambda one: one.id),
-        ValueColumn("period", lambda one: one.period_name),
-        ValueColumn("limit", lambda one: formats.money(one.limit), align="right"),
-        ValueColumn("spent", lambda one: formats.money(one.spent), align="right"),
-        ValueColumn("held", lambda one: formats.money(one.held), 2, "right"),
-        ValueColumn("left", lambda one: _in_colour(one, formats.money(one.left)), align="right"),
-        ValueColumn("used", lambda one: _in_colour(one, formats.percent(_used(one))), 3, "right"),
-        ValueColumn("forecast", _forecast, 1, "right"),
-        ValueColumn("counts", lambda one: ", ".join(one.counts), 5),
-        ValueColumn("scope", lambda one: scope_words(one.scope), 6, folds=True),
+        ValueColumn("budget", lambda budget: budget.id),
+        ValueColumn("period", lambda budget: budget.period_name),
+        ValueColumn("limit", lambda budget: formats.money(budget.limit), align="right"),
+        ValueColumn("spent", lambda budget: formats.money(budget.spent), align="right"),
+        ValueColumn("held", lambda budget: formats.money(budget.held), 2, "right"),
+        ValueColumn("left", lambda budget: _colored(budget, formats.money(budget.left)), align="right"),
+        ValueColumn("used", lambda budget: _colored(budget, formats.percent(_used_share(budget))), 3, "right"),
+        ValueColumn("forecast", _forecast_text, 1, "right"),
+        ValueColumn("counts", lambda budget: ", ".join(budget.counts), 5),
+        ValueColumn("scope", lambda budget: scope_text(budget.scope), 6, folds=True),
     )
-    return listed(console, columns, found) if found else [none]
+    return table_parts(console, columns, budgets) if budgets else [empty_text]
 
 
-def _used(one: BudgetResult) -> float:
-    return (one.spent + one.held).micros / one.limit.micros if one.limit else 1.0
+def _used_share(budget: BudgetResult) -> float:
+    return (budget.spent + budget.held).micros / budget.limit.micros if budget.limit else 1.0
 
 
-def _in_colour(one: BudgetResult, text: str) -> Text:
-    return Text(text, style="red" if _used(one) >= 1 else "yellow" if _used(one) >= 0.8 else "green")
+def _colored(budget: BudgetResult, text: str) -> Text:
+    return Text(text, style="red" if _used_share(budget) >= 1 else "yellow" if _used_share(budget) >= 0.8 else "green")
 
 
-def _forecast(one: BudgetResult) -> Text:
-    expected = one.forecast.expected
-    return Text(formats.money(expected), style="red" if expected > one.limit else "")
+def _forecast_text(budget: BudgetResult) -> Text:
+    expected = budget.forecast.expected
+    return Text(formats.money(expected), style="red" if expected > budget.limit else "")
 
 
-def details(console: Console, found: Sequence[BudgetDetails], none: str) -> Iterator[RenderableType]:
+def budget_lines(console: Console, budgets: Sequence[BudgetDetails], empty_text: str) -> Iterator[RenderableType]:
     """The table, and below it the details of each budget with the money that jobs hold."""
-    yield from table(console, found, none)
-    for one in found:
-        yield from story(one)
-        yield from _held_by_job(console, one)
+    yield from budget_table(console, budgets, empty_text)
+    for budget in budgets:
+        yield from detail_lines(budget)
+        yield from _held_by_job_lines(console, budget)
 
 
-def story(one: BudgetDetails) -> Iterator[str]:
+def detail_lines(budget: BudgetDetails) -> Iterator[str]:
     """Details of one budget below the table."""
-    ahead = one.forecast
-    beyond = {"alert": "allowed with an alert", "ask": "approval needed", "deny": "denied"}
-    stops = "denied, and running jobs are stopped once spending exceeds the limit"
+    budget_forecast = budget.forecast
+    over_limit_texts = {"alert": "allowed with an alert", "ask": "approval needed", "deny": "denied"}
+    default_text = "denied, and running jobs are stopped once spending exceeds the limit"
     yield (
-        f"{one.id}: scope {scope_words(one.scope)}; {formats.moment(one.period_start)} to "
-        f"{formats.moment(one.period_end)}; defined in {one.source}"
+        f"{budget.id}: scope {scope_text(budget.scope)}; {formats.moment(budget.period_start)} to "
+        f"{formats.moment(budget.period_end)}; defined in {budget.source}"
     )
-    yield f"  launches beyond the limit: {beyond.get(one.action, stops)}; alerts at: {', '.join(one.alerts) or 'none'}"
     yield (
-        f"  forecast for {one.period_name}: {formats.money(ahead.committed)} with running and waiting jobs"
-        + (f", {formats.money(ahead.trend)} at the present pace" if ahead.trend is not None else "")
-        + (f" ({formats.money(ahead.low)} to {formats.money(ahead.high)} in four of five cases)" if ahead.high else "")
-        + (f" (used up on {formats.moment(ahead.used_up_at)})" if ahead.used_up_at else "")
+        f"  launches beyond the limit: {over_limit_texts.get(budget.action, default_text)}; alerts at: "
+        f"{', '.join(budget.alerts) or 'none'}"
     )
-    if one.spent:
-        yield f"  spent: {formats.money(one.on_own)} on owned and reserved capacity, {formats.money(one.rented)} rented"
-    if one.passed:
-        passed = sorted(one.passed.items(), key=lambda mark: mark[1])
-        yield f"  alerts reached: {', '.join(f'{mark} on {formats.moment(at)}' for mark, at in passed)}"
-    yield from (f"  {notices.dispatch(notice)}" for notice in one.notices)
+    yield (
+        f"  forecast for {budget.period_name}: {formats.money(budget_forecast.committed)} with running and waiting jobs"
+        + (f", {formats.money(budget_forecast.trend)} at the present pace" if budget_forecast.trend is not None else "")
+        + (
+            f" ({formats.money(budget_forecast.low)} to {formats.money(budget_forecast.high)} in four of five cases)"
+            if budget_forecast.high
+            else ""
+        )
+        + (f" (used up on {formats.moment(budget_forecast.used_up_at)})" if budget_forecast.used_up_at else "")
+    )
+    if budget.spent:
+        yield (
+            f"  spent: {formats.money(budget.on_own)} on owned and reserved capacity, {formats.money(budget.rented)} "
+            "rented"
+        )
+    if budget.passed:
+        reached_marks = sorted(budget.passed.items(), key=lambda mark: mark[1])
+        yield f"  alerts reached: {', '.join(f'{mark} on {formats.moment(at)}' for mark, at in reached_marks)}"
+    yield from (f"  {notices.notice_text(notice)}" for notice in budget.notices)
 
 
-def _held_by_job(console: Console, one: BudgetDetails) -> Iterator[RenderableType]:
-    if not one.held_by_job:
+def _held_by_job_lines(console: Console, budget: BudgetDetails) -> Iterator[RenderableType]:
+    if not budget.held_by_job:
         return
     columns: tuple[ValueColumn[JobShareResult], ...] = (
         ValueColumn("job", lambda share: share.job),
@@ -93,33 +103,42 @@ def _held_by_job(console: Console, one: BudgetDetails) -> Iterator[RenderableTyp
         ValueColumn("from", lambda share: formats.moment(share.start), 2),
         ValueColumn("until", lambda share: formats.moment(share.until), 1),
     )
-    more = len(one.held_by_job) - _MOST_ROWS
-    note = f"{formats.plural(more, 'more row')}; use --json to list all" if more > 0 else ""
-    yield Text(f"held money of budget {one.id} by job and period", style="bold")
-    yield from listed(console, columns, one.held_by_job[:_MOST_ROWS], note)
+    hidden_count = len(budget.held_by_job) - _MAX_ROWS
+    note = f"{formats.plural(hidden_count, 'more row')}; use --json to list all" if hidden_count > 0 else ""
+    yield Text(f"held money of budget {budget.id} by job and period", style="bold")
+    yield from table_parts(console, columns, budget.held_by_job[:_MAX_ROWS], note)
 
 
-def chart(one: BudgetDetails) -> Chart:
+def budget_chart(budget: BudgetDetails) -> Chart:
     """Spending over the period: spent so far, limit, forecast."""
-    ahead, limit, days = one.forecast, float(one.limit.dollars), one.days or ()
-    spent = [float(day.total.dollars) for day in days]
+    budget_forecast, limit, days = budget.forecast, float(budget.limit.dollars), budget.days or ()
+    daily_totals = [float(day.total.dollars) for day in days]
     lines = [
-        Line("spent", [day.until for day in days], spent),
-        Line("limit", [one.period_start, one.period_end], [limit, limit]),
+        Line("spent", [day.until for day in days], daily_totals),
+        Line("limit", [budget.period_start, budget.period_end], [limit, limit]),
     ]
-    if days and days[-1].until < one.period_end:
-        lines.append(Line("forecast", [days[-1].until, one.period_end], [spent[-1], float(ahead.expected.dollars)]))
-    note = f"{formats.money(one.held)} held; forecast {formats.money(ahead.expected)}"
-    return Chart(f"Budget {one.id}, {one.period_name}", "time", "USD", lines=lines, note=note)
+    if days and days[-1].until < budget.period_end:
+        lines.append(
+            Line(
+                "forecast",
+                [days[-1].until, budget.period_end],
+                [daily_totals[-1], float(budget_forecast.expected.dollars)],
+            )
+        )
+    note = f"{formats.money(budget.held)} held; forecast {formats.money(budget_forecast.expected)}"
+    return Chart(f"Budget {budget.id}, {budget.period_name}", "time", "USD", lines=lines, note=note)
 
 
-def scope_words(scope: BudgetScope | BudgetSpec) -> str:
+def scope_text(scope: BudgetScope | BudgetSpec) -> str:
     """``team nlp or vision, workload training``; ``all jobs``."""
-    parts = {
+    names_by_dimension = {
         "team": scope.teams,
         "project": scope.projects,
         "workload": scope.workloads,
         "user": scope.users,
         "environment": scope.environments,
     }
-    return ", ".join(f"{word} {' or '.join(names)}" for word, names in parts.items() if names) or "all jobs"
+    return (
+        ", ".join(f"{dimension} {' or '.join(names)}" for dimension, names in names_by_dimension.items() if names)
+        or "all jobs"
+    )

@@ -9,7 +9,7 @@ import typer
 
 from broker.cli import filters
 from broker.cli.billing import report_billed
-from broker.cli.gathered import gathered
+from broker.cli.option_groups import expand_options
 from broker.cli.options import MONTH_HELP, AsJson, NamedPeriod, OnlyTeam, Timezone, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput, UnknownName
@@ -33,7 +33,7 @@ Month = Annotated[str, typer.Option("--month", metavar="MONTH", help=MONTH_HELP)
         "gpubroker report spend --sandbox",
     )
 )
-@gathered
+@expand_options
 def spend(
     context: typer.Context,
     period: filters.PeriodOptions,
@@ -57,7 +57,7 @@ def spend(
 
     Without a period, `--by month` shows the last twelve months. Parquet needs the extra `parquet`.
     """
-    from broker.app.billing.focus_files import FORMATS, drafted, may_write
+    from broker.app.billing.focus_files import FORMATS, check_output_path, open_draft
     from broker.app.billing.report import spend_report
     from broker.app.billing.spend_files import write_spend
     from broker.app.results.reports import SpendReport
@@ -66,20 +66,20 @@ def spend(
 
     terminal = Terminal.of(context)
     if out is not None:
-        may_write(out, (*FORMATS, ".html"))
-    wanted = period.wanted(terminal.now())
+        check_output_path(out, (*FORMATS, ".html"))
+    report_period = period.wanted(terminal.now())
     if terminal.through_server:
-        found = terminal.api.fetch(SpendReport, "/reports/spend", by=by, sandbox=sandbox, **wanted.asked)
+        report = terminal.api.fetch(SpendReport, "/reports/spend", by=by, sandbox=sandbox, **report_period.asked)
     else:
-        found = spend_report(terminal.broker(), by, period=wanted, sandbox=sandbox)
+        report = spend_report(terminal.broker(), by, period=report_period, sandbox=sandbox)
     if out is not None:
         if out.suffix.lower() == ".html":
-            with drafted(out) as draft:
-                draft.write_text(report_view.spend_page(found), encoding="utf-8")
+            with open_draft(out) as draft:
+                draft.write_text(report_view.spend_page(report), encoding="utf-8")
         else:
-            write_spend(out, found)
-        terminal.say(f"{formats.plural(len(found.rows), 'row')} written to {out}")
-    terminal.result(found, lambda: report_view.spend(terminal.out, found))
+            write_spend(out, report)
+        terminal.say(f"{formats.plural(len(report.rows), 'row')} written to {out}")
+    terminal.result(report, lambda: report_view.spend_lines(terminal.out, report))
 
 
 @app.command(
@@ -103,28 +103,28 @@ def focus(
     file of a closed month never changes. Parquet needs the extra `parquet`.
     """
     from broker.app.billing.focus import export
-    from broker.app.billing.focus_files import may_write
+    from broker.app.billing.focus_files import check_output_path
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
     if terminal.through_server:
-        may_write(out, replace=force)
-        found = _fetched(terminal, month, out, version)
+        check_output_path(out, replace=force)
+        export_result = _fetch_focus(terminal, month, out, version)
     else:
-        found = export(terminal.broker(), version, month, out, replace=force)
-    terminal.result(found, lambda: report_view.focus(found))
+        export_result = export(terminal.broker(), version, month, out, replace=force)
+    terminal.result(export_result, lambda: report_view.focus_lines(export_result))
 
 
-def _fetched(terminal: Terminal, month: str, out: Path, version: str) -> FocusExportResult:
-    from broker.app.billing.focus_files import drafted
+def _fetch_focus(terminal: Terminal, month: str, out: Path, version: str) -> FocusExportResult:
+    from broker.app.billing.focus_files import open_draft
     from broker.app.results.reports import FocusExportResult
 
-    path, asked = f"/reports/focus/{month}", {"version": version, "form": out.suffix.lower().removeprefix(".")}
-    found = terminal.api.fetch(FocusExportResult, path, **asked)
-    with drafted(out) as draft, draft.open("wb") as file:
-        for piece in terminal.api.content(f"{path}/file", **asked):
-            file.write(piece)
-    return found.model_copy(update={"file": str(out)})
+    path, parameters = f"/reports/focus/{month}", {"version": version, "form": out.suffix.lower().removeprefix(".")}
+    export_result = terminal.api.fetch(FocusExportResult, path, **parameters)
+    with open_draft(out) as draft, draft.open("wb") as file:
+        for chunk in terminal.api.content(f"{path}/file", **parameters):
+            file.write(chunk)
+    return export_result.model_copy(update={"file": str(out)})
 
 
 @app.command(
@@ -161,15 +161,17 @@ def anomalies(
     terminal = Terminal.of(context)
     terminal.only_here({"--answer": answer, "--day": day, "--reason": reason or None})
     if answer is not None or day is not None:
-        found = _answered(terminal, team, day, answer, reason)
+        incident_list = _answer_incident(terminal, team, day, answer, reason)
     elif terminal.through_server:
-        found = terminal.api.fetch(IncidentList, "/reports/anomalies", team=team)
+        incident_list = terminal.api.fetch(IncidentList, "/reports/anomalies", team=team)
     else:
-        found = IncidentList(incidents=spending_anomalies(terminal.broker(), None if team is None else {team}))
-    terminal.result(found, lambda: report_view.anomalies(found))
+        incident_list = IncidentList(incidents=spending_anomalies(terminal.broker(), None if team is None else {team}))
+    terminal.result(incident_list, lambda: report_view.anomaly_lines(incident_list))
 
 
-def _answered(terminal: Terminal, team: str | None, day: str | None, answer: str | None, reason: str) -> IncidentList:
+def _answer_incident(
+    terminal: Terminal, team: str | None, day: str | None, answer: str | None, reason: str
+) -> IncidentList:
     from datetime import UTC, datetime
 
     from broker.app.billing import anomalies as use_case
@@ -181,12 +183,12 @@ def _answered(terminal: Terminal, team: str | None, day: str | None, answer: str
     if answer not in list(AnomalyAnswer):
         raise UnknownName("answer", answer, list(AnomalyAnswer), where="--answer")
     try:
-        first = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).date()
+        first_day = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).date()
     except ValueError as error:
         raise InvalidInput(f"expected a day such as 2026-11-20, found {day!r}", where="--day") from error
-    said = AnomalyAnswer(answer)
-    found = use_case.answer(terminal.broker(), team, first, said, reason, by=terminal.actor)
-    return IncidentList(incidents=[found])
+    incident_answer = AnomalyAnswer(answer)
+    incident = use_case.answer_incident(terminal.broker(), team, first_day, incident_answer, reason, by=terminal.actor)
+    return IncidentList(incidents=[incident])
 
 
 @app.command(
@@ -213,19 +215,19 @@ def units(
     Utilization is that of the agents' samples: of each machine the busiest GPU. Tokens are those that programs report
     with `gpubroker_checkpoint.report`. A figure without its denominator is unknown.
     """
-    from broker.app.billing.units import units as measured
+    from broker.app.billing.units import unit_metrics_report as measured
     from broker.cli.billing import report_view
     from broker.finops.units import UnitMetrics
 
     terminal = Terminal.of(context)
     if terminal.through_server:
-        asked = {"period": period, "team": team, "metric": metric, "timezone": timezone}
-        found = terminal.api.fetch(UnitMetrics, "/reports/units", **asked)
+        parameters = {"period": period, "team": team, "metric": metric, "timezone": timezone}
+        metrics = terminal.api.fetch(UnitMetrics, "/reports/units", **parameters)
     else:
-        found = measured(terminal.broker(), period, team, metric, timezone)
-    if metric is not None and not found.quality:
+        metrics = measured(terminal.broker(), period, team, metric, timezone)
+    if metric is not None and not metrics.quality:
         terminal.say(f"no project has two successful runs that reported {metric}")
-    terminal.result(found, lambda: report_view.units(found))
+    terminal.result(metrics, lambda: report_view.unit_lines(metrics))
 
 
 @app.command(
@@ -247,16 +249,16 @@ def forecasts(
     Only successful runs on GPUs count; the prediction is that of a run's first plan. Tokens are those that programs
     report with `gpubroker_checkpoint.report`; the measured share of peak compute replaces the assumed one in advice.
     """
-    from broker.app.billing.units import forecasts as compared
+    from broker.app.billing.units import forecasts_report as compared
     from broker.app.results.reports import ForecastsReport
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
     if terminal.through_server:
-        found = terminal.api.fetch(ForecastsReport, "/reports/forecasts", period=period, team=team, timezone=timezone)
+        report = terminal.api.fetch(ForecastsReport, "/reports/forecasts", period=period, team=team, timezone=timezone)
     else:
-        found = compared(terminal.broker(), period, team, timezone)
-    terminal.result(found, lambda: report_view.forecasts(terminal.out, found))
+        report = compared(terminal.broker(), period, team, timezone)
+    terminal.result(report, lambda: report_view.forecast_lines(terminal.out, report))
 
 
 @app.command(
@@ -283,31 +285,31 @@ def review(
     --out, the review is printed as Markdown. A month that is not over is compared with the same days of the month
     before.
     """
-    from broker.app.billing.focus_files import drafted, may_write
+    from broker.app.billing.focus_files import check_output_path, open_draft
     from broker.app.billing.review import review as reviewed
     from broker.app.results.reports import ReviewReport
-    from broker.cli.billing.review_view import blocks
-    from broker.cli.render.written import html, markdown
+    from broker.cli.billing.review_view import review_blocks
+    from broker.cli.render.documents import html, markdown
 
     terminal = Terminal.of(context)
     writers = {".html": html, ".md": markdown}
     if out is not None:
-        may_write(out, list(writers), replace=force)
+        check_output_path(out, list(writers), replace=force)
     if terminal.through_server:
-        found = terminal.api.fetch(ReviewReport, "/reports/review", month=month, timezone=timezone)
+        report = terminal.api.fetch(ReviewReport, "/reports/review", month=month, timezone=timezone)
     else:
-        found = reviewed(terminal.broker(), month, timezone)
+        report = reviewed(terminal.broker(), month, timezone)
     if out is not None:
-        with drafted(out) as draft:
-            draft.write_text(writers[out.suffix.lower()](blocks(found)), encoding="utf-8")
-        terminal.say(f"the review of {found.month} is in {out}")
+        with open_draft(out) as draft:
+            draft.write_text(writers[out.suffix.lower()](review_blocks(report)), encoding="utf-8")
+        terminal.say(f"the review of {report.month} is in {out}")
     if as_json:
-        terminal.answer(found)
+        terminal.answer(report)
     elif out is None:
         from rich.markdown import Markdown
 
-        text = markdown(blocks(found))
-        terminal.show(Markdown(text) if terminal.out.is_terminal else text.rstrip("\n"))
+        markdown_text = markdown(review_blocks(report))
+        terminal.show(Markdown(markdown_text) if terminal.out.is_terminal else markdown_text.rstrip("\n"))
 
 
 app.command("billed", epilog=report_billed.BILLED_EXAMPLES)(report_billed.billed)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli import filters
-from broker.cli.gathered import gathered
+from broker.cli.option_groups import expand_options
 from broker.cli.options import MONTH_HELP, AsJson, Timezone, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -27,12 +27,12 @@ BILLED_EXAMPLES = examples(
     "gpubroker report billed --from 2026-11-01 --to 2026-12-01 --json",
     "gpubroker report billed --focus aws-2026-11.csv --by attempt",
 )
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 charges = typer.Typer(no_args_is_help=True, help="Fetch or import provider charges.")
 
 
-@gathered
+@expand_options
 def billed(
     context: typer.Context,
     period: filters.PeriodOptions,
@@ -67,19 +67,19 @@ def billed(
 
     terminal = Terminal.of(context)
     terminal.only_here({"--focus": focus})
-    wanted = period.wanted(terminal.now())
-    if focus is not None and wanted.asked:
+    report_period = period.wanted(terminal.now())
+    if focus is not None and report_period.asked:
         raise InvalidInput("the file sets the period", where="--focus", hint="remove --period, --since and --until")
     if terminal.through_server:
-        found = terminal.api.fetch(BilledReport, "/reports/billed", by=by, **wanted.asked)
+        report = terminal.api.fetch(BilledReport, "/reports/billed", by=by, **report_period.asked)
     elif focus is not None:
-        found = BilledReport.of(use_case.billed_by_file(terminal.broker(), focus), by, None, None, "UTC")
+        report = BilledReport.of(use_case.compare_export(terminal.broker(), focus), by, None, None, "UTC")
     else:
         broker = terminal.broker()
-        start, end = wanted.bounds(broker)
-        local = report_timezone(broker, wanted.timezone)
-        found = BilledReport.of(use_case.billed(broker, start, end), by, start, end, local)
-    terminal.result(found, lambda: report_view.billed(terminal.out, found))
+        start, end = report_period.bounds(broker)
+        zone_name = report_timezone(broker, report_period.timezone)
+        report = BilledReport.of(use_case.billed_attempts(broker, start, end), by, start, end, zone_name)
+    terminal.result(report, lambda: report_view.billed_lines(terminal.out, report))
 
 
 @charges.command(
@@ -99,7 +99,7 @@ def fetch(
     from broker.app.billing import charges as use_case
 
     terminal = Terminal.of(context)
-    _tell(terminal, use_case.fetch(terminal.broker(), provider))
+    _show_charges(terminal, use_case.fetch(terminal.broker(), provider))
 
 
 @charges.command("import", epilog=examples("gpubroker report charges import vast-2026-11.csv --provider vast"))
@@ -128,20 +128,22 @@ def import_(
     from broker.app.billing import charges as use_case
 
     terminal = Terminal.of(context)
-    _tell(terminal, use_case.import_file(terminal.broker(), file, provider, replace=replace))
+    _show_charges(terminal, use_case.import_file(terminal.broker(), file, provider, replace=replace))
 
 
-def _tell(terminal: Terminal, done: ChargesResult) -> None:
+def _show_charges(terminal: Terminal, result: ChargesResult) -> None:
     from broker.cli.billing import report_view
 
-    terminal.result(done, lambda: report_view.charges(done))
-    if done.unknown:
-        more = f" and {len(done.unknown) - _MOST_NAMED} more" if len(done.unknown) > _MOST_NAMED else ""
-        named = ", ".join(done.unknown[:_MOST_NAMED])
-        terminal.say(f"warning: no attempt in this store had the key {named}{more} then; their cost is not assigned")
-    for name, why in done.trouble.items():
-        terminal.say(f"{name} could not be queried: {why}")
-    if done.trouble:
+    terminal.result(result, lambda: report_view.charges_lines(result))
+    if result.unknown:
+        others_text = f" and {len(result.unknown) - _MAX_NAMED} more" if len(result.unknown) > _MAX_NAMED else ""
+        keys_text = ", ".join(result.unknown[:_MAX_NAMED])
+        terminal.say(
+            f"warning: no attempt in this store had the key {keys_text}{others_text} then; their cost is not assigned"
+        )
+    for name, reason in result.trouble.items():
+        terminal.say(f"{name} could not be queried: {reason}")
+    if result.trouble:
         raise typer.Exit(5)
 
 
@@ -157,20 +159,20 @@ CHARGEBACK_EXAMPLES = examples(
     "gpubroker report chargeback --month 2026-10",
     "gpubroker report chargeback --month 2026-10 --json",
 )
-_RULES = "separate, proportional, even or fixed."
+_RULE_NAMES = "separate, proportional, even or fixed."
 
 Month = Annotated[str, typer.Option("--month", metavar="MONTH", help=MONTH_HELP)]
 
 
 @dataclass(frozen=True)
-class Sharing:
+class SharingOptions:
     """Options: how idle and shared cost are divided."""
 
-    idle: Annotated[str, typer.Option("--idle", metavar="RULE", help=f"How idle capacity is divided: {_RULES}")] = (
-        "separate"
-    )
+    idle: Annotated[
+        str, typer.Option("--idle", metavar="RULE", help=f"How idle capacity is divided: {_RULE_NAMES}")
+    ] = "separate"
     shared: Annotated[
-        str, typer.Option("--shared", metavar="RULE", help=f"How the cost of shared teams is divided: {_RULES}")
+        str, typer.Option("--shared", metavar="RULE", help=f"How the cost of shared teams is divided: {_RULE_NAMES}")
     ] = "separate"
     shared_team: Annotated[
         list[str] | None,
@@ -186,10 +188,10 @@ class Sharing:
         return {name: value for name, value in asdict(self).items() if value}
 
 
-@gathered
+@expand_options
 def showback(
     context: typer.Context,
-    sharing: Sharing,
+    sharing: SharingOptions,
     month: Month = "month",
     timezone: Timezone = None,
     as_json: AsJson = False,
@@ -201,22 +203,24 @@ def showback(
     team's spending. An amount that no team bears, and spending without a team, have rows of their own. The rows add up
     to the total, to the micro-dollar.
     """
-    from broker.app.billing.showback import sharing_rules, shown
+    from broker.app.billing.showback import sharing_rules, showback_report
     from broker.app.results.reports import ShowbackReport
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
     if terminal.through_server:
-        found = terminal.api.fetch(ShowbackReport, "/reports/showback", month=month, timezone=timezone, **sharing.given)
+        report = terminal.api.fetch(
+            ShowbackReport, "/reports/showback", month=month, timezone=timezone, **sharing.given
+        )
     else:
-        found = shown(terminal.broker(), month, sharing_rules(**asdict(sharing)), timezone)
-    terminal.result(found, lambda: report_view.showback(terminal.out, found))
+        report = showback_report(terminal.broker(), month, sharing_rules(**asdict(sharing)), timezone)
+    terminal.result(report, lambda: report_view.showback_lines(terminal.out, report))
 
 
-@gathered
+@expand_options
 def chargeback(
     context: typer.Context,
-    sharing: Sharing,
+    sharing: SharingOptions,
     month: Annotated[
         str | None, typer.Option("--month", metavar="MONTH", help=f"{MONTH_HELP} Without: list statements.")
     ] = None,
@@ -237,25 +241,25 @@ def chargeback(
     from broker.app.results.reports import ChargebackList, ChargebackStatement
     from broker.cli.billing import report_view
 
-    terminal, at = Terminal.of(context), "/reports/chargeback"
-    if not freeze and sharing != Sharing():
+    terminal, path = Terminal.of(context), "/reports/chargeback"
+    if not freeze and sharing != SharingOptions():
         raise InvalidInput("rules are given when a statement is made", where="--idle", hint="add --freeze")
     if month is None:
         if freeze:
             raise InvalidInput("the month is missing", where="--month", hint="--month 2026-10")
         if terminal.through_server:
-            listed = terminal.api.fetch(ChargebackList, at)
+            statement_list = terminal.api.fetch(ChargebackList, path)
         else:
-            listed = use_case.statements(terminal.broker())
-        terminal.result(listed, lambda: report_view.statements(listed))
+            statement_list = use_case.statements(terminal.broker())
+        terminal.result(statement_list, lambda: report_view.statement_list_lines(statement_list))
         return
     if terminal.through_server and freeze:
-        found = terminal.api.request(ChargebackStatement, f"{at}/{month}", sharing.given)
+        statement = terminal.api.request(ChargebackStatement, f"{path}/{month}", sharing.given)
     elif terminal.through_server:
-        found = terminal.api.fetch(ChargebackStatement, f"{at}/{month}")
+        statement = terminal.api.fetch(ChargebackStatement, f"{path}/{month}")
     elif freeze:
         rules = use_case.sharing_rules(**asdict(sharing))
-        found = use_case.freeze(terminal.broker(), month, rules, by=terminal.actor)
+        statement = use_case.make_statement(terminal.broker(), month, rules, by=terminal.actor)
     else:
-        found = use_case.charged(terminal.broker(), month)
-    terminal.result(found, lambda: report_view.statement(terminal.out, found))
+        statement = use_case.chargeback_statement(terminal.broker(), month)
+    terminal.result(statement, lambda: report_view.statement_lines(terminal.out, statement))

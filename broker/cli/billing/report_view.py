@@ -21,8 +21,8 @@ from broker.app.results.reports import (
     TeamCostResult,
 )
 from broker.cli.render import formats
-from broker.cli.render.tables import ValueColumn, listed
-from broker.cli.render.written import Block, Grid, Heading, Paragraph, html
+from broker.cli.render.documents import Block, Grid, Heading, Paragraph, html
+from broker.cli.render.tables import ValueColumn, table_parts
 from broker.core.values.units import zone
 from broker.finops.accuracy import MeasuredSpeed, PredictionError
 from broker.finops.showback import Correction
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from broker.core.values.money import Money
 
 _NO_ANOMALY = "no day of the last month had more spending than the recent pattern predicts"
-_SPENT_ON = ("cash", "amortised", "sandbox", "held", "bought", "rented")
+_MONEY_FIELDS = ("cash", "amortised", "sandbox", "held", "bought", "rented")
 
 
-def _money(title: str, rank: int = 0, field: str = "") -> ValueColumn[Any]:
+def _money_column(title: str, rank: int = 0, field: str = "") -> ValueColumn[Any]:
     """An amount (USD): the field of that name, or of the title."""
     value: Callable[[Any], Money | None] = attrgetter(field or title)
     return ValueColumn(title, lambda row: formats.money(value(row)), rank, "right")
@@ -46,284 +46,328 @@ def _money(title: str, rank: int = 0, field: str = "") -> ValueColumn[Any]:
 # --- spending -------------------------------------------------------------------------------------------------------
 
 
-def spend(console: Console, found: SpendReport) -> Iterator[RenderableType]:
+def spend_lines(console: Console, report: SpendReport) -> Iterator[RenderableType]:
     """One row per group, and the sums."""
-    sandbox, total = found.sandbox_only, found.total
+    sandbox, total = report.sandbox_only, report.total
     columns: tuple[ValueColumn[SpendGroup], ...] = (
-        *(ValueColumn(name, _nth(place)) for place, name in enumerate(found.by.split(","))),
-        *((_money("simulated", field="sandbox"),) if sandbox else (_money("cash"), _money("amortised", 2))),
-        _money("held", 1),
-        _money("bought", 7),
-        _money("rented", 8),
+        *(ValueColumn(name, _dimension_value(index)) for index, name in enumerate(report.by.split(","))),
+        *(
+            (_money_column("simulated", field="sandbox"),)
+            if sandbox
+            else (_money_column("cash"), _money_column("amortised", 2))
+        ),
+        _money_column("held", 1),
+        _money_column("bought", 7),
+        _money_column("rented", 8),
         ValueColumn("GPU-hours", lambda row: f"{row.gpu_hours:,.2f}", 3, "right"),
         ValueColumn("machine-hours", lambda row: f"{row.machine_hours:,.2f}", 6, "right"),
         ValueColumn("attempts", lambda row: f"{row.attempts:,}", 5, "right"),
         ValueColumn("jobs", lambda row: f"{row.jobs:,}", 4, "right"),
     )
-    if found.rows:
-        spent = f"{formats.money(total.sandbox)} simulated" if sandbox else f"{formats.money(total.cash)} cash"
-        parts = f"{formats.money(total.bought)} on owned and reserved machines, {formats.money(total.rented)} rented"
-        yield from listed(console, columns, found.rows, f"total {spent}; {parts}")
+    if report.rows:
+        spent_text = f"{formats.money(total.sandbox)} simulated" if sandbox else f"{formats.money(total.cash)} cash"
+        split_text = (
+            f"{formats.money(total.bought)} on owned and reserved machines, {formats.money(total.rented)} rented"
+        )
+        yield from table_parts(console, columns, report.rows, f"total {spent_text}; {split_text}")
     else:
         yield "nothing was spent in this period" + ("" if sandbox else "; use --sandbox for simulated money")
     if total.bought_in_advance:
         yield f"and {formats.money(total.bought_in_advance)} paid for bought capacity, whose use is amortized cost"
-    yield _zone(found.timezone)
+    yield _timezone_note(report.timezone)
 
 
-def _zone(name: str) -> Text:
+def _timezone_note(name: str) -> Text:
     return Text(f"time zone of months: {name}", style="dim")
 
 
-def _nth(place: int) -> Callable[[SpendGroup], str]:
-    return lambda row: row.values[place]
+def _dimension_value(index: int) -> Callable[[SpendGroup], str]:
+    return lambda row: row.values[index]
 
 
-def spend_page(found: SpendReport) -> str:
+def spend_page(report: SpendReport) -> str:
     """The report as a page (HTML)."""
-    dimensions = found.by.split(",")
-    lines = [
+    dimensions = report.by.split(",")
+    grid_rows = [
         [
             *row.values,
-            *(formats.money(getattr(row, name)) for name in _SPENT_ON),
+            *(formats.money(getattr(row, name)) for name in _MONEY_FIELDS),
             f"{row.gpu_hours:,.2f}", f"{row.machine_hours:,.2f}", f"{row.attempts:,}", f"{row.jobs:,}",
         ]
-        for row in found.rows
+        for row in report.rows
     ]  # fmt: skip
-    since = formats.moment(found.since) if found.since else "the beginning"
-    until = formats.moment(found.until) if found.until else "the present"
-    header = [*dimensions, *_SPENT_ON, "GPU-hours", "machine-hours", "attempts", "jobs"]
+    start_text = formats.moment(report.since) if report.since else "the beginning"
+    end_text = formats.moment(report.until) if report.until else "the present"
+    header = [*dimensions, *_MONEY_FIELDS, "GPU-hours", "machine-hours", "attempts", "jobs"]
     blocks: list[Block] = [
         Heading(f"Spending by {', '.join(dimensions)}", 1),
         Paragraph(
-            f"From {since} to {until}. Amounts are USD; bought is the part on owned and reserved machines."
-            f" Time zone of months: {found.timezone}."
+            f"From {start_text} to {end_text}. Amounts are USD; bought is the part on owned and reserved machines."
+            f" Time zone of months: {report.timezone}."
         ),
-        Grid(header, lines, figures=len(dimensions)),
+        Grid(header, grid_rows, figures=len(dimensions)),
     ]
     return html(blocks)
 
 
-def focus(done: FocusExportResult) -> Iterator[RenderableType]:
+def focus_lines(export_result: FocusExportResult) -> Iterator[RenderableType]:
     """What a FOCUS file contains."""
-    corrections = f", {formats.plural(done.corrections, 'correction')} of earlier months" if done.corrections else ""
-    yield (
-        f"{done.file}: {formats.plural(done.rows, 'charge')} of {done.month} ({done.timezone}){corrections}; billed"
-        f" {formats.money(done.billed_cost)}, effective {formats.money(done.effective_cost)}"
+    corrections = (
+        f", {formats.plural(export_result.corrections, 'correction')} of earlier months"
+        if export_result.corrections
+        else ""
     )
-    if not done.closed:
-        yield Text(f"{done.month} is open until {formats.moment(done.closes)}", style="dim")
+    yield (
+        f"{export_result.file}: {formats.plural(export_result.rows, 'charge')} of {export_result.month} "
+        f"({export_result.timezone}){corrections}; billed"
+        f" {formats.money(export_result.billed_cost)}, effective {formats.money(export_result.effective_cost)}"
+    )
+    if not export_result.closed:
+        yield Text(f"{export_result.month} is open until {formats.moment(export_result.closes)}", style="dim")
 
 
 # --- teams ----------------------------------------------------------------------------------------------------------
 
 
-def showback(console: Console, found: ShowbackReport) -> Iterator[RenderableType]:
+def showback_lines(console: Console, report: ShowbackReport) -> Iterator[RenderableType]:
     """One row per team, and what is charged to nobody."""
-    yield from _team_costs(console, found.rows, found.total)
-    yield from (f"{team} holds {formats.money(amount)} more for jobs" for team, amount in found.held.items())
-    if found.bought_in_advance:
-        yield f"bought in advance, charged to nobody: {formats.money(found.bought_in_advance)}"
-    if not found.over:
-        yield f"{found.month} is not over: this is what is known so far"
-    yield _zone(found.timezone)
+    yield from _team_costs(console, report.rows, report.total)
+    yield from (f"{team} holds {formats.money(amount)} more for jobs" for team, amount in report.held.items())
+    if report.bought_in_advance:
+        yield f"bought in advance, charged to nobody: {formats.money(report.bought_in_advance)}"
+    if not report.over:
+        yield f"{report.month} is not over: this is what is known so far"
+    yield _timezone_note(report.timezone)
 
 
-def statement(console: Console, found: ChargebackStatement) -> Iterator[RenderableType]:
+def statement_lines(console: Console, chargeback: ChargebackStatement) -> Iterator[RenderableType]:
     """A frozen statement with its corrections."""
-    yield from _team_costs(console, found.rows, found.total)
-    yield from (_correction(one, f"for {one.month}") for one in found.corrections)
+    yield from _team_costs(console, chargeback.rows, chargeback.total)
+    yield from (_correction(correction, f"for {correction.month}") for correction in chargeback.corrections)
     yield (
-        f"charged for {found.month} ({found.timezone}): {formats.money(found.charged)}, frozen"
-        f" {formats.moment(found.frozen_at)} by {found.frozen_by}"
+        f"charged for {chargeback.month} ({chargeback.timezone}): {formats.money(chargeback.charged)}, frozen"
+        f" {formats.moment(chargeback.frozen_at)} by {chargeback.frozen_by}"
     )
-    for one in found.corrected_since:
-        yield _correction(one, f"charged with {one.billed_in or 'the next statement'}")
+    for correction in chargeback.corrected_since:
+        yield _correction(correction, f"charged with {correction.billed_in or 'the next statement'}")
 
 
-def statements(found: ChargebackList) -> Iterator[RenderableType]:
+def statement_list_lines(statement_list: ChargebackList) -> Iterator[RenderableType]:
     """One line per frozen month."""
-    for one in found.statements:
-        frozen = f"frozen {formats.moment(one.frozen_at)} by {one.frozen_by}"
-        yield f"{one.month} ({one.timezone}): {formats.money(one.charged)}, {frozen}"
-    if not found.statements:
+    for frozen_month in statement_list.statements:
+        frozen_text = f"frozen {formats.moment(frozen_month.frozen_at)} by {frozen_month.frozen_by}"
+        yield f"{frozen_month.month} ({frozen_month.timezone}): {formats.money(frozen_month.charged)}, {frozen_text}"
+    if not statement_list.statements:
         yield "no month is frozen yet: gpubroker report chargeback --month YYYY-MM --freeze"
 
 
-def _correction(one: Correction, about: str) -> str:
-    return f"correction {about}: {one.team} {formats.money(one.amount)}"
+def _correction(correction: Correction, about: str) -> str:
+    return f"correction {about}: {correction.team} {formats.money(correction.amount)}"
 
 
 def _team_costs(console: Console, rows: Sequence[TeamCostResult], total: TeamCostResult) -> list[RenderableType]:
     columns: tuple[ValueColumn[TeamCostResult], ...] = (
         ValueColumn("team", lambda row: row.team),
-        *(_money("cash"), _money("amortised"), _money("on own", 2, "on_own"), _money("rented", 1)),
-        *(_money("idle"), _money("shared"), _money("total")),
+        *(
+            _money_column("cash"),
+            _money_column("amortised"),
+            _money_column("on own", 2, "on_own"),
+            _money_column("rented", 1),
+        ),
+        *(_money_column("idle"), _money_column("shared"), _money_column("total")),
     )
     if not rows:
         return ["nothing was spent in this month"]
-    return listed(console, columns, rows, f"total {formats.money(total.total)}")
+    return table_parts(console, columns, rows, f"total {formats.money(total.total)}")
 
 
-def anomalies(found: IncidentList) -> Iterator[RenderableType]:
+def anomaly_lines(incident_list: IncidentList) -> Iterator[RenderableType]:
     """Each incident with its causes, and its answer."""
-    for one in found.incidents:
-        days = f"{one.first}" if one.first == one.last else f"{one.first} to {one.last}"
-        state = ", ongoing" if one.running else ""
-        yield f"{one.team}, {days}{state}: {formats.money(one.spent)}, {formats.money(one.excess)} more than usual"
-        yield f"  {formats.money(one.on_own)} of it on owned and reserved machines, {formats.money(one.rented)} rented"
-        yield from (f"  {cause.job} of {cause.user}: {formats.money(cause.excess)} more" for cause in one.causes)
-        if one.answer is not None:
-            reason = f": {one.answer.reason}" if one.answer.reason else ""
-            yield f"  answered {one.answer.answer.value} by {one.answer.by}{reason}"
-    if not found.incidents:
+    for incident in incident_list.incidents:
+        days = f"{incident.first}" if incident.first == incident.last else f"{incident.first} to {incident.last}"
+        state = ", ongoing" if incident.running else ""
+        yield (
+            f"{incident.team}, {days}{state}: {formats.money(incident.spent)}, {formats.money(incident.excess)} more "
+            "than usual"
+        )
+        yield (
+            f"  {formats.money(incident.on_own)} of it on owned and reserved machines, "
+            f"{formats.money(incident.rented)} rented"
+        )
+        yield from (f"  {cause.job} of {cause.user}: {formats.money(cause.excess)} more" for cause in incident.causes)
+        if incident.answer is not None:
+            reason = f": {incident.answer.reason}" if incident.answer.reason else ""
+            yield f"  answered {incident.answer.answer.value} by {incident.answer.by}{reason}"
+    if not incident_list.incidents:
         yield _NO_ANOMALY
 
 
 # --- units and forecasts --------------------------------------------------------------------------------------------
 
 
-def units(one: UnitMetrics) -> Iterator[str]:
+def unit_lines(metrics: UnitMetrics) -> Iterator[str]:
     """One line per figure."""
-    return (f"{name + ':':<28} {text}" for name, text in _unit_figures(one))
+    return (f"{name + ':':<28} {value_text}" for name, value_text in _unit_figures(metrics))
 
 
-def _unit_figures(one: UnitMetrics) -> Iterator[tuple[str, str]]:
+def _unit_figures(metrics: UnitMetrics) -> Iterator[tuple[str, str]]:
     def money(amount: Money | None) -> str:
         return "unknown" if amount is None else formats.money(amount)
 
-    def share(value: float | None, what: str) -> str:
-        return "unknown" if value is None else f"{formats.percent(value)} {what}"
+    def share(value: float | None, unit_text: str) -> str:
+        return "unknown" if value is None else f"{formats.percent(value)} {unit_text}"
 
-    spot = one.spot_hours / one.gpu_hours if one.gpu_hours else None
-    eligible = one.eligible_spot_hours / one.eligible_hours if one.eligible_hours else None
-    samples = f"of {one.measured_hours:,.1f} GPU-hours with samples"
-    idle = f"{one.idle_hours:,.1f} {samples}, {money(one.idle_cost)}" if one.measured_hours else "unknown"
-    yield "spent", money(one.spent)
-    yield "bought (owned, reserved)", money(one.bought)
-    yield "rented (on-demand, spot)", money(one.rented)
-    yield "successful runs", f"{one.runs:,}"
-    yield "cost of a successful run", money(one.per_run)
-    yield "GPU-hours", f"{one.gpu_hours:,.1f}"
-    yield "cost of a GPU-hour", money(one.per_gpu_hour)
-    yield "cost of a busy GPU-hour", money(one.per_busy_hour)
-    yield "busy GPU-hours", f"{one.busy_hours:,.1f} {samples}" if one.measured_hours else "unknown"
+    spot = metrics.spot_hours / metrics.gpu_hours if metrics.gpu_hours else None
+    eligible = metrics.eligible_spot_hours / metrics.eligible_hours if metrics.eligible_hours else None
+    samples = f"of {metrics.measured_hours:,.1f} GPU-hours with samples"
+    idle = f"{metrics.idle_hours:,.1f} {samples}, {money(metrics.idle_cost)}" if metrics.measured_hours else "unknown"
+    yield "spent", money(metrics.spent)
+    yield "bought (owned, reserved)", money(metrics.bought)
+    yield "rented (on-demand, spot)", money(metrics.rented)
+    yield "successful runs", f"{metrics.runs:,}"
+    yield "cost of a successful run", money(metrics.per_run)
+    yield "GPU-hours", f"{metrics.gpu_hours:,.1f}"
+    yield "cost of a GPU-hour", money(metrics.per_gpu_hour)
+    yield "cost of a busy GPU-hour", money(metrics.per_busy_hour)
+    yield "busy GPU-hours", f"{metrics.busy_hours:,.1f} {samples}" if metrics.measured_hours else "unknown"
     yield "idle GPU-hours (below 5 %)", idle
-    yield "cost of a million tokens", money(one.per_million_tokens)
-    yield "lost work", money(one.wasted)
-    yield "on spot", share(spot, f"of GPU-hours, {money(one.spot_spent)}")
-    yield "on spot, of what could be", share(eligible, f"of {one.eligible_hours:,.1f} rented GPU-hours")
-    yield "use of held capacity", share(one.capacity_use, "of the hours held")
-    yield "on held capacity", share(one.coverage, "of GPU-hours")
-    yield "tagged with a team", share(one.tagged, "of spending")
-    for owner in one.quality:
+    yield "cost of a million tokens", money(metrics.per_million_tokens)
+    yield "lost work", money(metrics.wasted)
+    yield "on spot", share(spot, f"of GPU-hours, {money(metrics.spot_spent)}")
+    yield "on spot, of what could be", share(eligible, f"of {metrics.eligible_hours:,.1f} rented GPU-hours")
+    yield "use of held capacity", share(metrics.capacity_use, "of the hours held")
+    yield "on held capacity", share(metrics.coverage, "of GPU-hours")
+    yield "tagged with a team", share(metrics.tagged, "of spending")
+    for owner in metrics.quality:
         runs = " and ".join(
             f"{run.job_id} ({run.value:g}, {money(run.cost)})" for run in (owner.cheapest, owner.dearest)
         )
         yield f"a difference of 1, {owner.owner}", f"{money(owner.per_point)}, from {runs}"
-    if one.unread:
-        yield "unreadable samples", f"{one.unread:,} attempts"
-    yield "time zone of the period", one.timezone
+    if metrics.unread:
+        yield "unreadable samples", f"{metrics.unread:,} attempts"
+    yield "time zone of the period", metrics.timezone
 
 
-def forecasts(console: Console, found: ForecastsReport) -> Iterator[RenderableType]:
+def forecast_lines(console: Console, report: ForecastsReport) -> Iterator[RenderableType]:
     """Predictions against outcomes by kind, and measurements by accelerator."""
 
     def share(value: float | None) -> str:
         return "-" if value is None else f"{value:.0%}"
 
-    def amount(one: PredictionError, value: float) -> str:
+    def amount(prediction: PredictionError, value: float) -> str:
         units = {"cost": "${:,.2f}", "price of a GPU-hour": "${:,.2f}", "time": "{:,.1f} h"}
-        return units.get(one.kind.value, "{:,.1f}").format(value)
+        return units.get(prediction.kind.value, "{:,.1f}").format(value)
 
-    runs = formats.plural(found.runs, "successful run")
-    unknown = f"; {found.unpredicted} of unknown work: `work` or a model's `tokens` in the job file lets plans predict"
-    since, until = (at.astimezone(zone(found.timezone)) for at in (found.since, found.until))
-    head = f"{runs} on GPUs from {since:%Y-%m-%d} to {until:%Y-%m-%d} ({found.timezone})"
-    yield head + (unknown if found.unpredicted else "")
-    errors: tuple[ValueColumn[PredictionError], ...] = (
-        ValueColumn("prediction", lambda one: one.kind.value),
-        ValueColumn("runs", lambda one: f"{one.runs:,}", align="right"),
-        ValueColumn("predicted", lambda one: amount(one, one.predicted), align="right"),
-        ValueColumn("happened", lambda one: amount(one, one.happened), align="right"),
-        ValueColumn("median ratio", lambda one: "-" if one.ratio is None else f"{one.ratio:.2f}", align="right"),
-        ValueColumn("mean error", lambda one: share(one.mean_error), 2, "right"),
-        ValueColumn("worst", lambda one: share(one.worst), 3, "right"),
-        ValueColumn("within 25%", lambda one: share(one.within), 1, "right"),
+    runs = formats.plural(report.runs, "successful run")
+    unknown_note = (
+        f"; {report.unpredicted} of unknown work: `work` or a model's `tokens` in the job file lets plans predict"
     )
-    measured: tuple[ValueColumn[MeasuredSpeed], ...] = (
-        ValueColumn("measured on", lambda one: one.accelerator),
-        ValueColumn("runs", lambda one: f"{one.runs:,}", align="right"),
-        ValueColumn("GPU-hours", lambda one: f"{one.gpu_hours:,.0f}", align="right"),
-        ValueColumn("paid/GPU-hour", lambda one: f"${one.usd_per_gpu_hour:.2f}", align="right"),
-        ValueColumn("MFU", lambda one: share(one.mfu), align="right"),
-        ValueColumn("runs", lambda one: f"{one.mfu_runs:,}", 3, "right"),
-        ValueColumn("tokens/s/GPU", lambda one: _or_dash(one.tokens_per_second, ",.3g"), align="right"),
-        ValueColumn("runs", lambda one: f"{one.token_runs:,}", 4, "right"),
-        ValueColumn("interruptions/1000 h", lambda one: _or_dash(one.interruptions_per_1000_hours, ".2g"), 2, "right"),
+    start, end = (at.astimezone(zone(report.timezone)) for at in (report.since, report.until))
+    head = f"{runs} on GPUs from {start:%Y-%m-%d} to {end:%Y-%m-%d} ({report.timezone})"
+    yield head + (unknown_note if report.unpredicted else "")
+    error_columns: tuple[ValueColumn[PredictionError], ...] = (
+        ValueColumn("prediction", lambda measurement: measurement.kind.value),
+        ValueColumn("runs", lambda measurement: f"{measurement.runs:,}", align="right"),
+        ValueColumn("predicted", lambda measurement: amount(measurement, measurement.predicted), align="right"),
+        ValueColumn("happened", lambda measurement: amount(measurement, measurement.happened), align="right"),
+        ValueColumn(
+            "median ratio",
+            lambda measurement: "-" if measurement.ratio is None else f"{measurement.ratio:.2f}",
+            align="right",
+        ),
+        ValueColumn("mean error", lambda measurement: share(measurement.mean_error), 2, "right"),
+        ValueColumn("worst", lambda measurement: share(measurement.worst), 3, "right"),
+        ValueColumn("within 25%", lambda measurement: share(measurement.within), 1, "right"),
     )
-    yield from listed(console, errors, found.errors) if found.errors else ()
-    yield from listed(console, measured, found.measured) if found.measured else ()
+    speed_columns: tuple[ValueColumn[MeasuredSpeed], ...] = (
+        ValueColumn("measured on", lambda measurement: measurement.accelerator),
+        ValueColumn("runs", lambda measurement: f"{measurement.runs:,}", align="right"),
+        ValueColumn("GPU-hours", lambda measurement: f"{measurement.gpu_hours:,.0f}", align="right"),
+        ValueColumn("paid/GPU-hour", lambda measurement: f"${measurement.usd_per_gpu_hour:.2f}", align="right"),
+        ValueColumn("MFU", lambda measurement: share(measurement.mfu), align="right"),
+        ValueColumn("runs", lambda measurement: f"{measurement.mfu_runs:,}", 3, "right"),
+        ValueColumn(
+            "tokens/s/GPU", lambda measurement: _number_or_dash(measurement.tokens_per_second, ",.3g"), align="right"
+        ),
+        ValueColumn("runs", lambda measurement: f"{measurement.token_runs:,}", 4, "right"),
+        ValueColumn(
+            "interruptions/1000 h",
+            lambda measurement: _number_or_dash(measurement.interruptions_per_1000_hours, ".2g"),
+            2,
+            "right",
+        ),
+    )
+    yield from table_parts(console, error_columns, report.errors) if report.errors else ()
+    yield from table_parts(console, speed_columns, report.measured) if report.measured else ()
 
 
-def _or_dash(value: float | None, form: str) -> str:
+def _number_or_dash(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
 # --- charges of providers -------------------------------------------------------------------------------------------
 
 
-def billed(console: Console, found: BilledReport) -> Iterator[RenderableType]:
+def billed_lines(console: Console, report: BilledReport) -> Iterator[RenderableType]:
     """One row per group: quoted, metered and billed cost."""
-    others = [
+    notes = [
         f"{name} charged {formats.money(amount)} for resources outside gpubroker"
-        for name, amount in sorted(found.for_others.items())
+        for name, amount in sorted(report.for_others.items())
     ]
-    others += [
-        f"{formats.plural(one.rows, 'row')} left out: {one.reason} ({', '.join(one.samples)}{more})"
-        for one in found.skipped
-        for more in [", …" if one.rows > len(one.samples) else ""]
+    notes += [
+        f"{formats.plural(item.rows, 'row')} left out: {item.reason} ({', '.join(item.samples)}{ellipsis})"
+        for item in report.skipped
+        for ellipsis in [", …" if item.rows > len(item.samples) else ""]
     ]
-    others += [f"{name}: left out, of an earlier run" for name in found.superseded]
-    others.append(_zone(found.timezone).plain)
-    if not found.rows:
-        yield from ("no attempt paid in cash ran in this period", *others)
+    notes += [f"{name}: left out, of an earlier run" for name in report.superseded]
+    notes.append(_timezone_note(report.timezone).plain)
+    if not report.rows:
+        yield from ("no attempt paid in cash ran in this period", *notes)
         return
     columns: tuple[ValueColumn[ComparedGroup], ...] = (
-        ValueColumn(found.by, lambda one: one.group),
-        *(_money("quoted", 2), _money("metered"), _money("on own", 4, "on_own"), _money("rented", 5)),
-        ValueColumn("billed", lambda one: formats.money(one.billed) + (" est." if one.estimated else ""), 0, "right"),
+        ValueColumn(report.by, lambda item: item.group),
+        *(
+            _money_column("quoted", 2),
+            _money_column("metered"),
+            _money_column("on own", 4, "on_own"),
+            _money_column("rented", 5),
+        ),
+        ValueColumn(
+            "billed", lambda item: formats.money(item.billed) + (" est." if item.estimated else ""), 0, "right"
+        ),
         ValueColumn("difference", _difference, 0, "right"),
-        _money("adjusted", 3),
-        ValueColumn[ComparedGroup]("compared", lambda one: f"{one.compared} of {one.attempts}", 1, "right"),
+        _money_column("adjusted", 3),
+        ValueColumn[ComparedGroup]("compared", lambda item: f"{item.compared} of {item.attempts}", 1, "right"),
     )
-    yield from listed(console, columns, found.rows)
-    yield from (Text(line, style="dim") for line in others)
-    if any(one.billed is None for one in found.attempts):
+    yield from table_parts(console, columns, report.rows)
+    yield from (Text(note, style="dim") for note in notes)
+    if any(item.billed is None for item in report.attempts):
         yield Text("–: no charges known yet; fetch them with gpubroker report charges fetch", style="dim")
 
 
-def _difference(one: ComparedGroup) -> str:
-    difference, metered = one.difference, one.compared_metered
+def _difference(group: ComparedGroup) -> str:
+    difference, metered_total = group.difference, group.compared_metered
     if difference is None:
-        return formats.NOTHING
+        return formats.NO_VALUE
     sign = "+" if difference.micros > 0 else ""
-    share = f" ({sign}{difference.micros / metered.micros * 100:.1f} %)" if metered else ""
+    share = f" ({sign}{difference.micros / metered_total.micros * 100:.1f} %)" if metered_total else ""
     return f"{sign}{formats.money(difference)}{share}"
 
 
-def charges(done: ChargesResult) -> Iterator[RenderableType]:
+def charges_lines(result: ChargesResult) -> Iterator[RenderableType]:
     """What was fetched or imported, and what followed from it."""
-    for name, count in sorted(done.changed.items()):
-        earlier = f"; {formats.plural(done.replaced[name], 'earlier charge')} replaced" if done.replaced[name] else ""
-        yield f"{name}: {formats.plural(count, 'charge')} new, changed or gone{earlier}"
-    if not done.changed and not done.trouble:
+    for name, count in sorted(result.changed.items()):
+        replaced_note = (
+            f"; {formats.plural(result.replaced[name], 'earlier charge')} replaced" if result.replaced[name] else ""
+        )
+        yield f"{name}: {formats.plural(count, 'charge')} new, changed or gone{replaced_note}"
+    if not result.changed and not result.trouble:
         yield "no charges are outstanding at providers that report them"
-    for one in done.adjusted:
-        if one.difference is None:
-            yield f"{one.key}: no complete charge any more, metered {one.metered}; earlier adjustment reversed"
+    for attempt in result.adjusted:
+        if attempt.difference is None:
+            yield f"{attempt.key}: no complete charge any more, metered {attempt.metered}; earlier adjustment reversed"
         else:
-            yield f"{one.key}: billed {one.billed}, metered {one.metered}; difference posted to the ledger"
-    yield from (Text(f"! {title}", style="yellow") for title in done.alerts)
-    if done.without_login:
-        yield Text(f"not queried, no login: {', '.join(done.without_login)}", style="dim")
+            yield f"{attempt.key}: billed {attempt.billed}, metered {attempt.metered}; difference posted to the ledger"
+    yield from (Text(f"! {title}", style="yellow") for title in result.alerts)
+    if result.without_login:
+        yield Text(f"not queried, no login: {', '.join(result.without_login)}", style="dim")

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from broker.app.results.reports import ReviewedMonth, ReviewReport
 from broker.cli.render import formats
-from broker.cli.render.written import Block, Bullets, Grid, Heading, Paragraph
+from broker.cli.render.documents import Block, Bullets, Grid, Heading, Paragraph
 from broker.core.values.money import Money
 from broker.core.values.units import zone
 from broker.finops.change import Change, Part
 
-_PARTS = {
+_PART_TEXTS = {
     Part.NEW: "New: ran in this month only",
     Part.ENDED: "Ended: ran in the month before only",
     Part.VOLUME: "Volume: more or fewer hours, at the average price of the month before",
@@ -22,58 +22,66 @@ _PARTS = {
 }
 
 
-def blocks(found: ReviewReport) -> list[Block]:
+def review_blocks(report: ReviewReport) -> list[Block]:
     """The document: what changed and why, what to do, and the effect of last month's advice."""
     return [
-        Heading(f"Review of {found.month}", 1),
-        Paragraph(_headline(found)),
-        Grid(("", "before", found.month, "change"), _figures(found)),
+        Heading(f"Review of {report.month}", 1),
+        Paragraph(_headline(report)),
+        Grid(("", "before", report.month, "change"), _figure_rows(report)),
         Heading("Why it changed"),
         Grid(
             ("part", "amount"),
-            [*((_PARTS[part], signed(amount)) for part, amount in found.parts.items()), ("All", signed(found.change))],
-        ),
-        Heading("Largest causes"),
-        *_causes(found),
-        Heading("Teams"),
-        Grid(
-            ("team", "before", found.month, "change"),
             [
-                (one.team, formats.money(one.before), formats.money(one.spent), signed(one.spent - one.before))
-                for one in found.teams
+                *((_PART_TEXTS[part], signed_amount(amount)) for part, amount in report.parts.items()),
+                ("All", signed_amount(report.change)),
             ],
         ),
-        *_budgets(found),
+        Heading("Largest causes"),
+        *_cause_blocks(report),
+        Heading("Teams"),
+        Grid(
+            ("team", "before", report.month, "change"),
+            [
+                (
+                    team_row.team,
+                    formats.money(team_row.before),
+                    formats.money(team_row.spent),
+                    signed_amount(team_row.spent - team_row.before),
+                )
+                for team_row in report.teams
+            ],
+        ),
+        *_budget_blocks(report),
         Heading("What to do"),
-        _advice(found),
+        _advice_block(report),
         Heading("Effect of last month's advice"),
-        *_followed(found),
+        *_followed_blocks(report),
         Paragraph(
             "Compared are"
-            f" {_days(found.before, found.timezone)} and {_days(found.after, found.timezone)} ({found.timezone})."
+            f" {_days(report.before, report.timezone)} and {_days(report.after, report.timezone)} ({report.timezone})."
             " The cost of use includes its share of advance payments; amounts are USD,"
             " rounded for reading."
         ),
     ]
 
 
-def signed(amount: Money) -> str:
+def signed_amount(amount: Money) -> str:
     """``+$3.00``, ``-$3.00``, ``$0.00``"""
     return f"{'+' if amount > Money.ZERO else ''}{formats.money(amount)}"
 
 
-def _headline(found: ReviewReport) -> str:
-    days = "" if found.over else " so far, compared with as many days of the month before"
-    direction = "as much as" if not found.change else "less than" if found.change < Money.ZERO else "more than"
-    if not found.before.spent:
-        return f"Use cost {formats.money(found.after.spent)}{days}; in the month before nothing was spent."
-    share = abs(found.change.micros) / abs(found.before.spent.micros)
-    by = f"{formats.money(abs(found.change))} ({formats.percent(share)}) " if found.change else ""
-    return f"Use cost {formats.money(found.after.spent)}{days}: {by}{direction} before."
+def _headline(report: ReviewReport) -> str:
+    days = "" if report.over else " so far, compared with as many days of the month before"
+    direction = "as much as" if not report.change else "less than" if report.change < Money.ZERO else "more than"
+    if not report.before.spent:
+        return f"Use cost {formats.money(report.after.spent)}{days}; in the month before nothing was spent."
+    share = abs(report.change.micros) / abs(report.before.spent.micros)
+    change_text = f"{formats.money(abs(report.change))} ({formats.percent(share)}) " if report.change else ""
+    return f"Use cost {formats.money(report.after.spent)}{days}: {change_text}{direction} before."
 
 
-def _figures(found: ReviewReport) -> Sequence[Sequence[str]]:
-    old, new = found.before, found.after
+def _figure_rows(report: ReviewReport) -> Sequence[Sequence[str]]:
+    old, new = report.before, report.after
     money = {
         "Cost of use": (old.spent, new.spent),
         "of that, on owned and reserved machines": (old.on_own, new.on_own),
@@ -85,21 +93,23 @@ def _figures(found: ReviewReport) -> Sequence[Sequence[str]]:
         "Without a team": (old.untagged, new.untagged),
     }
     rows = [
-        (name, formats.money(before), formats.money(after), signed(after - before))
-        for name, (before, after) in money.items()
+        (name, formats.money(old_amount), formats.money(new_amount), signed_amount(new_amount - old_amount))
+        for name, (old_amount, new_amount) in money.items()
     ]
     rows.append(("GPU-hours", *_hours(old.gpu_hours, new.gpu_hours)))
-    before, after = (one.eligible_spot_hours / one.eligible_hours if one.eligible_hours else 0.0 for one in (old, new))
+    old_amount, new_amount = (
+        one.eligible_spot_hours / one.eligible_hours if one.eligible_hours else 0.0 for one in (old, new)
+    )
     rows.append(("GPU-hours that could run on spot", *_hours(old.eligible_hours, new.eligible_hours)))
-    rows.append(("of them, on spot", f"{before:.0%}", f"{after:.0%}", f"{after - before:+.0%}"))
-    change = "unknown" if old.price is None or new.price is None else signed(new.price - old.price)
+    rows.append(("of them, on spot", f"{old_amount:.0%}", f"{new_amount:.0%}", f"{new_amount - old_amount:+.0%}"))
+    change = "unknown" if old.price is None or new.price is None else signed_amount(new.price - old.price)
     rows.append(("Price of a GPU-hour", _rate(old.price), _rate(new.price), change))
     return rows
 
 
 def _days(month: ReviewedMonth, timezone: str) -> str:
-    since, until = (at.astimezone(zone(timezone)) for at in (month.since, month.until))
-    return f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M}"
+    start, end = (at.astimezone(zone(timezone)) for at in (month.since, month.until))
+    return f"{start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}"
 
 
 def _rate(price: Money | None) -> str:
@@ -110,46 +120,56 @@ def _hours(before: float, after: float) -> tuple[str, str, str]:
     return f"{before:,.1f}", f"{after:,.1f}", f"{after - before:+,.1f}"
 
 
-def _causes(found: ReviewReport) -> Iterable[Block]:
-    if not found.causes:
+def _cause_blocks(report: ReviewReport) -> Iterable[Block]:
+    if not report.causes:
         yield Paragraph("Nothing changed.")
         return
-    rows = [(one.owner, _why(one), signed(one.amount)) for one in found.causes]
-    yield Grid(("whose", "why", "amount"), [*rows, ("all others", "", signed(found.other_causes))], figures=2)
+    rows = [(cause.owner, _cause_text(cause), signed_amount(cause.amount)) for cause in report.causes]
+    yield Grid(("whose", "why", "amount"), [*rows, ("all others", "", signed_amount(report.other_causes))], figures=2)
 
 
-def _why(cause: Change) -> str:
+def _cause_text(cause: Change) -> str:
     return f"{cause.part.value}, {cause.place}" if cause.place else cause.part.value
 
 
-def _budgets(found: ReviewReport) -> Iterable[Block]:
-    if found.budgets:
+def _budget_blocks(report: ReviewReport) -> Iterable[Block]:
+    if report.budgets:
         yield Heading("Monthly budgets")
         yield Grid(
             ("budget", "limit", "spent", "left"),
             [
-                (one.name, formats.money(one.limit), formats.money(one.spent), formats.money(one.limit - one.spent))
-                for one in found.budgets
+                (
+                    budget.name,
+                    formats.money(budget.limit),
+                    formats.money(budget.spent),
+                    formats.money(budget.limit - budget.spent),
+                )
+                for budget in report.budgets
             ],
         )
 
 
-def _advice(found: ReviewReport) -> Block:
-    said = [f"{one.about}: {one.because}. To lower it: {one.do}." for one in found.advice]
-    said += [
-        f"{one.sentence} {one.because}"
-        + ("" if one.saves_usd_per_month is None else f" Saves ${one.saves_usd_per_month:,.2f} a month.")
-        for one in found.capacity
+def _advice_block(report: ReviewReport) -> Block:
+    sentences = [f"{item.about}: {item.because}. To lower it: {item.do}." for item in report.advice]
+    sentences += [
+        f"{item.sentence} {item.because}"
+        + ("" if item.saves_usd_per_month is None else f" Saves ${item.saves_usd_per_month:,.2f} a month.")
+        for item in report.capacity
     ]
-    return Bullets(said) if said else Paragraph("Nothing in the figures calls for action.")
+    return Bullets(sentences) if sentences else Paragraph("Nothing in the figures calls for action.")
 
 
-def _followed(found: ReviewReport) -> Iterable[Block]:
-    if not found.followed:
+def _followed_blocks(report: ReviewReport) -> Iterable[Block]:
+    if not report.followed:
         yield Paragraph("There was none.")
         return
     rows = [
-        (f"{one.kind.value}, {one.about}", formats.money(one.then), formats.money(one.now), signed(one.now - one.then))
-        for one in found.followed
+        (
+            f"{advice.kind.value}, {advice.about}",
+            formats.money(advice.then),
+            formats.money(advice.now),
+            signed_amount(advice.now - advice.then),
+        )
+        for advice in report.followed
     ]
     yield Grid(("about", "cost then", "cost now", "change"), rows)

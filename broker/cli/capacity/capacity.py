@@ -14,8 +14,8 @@ import typer
 from broker.cli import completion
 from broker.cli.capacity import plan, purchases
 from broker.cli.capacity.purchases import PurchaseId
-from broker.cli.gathered import gathered
-from broker.cli.options import AsJson, OnDemandPrice, SpotPrice, examples, one_line
+from broker.cli.option_groups import expand_options
+from broker.cli.options import AsJson, OnDemandPrice, SpotPrice, check_one_line, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -54,12 +54,12 @@ def list_(
 
     terminal = Terminal.of(context)
     if terminal.through_server:
-        found = terminal.api.fetch(CapacityList, "/capacity", ask=None if offline else True)
+        inventory = terminal.api.fetch(CapacityList, "/capacity", ask=None if offline else True)
     else:
-        from broker.app.capacity.capacity import capacity as held
+        from broker.app.capacity.capacity import capacity_inventory as held
 
-        found = CapacityList.of(held(terminal.broker(), ask=not offline))
-    terminal.result(found, lambda: capacity_view.table(terminal.out, found))
+        inventory = CapacityList.of(held(terminal.broker(), ask=not offline))
+    terminal.result(inventory, lambda: capacity_view.capacity_lines(terminal.out, inventory))
 
 
 @dataclass(frozen=True)
@@ -92,17 +92,18 @@ class HoldingOptions:
     power: Annotated[
         str, typer.Option("--power", metavar="WATTS", help="Power draw of all machines in use: 5600W, 5.6kW.")
     ] = "0"
-    note: Annotated[str, typer.Option("--note", callback=one_line, help="Note, for the record.")] = ""
+    note: Annotated[str, typer.Option("--note", callback=check_one_line, help="Note, for the record.")] = ""
     proof: Annotated[
         Path | None,
         typer.Option("--proof", metavar="FILE", help="Invoice or contract: hashed, and kept in the store (5 MB)."),
     ] = None
     order: Annotated[
-        str, typer.Option("--order", metavar="ID", callback=one_line, help="The provider's ID, for `capacity check`.")
+        str,
+        typer.Option("--order", metavar="ID", callback=check_one_line, help="The provider's ID, for `capacity check`."),
     ] = ""
 
 
-@gathered
+@expand_options
 def add(
     context: typer.Context,
     kind: Annotated[
@@ -127,7 +128,7 @@ def add(
     if kind is not CapacityKind.OWNED and given.provider == "owned":
         raise InvalidInput(f"a {kind} needs a provider", where="--provider", hint="--provider aws")
     begins, ends = _span(given.start, given.term, given.until, broker.clock.now())
-    provider, doubt = use_case.provider_of(broker, given.provider, owned=kind is CapacityKind.OWNED)
+    provider, provider_warning = use_case.resolve_provider(broker, given.provider, owned=kind is CapacityKind.OWNED)
     holding = _holding(kind, given, provider, begins, ends)
     if given.price is None and given.hourly is None:
         raise InvalidInput(
@@ -135,10 +136,10 @@ def add(
             where="--price",
             hint="plans and findings compute the cost of a GPU-hour from it; --price 0 for free capacity",
         )
-    added = RecordedCapacity.of(use_case.add(broker, holding, by=terminal.actor, proof=given.proof))
-    if doubt:
-        terminal.say(Text(f"warning: {doubt}", style="yellow"))
-    terminal.result(added, lambda: [capacity_view.sentence(added)])
+    recorded = RecordedCapacity.of(use_case.add(broker, holding, by=terminal.actor, proof=given.proof))
+    if provider_warning:
+        terminal.say(Text(f"warning: {provider_warning}", style="yellow"))
+    terminal.result(recorded, lambda: [capacity_view.record_text(recorded)])
 
 
 def remove(context: typer.Context, number: HoldingNumber, as_json: AsJson = False) -> None:
@@ -149,7 +150,7 @@ def remove(context: typer.Context, number: HoldingNumber, as_json: AsJson = Fals
 
     terminal = Terminal.of(context)
     removed = RecordedCapacity.of(use_case.remove(terminal.broker(), number, by=terminal.actor))
-    terminal.result(removed, lambda: [f"Removed {capacity_view.sentence(removed)}"])
+    terminal.result(removed, lambda: [f"Removed {capacity_view.record_text(removed)}"])
 
 
 def checklist(
@@ -165,8 +166,8 @@ def checklist(
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
-    found = made(terminal.broker(), provider, unlike=unlike)
-    terminal.result(found, lambda: capacity_view.checklist(found))
+    steps_result = made(terminal.broker(), provider, unlike=unlike)
+    terminal.result(steps_result, lambda: capacity_view.checklist_lines(steps_result))
 
 
 def proof(
@@ -178,11 +179,11 @@ def proof(
     """Write the document that was kept with a record: the stored invoice (checksum verified)."""
     from hashlib import sha256
 
-    from broker.app.capacity.capacity import proof_of
+    from broker.app.capacity.capacity import read_proof
     from broker.app.results.capacity import HoldingProofResult
 
     terminal = Terminal.of(context)
-    name, content = proof_of(terminal.broker(), number)
+    name, content = read_proof(terminal.broker(), number)
     try:
         with os.fdopen(os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
@@ -191,8 +192,8 @@ def proof(
             f"cannot be written: {error.strerror}", where=str(to), hint="--to names a new file"
         ) from error
     digest = sha256(content).hexdigest()
-    found = HoldingProofResult(number=number, file=str(to), name=name, size_bytes=len(content), sha256=digest)
-    terminal.result(found, lambda: [f"{to}: {name}, {len(content):,} bytes, SHA-256 {digest}"])
+    proof_result = HoldingProofResult(number=number, file=str(to), name=name, size_bytes=len(content), sha256=digest)
+    terminal.result(proof_result, lambda: [f"{to}: {name}, {len(content):,} bytes, SHA-256 {digest}"])
 
 
 def check(context: typer.Context, as_json: AsJson = False) -> None:
@@ -201,14 +202,14 @@ def check(context: typer.Context, as_json: AsJson = False) -> None:
     Exits with 2 if they differ, and with 5 if a provider did not answer or none could be asked. `gpubroker serve` runs
     this check every hour.
     """
-    from broker.app.capacity.check import check as compared
+    from broker.app.capacity.check import check_capacity as compared
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
-    found = compared(terminal.broker())
-    terminal.result(found, lambda: capacity_view.check(found))
-    if found.differences or found.problems or not found.asked:
-        raise typer.Exit(2 if found.differences else 5)
+    difference_report = compared(terminal.broker())
+    terminal.result(difference_report, lambda: capacity_view.check_lines(difference_report))
+    if difference_report.differences or difference_report.problems or not difference_report.asked:
+        raise typer.Exit(2 if difference_report.differences else 5)
 
 
 def review(
@@ -223,14 +224,14 @@ def review(
     from broker.cli import filters
     from broker.cli.capacity import capacity_view
 
-    def price(option: str, text: str | None) -> float | None:
-        return None if text is None else float(filters.price(option, text).dollars)
+    def price(option: str, amount: str | None) -> float | None:
+        return None if amount is None else float(filters.price_option(option, amount).dollars)
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     on_demand, spot = price("--on-demand-price", on_demand_price), price("--spot-price", spot_price)
-    found = purchase_review(broker, id, on_demand=on_demand, spot=spot)
-    terminal.result(found, lambda: capacity_view.review(found))
+    purchase_report = purchase_review(broker, id, on_demand=on_demand, spot=spot)
+    terminal.result(purchase_report, lambda: capacity_view.review_lines(purchase_report))
 
 
 _ID = "purchase-0123456789ab"
@@ -279,57 +280,57 @@ for command, lines in _COMMANDS.items():
     app.command(command.__name__.rstrip("_"), epilog=shown)(command)
 
 
-def _holding(kind: CapacityKind, given: HoldingOptions, provider: str, starts: datetime, ends: datetime) -> Holding:
+def _holding(kind: CapacityKind, options: HoldingOptions, provider: str, starts: datetime, ends: datetime) -> Holding:
     from broker.cli import filters
     from broker.core.values.accelerators import canonical
     from broker.core.values.units import split_machine
     from broker.economics.reserve.holdings import Holding, HoldingKind
 
     try:
-        name, count = split_machine(given.machine)
+        name, count = split_machine(options.machine)
     except ValueError as error:
         raise InvalidInput(str(error), where="GPU") from error
     return Holding(
         kind=HoldingKind(kind.value),
         accelerator=canonical(name),
-        gpus=count * given.machines,
+        gpus=count * options.machines,
         provider=provider,
-        site=given.site,
+        site=options.site,
         starts=starts,
         ends=ends,
-        upfront=filters.price("--price", given.price or "0"),
-        hourly=filters.price("--hourly", given.hourly or "0"),
-        watts=_watts(given.power),
-        note=given.note,
-        order_id=given.order.strip(),
+        upfront=filters.price_option("--price", options.price or "0"),
+        hourly=filters.price_option("--hourly", options.hourly or "0"),
+        watts=_watts(options.power),
+        note=options.note,
+        order_id=options.order.strip(),
     )
 
 
 def _span(start: str | None, term: str | None, until: str | None, now: datetime) -> tuple[datetime, datetime]:
     from broker.cli import filters
-    from broker.cli.filters import length
+    from broker.cli.filters import term_option
 
-    begins = now if start is None else filters.moment("--since", start, now)
+    start_at = now if start is None else filters.moment_option("--since", start, now)
     if term is None and until is None:
         raise InvalidInput("the duration is missing: give --term 1y (or --life 4y), or --until 2027-06-30")
     if term is not None and until is not None:
         raise InvalidInput(f"--term {term} and --until {until} both set the end: remove one of them")
     if until is not None:
-        ends = filters.moment("--until", until, now)
-        if ends <= begins:
-            day, first = f"{ends:%Y-%m-%d %H:%M} UTC", f"{begins:%Y-%m-%d %H:%M} UTC"
+        end_at = filters.moment_option("--until", until, now)
+        if end_at <= start_at:
+            end_text, start_text = f"{end_at:%Y-%m-%d %H:%M} UTC", f"{start_at:%Y-%m-%d %H:%M} UTC"
             raise InvalidInput(
-                f"--until is {day}, before the start, {first}",
+                f"--until is {end_text}, before the start, {start_text}",
                 hint="for a duration use --term, such as --term 30d" if until[-1:].isalpha() else "",
             )
-        return begins, ends
-    return begins, begins + length("--term", term or "")
+        return start_at, end_at
+    return start_at, start_at + term_option("--term", term or "")
 
 
-def _watts(text: str) -> float:
-    bare = text.strip().lower()
-    factor = 1000.0 if bare.endswith("kw") else 1.0
-    amount = bare.removesuffix("kw").removesuffix("w").strip()
+def _watts(power_text: str) -> float:
+    normalized = power_text.strip().lower()
+    factor = 1000.0 if normalized.endswith("kw") else 1.0
+    amount = normalized.removesuffix("kw").removesuffix("w").strip()
     if not amount.replace(".", "", 1).isdecimal():
-        raise InvalidInput(f"expected a power, such as 5600W or 5.6kW; got {text!r}", where="--power")
+        raise InvalidInput(f"expected a power, such as 5600W or 5.6kW; got {power_text!r}", where="--power")
     return float(amount) * factor

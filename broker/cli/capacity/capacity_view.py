@@ -20,12 +20,12 @@ from broker.app.results.purchases import (
     UndoTermsResult,
 )
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, ValueColumn, fitted, listed
+from broker.cli.render.tables import Column, ValueColumn, cell_table_parts, table_parts
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import NotBought
 from broker.core.purchases.purchases import PurchaseState
 from broker.core.purchases.quotes import PurchaseProduct, Undo
-from broker.procurement.reviewing import PurchaseReview
+from broker.procurement.review import PurchaseReview
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -48,98 +48,117 @@ _COLUMNS = (
 )
 
 
-def table(console: Console, found: CapacityList) -> Iterator[RenderableType]:
+def capacity_lines(console: Console, inventory: CapacityList) -> Iterator[RenderableType]:
     """Recorded capacity, capacity reported by providers, and owned machines; then the providers that failed."""
-    if rows := list(_rows(found)):
-        yield from fitted(console, _COLUMNS, rows)
+    if rows := list(_rows(inventory)):
+        yield from cell_table_parts(console, _COLUMNS, rows)
     else:
         yield "No capacity: none recorded, none reported by providers, no owned machines with GPUs."
         yield Text("gpubroker capacity add --help", style="dim")
-    if found.asked:
-        yield Text(f"queried: {', '.join(found.asked)}", style="dim")
-    yield from (unanswered(one.provider, one.message) for one in found.problems)
+    if inventory.asked:
+        yield Text(f"queried: {', '.join(inventory.asked)}", style="dim")
+    yield from (failed_provider_text(problem.provider, problem.message) for problem in inventory.problems)
 
 
-def _rows(found: CapacityList) -> Iterator[list[str | Text]]:
-    for held in found.recorded:
-        over = held.ends <= found.as_of
+def _rows(inventory: CapacityList) -> Iterator[list[str | Text]]:
+    for holding in inventory.recorded:
+        has_ended = holding.ends <= inventory.as_of
         yield [
-            str(held.number),
-            held.kind.value,
-            f"{held.accelerator} × {held.gpus}",
-            held.provider,
-            held.site,
-            _day(held.starts),
-            Text(f"{_day(held.ends)} (ended)", style="yellow") if over else _day(held.ends),
-            f"{float(held.usd_per_gpu_hour):,.3f}",
+            str(holding.number),
+            holding.kind.value,
+            f"{holding.accelerator} × {holding.gpus}",
+            holding.provider,
+            holding.site,
+            _day_text(holding.starts),
+            Text(f"{_day_text(holding.ends)} (ended)", style="yellow") if has_ended else _day_text(holding.ends),
+            f"{float(holding.usd_per_gpu_hour):,.3f}",
             "",
-            f"recorded by {held.added_by}",
-            " ".join(filter(None, (held.order_id, held.note, "(proof kept)" if held.proof else ""))),
+            f"recorded by {holding.added_by}",
+            " ".join(filter(None, (holding.order_id, holding.note, "(proof kept)" if holding.proof else ""))),
         ]
-    for one in found.reported:
+    for reservation in inventory.reported:
         yield [
             "",
-            one.kind.replace("_", " "),
-            f"{one.machines} × {one.instance_type}",
-            one.provider,
-            one.zone or one.region,
-            _day(one.starts),
-            _day(one.ends),
+            reservation.kind.replace("_", " "),
+            f"{reservation.machines} × {reservation.instance_type}",
+            reservation.provider,
+            reservation.zone or reservation.region,
+            _day_text(reservation.starts),
+            _day_text(reservation.ends),
             "",
-            "" if one.free is None else f"{one.machines - one.free} of {one.machines}",
+            "" if reservation.free is None else f"{reservation.machines - reservation.free} of {reservation.machines}",
             "provider",
-            "" if one.holds_capacity else "discount only",
+            "" if reservation.holds_capacity else "discount only",
         ]
-    for own in found.machines:
-        price, place = formats.rate(own.usd_per_gpu_hour).lstrip("$"), own.zone or own.region
-        gpus = f"{own.accelerator} × {own.gpus}"
-        yield ["", "owned", gpus, own.provider, place, "", "", price, "", own.source, "owned machine"]
+    for owned_machines in inventory.machines:
+        price, location = (
+            formats.rate(owned_machines.usd_per_gpu_hour).lstrip("$"),
+            owned_machines.zone or owned_machines.region,
+        )
+        gpus = f"{owned_machines.accelerator} × {owned_machines.gpus}"
+        yield [
+            "",
+            "owned",
+            gpus,
+            owned_machines.provider,
+            location,
+            "",
+            "",
+            price,
+            "",
+            owned_machines.source,
+            "owned machine",
+        ]
 
 
-def sentence(held: RecordedCapacity) -> Text:
+def record_text(holding: RecordedCapacity) -> Text:
     """One record in one line."""
-    place = f" at {held.site}" if held.site else ""
+    location = f" at {holding.site}" if holding.site else ""
     return Text(
-        f"#{held.number}: {held.kind.value}, {held.accelerator} × {held.gpus} from {held.provider}{place},"
-        f" {_day(held.starts)} to {_day(held.ends)}, ${float(held.usd_per_gpu_hour):,.3f} per GPU-hour whether used"
+        f"#{holding.number}: {holding.kind.value}, {holding.accelerator} × {holding.gpus} from "
+        f"{holding.provider}{location},"
+        f" {_day_text(holding.starts)} to {_day_text(holding.ends)}, ${float(holding.usd_per_gpu_hour):,.3f} per "
+        "GPU-hour whether used"
         " or not"
     )
 
 
-def checklist(found: PurchaseChecklistResult) -> Iterator[RenderableType]:
+def checklist_lines(purchase_checklist: PurchaseChecklistResult) -> Iterator[RenderableType]:
     """The steps in order, each with its command."""
-    if found.sells:
-        kinds = ", ".join(kind.replace("_", "-") for kind in found.sells)
-        yield f"gpubroker buys at {found.provider} itself ({kinds}): gpubroker capacity quote --help"
+    if purchase_checklist.sells:
+        kinds = ", ".join(kind.replace("_", "-") for kind in purchase_checklist.sells)
+        yield f"gpubroker buys at {purchase_checklist.provider} itself ({kinds}): gpubroker capacity quote --help"
         yield ""
-    for number, step in enumerate(found.steps, 1):
+    for number, step in enumerate(purchase_checklist.steps, 1):
         yield f"[ ] {number}. {step.what}"
         if step.command:
             yield Text(f"       {step.command}", style="dim")
 
 
-def check(found: CapacityCheck) -> Iterator[Text]:
+def check_lines(report: CapacityCheck) -> Iterator[Text]:
     """Each difference, the providers that failed, and a line of numbers."""
-    for one in found.differences:
-        named = f"{one.provider}/{one.region}  {one.order}  {one.kind.replace('_', ' ')}"
-        yield Text(named, style="yellow").append(f"\n  {one.told}", style="")
-    yield from (unanswered(*problem) for problem in found.problems.items())
-    if found.asked:
-        differ = formats.plural(len(found.differences), "difference")
-        holds = formats.plural(found.listed, "reservation or commitment", "reservations and commitments")
-        yield Text(f"{differ}; {', '.join(found.asked)} list{'s' if len(found.asked) == 1 else ''} {holds}")
+    for difference in report.differences:
+        heading = f"{difference.provider}/{difference.region}  {difference.order}  {difference.kind.replace('_', ' ')}"
+        yield Text(heading, style="yellow").append(f"\n  {difference.told}", style="")
+    yield from (failed_provider_text(*problem) for problem in report.problems.items())
+    if report.asked:
+        count_text = formats.plural(len(report.differences), "difference")
+        listed_text = formats.plural(report.listed, "reservation or commitment", "reservations and commitments")
+        yield Text(f"{count_text}; {', '.join(report.asked)} list{'s' if len(report.asked) == 1 else ''} {listed_text}")
     else:
-        told = "No provider answered: this machine has no login to a provider that lists an account's capacity."
-        yield Text(f"{told} `gpubroker doctor` explains how to log in.", style="yellow")
+        no_answer_text = (
+            "No provider answered: this machine has no login to a provider that lists an account's capacity."
+        )
+        yield Text(f"{no_answer_text} `gpubroker doctor` explains how to log in.", style="yellow")
 
 
-def unanswered(provider: str, problem: str) -> Text:
+def failed_provider_text(provider: str, problem: str) -> Text:
     """A provider that failed."""
     return Text(f"{provider} could not be queried: {problem}", style="yellow")
 
 
-def _day(at: datetime | None) -> str:
-    return formats.NOTHING if at is None else f"{at.astimezone(UTC):%Y-%m-%d}"
+def _day_text(at: datetime | None) -> str:
+    return formats.NO_VALUE if at is None else f"{at.astimezone(UTC):%Y-%m-%d}"
 
 
 _UNDO = {
@@ -181,155 +200,167 @@ _REASONS = {
 _ANSWERS = {Answer.ALLOW: "allowed", Answer.ASK: "needs approval", Answer.DENY: "denied"}
 
 
-def quotes(console: Console, found: QuoteList) -> Iterator[RenderableType]:
+def quote_lines(console: Console, quote_list: QuoteList) -> Iterator[RenderableType]:
     """The quotes as a table, cheapest first, then the providers that failed."""
     columns: tuple[ValueColumn[QuoteResult], ...] = (
-        ValueColumn("#", lambda one: str(one.number), align="right"),
+        ValueColumn("#", lambda row: str(row.number), align="right"),
         ValueColumn("kind", _product, 5),
         ValueColumn("machines", _machines),
         ValueColumn("GPUs", _gpus, 2),
-        ValueColumn("provider", lambda one: one.provider, 4),
+        ValueColumn("provider", lambda row: row.provider, 4),
         ValueColumn("place", _place),
-        ValueColumn("starts", lambda one: "at once" if one.at_once else formats.moment(one.starts)),
+        ValueColumn("starts", lambda row: "at once" if row.at_once else formats.moment(row.starts)),
         ValueColumn("length", _length),
-        ValueColumn("$/machine-h", lambda one: one.machine_hour_usd.rounded(2), 3, "right"),
-        ValueColumn("total", lambda one: one.total_usd.rounded(2), align="right"),
-        ValueColumn("upfront", lambda one: one.upfront_usd.rounded(2), 6, "right"),
-        ValueColumn("undo", _undo, 1),
+        ValueColumn("$/machine-h", lambda row: row.machine_hour_usd.rounded(2), 3, "right"),
+        ValueColumn("total", lambda row: row.total_usd.rounded(2), align="right"),
+        ValueColumn("upfront", lambda row: row.upfront_usd.rounded(2), 6, "right"),
+        ValueColumn("undo", _undo_text, 1),
     )
-    if found.quotes:
-        yield from listed(console, columns, found.quotes)
+    if quote_list.quotes:
+        yield from table_parts(console, columns, quote_list.quotes)
         yield Text("to see the verdict of the policies: gpubroker capacity buy # --dry-run", style="dim")
     else:
         yield "No matching capacity is on sale."
-    if found.asked:
-        yield Text(f"queried: {', '.join(found.asked)}", style="dim")
-    yield from (unanswered(*problem) for problem in found.problems.items())
+    if quote_list.asked:
+        yield Text(f"queried: {', '.join(quote_list.asked)}", style="dim")
+    yield from (failed_provider_text(*problem) for problem in quote_list.problems.items())
 
 
-def proposal(console: Console, found: ProposalResult) -> Iterator[RenderableType]:
+def proposal_lines(console: Console, result: ProposalResult) -> Iterator[RenderableType]:
     """The lines of a proposal, then what they are compared with."""
     columns: tuple[ValueColumn[ProposalLineResult], ...] = (
-        ValueColumn("line", lambda one: str(one.line), align="right"),
-        ValueColumn("kind", lambda one: _product(one.quote)),
-        ValueColumn("machines", lambda one: _machines(one.quote), 3),
-        ValueColumn("place", lambda one: _place(one.quote), 4),
-        ValueColumn("length", lambda one: _length(one.quote)),
-        ValueColumn("total", lambda one: one.quote.total_usd.rounded(2), align="right"),
-        ValueColumn("$/GPU-h", lambda one: f"{one.usd_per_gpu_hour:,.2f}", align="right"),
-        ValueColumn("break-even", lambda one: f"{one.break_even:.0%}", align="right"),
-        ValueColumn("used", lambda one: f"{one.use:.0%}", align="right"),
-        ValueColumn("saves", lambda one: one.saves_usd.rounded(2), align="right"),
-        ValueColumn("can lose", lambda one: one.regret_usd.rounded(2), 2, "right"),
-        ValueColumn("undo", lambda one: _undo(one.quote), 1),
+        ValueColumn("line", lambda proposed_line: str(proposed_line.line), align="right"),
+        ValueColumn("kind", lambda proposed_line: _product(proposed_line.quote)),
+        ValueColumn("machines", lambda proposed_line: _machines(proposed_line.quote), 3),
+        ValueColumn("place", lambda proposed_line: _place(proposed_line.quote), 4),
+        ValueColumn("length", lambda proposed_line: _length(proposed_line.quote)),
+        ValueColumn("total", lambda proposed_line: proposed_line.quote.total_usd.rounded(2), align="right"),
+        ValueColumn("$/GPU-h", lambda proposed_line: f"{proposed_line.usd_per_gpu_hour:,.2f}", align="right"),
+        ValueColumn("break-even", lambda proposed_line: f"{proposed_line.break_even:.0%}", align="right"),
+        ValueColumn("used", lambda proposed_line: f"{proposed_line.use:.0%}", align="right"),
+        ValueColumn("saves", lambda proposed_line: proposed_line.saves_usd.rounded(2), align="right"),
+        ValueColumn("can lose", lambda proposed_line: proposed_line.regret_usd.rounded(2), 2, "right"),
+        ValueColumn("undo", lambda proposed_line: _undo_text(proposed_line.quote), 1),
     )
-    if found.lines:
-        yield from listed(console, columns, found.lines)
+    if result.lines:
+        yield from table_parts(console, columns, result.lines)
     else:
-        yield "Nothing is proposed for that time:" if found.problems else "Nothing is on sale for that time."
-    spot = "spot has no price" if found.spot_usd is None else f"spot ${found.spot_usd:,.2f}"
+        yield "Nothing is proposed for that time:" if result.problems else "Nothing is on sale for that time."
+    spot = "spot has no price" if result.spot_usd is None else f"spot ${result.spot_usd:,.2f}"
     yield (
-        f"against on demand at ${found.on_demand_usd:,.2f} per GPU-hour ({spot}); {found.held_gpus} GPUs are held"
-        f" already; demand from {found.demand_from}"
+        f"against on demand at ${result.on_demand_usd:,.2f} per GPU-hour ({spot}); {result.held_gpus} GPUs are held"
+        f" already; demand from {result.demand_from}"
     )
     yield "break-even: share of hours in use above which it is cheaper than on demand; used: by past demand"
-    yield from (Text(f"{name}: {problem}", style="yellow") for name, problem in found.problems.items())
-    if found.best is not None:
-        then = "to buy: add --json > FILE, then gpubroker capacity buy --from-plan FILE"
-        yield Text(f"line {found.best} saves most; {then}", style="dim")
-    elif found.lines:
+    yield from (Text(f"{name}: {problem}", style="yellow") for name, problem in result.problems.items())
+    if result.best is not None:
+        command_text = "to buy: add --json > FILE, then gpubroker capacity buy --from-plan FILE"
+        yield Text(f"line {result.best} saves most; {command_text}", style="dim")
+    elif result.lines:
         yield "No line saves money at past use: stay on spot and on demand."
 
 
-def preview(seen: PurchasePreviewResult) -> Iterator[RenderableType]:
+def preview_lines(purchase_preview: PurchasePreviewResult) -> Iterator[RenderableType]:
     """The capacity, the money to be held, and the verdicts of the rules."""
-    needed = formats.plural(seen.approvals, "approval")
-    yield _what(seen.quote)
-    yield f"would hold {seen.held_usd.rounded(2)} now, until it is paid or has failed; {_undo(seen.quote)}"
-    yield f"{_ANSWERS[seen.answer]}; {needed} needed; hash of the request: {seen.binding}"
-    for verdict in seen.verdicts:
+    approvals_text = formats.plural(purchase_preview.approvals, "approval")
+    yield _quote_text(purchase_preview.quote)
+    yield (
+        f"would hold {purchase_preview.held_usd.rounded(2)} now, until it is paid or has failed; "
+        f"{_undo_text(purchase_preview.quote)}"
+    )
+    yield (
+        f"{_ANSWERS[purchase_preview.answer]}; {approvals_text} needed; hash of the request: {purchase_preview.binding}"
+    )
+    for verdict in purchase_preview.verdicts:
         if verdict.answer is not Answer.ALLOW:
             yield Text(f"  {verdict.answer.value}: {verdict.message} ({verdict.source})")
 
 
-def purchases(console: Console, found: PurchaseList, *, every: bool) -> list[RenderableType]:
-    """Purchases as a table, oldest first. ``every``: whether ended purchases were requested too."""
-    if not found.purchases:
+def purchase_list_lines(console: Console, purchase_list: PurchaseList, *, shows_all: bool) -> list[RenderableType]:
+    """Purchases as a table, oldest first. ``shows_all``: whether ended purchases were requested too."""
+    if not purchase_list.purchases:
         return [
-            "No purchases." if every else "No open purchases; --all shows those that ended.",
+            "No purchases." if shows_all else "No open purchases; --all shows those that ended.",
             Text("gpubroker capacity quote --help", style="dim"),
         ]
     columns: tuple[ValueColumn[PurchaseResult], ...] = (
-        ValueColumn("purchase", lambda one: one.id),
-        ValueColumn("state", _state, folds=True),
-        ValueColumn("machines", lambda one: _machines(one.quote)),
-        ValueColumn("place", lambda one: _place(one.quote), 5),
-        ValueColumn("starts", lambda one: formats.moment(one.quote.starts), 3),
-        ValueColumn("ends", lambda one: formats.moment(one.quote.ends), 4),
-        ValueColumn("held", lambda one: one.held_usd.rounded(2), align="right"),
-        ValueColumn("paid", lambda one: one.charged_usd.rounded(2), 1, align="right"),
-        ValueColumn("buyer", lambda one: one.user, 2),
-        ValueColumn("team", lambda one: one.team or "", 6),
+        ValueColumn("purchase", lambda row: row.id),
+        ValueColumn("state", _state_text, folds=True),
+        ValueColumn("machines", lambda row: _machines(row.quote)),
+        ValueColumn("place", lambda row: _place(row.quote), 5),
+        ValueColumn("starts", lambda row: formats.moment(row.quote.starts), 3),
+        ValueColumn("ends", lambda row: formats.moment(row.quote.ends), 4),
+        ValueColumn("held", lambda row: row.held_usd.rounded(2), align="right"),
+        ValueColumn("paid", lambda row: row.charged_usd.rounded(2), 1, align="right"),
+        ValueColumn("buyer", lambda row: row.user, 2),
+        ValueColumn("team", lambda row: row.team or "", 6),
     )
-    return listed(console, columns, found.purchases)
+    return table_parts(console, columns, purchase_list.purchases)
 
 
-def purchase(one: PurchaseResult, *, here: bool) -> Iterator[RenderableType]:
-    """One purchase: state, capacity, money, and the next step. ``here``: it is in a store of this machine."""
-    yield Text(f"{one.id}: {_state(one)}", style="bold")
-    yield _what(one.quote)
+def purchase_lines(row: PurchaseResult, *, is_local: bool) -> Iterator[RenderableType]:
+    """One purchase: state, capacity, money, and the next step. ``is_local``: it is in a store of this machine."""
+    yield Text(f"{row.id}: {_state_text(row)}", style="bold")
+    yield _quote_text(row.quote)
     yield (
-        f"held {one.held_usd.rounded(2)}, paid {one.charged_usd.rounded(2)}, at most {one.ceiling_usd.rounded(2)}; "
-        f"{_undo(one.quote)}; hash {one.binding}"
+        f"held {row.held_usd.rounded(2)}, paid {row.charged_usd.rounded(2)}, at most {row.ceiling_usd.rounded(2)}; "
+        f"{_undo_text(row.quote)}; hash {row.binding}"
     )
-    if one.approved_by:
-        yield f"approved by {', '.join(one.approved_by)}"
-    if one.order:
-        yield f"order {one.order.id} at {one.quote.provider}: {one.order.state}"
-    if one.undone_by:
-        yield f"{'undone' if one.state is PurchaseState.UNDONE else 'to be undone'} by {one.undone_by}"
-    if one.evidence:
-        yield Text(one.evidence, style="yellow")
-    if then := _next(one, here=here):
-        yield Text(then, style="dim")
+    if row.approved_by:
+        yield f"approved by {', '.join(row.approved_by)}"
+    if row.order:
+        yield f"order {row.order.id} at {row.quote.provider}: {row.order.state}"
+    if row.undone_by:
+        yield f"{'undone' if row.state is PurchaseState.UNDONE else 'to be undone'} by {row.undone_by}"
+    if row.evidence:
+        yield Text(row.evidence, style="yellow")
+    if next_step := _next_step_text(row, is_local=is_local):
+        yield Text(next_step, style="dim")
 
 
-def history(found: PurchaseHistory, *, here: bool) -> Iterator[RenderableType]:
+def history_lines(purchase_history: PurchaseHistory, *, is_local: bool) -> Iterator[RenderableType]:
     """One purchase and its events."""
-    yield from purchase(found.purchase, here=here)
+    yield from purchase_lines(purchase_history.purchase, is_local=is_local)
     yield ""
-    for step in found.events:
+    for step in purchase_history.events:
         by = f" by {step.fields['by']}" if step.fields.get("by") else ""
         yield Text(f"  {formats.moment(step.at)}  {step.kind.replace('_', ' ')}{by}")
 
 
-def review(found: PurchaseReview) -> Iterator[RenderableType]:
+def review_lines(report: PurchaseReview) -> Iterator[RenderableType]:
     """The use of a purchase by team, and the cost of the same use elsewhere."""
-    used, bought, owner = found.used_gpu_hours, found.bought_gpu_hours, found.owner
-    share = used / bought if bought else 0.0
-    yield Text(f"{found.purchase}, reviewed up to {formats.moment(found.until)}", style="bold")
-    yield f"used {used:,.1f} of {bought:,.1f} GPU-hours ({share:.0%}); they cost {found.cost_usd.rounded(2)}"
-    yield f"idle for {found.idle_usd.rounded(2)}, which {owner} bears"
-    yield from (f"  {team or '(no team)'}: {hours:,.1f} GPU-hours" for team, hours in found.by_team.items())
-    for name, cost, saved in (
-        ("on demand", found.on_demand_usd, found.saved_usd),
-        ("spot", found.spot_usd, found.saved_spot_usd),
+    used_hours, bought_hours, owner = report.used_gpu_hours, report.bought_gpu_hours, report.owner
+    share = used_hours / bought_hours if bought_hours else 0.0
+    yield Text(f"{report.purchase}, reviewed up to {formats.moment(report.until)}", style="bold")
+    yield (
+        f"used {used_hours:,.1f} of {bought_hours:,.1f} GPU-hours ({share:.0%}); they cost {report.cost_usd.rounded(2)}"
+    )
+    yield f"idle for {report.idle_usd.rounded(2)}, which {owner} bears"
+    yield from (f"  {team or '(no team)'}: {hours:,.1f} GPU-hours" for team, hours in report.by_team.items())
+    for name, cost, savings in (
+        ("on demand", report.on_demand_usd, report.saved_usd),
+        ("spot", report.spot_usd, report.saved_spot_usd),
     ):
-        if cost is None or saved is None:
+        if cost is None or savings is None:
             yield f"{name}: no price is known; give it with --{name.replace(' ', '-')}-price"
             continue
-        told = f"saved {saved.rounded(2)}" if saved.micros >= 0 else f"cost {(-saved).rounded(2)} more"
-        yield f"against {name}, where the same use would have cost {cost.rounded(2)}: {told}"
+        comparison = f"saved {savings.rounded(2)}" if savings.micros >= 0 else f"cost {(-savings).rounded(2)} more"
+        yield f"against {name}, where the same use would have cost {cost.rounded(2)}: {comparison}"
 
 
-def terms(found: UndoTermsResult) -> Iterator[RenderableType]:
+def undo_terms_lines(undo_result: UndoTermsResult) -> Iterator[RenderableType]:
     """The terms of undoing a purchase, then the command that does it."""
-    until = "" if found.until is None else f"; these terms end {formats.moment(found.until)}"
-    back, charge = f"gives back {found.refund_usd.rounded(2)}, " if found.refund_usd else "", found.charge_usd
-    way = found.way.replace("_", " ")
-    yield f"{found.purchase}: {way}; the provider {back}charges {charge.rounded(2)} for it{until}"
+    deadline_text = "" if undo_result.until is None else f"; these terms end {formats.moment(undo_result.until)}"
+    refund_text, charge = (
+        f"gives back {undo_result.refund_usd.rounded(2)}, " if undo_result.refund_usd else "",
+        undo_result.charge_usd,
+    )
+    method = undo_result.way.replace("_", " ")
+    yield (
+        f"{undo_result.purchase}: {method}; the provider {refund_text}charges {charge.rounded(2)} for it{deadline_text}"
+    )
     accept = f" --at-most {charge}" if charge else ""
-    yield Text(f"to do it: gpubroker capacity undo {found.purchase}{accept}", style="dim")
+    yield Text(f"to do it: gpubroker capacity undo {undo_result.purchase}{accept}", style="dim")
 
 
 def _product(quote: QuoteResult) -> str:
@@ -352,17 +383,17 @@ def _length(quote: QuoteResult) -> str:
     return formats.length(quote.ends - quote.starts)
 
 
-def _undo(quote: QuoteResult) -> str:
+def _undo_text(quote: QuoteResult) -> str:
     if quote.undo is Undo.UNTIL and quote.undo_until is not None:
         return f"can be returned until {formats.moment(quote.undo_until)}"
     return _UNDO[quote.undo]
 
 
-def _state(one: PurchaseResult) -> str:
-    return _STATES[one.state] + (f": {_REASONS[one.reason]}" if one.reason is not None else "")
+def _state_text(row: PurchaseResult) -> str:
+    return _STATES[row.state] + (f": {_REASONS[row.reason]}" if row.reason is not None else "")
 
 
-def _what(quote: QuoteResult) -> str:
+def _quote_text(quote: QuoteResult) -> str:
     kind = f"{_PRODUCTS[quote.product]}{f' ({quote.terms})' if quote.terms else ''}"
     over_time = f", {quote.upfront_usd.rounded(2)} of it when bought" if quote.recurring_usd else ""
     return (
@@ -371,20 +402,20 @@ def _what(quote: QuoteResult) -> str:
     )
 
 
-def _next(one: PurchaseResult, *, here: bool) -> str:
-    by = f"by gpubroker serve{f', or by: gpubroker capacity order {one.id}' if here else ''}"
-    match one.state:
+def _next_step_text(row: PurchaseResult, *, is_local: bool) -> str:
+    executor_text = f"by gpubroker serve{f', or by: gpubroker capacity order {row.id}' if is_local else ''}"
+    match row.state:
         case PurchaseState.ASKING:
-            missing = formats.plural(max(one.approvals_missing, 1), "approval")
-            return f"{missing} missing, of {' or '.join(one.approvers)}: capacity grant {one.id}"
+            missing = formats.plural(max(row.approvals_missing, 1), "approval")
+            return f"{missing} missing, of {' or '.join(row.approvers)}: capacity grant {row.id}"
         case PurchaseState.APPROVED:
-            return f"ordered {by}"
+            return f"ordered {executor_text}"
         case PurchaseState.UNKNOWN:
             return (
-                f"the order is not sent again. Check the console of {one.quote.provider}; if nothing was bought: "
-                f"gpubroker capacity undo {one.id} --nothing-bought"
+                f"the order is not sent again. Check the console of {row.quote.provider}; if nothing was bought: "
+                f"gpubroker capacity undo {row.id} --nothing-bought"
             )
         case PurchaseState.UNDOING:
-            return f"confirmed {by}"
+            return f"confirmed {executor_text}"
         case _:
             return ""

@@ -11,19 +11,19 @@ import typer
 
 from broker.cli import completion
 from broker.cli.filters import RowFilter
-from broker.cli.gathered import gathered
+from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, OnDemandPrice, SpotPrice
 from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.app.capacity.plan import KnownDemand, Stated
+    from broker.app.capacity.plan import KnownDemand, StatedPrices
     from broker.app.wiring import Broker
 
 
-_PLANNED = RowFilter(gpu=completion.gpus, provider=completion.providers)
-_ASSUMED = {"life": "4y", "watts": "0", "kwh_usd": "0", "pue": "1"}
+_PLAN_FILTER = RowFilter(gpu=completion.gpus, provider=completion.providers)
+_DEFAULT_ASSUMPTIONS = {"life": "4y", "watts": "0", "kwh_usd": "0", "pue": "1"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class CapacityPlanOptions:
         ),
     ] = None
     last: Annotated[str, typer.Option(metavar="TIME", help="Without --demand: length of the recorded period.")] = "1y"
-    where: Annotated[list[str] | None, _PLANNED.option] = None
+    where: Annotated[list[str] | None, _PLAN_FILTER.option] = None
     on_demand_price: Annotated[
         list[str] | None, typer.Option(metavar="[GPU=]USD", help="Price per GPU-hour, instead of the market's.")
     ] = None
@@ -100,7 +100,7 @@ class ProposeOptions:
     )
 
 
-@gathered
+@expand_options
 def plan(context: typer.Context, given: CapacityPlanOptions, drawing: Drawing, as_json: AsJson = False) -> None:
     """Plan how much to own or reserve and for how long, what to rent on demand, which commitments not to renew.
 
@@ -114,23 +114,23 @@ def plan(context: typer.Context, given: CapacityPlanOptions, drawing: Drawing, a
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    stated, where = use_case.checked(_stated(given)), _PLANNED.read(given.where)
-    known = _demand(broker, given.demand or [], given.last)
-    planned = use_case.plan(
+    stated_prices, filters = use_case.check_prices(_stated_prices(given)), _PLAN_FILTER.read(given.where)
+    known_demand = _demand(broker, given.demand or [], given.last)
+    plan_list = use_case.plan_accelerators(
         broker,
-        _only(known.demand, where.get("gpu", [])),
-        known.source,
-        stated,
-        providers=where.get("provider", []),
-        spot_share=known.spot_share if given.spot_share is None else given.spot_share,
-        notes=known.notes,
+        _select_demand(known_demand.demand, filters.get("gpu", [])),
+        known_demand.source,
+        stated_prices,
+        providers=filters.get("provider", []),
+        spot_share=known_demand.spot_share if given.spot_share is None else given.spot_share,
+        notes=known_demand.notes,
     )
-    shown = CapacityPlanList.of(planned)
-    draw(terminal, lambda: plan_view.charts(shown, planned.demand), drawing)
-    terminal.result(shown, lambda: plan_view.tables(terminal.out, shown))
+    plan_document = CapacityPlanList.of(plan_list)
+    draw(terminal, lambda: plan_view.charts(plan_document, plan_list.demand), drawing)
+    terminal.result(plan_document, lambda: plan_view.plan_lines(terminal.out, plan_document))
 
 
-@gathered
+@expand_options
 def propose(context: typer.Context, given: ProposeOptions, as_json: AsJson = False) -> None:
     """Propose purchases: quotes of every kind for that time, from the least to the most committed. Buys nothing.
 
@@ -138,68 +138,72 @@ def propose(context: typer.Context, given: ProposeOptions, as_json: AsJson = Fal
     document is bought with `capacity buy --from-plan FILE`, each line once, after the usual approvals.
     """
     from broker.app.capacity import plan, proposal
-    from broker.app.capacity.wanted import WantedCapacity
+    from broker.app.capacity.quote_requests import CapacityRequest
     from broker.app.results.proposal import ProposalResult
     from broker.cli import filters
     from broker.cli.capacity import capacity_view
-    from broker.cli.filters import length
+    from broker.cli.filters import term_option
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    length("--for", given.term)
-    start = None if given.start is None else filters.moment_ahead("--since", given.start, broker.clock.now())
-    wanted = WantedCapacity(given.machine, given.machines, given.term, given.region, start, products=["all"]).request()
-    accelerator = wanted.accelerator
+    term_option("--for", given.term)
+    start = None if given.start is None else filters.moment_ahead_option("--since", given.start, broker.clock.now())
+    request = CapacityRequest(
+        given.machine, given.machines, given.term, given.region, start, products=["all"]
+    ).request()
+    accelerator = request.accelerator
     if accelerator is None:
         raise InvalidInput("expected accelerators, such as H100:8", where="GPU:COUNT")
-    stated = plan.Stated(
+    stated_prices = plan.StatedPrices(
         on_demand=_prices("--on-demand-price", None if given.on_demand_price is None else [given.on_demand_price]),
         spot=_prices("--spot-price", None if given.spot_price is None else [given.spot_price]),
     )
-    known = _demand(broker, [given.demand] if given.demand else [], given.last)
-    if accelerator not in known.demand:
+    known_demand = _demand(broker, [given.demand] if given.demand else [], given.last)
+    if accelerator not in known_demand.demand:
         raise InvalidInput(f"no demand for {accelerator} is known", hint=f"--demand {accelerator}=FILE")
-    only, share = {accelerator: known.demand[accelerator]}, known.spot_share
-    planned = plan.plan(broker, only, known.source, plan.checked(stated), spot_share=share)
-    found = ProposalResult.of(proposal.propose(broker, planned, accelerator, wanted, given.provider or ()))
-    terminal.result(found, lambda: capacity_view.proposal(terminal.out, found))
+    selected_demand, share = {accelerator: known_demand.demand[accelerator]}, known_demand.spot_share
+    plan_list = plan.plan_accelerators(
+        broker, selected_demand, known_demand.source, plan.check_prices(stated_prices), spot_share=share
+    )
+    result = ProposalResult.of(proposal.propose(broker, plan_list, accelerator, request, given.provider or ()))
+    terminal.result(result, lambda: capacity_view.proposal_lines(terminal.out, result))
 
 
-def _stated(given: CapacityPlanOptions) -> Stated:
-    from broker.app.capacity.plan import Stated
-    from broker.cli.filters import hours, length
+def _stated_prices(given: CapacityPlanOptions) -> StatedPrices:
+    from broker.app.capacity.plan import StatedPrices
+    from broker.cli.filters import hours_option, term_option
 
     if given.term and given.ratio is None and not given.reserved_price:
         raise InvalidInput("needs a stated price", where="--term", hint="add --reserved-price or --ratio")
     if given.reserved_price and given.ratio is not None:
         raise InvalidInput("give --reserved-price or --ratio, not both", where="--ratio")
-    assumed = _assumed(given.assume)
-    return Stated(
+    assumptions = _parse_assumptions(given.assume)
+    return StatedPrices(
         on_demand=_prices("--on-demand-price", given.on_demand_price),
         spot=_prices("--spot-price", given.spot_price),
         reserved=_prices("--reserved-price", given.reserved_price),
         ratio=given.ratio,
-        terms=tuple(hours("--term", text) for text in given.term or ["1y"]),
+        terms=tuple(hours_option("--term", text) for text in given.term or ["1y"]),
         own=_prices("--own-price", given.own_price),
-        life_hours=length("--assume life", assumed["life"]) / timedelta(hours=1),
-        watts=_number("watts", assumed["watts"]),
-        kwh_usd=_number("kwh_usd", assumed["kwh_usd"]),
-        pue=_number("pue", assumed["pue"]),
+        life_hours=term_option("--assume life", assumptions["life"]) / timedelta(hours=1),
+        watts=_number("watts", assumptions["watts"]),
+        kwh_usd=_number("kwh_usd", assumptions["kwh_usd"]),
+        pue=_number("pue", assumptions["pue"]),
     )
 
 
-def _assumed(texts: list[str] | None) -> dict[str, str]:
+def _parse_assumptions(assignments: list[str] | None) -> dict[str, str]:
     """The assumptions by name, the given ones in place of the defaults. Raises `InvalidInput`."""
-    found = dict(_ASSUMED)
-    for text in texts or ():
-        name, equals, value = (part.strip() for part in text.partition("="))
+    assumptions = dict(_DEFAULT_ASSUMPTIONS)
+    for assignment in assignments or ():
+        name, equals, value = (part.strip() for part in assignment.partition("="))
         name = name.lower().replace("-", "_")
-        if not equals or name not in found:
+        if not equals or name not in assumptions:
             raise InvalidInput(
-                f"expected NAME=VALUE; got {text!r}", where="--assume", hint=f"names: {', '.join(found)}"
+                f"expected NAME=VALUE; got {assignment!r}", where="--assume", hint=f"names: {', '.join(assumptions)}"
             )
-        found[name] = value
-    return found
+        assumptions[name] = value
+    return assumptions
 
 
 def _number(name: str, text: str) -> float:
@@ -211,45 +215,45 @@ def _number(name: str, text: str) -> float:
 
 def _prices(option: str, texts: list[str] | None) -> dict[str, float]:
     """``H100=2.10`` for one accelerator, ``2.10`` for all of them."""
-    from broker.app.capacity.plan import ALL
+    from broker.app.capacity.plan import ANY_ACCELERATOR
     from broker.cli import filters
     from broker.core.errors import UnknownName
     from broker.core.values.accelerators import canonical
 
-    found: dict[str, float] = {}
+    price_by_name: dict[str, float] = {}
     for text in texts or []:
         name, equals, amount = text.rpartition("=")
         try:
-            called = canonical(name) if equals else ALL
+            accelerator = canonical(name) if equals else ANY_ACCELERATOR
         except UnknownName:
-            called = name  # a series of that name
-        found[called] = float(filters.price(option, amount).dollars)
-    return found
+            accelerator = name  # a series of that name
+        price_by_name[accelerator] = float(filters.price_option(option, amount).dollars)
+    return price_by_name
 
 
 def _demand(broker: Broker, files: list[str], last: str) -> KnownDemand:
     """The demand in the files, or else as recorded in the ``last`` time."""
     from broker.app.capacity import plan
-    from broker.cli.filters import length
+    from broker.cli.filters import term_option
 
     if files:
-        return plan.demand_of_files([_named(text) for text in files])
-    return plan.demand_of_history(broker, broker.clock.now() - length("--last", last))
+        return plan.demand_from_files([_parse_demand_file(text) for text in files])
+    return plan.demand_from_history(broker, broker.clock.now() - term_option("--last", last))
 
 
-def _named(text: str) -> tuple[str, Path]:
+def _parse_demand_file(text: str) -> tuple[str, Path]:
     name, equals, path = text.partition("=")
     return (name, Path(path)) if equals and not Path(text).exists() else ("", Path(text))
 
 
-def _only(found: dict[str, list[int]], wanted: list[str]) -> dict[str, list[int]]:
+def _select_demand(demand: dict[str, list[int]], accelerators: list[str]) -> dict[str, list[int]]:
     from broker.core.errors import UnknownName
     from broker.core.values.accelerators import canonical
 
-    if not wanted:
-        return found
-    names = [name if name in found else canonical(name) for name in wanted]
+    if not accelerators:
+        return demand
+    names = [name if name in demand else canonical(name) for name in accelerators]
     for name in names:
-        if name not in found:
-            raise UnknownName("accelerator with demand", name, found, where="--where gpu=")
-    return {name: found[name] for name in names}
+        if name not in demand:
+            raise UnknownName("accelerator with demand", name, demand, where="--where gpu=")
+    return {name: demand[name] for name in names}

@@ -17,7 +17,7 @@ from broker.app.results.capacity_plan import (
     UsedHolding,
 )
 from broker.cli.render.charts.chart import Bars, Chart, Line
-from broker.cli.render.tables import Column, ValueColumn, fitted, listed
+from broker.cli.render.tables import Column, ValueColumn, cell_table_parts, table_parts
 from broker.economics.reserve.holdings import SupplyScenario
 
 if TYPE_CHECKING:
@@ -31,18 +31,18 @@ _SCENARIOS = {
     SupplyScenario.ALL_SPOT: "all spot",
     SupplyScenario.PLANNED: "planned",
 }
-_MEANT = (
+_COST_NOTE = (
     "USD per month of 730 hours, at last quarter's weekly demand; the range is their 10th to 90th"
     " percentile. All on-demand and all spot assume that no capacity is held."
 )
 
 
-def tables(console: Console, found: CapacityPlanList) -> Iterator[RenderableType]:
+def plan_lines(console: Console, plan_list: CapacityPlanList) -> Iterator[RenderableType]:
     """The plan for each accelerator with its arithmetic."""
-    for plan in found.plans:
+    for plan in plan_list.plans:
         yield from _plan(console, plan)
         yield ""
-    yield from (Text(line, style="dim") for line in (f"Demand: {found.demand_from}.", _MEANT, *found.notes))
+    yield from (Text(line, style="dim") for line in (f"Demand: {plan_list.demand_from}.", _COST_NOTE, *plan_list.notes))
 
 
 def _plan(console: Console, plan: AcceleratorPlan) -> Iterator[RenderableType]:
@@ -53,19 +53,21 @@ def _plan(console: Console, plan: AcceleratorPlan) -> Iterator[RenderableType]:
         style="dim",
     )
     if plan.choices:
-        yield from listed(console, _CHOICES, plan.choices)
+        yield from table_parts(console, _CHOICE_COLUMNS, plan.choices)
         yield from _arithmetic(plan, plan.choices[0])
     else:
-        worth = ", ".join(f"{one.baseline_gpus:,} at {one.ratio:g}" for one in plan.sensitivity)
-        yield Text(f"GPUs worth holding for a year, by reserved over on-demand price: {worth}")
+        baseline_texts = ", ".join(
+            f"{sensitivity.baseline_gpus:,} at {sensitivity.ratio:g}" for sensitivity in plan.sensitivity
+        )
+        yield Text(f"GPUs worth holding for a year, by reserved over on-demand price: {baseline_texts}")
     yield ""
-    yield from fitted(console, _COSTS, map(_cost, plan.scenarios))
+    yield from cell_table_parts(console, _COST_COLUMNS, map(_cost, plan.scenarios))
     if plan.burst_mix and plan.baseline_gpus:
         yield ""
-        yield from listed(console, _mixes(plan.prices.spot_share_of_burst), plan.burst_mix)
+        yield from table_parts(console, _burst_mix_columns(plan.prices.spot_share_of_burst), plan.burst_mix)
     if plan.held:
         yield ""
-        yield from listed(console, _HELD, plan.held)
+        yield from table_parts(console, _HELD_COLUMNS, plan.held)
     if plan.steps:
         yield ""
     for step in plan.steps:
@@ -82,24 +84,24 @@ def _headline(plan: AcceleratorPlan) -> str:
 
 
 def _arithmetic(plan: AcceleratorPlan, best: PlannedChoice) -> Iterator[Text]:
-    market, burst, held = plan.prices, plan.prices.burst_usd_per_gpu_hour, best.usd_per_gpu_hour
+    market, burst, held_price = plan.prices, plan.prices.burst_usd_per_gpu_hour, best.usd_per_gpu_hour
     share = market.spot_share_of_burst
     spot = f" ({share:.0%} of it on spot at ${market.spot_usd_per_gpu_hour:,.3f})" if share else ""
-    says = (
+    verdict_text = (
         "It costs more than bursts, so it is never worth holding."
         if best.share_of_hours_asked is None
         else f"A GPU is worth holding if demand reaches it in {best.share_of_hours_asked:.0%} of the hours: ρ plus a"
         " margin for the commitment."
     )
     yield Text(
-        f"A GPU-hour of bursts costs ${burst:,.3f}{spot}, a held GPU-hour ${held:,.3f}: ρ ="
-        f" {held:,.3f} / {burst:,.3f} = {best.ratio:.2f}. {says}",
+        f"A GPU-hour of bursts costs ${burst:,.3f}{spot}, a held GPU-hour ${held_price:,.3f}: ρ ="
+        f" {held_price:,.3f} / {burst:,.3f} = {best.ratio:.2f}. {verdict_text}",
         style="dim",
     )
-    if past := plan.hindsight:
+    if hindsight := plan.hindsight:
         yield Text(
-            f"Over the last {past.hours / 24:.0f} days, starting with nothing held, this plan would have cost"
-            f" ${past.usd_per_month:,.0f} per month; bursts alone ${past.all_on_bursts_usd_per_month:,.0f}.",
+            f"Over the last {hindsight.hours / 24:.0f} days, starting with nothing held, this plan would have cost"
+            f" ${hindsight.usd_per_month:,.0f} per month; bursts alone ${hindsight.all_on_bursts_usd_per_month:,.0f}.",
             style="dim",
         )
 
@@ -112,7 +114,7 @@ def _usd(amount: float) -> str:
     return f"{amount:,.3f}"
 
 
-_CHOICES: tuple[ValueColumn[PlannedChoice], ...] = (
+_CHOICE_COLUMNS: tuple[ValueColumn[PlannedChoice], ...] = (
     ValueColumn("option", lambda one: one.option, folds=True),
     ValueColumn("$/GPU-h", lambda one: _usd(one.usd_per_gpu_hour), 1, "right"),
     ValueColumn("over burst price", lambda one: f"{one.ratio:.2f}", 2, "right"),
@@ -120,7 +122,7 @@ _CHOICES: tuple[ValueColumn[PlannedChoice], ...] = (
     ValueColumn("buy now", lambda one: f"{one.buy_now_gpus:,}", 0, "right"),
     ValueColumn("$/month", lambda one: f"{one.usd_per_month.expected:,.0f}", 1, "right"),
 )
-_HELD: tuple[ValueColumn[UsedHolding], ...] = (
+_HELD_COLUMNS: tuple[ValueColumn[UsedHolding], ...] = (
     ValueColumn("#", lambda one: str(one.number), align="right"),
     ValueColumn("held", lambda one: f"{one.kind.value} {one.provider}"),
     ValueColumn("GPUs", lambda one: f"{one.gpus:,}", 1, "right"),
@@ -131,7 +133,7 @@ _HELD: tuple[ValueColumn[UsedHolding], ...] = (
     ValueColumn("renew", lambda one: f"{one.renew_gpus:,}", 1, "right"),
     ValueColumn("not renew", lambda one: f"{one.let_lapse_gpus:,}", 0, "right"),
 )
-_COSTS = (
+_COST_COLUMNS = (
     Column("scenario"),
     Column("$/month", 0, "right"),
     Column("range", 1, "right"),
@@ -147,17 +149,22 @@ def _per_used(amount: float | None) -> str:
 
 
 def _cost(cost: PlannedScenario) -> list[Text]:
-    month, parts = cost.usd_per_month, (cost.held_usd, cost.reserved_anew_usd, cost.on_demand_usd, cost.spot_usd)
-    spread = f"{month.low:,.0f} – {month.high:,.0f}"
-    cells = [_SCENARIOS[cost.scenario], f"{month.expected:,.0f}", spread, *(f"{part:,.0f}" for part in parts)]
+    month, cost_parts = cost.usd_per_month, (cost.held_usd, cost.reserved_anew_usd, cost.on_demand_usd, cost.spot_usd)
+    range_text = f"{month.low:,.0f} – {month.high:,.0f}"
+    cells = [
+        _SCENARIOS[cost.scenario],
+        f"{month.expected:,.0f}",
+        range_text,
+        *(f"{cost_part:,.0f}" for cost_part in cost_parts),
+    ]
     return [Text(cell, style="bold" if cost.scenario is SupplyScenario.PLANNED else "") for cell in cells]
 
 
-def _mixes(planned: float) -> tuple[ValueColumn[BurstMix], ...]:
-    """The columns of bursts with other shares of spot than the ``planned`` one."""
+def _burst_mix_columns(planned_share: float) -> tuple[ValueColumn[BurstMix], ...]:
+    """The columns of bursts with other shares of spot than the ``planned_share`` one."""
 
     def share(mix: BurstMix) -> str:
-        return f"{mix.spot_share:.0%}{' (as planned)' if mix.spot_share == planned else ''}"
+        return f"{mix.spot_share:.0%}{' (as planned)' if mix.spot_share == planned_share else ''}"
 
     return (
         ValueColumn("spot share of bursts", share, 0, "right"),
@@ -167,27 +174,29 @@ def _mixes(planned: float) -> tuple[ValueColumn[BurstMix], ...]:
     )
 
 
-def charts(found: CapacityPlanList, demand: Mapping[str, Sequence[int]]) -> list[Chart]:
+def charts(plan_list: CapacityPlanList, demand: Mapping[str, Sequence[int]]) -> list[Chart]:
     """For each accelerator: its ``demand`` (GPUs by hour, up to now) with held capacity and capacity worth holding, and
     the cost of the scenarios."""
     return [
-        chart for plan in found.plans for chart in (_levels(plan, demand[plan.accelerator], found.as_of), _costs(plan))
+        chart
+        for plan in plan_list.plans
+        for chart in (_levels(plan, demand[plan.accelerator], plan_list.as_of), _costs(plan))
     ]
 
 
 def _levels(plan: AcceleratorPlan, demand: Sequence[int], now: datetime) -> Chart:
-    until = now.replace(minute=0, second=0, microsecond=0)
-    times = [until - timedelta(hours=len(demand) - hour) for hour in range(len(demand))]
-    lines, edges = [Line("demand", times, list(demand))], [times[0], times[-1]]
+    end_time = now.replace(minute=0, second=0, microsecond=0)
+    times = [end_time - timedelta(hours=len(demand) - hour) for hour in range(len(demand))]
+    chart_lines, edges = [Line("demand", times, list(demand))], [times[0], times[-1]]
     if plan.held_gpus:
-        lines.append(Line("held now", edges, [plan.held_gpus] * 2))
+        chart_lines.append(Line("held now", edges, [plan.held_gpus] * 2))
     if plan.baseline_gpus:
-        lines.append(Line("worth holding", edges, [plan.baseline_gpus] * 2))
-    return Chart(f"{plan.accelerator}: demand and capacity worth holding", "time", "GPUs", lines=lines)
+        chart_lines.append(Line("worth holding", edges, [plan.baseline_gpus] * 2))
+    return Chart(f"{plan.accelerator}: demand and capacity worth holding", "time", "GPUs", lines=chart_lines)
 
 
 def _costs(plan: AcceleratorPlan) -> Chart:
     labels = [_SCENARIOS[cost.scenario] for cost in plan.scenarios]
     bars = Bars("expected", labels, [round(cost.usd_per_month.expected) for cost in plan.scenarios])
     title = f"{plan.accelerator}: cost of the same demand"
-    return Chart(title, "scenario", "USD per month", bars=[bars], note=_MEANT)
+    return Chart(title, "scenario", "USD per month", bars=[bars], note=_COST_NOTE)

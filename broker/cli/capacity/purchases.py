@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from broker.cli import completion
-from broker.cli.gathered import gathered
+from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, Reason
 from broker.cli.terminal import Terminal
 from broker.core.errors import AskAPerson, InvalidInput, RetryLater
 
 if TYPE_CHECKING:
     from broker.app.capacity.purchases import Payer
-    from broker.app.capacity.wanted import WantedCapacity
+    from broker.app.capacity.quote_requests import CapacityRequest
     from broker.app.results.purchases import PurchaseHistory, PurchaseResult, QuoteList, UndoTermsResult
     from broker.app.wiring import Broker
     from broker.core.purchases.purchases import Purchase
@@ -98,46 +98,46 @@ class PayerOptions:
     environment: Annotated[str | None, typer.Option("--environment", metavar="NAME", help="Environment.")] = None
 
 
-@gathered
+@expand_options
 def quote(context: typer.Context, given: QuoteOptions, as_json: AsJson = False) -> None:
     """Ask providers for capacity on sale, with its price. Buys nothing.
 
     A quote can be bought by its number within an hour. AWS sells capacity blocks (1 to 14 days, or 3 to 26 weeks);
     reservations from now on, and from 5 to 120 days ahead on; savings plans (1 or 3 years).
     """
-    from broker.app.capacity.wanted import WantedCapacity
+    from broker.app.capacity.quote_requests import CapacityRequest
     from broker.cli import filters
     from broker.cli.capacity import capacity_view
-    from broker.cli.filters import length
+    from broker.cli.filters import term_option
 
     terminal = Terminal.of(context)
     now = terminal.now()
-    length("--for", given.term)
-    wanted = WantedCapacity(
+    term_option("--for", given.term)
+    request = CapacityRequest(
         machine=given.machine,
         machines=given.machines,
         length=given.term,
         region=given.region,
-        earliest=None if given.start is None else filters.moment_ahead("--since", given.start, now),
-        latest=None if given.latest is None else filters.moment_ahead("--until", given.latest, now),
-        products=[one.value for one in given.product or ()],
+        earliest=None if given.start is None else filters.moment_ahead_option("--since", given.start, now),
+        latest=None if given.latest is None else filters.moment_ahead_option("--until", given.latest, now),
+        products=[product_kind.value for product_kind in given.product or ()],
     )
-    found = _quoted(terminal, wanted, given.provider or [])
-    terminal.result(found, lambda: capacity_view.quotes(terminal.out, found))
+    quote_list = _load_quotes(terminal, request, given.provider or [])
+    terminal.result(quote_list, lambda: capacity_view.quote_lines(terminal.out, quote_list))
 
 
-def _quoted(terminal: Terminal, wanted: WantedCapacity, providers: list[str]) -> QuoteList:
+def _load_quotes(terminal: Terminal, request: CapacityRequest, providers: list[str]) -> QuoteList:
     from broker.app.results.purchases import QuoteList
     from broker.app.results.values import plain
 
     if terminal.through_server:
-        return terminal.api.query(QuoteList, "/capacity/quotes", {**plain(wanted), "providers": providers})
+        return terminal.api.query(QuoteList, "/capacity/quotes", {**plain(request), "providers": providers})
     from broker.app.capacity.purchases import quotes
 
-    return QuoteList.of(quotes(terminal.broker(), wanted.request(), providers))
+    return QuoteList.of(quotes(terminal.broker(), request.request(), providers))
 
 
-@gathered
+@expand_options
 def buy(
     context: typer.Context,
     payer: PayerOptions,
@@ -171,33 +171,38 @@ def buy(
 
     terminal = Terminal.of(context)
     terminal.only_here({"--from-plan": from_plan, "--line": line})
-    whose = asdict(payer)
+    payer_fields = asdict(payer)
     if (number is None) == (from_plan is None):
         hint = "gpubroker capacity quote --help"
         raise InvalidInput("give a quote's number or --from-plan", where="QUOTE", hint=hint)
     if from_plan is not None:
         if dry_run or ceiling is not None:
-            given = "--dry-run" if dry_run else "--ceiling"
-            raise InvalidInput("a proposal is bought at its own terms", where=given, hint="leave it out")
-        _buy_lines(terminal, from_plan, line or [], use_case.Payer(**whose))
+            option_name = "--dry-run" if dry_run else "--ceiling"
+            raise InvalidInput("a proposal is bought at its own terms", where=option_name, hint="leave it out")
+        _buy_lines(terminal, from_plan, line or [], use_case.Payer(**payer_fields))
         return
-    most = None if ceiling is None else filters.price("--ceiling", ceiling)
-    body = {"quote": number, "ceiling": None if most is None else most.as_json(), **whose}
+    max_cost = None if ceiling is None else filters.price_option("--ceiling", ceiling)
+    body = {"quote": number, "ceiling": None if max_cost is None else max_cost.as_json(), **payer_fields}
 
-    def wanted() -> tuple[Broker, CapacityQuote, use_case.Payer]:
+    def purchase_arguments() -> tuple[Broker, CapacityQuote, use_case.Payer]:
         assert number is not None
         broker = terminal.broker()
-        return broker, broker.store.quote(number), use_case.Payer(**whose)
+        return broker, broker.store.quote(number), use_case.Payer(**payer_fields)
 
     if not dry_run:
-        _change(terminal, "/purchases", body, lambda: use_case.buy(*wanted(), by=terminal.actor, ceiling=most))
+        _change(
+            terminal,
+            "/purchases",
+            body,
+            lambda: use_case.buy(*purchase_arguments(), by=terminal.actor, ceiling=max_cost),
+        )
         return
     if terminal.through_server:
-        seen = terminal.api.query(PurchasePreviewResult, "/purchases/preview", body)
+        purchase_preview = terminal.api.query(PurchasePreviewResult, "/purchases/preview", body)
     else:
-        seen = use_case.preview(*wanted(), by=terminal.actor, ceiling=most)
-    terminal.result(seen, lambda: capacity_view.preview(seen))
-    if seen.answer is Answer.DENY:
+        purchase_preview = use_case.preview(*purchase_arguments(), by=terminal.actor, ceiling=max_cost)
+    terminal.result(purchase_preview, lambda: capacity_view.preview_lines(purchase_preview))
+    if purchase_preview.answer is Answer.DENY:
         raise typer.Exit(3)
 
 
@@ -206,9 +211,11 @@ def _buy_lines(terminal: Terminal, file: Path, lines: list[int], payer: Payer) -
     from broker.app.results.purchases import PurchaseList
     from broker.cli.capacity import capacity_view
 
-    found = PurchaseList.of(buy_lines(terminal.broker(), file, lines, payer, by=terminal.actor))
-    shown = (text for one in found.purchases for text in capacity_view.purchase(one, here=True))
-    terminal.result(found, lambda: shown)
+    purchase_list = PurchaseList.of(buy_lines(terminal.broker(), file, lines, payer, by=terminal.actor))
+    purchase_texts = (
+        text for purchase in purchase_list.purchases for text in capacity_view.purchase_lines(purchase, is_local=True)
+    )
+    terminal.result(purchase_list, lambda: purchase_texts)
 
 
 def purchases(context: typer.Context, every: WithClosed = False, as_json: AsJson = False) -> None:
@@ -218,10 +225,12 @@ def purchases(context: typer.Context, every: WithClosed = False, as_json: AsJson
 
     terminal = Terminal.of(context)
     if terminal.through_server:
-        found = terminal.api.fetch(PurchaseList, "/purchases", closed=every or None)
+        purchase_list = terminal.api.fetch(PurchaseList, "/purchases", closed=every or None)
     else:
-        found = PurchaseList.of(terminal.broker().store.purchases(closed=every))
-    terminal.result(found, lambda: capacity_view.purchases(terminal.out, found, every=every))
+        purchase_list = PurchaseList.of(terminal.broker().store.purchases(closed=every))
+    terminal.result(
+        purchase_list, lambda: capacity_view.purchase_list_lines(terminal.out, purchase_list, shows_all=every)
+    )
 
 
 def show(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
@@ -229,8 +238,10 @@ def show(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> Non
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
-    found = _history(terminal, id)
-    terminal.result(found, lambda: capacity_view.history(found, here=not terminal.through_server))
+    purchase_history = _history(terminal, id)
+    terminal.result(
+        purchase_history, lambda: capacity_view.history_lines(purchase_history, is_local=not terminal.through_server)
+    )
 
 
 def _history(terminal: Terminal, id: str) -> PurchaseHistory:
@@ -246,10 +257,12 @@ def grant(context: typer.Context, id: PurchaseId, binding: Binding = None, as_js
     """Approve a purchase. The last approval orders it if this machine has a login to the provider; a server orders it
     itself."""
     terminal = Terminal.of(context)
-    _change(terminal, f"/purchases/{id}/approve", {"binding": binding}, lambda: _approved(terminal, id, binding))
+    _change(
+        terminal, f"/purchases/{id}/approve", {"binding": binding}, lambda: _approve_and_order(terminal, id, binding)
+    )
 
 
-def _approved(terminal: Terminal, id: str, binding: str | None) -> Purchase:
+def _approve_and_order(terminal: Terminal, id: str, binding: str | None) -> Purchase:
     """Approve the purchase, and order it after its last approval. If that is not possible now, print what will order
     it."""
     from rich.text import Text
@@ -269,13 +282,13 @@ def _approved(terminal: Terminal, id: str, binding: str | None) -> Purchase:
 def refuse(context: typer.Context, id: PurchaseId, reason: Reason = "", as_json: AsJson = False) -> None:
     """Refuse a purchase, as one of its approvers. Its money is released."""
 
-    def here() -> Purchase:
+    def reject_locally() -> Purchase:
         from broker.app.capacity import purchases as use_case
 
-        return use_case.reject(terminal.broker(), id, by=terminal.actor, because=reason)
+        return use_case.reject_purchase(terminal.broker(), id, by=terminal.actor, because=reason)
 
     terminal = Terminal.of(context)
-    _change(terminal, f"/purchases/{id}/reject", {"reason": reason}, here)
+    _change(terminal, f"/purchases/{id}/reject", {"reason": reason}, reject_locally)
 
 
 def order(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
@@ -311,40 +324,40 @@ def undo(
     from broker.core.purchases.purchases import PurchaseState
     from broker.core.values.money import Money
 
-    def withdrawn() -> Purchase:
+    def withdraw_locally() -> Purchase:
         from broker.app.capacity import purchases as use_case
 
-        return use_case.withdraw(terminal.broker(), id, by=terminal.actor, nothing_bought=nothing_bought)
+        return use_case.withdraw_purchase(terminal.broker(), id, by=terminal.actor, nothing_bought=nothing_bought)
 
-    def undone() -> Purchase:
+    def undo_locally() -> Purchase:
         from broker.app.capacity.purchases import undo
 
-        return undo(terminal.broker(), id, by=terminal.actor, at_most=most)
+        return undo(terminal.broker(), id, by=terminal.actor, max_charge=max_charge)
 
     terminal = Terminal.of(context)
-    most = Money.ZERO if at_most is None else filters.price("--at-most", at_most)
+    max_charge = Money.ZERO if at_most is None else filters.price_option("--at-most", at_most)
     state = _history(terminal, id).purchase.state
     if nothing_bought or state.before_order or state is PurchaseState.UNKNOWN:
         if dry_run:
-            free = UndoTermsResult(
+            free_terms = UndoTermsResult(
                 purchase=id, way="withdraw", charge_usd=Money.ZERO, refund_usd=Money.ZERO, until=None
             )
-            terminal.result(free, lambda: capacity_view.terms(free))
+            terminal.result(free_terms, lambda: capacity_view.undo_terms_lines(free_terms))
             return
-        _change(terminal, f"/purchases/{id}/withdraw", {"nothing_bought": nothing_bought}, withdrawn)
+        _change(terminal, f"/purchases/{id}/withdraw", {"nothing_bought": nothing_bought}, withdraw_locally)
         return
     if dry_run or not yes:
         terms = _undo_terms(terminal, id)
         if dry_run:
-            terminal.result(terms, lambda: capacity_view.terms(terms))
+            terminal.result(terms, lambda: capacity_view.undo_terms_lines(terms))
             return
         if not terminal.asks:
             raise InvalidInput("no terminal for the confirmation; nothing was undone", hint="add --yes")
-        terminal.show(next(capacity_view.terms(terms)))
-        if terms.charge_usd <= most and not typer.confirm(f"Undo {id} on these terms?", default=False, err=True):
+        terminal.show(next(capacity_view.undo_terms_lines(terms)))
+        if terms.charge_usd <= max_charge and not typer.confirm(f"Undo {id} on these terms?", default=False, err=True):
             terminal.say("Nothing was undone.")
             raise typer.Exit(1)
-    _change(terminal, f"/purchases/{id}/cancel", {"at_most": most.as_json()}, undone)
+    _change(terminal, f"/purchases/{id}/cancel", {"at_most": max_charge.as_json()}, undo_locally)
 
 
 def _undo_terms(terminal: Terminal, id: str) -> UndoTermsResult:
@@ -357,17 +370,19 @@ def _undo_terms(terminal: Terminal, id: str) -> UndoTermsResult:
     return UndoTermsResult.of(id, undo_terms(terminal.broker(), id))
 
 
-def _change(terminal: Terminal, path: str, body: Mapping[str, Any] | None, here: Callable[[], Purchase]) -> None:
-    """Change a purchase once, by a request to the server or ``here``; print its new state."""
+def _change(
+    terminal: Terminal, path: str, body: Mapping[str, Any] | None, change_locally: Callable[[], Purchase]
+) -> None:
+    """Change a purchase once, by a request to the server or ``change_locally``; print its new state."""
     from broker.app.results.purchases import PurchaseResult
 
     if terminal.through_server:
         _show(terminal, terminal.api.request(PurchaseResult, path, body))
     else:
-        _show(terminal, PurchaseResult.of(here()))
+        _show(terminal, PurchaseResult.of(change_locally()))
 
 
-def _show(terminal: Terminal, found: PurchaseResult) -> None:
+def _show(terminal: Terminal, purchase: PurchaseResult) -> None:
     from broker.cli.capacity import capacity_view
 
-    terminal.result(found, lambda: capacity_view.purchase(found, here=not terminal.through_server))
+    terminal.result(purchase, lambda: capacity_view.purchase_lines(purchase, is_local=not terminal.through_server))

@@ -10,10 +10,10 @@ import typer
 from rich.text import Text
 
 from broker.cli import completion, filters
-from broker.cli.gathered import gathered
+from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, Reason, examples
 from broker.cli.render import formats
-from broker.cli.render.tables import ValueColumn, listed
+from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
 from broker.core.errors import BrokerError, InvalidInput
 
@@ -48,11 +48,11 @@ def list_(
     capacity that wait for approval."""
 
     terminal = Terminal.of(context)
-    found = _listed(terminal, decided=all_of_them, mine=mine)
-    terminal.result(found, lambda: listing(terminal.out, found))
+    approval_list = _load_approvals(terminal, decided=all_of_them, mine=mine)
+    terminal.result(approval_list, lambda: approval_lines(terminal.out, approval_list))
 
 
-def _listed(terminal: Terminal, *, decided: bool, mine: bool) -> ApprovalList:
+def _load_approvals(terminal: Terminal, *, decided: bool, mine: bool) -> ApprovalList:
     if terminal.through_server:
         from broker.app.results.approvals import ApprovalList
 
@@ -97,7 +97,7 @@ class StandingOptions:
         "gpubroker approvals grant --for-team nlp --rule big-jobs --total '$3,000' --until 30d",
     )
 )
-@gathered
+@expand_options
 def grant(
     context: typer.Context,
     ahead: StandingOptions,
@@ -115,29 +115,31 @@ def grant(
     """
     from rich.text import Text
 
-    from broker.cli.jobs.jobs import history_of
+    from broker.cli.jobs.jobs import load_history
     from broker.core.events.events import ApprovalGiven
 
     terminal = Terminal.of(context)
-    given = {f"--{name.replace('_', '-')}": value for name, value in vars(ahead).items() if value}
-    if job is not None and given:
-        raise InvalidInput("applies to standing grants, not to the request of a job", where=next(iter(given)))
+    standing_options = {f"--{name.replace('_', '-')}": value for name, value in vars(ahead).items() if value}
+    if job is not None and standing_options:
+        raise InvalidInput(
+            "applies to standing grants, not to the request of a job", where=next(iter(standing_options))
+        )
     if job is None:
-        _standing(terminal, ahead, given, reason)
+        _create_standing_grant(terminal, ahead, standing_options, reason)
         return
 
     def approved() -> str:
         try:
-            happened = [event.body for event in history_of(terminal, after.id).events]
+            bodies = [event.body for event in load_history(terminal, details.id).events]
         except BrokerError as error:  # the decision is made, whether or not its rules can be shown
             terminal.say(Text(f"the rules of the approval cannot be shown: {error}", style="yellow"))
             return "approval recorded"
-        last = [body for body in happened if isinstance(body, ApprovalGiven)][-1:]
-        rules = last[0].rules if last and last[0].by else ()
+        last_approvals = [body for body in bodies if isinstance(body, ApprovalGiven)][-1:]
+        rules = last_approvals[0].rules if last_approvals and last_approvals[0].by else ()
         return f"approved ({', '.join(rules)})" if rules else "no approval needed: no active rule requires it any more"
 
-    after = _decided(terminal, job, "grant", reason)
-    terminal.result(after, lambda: [_answered(after, approved())])
+    details = _decide(terminal, job, "grant", reason)
+    terminal.result(details, lambda: [_answer_line(details, approved())])
 
 
 @app.command(epilog=examples("gpubroker approvals refuse bert --reason 'too expensive this quarter'"))
@@ -147,11 +149,11 @@ def refuse(context: typer.Context, job: Job, reason: Reason = "", as_json: AsJso
     A job that never ran ends; a waiting job is paused; a running job continues within its current limits.
     """
     terminal = Terminal.of(context)
-    after = _decided(terminal, job, "refuse", reason)
-    terminal.result(after, lambda: [_answered(after, "refused")])
+    details = _decide(terminal, job, "refuse", reason)
+    terminal.result(details, lambda: [_answer_line(details, "refused")])
 
 
-def _decided(terminal: Terminal, job: str, decision: Literal["grant", "refuse"], reason: str) -> JobDetails:
+def _decide(terminal: Terminal, job: str, decision: Literal["grant", "refuse"], reason: str) -> JobDetails:
     if terminal.through_server:
         from broker.app.results.jobs import JobDetails
         from broker.remote.sending import job_id
@@ -163,16 +165,16 @@ def _decided(terminal: Terminal, job: str, decision: Literal["grant", "refuse"],
 
     broker = terminal.broker()
     decide = approvals.grant if decision == "grant" else approvals.refuse
-    after = decide(broker, job, reason, by=terminal.actor)
+    view = decide(broker, job, reason, by=terminal.actor)
     background.revive(broker)
-    return details.details(broker, after)
+    return details.details(broker, view)
 
 
-def _answered(after: JobDetails, word: str) -> str:
-    if after.asked is not None:
-        return f"{after.id}: {word}; still waiting for {after.asked.whom}"
-    state = after.state.value.replace("_", " ")
-    return f"{after.id}: {word}; state: {state}. See `gpubroker jobs show {after.id}`."
+def _answer_line(details: JobDetails, outcome: str) -> str:
+    if details.asked is not None:
+        return f"{details.id}: {outcome}; still waiting for {details.asked.whom}"
+    state = details.state.value.replace("_", " ")
+    return f"{details.id}: {outcome}; state: {state}. See `gpubroker jobs show {details.id}`."
 
 
 @app.command(epilog=examples("gpubroker approvals revoke 3"))
@@ -183,10 +185,10 @@ def revoke(
 ) -> None:
     """Revoke a standing grant. Jobs launched under it continue."""
     terminal = Terminal.of(context)
-    _granted(terminal, _revoked(terminal, number), "Revoked")
+    _show_grant(terminal, _revoke_standing(terminal, number), "Revoked")
 
 
-def _revoked(terminal: Terminal, number: int) -> StandingGrantResult:
+def _revoke_standing(terminal: Terminal, number: int) -> StandingGrantResult:
     from broker.app.results.approvals import StandingGrantResult
 
     if terminal.through_server:
@@ -197,15 +199,17 @@ def _revoked(terminal: Terminal, number: int) -> StandingGrantResult:
     return StandingGrantResult.of(approvals.revoke(broker, number, by=terminal.actor), broker.clock.now())
 
 
-def _standing(terminal: Terminal, wanted: StandingOptions, given: Mapping[str, object], reason: str) -> None:
+def _create_standing_grant(
+    terminal: Terminal, options: StandingOptions, stated: Mapping[str, object], reason: str
+) -> None:
     from rich.text import Text
 
     from broker.app.jobs import approvals
     from broker.app.results.approvals import StandingGrantResult
     from broker.core.values.units import parse_money
 
-    terminal.only_here(given)
-    total, until = wanted.total, wanted.until
+    terminal.only_here(stated)
+    total, until = options.total, options.until
     missing = [name for name, value in (("--total", total), ("--until", until)) if value is None]
     if missing or total is None or until is None:
         raise InvalidInput(
@@ -217,18 +221,20 @@ def _standing(terminal: Terminal, wanted: StandingOptions, given: Mapping[str, o
     except ValueError as error:
         raise InvalidInput(str(error), where="--total") from error
     broker = terminal.broker()
-    end = filters.moment_ahead("--until", until, broker.clock.now())
-    rules, users = tuple(wanted.rule or ()), tuple(wanted.for_user or ())
-    teams, projects = tuple(wanted.for_team or ()), tuple(wanted.for_project or ())
-    ahead = approvals.GrantRequest(amount, end, rules, users, teams, projects, reason)
-    granted = approvals.give_standing(broker, ahead, by=terminal.actor)
-    terminal.say(*(Text(f"warning: {one}", style="yellow") for one in approvals.unknown_grantees(broker, ahead)))
-    _granted(terminal, StandingGrantResult.of(granted, broker.clock.now()), "Granted")
+    end = filters.moment_ahead_option("--until", until, broker.clock.now())
+    rules, users = tuple(options.rule or ()), tuple(options.for_user or ())
+    teams, projects = tuple(options.for_team or ()), tuple(options.for_project or ())
+    request = approvals.GrantRequest(amount, end, rules, users, teams, projects, reason)
+    standing_grant = approvals.give_standing(broker, request, by=terminal.actor)
+    terminal.say(
+        *(Text(f"warning: {warning}", style="yellow") for warning in approvals.unknown_grantees(broker, request))
+    )
+    _show_grant(terminal, StandingGrantResult.of(standing_grant, broker.clock.now()), "Granted")
 
 
-def _granted(terminal: Terminal, grant: StandingGrantResult, word: str) -> None:
+def _show_grant(terminal: Terminal, grant: StandingGrantResult, verb: str) -> None:
 
-    terminal.result(grant, lambda: [f"{word}: {standing_sentence(grant)}"])
+    terminal.result(grant, lambda: [f"{verb}: {standing_sentence(grant)}"])
 
 
 _STYLES = {
@@ -240,80 +246,95 @@ _STYLES = {
 }
 
 
-def listing(console: Console, found: ApprovalList) -> Iterator[RenderableType]:
+def approval_lines(console: Console, approval_list: ApprovalList) -> Iterator[RenderableType]:
     """The requests, the next command, the standing grants, and the purchases of capacity."""
-    from broker.cli.service.notices import dispatch
+    from broker.cli.service.notices import notice_text
 
-    yield from _requests(console, found.requests) if found.requests else ["No approval requests."]
-    if mine := next((one for one in found.requests if one.mine), None):
-        yield from ("You can decide:", f"  gpubroker approvals grant {mine.job}    (or refuse)")
-    unsent = [notice for one in found.requests for notice in one.notices if notice.delivered_at is None]
-    yield from (Text(dispatch(notice), style="yellow") for notice in unsent)
-    if found.standing:
-        yield from ("", Text("Standing grants", style="bold"), *_standing_grants(console, found.standing))
+    yield from _requests(console, approval_list.requests) if approval_list.requests else ["No approval requests."]
+    if decidable := next((entry for entry in approval_list.requests if entry.mine), None):
+        yield from ("You can decide:", f"  gpubroker approvals grant {decidable.job}    (or refuse)")
+    undelivered = [
+        notice for entry in approval_list.requests for notice in entry.notices if notice.delivered_at is None
+    ]
+    yield from (Text(notice_text(notice), style="yellow") for notice in undelivered)
+    if approval_list.standing:
+        yield from ("", Text("Standing grants", style="bold"), *_standing_grants(console, approval_list.standing))
         yield Text("A standing grant covers its rules at every place and price, up to its total.", style="dim")
-    if found.purchases:
+    if approval_list.purchases:
         yield from ("", Text("Purchases of capacity", style="bold"))
-        for one in found.purchases:
-            missing = formats.plural(max(one.approvals_missing, 1), "approval")
-            yield Text(f"{one.user} asks to buy {_capacity(one)}; {missing} missing")
-            yield Text(f"  gpubroker capacity grant {one.id}", style="dim")
+        for entry in approval_list.purchases:
+            missing = formats.plural(max(entry.approvals_missing, 1), "approval")
+            yield Text(f"{entry.user} asks to buy {_capacity_text(entry)}; {missing} missing")
+            yield Text(f"  gpubroker capacity grant {entry.id}", style="dim")
 
 
-def _requests(console: Console, found: list[ApprovalRequest]) -> list[RenderableType]:
-    def expires(one: ApprovalRequest) -> str:
-        return formats.moment(one.expires_at) if one.state in ("waiting", "expired") else ""
+def _requests(console: Console, requests: list[ApprovalRequest]) -> list[RenderableType]:
+    def expires(request: ApprovalRequest) -> str:
+        return formats.moment(request.expires_at) if request.state in ("waiting", "expired") else ""
 
-    def reason(one: ApprovalRequest) -> str:
-        because = "; ".join(question.because for question in one.questions)
-        return f"{because}{f' (“{one.reason}”)' if one.reason else ''}"
+    def reason(request: ApprovalRequest) -> str:
+        reasons = "; ".join(question.because for question in request.questions)
+        return f"{reasons}{f' (“{request.reason}”)' if request.reason else ''}"
 
-    all_wait = all(one.state == "waiting" for one in found)
+    all_wait = all(request.state == "waiting" for request in requests)
     columns: tuple[ValueColumn[ApprovalRequest], ...] = (
-        ValueColumn("job", lambda one: one.job),
-        ValueColumn("requester", lambda one: one.asked_by, 2),
-        ValueColumn("amount", lambda one: formats.money(one.total), align="right"),
-        ValueColumn("state", lambda one: Text(one.state.value, style=_STYLES[one.state]), 3 if all_wait else 0),
+        ValueColumn("job", lambda request: request.job),
+        ValueColumn("requester", lambda request: request.asked_by, 2),
+        ValueColumn("amount", lambda request: formats.money(request.total), align="right"),
+        ValueColumn(
+            "state", lambda request: Text(request.state.value, style=_STYLES[request.state]), 3 if all_wait else 0
+        ),
         ValueColumn("expires", expires, 1),
-        ValueColumn("approvers", lambda one: ", ".join(one.decided_by) or one.whom, 1),
+        ValueColumn("approvers", lambda request: ", ".join(request.decided_by) or request.whom, 1),
         ValueColumn("reason", reason, folds=True),
-        ValueColumn("covers", lambda one: one.covers, folds=True),
+        ValueColumn("covers", lambda request: request.covers, folds=True),
     )
-    return listed(console, columns, found, formats.plural(len(found), "request"))
+    return table_parts(console, columns, requests, formats.plural(len(requests), "request"))
 
 
-def _standing_grants(console: Console, found: list[StandingGrantResult]) -> list[RenderableType]:
+def _standing_grants(console: Console, grants: list[StandingGrantResult]) -> list[RenderableType]:
     columns: tuple[ValueColumn[StandingGrantResult], ...] = (
-        ValueColumn("#", lambda one: str(one.number), align="right"),
-        ValueColumn("for", _beneficiaries, folds=True),
-        ValueColumn("by", lambda one: one.by, 1),
-        ValueColumn("amount", lambda one: formats.money(one.total), align="right"),
-        ValueColumn("left", lambda one: formats.money(one.total - one.used) if one.active else "", align="right"),
-        ValueColumn("until", lambda one: "revoked" if one.revoked_at else formats.moment(one.until)),
-        ValueColumn("rules", lambda one: ", ".join(one.rules), 2, folds=True),
-        ValueColumn("note", lambda one: one.reason, 3, folds=True),
+        ValueColumn("#", lambda standing_grant: str(standing_grant.number), align="right"),
+        ValueColumn("for", _beneficiaries_text, folds=True),
+        ValueColumn("by", lambda standing_grant: standing_grant.by, 1),
+        ValueColumn("amount", lambda standing_grant: formats.money(standing_grant.total), align="right"),
+        ValueColumn(
+            "left",
+            lambda standing_grant: (
+                formats.money(standing_grant.total - standing_grant.used) if standing_grant.active else ""
+            ),
+            align="right",
+        ),
+        ValueColumn(
+            "until",
+            lambda standing_grant: "revoked" if standing_grant.revoked_at else formats.moment(standing_grant.until),
+        ),
+        ValueColumn("rules", lambda standing_grant: ", ".join(standing_grant.rules), 2, folds=True),
+        ValueColumn("note", lambda standing_grant: standing_grant.reason, 3, folds=True),
     )
-    return listed(console, columns, found)
+    return table_parts(console, columns, grants)
 
 
-def _capacity(one: PurchaseResult) -> str:
+def _capacity_text(purchase: PurchaseResult) -> str:
     """``2 × p5.48xlarge (H100:8) in us-east-1a, … to …, for at most $900.00``."""
-    quote = one.quote
+    quote = purchase.quote
     return (
         f"{quote.machines} × {quote.instance_type} ({quote.accelerator}:{quote.count}) in {quote.zone or quote.region},"
-        f" {formats.moment(quote.starts)} to {formats.moment(quote.ends)}, for at most {one.ceiling_usd.rounded(2)}"
+        f" {formats.moment(quote.starts)} to {formats.moment(quote.ends)}, for at most "
+        f"{purchase.ceiling_usd.rounded(2)}"
     )
 
 
-def _beneficiaries(one: StandingGrantResult) -> str:
-    said = (("user", one.users), ("team", one.teams), ("project", one.projects))
-    return ", ".join(f"{word} {' or '.join(names)}" for word, names in said if names)
+def _beneficiaries_text(standing_grant: StandingGrantResult) -> str:
+    groups = (("user", standing_grant.users), ("team", standing_grant.teams), ("project", standing_grant.projects))
+    return ", ".join(f"{group} {' or '.join(names)}" for group, names in groups if names)
 
 
-def standing_sentence(one: StandingGrantResult) -> str:
+def standing_sentence(standing_grant: StandingGrantResult) -> str:
     """``standing grant 3 for team nlp: $3,000 in total until 2027-01-31 (big-jobs)``."""
-    until = formats.moment(one.until)
+    until = formats.moment(standing_grant.until)
     return (
-        f"standing grant {one.number} for {_beneficiaries(one)}: {formats.money(one.total)} in total until {until}"
-        f" ({', '.join(one.rules)})"
+        f"standing grant {standing_grant.number} for {_beneficiaries_text(standing_grant)}: "
+        f"{formats.money(standing_grant.total)} in total until {until}"
+        f" ({', '.join(standing_grant.rules)})"
     )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.gathered import gathered
-from broker.cli.jobs import given_job
-from broker.cli.jobs.submit import Manner, submitted_one, tell_approvers, tell_waiting
+from broker.cli.jobs import job_options
+from broker.cli.jobs.submit import SubmitManner, plan_and_submit, show_notified_approvers, tell_waiting
+from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.events.outcomes import AttemptState
@@ -26,7 +26,7 @@ EXAMPLES = examples(
     "gpubroker dev --jupyter --setup 'pip install jupyterlab' --yes",
     "gpubroker dev --provider slurm --gpu H100 --cpus 8 --memory 64GB",
 )
-_LOOK_EVERY = 0.5  # seconds of the wall clock
+_POLL_SECONDS = 0.5  # seconds of the wall clock
 _REVIVE_EVERY = 4  # looks
 
 
@@ -34,7 +34,7 @@ _REVIVE_EVERY = 4  # looks
 class SessionOptions:
     """The session, and how it is opened."""
 
-    machine: given_job.MachineOptions
+    machine: job_options.MachineOptions
     longest: Annotated[
         str, typer.Option("--for", metavar="TIME", help="Machine time after which the session ends.")
     ] = "4h"
@@ -59,7 +59,7 @@ class SessionOptions:
     )
 
 
-@gathered
+@expand_options
 def dev(context: typer.Context, given: SessionOptions, as_json: AsJson = False) -> None:
     """Open a session: a machine to work on, through SSH, an editor or Jupyter.
 
@@ -68,73 +68,73 @@ def dev(context: typer.Context, given: SessionOptions, as_json: AsJson = False) 
     kernel, GPU or CPU), after its time, or when its money ends. Its home folder, without `.cache`, is saved at its end
     and restored in the next session of that name, on any engine. Exits as `gpubroker submit` does.
     """
-    from broker.app.jobs.sessions import WantedSession, session_job, with_home
+    from broker.app.jobs.sessions import SessionRequest, resume_home, session_job
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    wanted = WantedSession(given.name, given.longest, given.idle, given.jupyter)
-    beside = given_job.overrides(given.machine, setup=given.setup)
-    job = session_job(wanted, broker.clock.now(), beside)
-    job = job if given.fresh else with_home(broker, job, by=terminal.actor)
+    request = SessionRequest(given.name, given.longest, given.idle, given.jupyter)
+    beside = job_options.overrides(given.machine, setup=given.setup)
+    job = session_job(request, broker.clock.now(), beside)
+    job = job if given.fresh else resume_home(broker, job, by=terminal.actor)
     if given.dry_run:
-        raise typer.Exit(_shown(terminal, broker, job))
-    view, left = submitted_one(terminal, broker, job, Manner(yes=given.yes, detach=True, events=True))
-    tell_approvers(terminal, broker, view)
-    if left or given.detach or as_json:
-        _come_back(terminal, broker, view, left=left)
+        raise typer.Exit(_show_plan(terminal, broker, job))
+    view, has_detached = plan_and_submit(terminal, broker, job, SubmitManner(yes=given.yes, detach=True, events=True))
+    show_notified_approvers(terminal, broker, view)
+    if has_detached or given.detach or as_json:
+        _show_return_command(terminal, broker, view, has_detached=has_detached)
     else:
-        _until_open(terminal, broker, view)
+        _wait_until_open(terminal, broker, view)
 
 
-def _shown(terminal: Terminal, broker: Broker, job: Job) -> int:
+def _show_plan(terminal: Terminal, broker: Broker, job: Job) -> int:
     """Show the plan; the exit code of a submission."""
     from broker.app.jobs.plans import plan
     from broker.cli.jobs import plan_view
 
     terminal.adopt()
-    found = plan(broker, job, by=terminal.actor, limit=8)
-    terminal.result(found, lambda: plan_view.screen(terminal.out, found))
-    return found.exit_code
+    job_plan = plan(broker, job, by=terminal.actor, limit=8)
+    terminal.result(job_plan, lambda: plan_view.plan_screen(terminal.out, job_plan))
+    return job_plan.exit_code
 
 
-def _come_back(terminal: Terminal, broker: Broker, view: JobView, *, left: bool) -> None:
+def _show_return_command(terminal: Terminal, broker: Broker, view: JobView, *, has_detached: bool) -> None:
     """Print how to return to the session. Raises `typer.Exit` after Ctrl-C."""
     from broker.app.jobs import details
-    from broker.cli.jobs.job_view import come_back
+    from broker.cli.jobs.job_view import return_commands
 
-    terminal.result(lambda: details.details(broker, view, progress=True), lambda: [come_back(view.id)])
-    if left:
+    terminal.result(lambda: details.details(broker, view, progress=True), lambda: [return_commands(view.id)])
+    if has_detached:
         raise typer.Exit(130)
 
 
-def _until_open(terminal: Terminal, broker: Broker, view: JobView) -> None:
+def _wait_until_open(terminal: Terminal, broker: Broker, view: JobView) -> None:
     """Wait until the session can be entered, and print how. Raises `typer.Exit` if it ends before, or needs a person to
     continue."""
     from broker.app.jobs import jobs
     from broker.app.jobs.details import details
     from broker.app.service import background
     from broker.cli.jobs import job_view
-    from broker.cli.jobs.follow import detached, exit_code
+    from broker.cli.jobs.follow import exit_code, show_detached
 
-    looks, name = 0, view.job.name
+    polls, name = 0, view.job.name
     try:
         while not (view.latest is not None and view.latest.state is AttemptState.RUNNING):
             if view.asked is not None:
                 raise typer.Exit(tell_waiting(terminal, details(broker, view)))
-            if view.state.final or jobs.waiting_for_people(view):
-                terminal.show(*job_view.ending(details(broker, view)))
+            if view.state.final or jobs.is_waiting_for_people(view):
+                terminal.show(*job_view.end_summary(details(broker, view)))
                 raise typer.Exit(exit_code(view))
-            if looks % _REVIVE_EVERY == 0:
+            if polls % _REVIVE_EVERY == 0:
                 background.revive(broker)
-            looks += 1
-            broker.clock.sleep(_LOOK_EVERY)
+            polls += 1
+            broker.clock.sleep(_POLL_SECONDS)
             view = jobs.find(broker, view.id)
     except KeyboardInterrupt:
-        detached(terminal, view.id)
+        show_detached(terminal, view.id)
         raise typer.Exit(130) from None
-    asks = view.job.session
+    session = view.job.session
     terminal.show(f"{view.id} is open.", f"  enter     gpubroker ssh {name}")
-    if asks is not None and asks.jupyter:
+    if session is not None and session.jupyter:
         terminal.show(f"  Jupyter   gpubroker ssh {name} --jupyter")
     terminal.show(f"  editor    gpubroker ssh {name} --config >> ~/.ssh/config    (host gpubroker-{name})")
     terminal.show(f"  end       gpubroker jobs cancel {name}    (its home folder is saved)")

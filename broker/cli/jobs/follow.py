@@ -15,13 +15,13 @@ import typer
 from rich.text import Text
 
 from broker.app.jobs import details, jobs, logs
-from broker.app.jobs.logs import FollowedOutput, LogLine, WantedOutput
+from broker.app.jobs.logs import LogLine, OutputFollower, WantedOutput
 from broker.app.results.job_history import JobHistory
-from broker.app.results.program_name import program
-from broker.app.results.story import MachineContext, course_of
+from broker.app.results.program_name import program_name
+from broker.app.results.story import MachineContext, machine_context
 from broker.app.service import background
 from broker.app.wiring import Broker
-from broker.cli.jobs.job_view import come_back, line, state_text, step_words
+from broker.cli.jobs.job_view import event_line, return_commands, state_text, step_text
 from broker.cli.render import formats
 from broker.cli.terminal import Terminal
 from broker.core.errors import LoginMissing, RetryLater
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from broker.core.events.views import JobView
     from broker.remote.team_api import TeamApi
 
-_LOOK_EVERY = 0.5  # seconds of the wall clock
+_POLL_SECONDS = 0.5  # seconds of the wall clock
 _REVIVE_EVERY = 4  # polls
-_SETTLING = 40  # polls of a job that has ended, until its bill is settled
+_MAX_SETTLE_POLLS = 40  # polls of a job that has ended, until its bill is settled
 
 _EXIT_CODES = {
     JobState.SUCCEEDED: 0,
@@ -65,34 +65,34 @@ def follow(terminal: Terminal, job_id: str, *, output: bool = False) -> JobHisto
     Returns None after Ctrl-C; the job continues. Restarts a background reconciler that stopped.
     """
     try:
-        job = _OfServer(terminal.api, job_id) if terminal.through_server else _OfStore(terminal.broker(), job_id)
-        with staying(terminal, job_id):
+        job = _ServerJob(terminal.api, job_id) if terminal.through_server else _StoreJob(terminal.broker(), job_id)
+        with keep_following(terminal, job_id):
             return _follow(terminal, job, output)
     except KeyboardInterrupt:
-        detached(terminal, job_id)
+        show_detached(terminal, job_id)
         return None
 
 
 @contextmanager
-def staying(terminal: Terminal, job_id: str) -> Iterator[None]:
+def keep_following(terminal: Terminal, job_id: str) -> Iterator[None]:
     """Follow a job through a server that may restart: requests are repeated for about a minute. What ends the following
     does not end the job: errors say so, with the command to find it."""
     if not terminal.through_server:
         yield
         return
-    from broker.remote.team_api import FOLLOWING
+    from broker.remote.team_api import FOLLOW_TRIES
 
-    terminal.api.tries = FOLLOWING
+    terminal.api.tries = FOLLOW_TRIES
     try:
         yield
     except (RetryLater, LoginMissing) as error:
-        error.hint = "; ".join(filter(None, [error.hint, f"the job continues: `{program()} jobs show {job_id}`"]))
+        error.hint = "; ".join(filter(None, [error.hint, f"the job continues: `{program_name()} jobs show {job_id}`"]))
         raise
 
 
-def detached(terminal: Terminal, job_id: str) -> None:
+def show_detached(terminal: Terminal, job_id: str) -> None:
     """Print that the job continues, and the commands to return to it."""
-    terminal.say("", Text("Detached.", style="bold"), come_back(job_id))
+    terminal.say("", Text("Detached.", style="bold"), return_commands(job_id))
 
 
 class _FollowedJob(Protocol):
@@ -109,10 +109,10 @@ class _FollowedJob(Protocol):
         """Wait until the next look."""
 
 
-class _OfStore:
+class _StoreJob:
     def __init__(self, broker: Broker, job_id: str) -> None:
         self._broker, self._id, self._looks = broker, job_id, 0
-        self._output = FollowedOutput(broker)
+        self._output = OutputFollower(broker)
 
     def look(self) -> JobHistory:
         self._view = jobs.find(self._broker, self._id)
@@ -125,10 +125,10 @@ class _OfStore:
         if self._looks % _REVIVE_EVERY == 0:
             background.revive(self._broker)
         self._looks += 1
-        self._broker.clock.sleep(_LOOK_EVERY)  # another process writes the store, and does not tell of it
+        self._broker.clock.sleep(_POLL_SECONDS)  # another process writes the store, and does not tell of it
 
 
-class _OfServer:
+class _ServerJob:
     def __init__(self, api: TeamApi, job_id: str) -> None:
         self._api, self._id, self._printed = api, job_id, 0
 
@@ -138,55 +138,55 @@ class _OfServer:
     def output(self) -> Iterable[LogLine]:
         from broker.remote.output import lines
 
-        for one in lines(self._api, self._id, start=self._printed):
+        for log_line in lines(self._api, self._id, start=self._printed):
             self._printed += 1
-            yield one
+            yield log_line
 
     def rest(self) -> None:
-        from broker.remote.output import LOOK_EVERY
+        from broker.remote.output import POLL_SECONDS
 
-        time.sleep(LOOK_EVERY)  # each look is a request, which the server counts
+        time.sleep(POLL_SECONDS)  # each look is a request, which the server counts
 
 
-def _follow(terminal: Terminal, followed: _FollowedJob, output: bool) -> JobHistory:
-    told, ended = 0, 0
+def _follow(terminal: Terminal, source: _FollowedJob, output: bool) -> JobHistory:
+    shown_count, final_polls = 0, 0
     with terminal.live() as live:
         while True:
-            job = followed.look()
-            course = course_of(job.events)
+            job = source.look()
+            context = machine_context(job.events)
             # The output is printed after the event of the command's start and before later events.
-            started = [n for n, event in enumerate(job.events) if isinstance(event.body, CommandStarted)]
-            before = max(told, started[-1] + 1 if started else 0)
-            _tell(terminal, job, course, job.events[told:before])
+            start_positions = [n for n, event in enumerate(job.events) if isinstance(event.body, CommandStarted)]
+            split = max(shown_count, start_positions[-1] + 1 if start_positions else 0)
+            _show_events(terminal, job, context, job.events[shown_count:split])
             if output:
-                _print_output(terminal, live, followed.output())
-            _tell(terminal, job, course, job.events[before:])
-            told = len(job.events)
-            ended += job.state.final
-            if job.closed or job.waits_for_people or ended > _SETTLING:
+                _print_output(terminal, live, source.output())
+            _show_events(terminal, job, context, job.events[split:])
+            shown_count = len(job.events)
+            final_polls += job.state.final
+            if job.closed or job.waits_for_people or final_polls > _MAX_SETTLE_POLLS:
                 return job
             if live is not None:
                 live.update(_status(job), refresh=True)
-            followed.rest()
+            source.rest()
 
 
-def _tell(terminal: Terminal, job: JobHistory, course: MachineContext, happened: Sequence[Event]) -> None:
-    for event in happened:
-        if (text := line(event, job.submitted_at, course)) is not None:
+def _show_events(terminal: Terminal, job: JobHistory, context: MachineContext, events: Sequence[Event]) -> None:
+    for event in events:
+        if (text := event_line(event, job.submitted_at, context)) is not None:
             terminal.show(text)
 
 
 def _print_output(terminal: Terminal, live: Live | None, output: Iterable[LogLine]) -> None:
     """Print the new output; to stderr if stdout is for the JSON document."""
-    fresh: list[str] = []
+    new_lines: list[str] = []
     with suppress(RetryLater):  # the next call prints the rest
-        fresh.extend(line_of_job(one) for one in output)
-    if not fresh:
+        new_lines.extend(line_with_origin(log_line) for log_line in output)
+    if not new_lines:
         return
     if live is not None:
         live.stop()  # Rich would wrap each line, which is slow and changes it
     stream = sys.stderr if terminal.as_json else sys.stdout
-    print_output(stream, fresh)
+    print_output(stream, new_lines)
     stream.flush()
     if live is not None:
         live.start()
@@ -194,62 +194,64 @@ def _print_output(terminal: Terminal, live: Live | None, output: Iterable[LogLin
 
 def _status(job: JobHistory) -> Text:
     """``running 3m  step 120 of 400  $0.12 so far  finishes in 3m  checkpoint 40s ago  Ctrl-C detaches``."""
-    parts = [state_text(job).append(f" {formats.length(job.as_of - job.submitted_at)}")]
-    if steps := step_words(job.step, job.total_steps) or job.phase:
-        parts.append(Text(steps))
-    parts.append(Text(f"{formats.money(job.cost_so_far)} so far"))
+    pieces = [state_text(job).append(f" {formats.length(job.as_of - job.submitted_at)}")]
+    if steps := step_text(job.step, job.total_steps) or job.phase:
+        pieces.append(Text(steps))
+    pieces.append(Text(f"{formats.money(job.cost_so_far)} so far"))
     if job.expected_finish is not None:
-        parts.append(Text(f"finishes in {formats.length(max(job.expected_finish - job.as_of, timedelta(0)))}"))
+        pieces.append(Text(f"finishes in {formats.length(max(job.expected_finish - job.as_of, timedelta(0)))}"))
     if job.checkpoint is not None:
-        parts.append(Text(f"checkpoint {formats.age(job.as_of - job.checkpoint.at)} ago"))
+        pieces.append(Text(f"checkpoint {formats.age(job.as_of - job.checkpoint.at)} ago"))
     if job.wait_reason is not None:
-        parts.append(Text(f"waiting: {job.waiting_because}", style="yellow"))
-    parts += [Text(trouble, style="yellow") for trouble in job.troubles]
-    parts.append(Text("Ctrl-C detaches", style="dim"))
-    shown = Text("  ").join(parts)
+        pieces.append(Text(f"waiting: {job.waiting_because}", style="yellow"))
+    pieces += [Text(trouble, style="yellow") for trouble in job.troubles]
+    pieces.append(Text("Ctrl-C detaches", style="dim"))
+    shown = Text("  ").join(pieces)
     shown.no_wrap, shown.overflow = True, "ellipsis"
     return shown
 
 
-_LOT = 5000  # lines written at once; a job may print millions
+_CHUNK_LINES = 5000  # lines written at once; a job may print millions
 
 
-def printed(terminal: Terminal, reference: str, wanted: WantedOutput) -> tuple[str, Iterable[LogLine]]:
+def output_lines(terminal: Terminal, reference: str, output_filter: WantedOutput) -> tuple[str, Iterable[LogLine]]:
     """The job's id, and the lines that its command printed, oldest first."""
     if terminal.through_server:
         from broker.remote import output
 
-        api, id = terminal.api, _id_there(terminal, reference, wanted)
-        if wanted.tail is None:
-            return id, output.lines(api, id, attempt=wanted.attempt, node=wanted.node)
-        return id, output.last_lines(api, id, wanted.tail, attempt=wanted.attempt, node=wanted.node)
+        api, id = terminal.api, _remote_job_id(terminal, reference, output_filter)
+        if output_filter.tail is None:
+            return id, output.lines(api, id, attempt=output_filter.attempt, node=output_filter.node)
+        return id, output.last_lines(
+            api, id, output_filter.tail, attempt=output_filter.attempt, node=output_filter.node
+        )
     broker = terminal.broker()
     view = jobs.find(broker, reference)
-    return view.id, logs.printed(broker, view, wanted)
+    return view.id, logs.output_lines(broker, view, output_filter)
 
 
-def _id_there(terminal: Terminal, reference: str, wanted: WantedOutput) -> str:
+def _remote_job_id(terminal: Terminal, reference: str, output_filter: WantedOutput) -> str:
     """The id of the job, or of the wanted task, at the server."""
     from broker.remote.sending import job_id
 
-    terminal.only_here({"--failed": wanted.failed})
+    terminal.only_here({"--failed": output_filter.failed})
     id = job_id(terminal.api, reference)
-    return id if wanted.task is None else task_id(id, wanted.task)
+    return id if output_filter.task is None else task_id(id, output_filter.task)
 
 
-def follow_logs(terminal: Terminal, reference: str, wanted: WantedOutput) -> None:
+def follow_logs(terminal: Terminal, reference: str, output_filter: WantedOutput) -> None:
     """Print the last lines, then new output until the job ends. Ctrl-C does not stop the job (exit 130)."""
-    tail = wanted.tail
+    tail = output_filter.tail
     if terminal.through_server:
         from broker.remote import output
 
-        id = _id_there(terminal, reference, wanted)
-        lines = output.follow(terminal.api, id, wanted.attempt)
+        id = _remote_job_id(terminal, reference, output_filter)
+        lines = output.follow(terminal.api, id, output_filter.attempt)
     else:
         broker = terminal.broker()
         id = jobs.find(broker, reference).id
-        lines = logs.follow(broker, id, wanted)
-    shown, lot = 0, list[str]()
+        lines = logs.follow(broker, id, output_filter)
+    shown, chunk = 0, list[str]()
 
     def show(line: LogLine) -> None:
         nonlocal shown
@@ -258,26 +260,26 @@ def follow_logs(terminal: Terminal, reference: str, wanted: WantedOutput) -> Non
             if shown or line.attempt > 1:
                 terminal.say(f"--- attempt {line.attempt}")
             shown = line.attempt
-        lot.append(line_of_job(line))
-        if len(lot) >= _LOT:
+        chunk.append(line_with_origin(line))
+        if len(chunk) >= _CHUNK_LINES:
             flush()
 
     def flush() -> None:
-        print_output(sys.stdout, lot)
+        print_output(sys.stdout, chunk)
         sys.stdout.flush()
-        lot.clear()
+        chunk.clear()
 
     try:
-        with staying(terminal, id):
-            before = iter(lines.__next__, None)  # ends at None, after which new output begins
-            for line in before if tail is None else deque(before, maxlen=tail):
+        with keep_following(terminal, id):
+            earlier_lines = iter(lines.__next__, None)  # ends at None, after which new output begins
+            for line in earlier_lines if tail is None else deque(earlier_lines, maxlen=tail):
                 show(line)
             flush()
-            for new in lines:
-                if new is None:
+            for new_line in lines:
+                if new_line is None:
                     flush()
                 else:
-                    show(new)
+                    show(new_line)
     except KeyboardInterrupt:
         flush()
         terminal.say("Stopped. The job continues.")
@@ -299,42 +301,42 @@ _CONTROL = re.compile(
 
 
 # Characters written at once: without a buffer (PYTHONUNBUFFERED, usual in containers) each write calls the system.
-_WRITTEN_AT_ONCE = 1 << 16
+_CHUNK_CHARACTERS = 1 << 16
 
 
 def print_output(stream: TextIO, lines: Iterable[str]) -> None:
     """Write the lines, each with a line break. Does not flush."""
-    clean = stream.isatty()
-    for lot in _lots(lines):
-        text = "\n".join(lot)
-        if clean and _CONTROL.search(text):
-            text = "\n".join(map(harmless, lot))
+    strips_control = stream.isatty()
+    for chunk in _chunks(lines):
+        text = "\n".join(chunk)
+        if strips_control and _CONTROL.search(text):
+            text = "\n".join(map(strip_control_sequences, chunk))
         stream.write(f"{text}\n")
 
 
-def _lots(lines: Iterable[str]) -> Iterator[list[str]]:
-    lot, size = list[str](), 0
+def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
+    chunk, size = list[str](), 0
     for text in lines:
-        lot.append(text)
+        chunk.append(text)
         size += len(text) + 1
-        if size >= _WRITTEN_AT_ONCE:
-            yield lot
-            lot, size = [], 0
-    if lot:
-        yield lot
+        if size >= _CHUNK_CHARACTERS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
-def no_output_yet(job_id: str, state: str, *, ended: bool) -> str:
+def no_output_text(job_id: str, state: str, *, ended: bool) -> str:
     """What `jobs logs` prints for a job without output; ``state``: as `jobs list` shows it."""
     return f"{job_id} has printed nothing; state: {state}" if ended else f"{job_id}: no output yet; state: {state}"
 
 
-def line_of_job(line: LogLine) -> str:
+def line_with_origin(line: LogLine) -> str:
     """The line, with the number of the array's task and the rank of the multi-node job that printed it in front."""
     origin = ".".join(str(number) for number in (line.task, line.rank) if number is not None)
     return f"[{origin}] {line.text}" if origin else line.text
 
 
-def harmless(text: str) -> str:
+def strip_control_sequences(text: str) -> str:
     """The text with its colors, but without other control sequences."""
-    return _CONTROL.sub(lambda found: found[1] or "", text)
+    return _CONTROL.sub(lambda match: match[1] or "", text)

@@ -73,16 +73,16 @@ def init(
     if file.exists() and not force:
         raise InvalidInput("the file exists already", where=str(file), hint="choose another name, or add --force")
     answers, lost = _converted(source) if source is not None else (_answers(terminal, defaults=defaults), [])
-    text = text_of(answers)
+    text = job_file_text(answers)
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"cannot be written: {error.strerror}", where=str(file)) from error
     from broker.app.results.jobs import WrittenJobFile
 
-    told = f"Wrote {file}. To see its cost: gpubroker plan {file}"
+    message = f"Wrote {file}. To see its cost: gpubroker plan {file}"
     left = [f"Not carried over from {source}:", *(f"  - {sentence}" for sentence in lost)] if lost else []
-    terminal.result(WrittenJobFile(file=file, text=text, lost=lost), lambda: [*left, told])
+    terminal.result(WrittenJobFile(file=file, text=text, lost=lost), lambda: [*left, message])
 
 
 def _converted(source: Path) -> tuple[dict[str, Any], list[str]]:
@@ -97,11 +97,11 @@ def _answers(terminal: Terminal, *, defaults: bool) -> dict[str, Any]:
         raise InvalidInput("no terminal for the questions", hint="add --defaults to write the default answers")
     answers: dict[str, Any] = {}
     for question in QUESTIONS:
-        answers = _with(answers, question, question.default) if defaults else _asked(terminal, answers, question)
+        answers = _with_answer(answers, question, question.default) if defaults else _ask(terminal, answers, question)
     return answers
 
 
-def text_of(answers: dict[str, Any]) -> str:
+def job_file_text(answers: dict[str, Any]) -> str:
     """The job file of these answers."""
     from broker.core.documents import print_document
 
@@ -109,29 +109,29 @@ def text_of(answers: dict[str, Any]) -> str:
     return head + print_document(answers)
 
 
-def _asked(terminal: Terminal, answers: dict[str, Any], question: JobFileQuestion) -> dict[str, Any]:
+def _ask(terminal: Terminal, answers: dict[str, Any], question: JobFileQuestion) -> dict[str, Any]:
     """The answers and the one to this question, which is repeated until the answer is valid."""
     while True:
-        said = typer.prompt(question.text, default=question.default, show_default=bool(question.default), err=True)
-        with_it = _with(answers, question, str(said).strip())
+        typed = typer.prompt(question.text, default=question.default, show_default=bool(question.default), err=True)
+        extended = _with_answer(answers, question, str(typed).strip())
         try:
-            _check(with_it)
+            _check_answers(extended)
         except InvalidInput as error:
             terminal.say(*(problem.message for problem in error.problems))
             continue
-        return with_it
+        return extended
 
 
-def _with(answers: dict[str, Any], question: JobFileQuestion, said: str) -> dict[str, Any]:
-    if not said:
+def _with_answer(answers: dict[str, Any], question: JobFileQuestion, typed: str) -> dict[str, Any]:
+    if not typed:
         return answers
-    *above, key = question.path
-    if not above:
-        return answers | {key: said}
-    return answers | {above[0]: {**answers.get(above[0], {}), key: said}}
+    *parents, key = question.path
+    if not parents:
+        return answers | {key: typed}
+    return answers | {parents[0]: {**answers.get(parents[0], {}), key: typed}}
 
 
-def _check(answers: dict[str, Any]) -> None:
+def _check_answers(answers: dict[str, Any]) -> None:
     from broker.core.job.file import parse_job
 
-    parse_job(text_of({"run": "true"} | answers), file="answers", now=datetime.now(UTC))
+    parse_job(job_file_text({"run": "true"} | answers), file="answers", now=datetime.now(UTC))

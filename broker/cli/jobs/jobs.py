@@ -11,8 +11,8 @@ import typer
 
 from broker.cli import completion, filters
 from broker.cli.filters import RowFilter
-from broker.cli.gathered import gathered
-from broker.cli.jobs import kept_files, resume
+from broker.cli.jobs import job_files, resume
+from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -27,9 +27,9 @@ _JOBS = RowFilter(state=completion.states, team=completion.teams, user=completio
 app = typer.Typer(no_args_is_help=True, help="List, follow and control submitted jobs.")
 
 
-def _of_group(shown: str) -> str:
+def _as_group_examples(examples_text: str) -> str:
     """The examples of a command that is also at the top level, with its longer name."""
-    return shown.replace("gpubroker ", "gpubroker jobs ")
+    return examples_text.replace("gpubroker ", "gpubroker jobs ")
 
 
 @app.command(
@@ -52,41 +52,41 @@ def list_jobs(
 
     With `array=JOB` it lists the tasks of an array, in the order of their start; not through a server.
     """
-    from broker.app.market.offer_rows import matching
+    from broker.app.market.offer_rows import expand_patterns
     from broker.cli.jobs import job_view
     from broker.core.events.outcomes import JobState
 
     terminal = Terminal.of(context)
-    wanted = _JOBS.read(where)
-    states = matching("state", wanted.get("state", ()), [one.value for one in JobState])
-    arrays, users = wanted.get("array", []), wanted.get("user", [])
+    filters = _JOBS.read(where)
+    states = expand_patterns("state", filters.get("state", ()), [item.value for item in JobState])
+    arrays, users = filters.get("array", []), filters.get("user", [])
     terminal.only_here({"--where array=": arrays})
-    if arrays and (mine or len(arrays) > 1 or wanted.keys() - {"array", "state"}):
+    if arrays and (mine or len(arrays) > 1 or filters.keys() - {"array", "state"}):
         raise InvalidInput("with array=, only state= may be combined", where="--where")
     if mine and users:
         raise InvalidInput("give --mine or user=, not both", where="--where")
     criteria: JobCriteria = {
-        "states": [one for one in JobState if one.value in states],
-        "users": [_me(terminal)] if mine else users,
-        "teams": wanted.get("team", []),
+        "states": [item for item in JobState if item.value in states],
+        "users": [_own_name(terminal)] if mine else users,
+        "teams": filters.get("team", []),
         "array": arrays[0] if arrays else None,
         "limit": limit,
     }
-    found = _listed(terminal, criteria)
+    job_list = _load_jobs(terminal, criteria)
     if as_json:
-        terminal.answer(found)
+        terminal.answer(job_list)
         return
-    for one in found.unreadable:
-        terminal.say(f"skipped: job {one.id} cannot be read here: {one.because} ({one.hint})")
-    if found.jobs:
-        terminal.show(*job_view.job_table(terminal.out, found))
-    elif not found.unreadable:
+    for item in job_list.unreadable:
+        terminal.say(f"skipped: job {item.id} cannot be read here: {item.because} ({item.hint})")
+    if job_list.jobs:
+        terminal.show(*job_view.job_table(terminal.out, job_list))
+    elif not job_list.unreadable:
         terminal.show(
-            "no matching jobs" if wanted or mine else "no jobs yet; submit one with `gpubroker submit JOB.yaml`"
+            "no matching jobs" if filters or mine else "no jobs yet; submit one with `gpubroker submit JOB.yaml`"
         )
 
 
-def _me(terminal: Terminal) -> str:
+def _own_name(terminal: Terminal) -> str:
     """The name of the person who runs the command, here or at the server."""
     if not terminal.through_server:
         return terminal.actor.identity
@@ -95,18 +95,22 @@ def _me(terminal: Terminal) -> str:
     return terminal.api.fetch(CallerIdentity, "/me").person.name
 
 
-def _listed(terminal: Terminal, wanted: JobCriteria) -> JobList:
+def _load_jobs(terminal: Terminal, criteria: JobCriteria) -> JobList:
     from broker.app.results.jobs import JobList
 
     if terminal.through_server:
-        asked = {"state": [one.value for one in wanted["states"]], "team": wanted["teams"], "user": wanted["users"]}
-        return terminal.api.whole(JobList, "/jobs", "jobs", wanted["limit"], 200, **asked)
+        parameters = {
+            "state": [state.value for state in criteria["states"]],
+            "team": criteria["teams"],
+            "user": criteria["users"],
+        }
+        return terminal.api.whole(JobList, "/jobs", "jobs", criteria["limit"], 200, **parameters)
     from broker.app.jobs import details, jobs
 
     broker = terminal.broker()
-    if (array := wanted["array"]) is not None:
-        wanted["array"] = jobs.find_array(broker, array).id
-    return details.listing(broker, held=terminal.as_json, **wanted)
+    if (array := criteria["array"]) is not None:
+        criteria["array"] = jobs.find_array(broker, array).id
+    return details.listing(broker, held=terminal.as_json, **criteria)
 
 
 @app.command(epilog=examples("gpubroker jobs queue", "gpubroker jobs queue --json"))
@@ -120,18 +124,18 @@ def queue(context: typer.Context, as_json: AsJson = False) -> None:
     from broker.cli.jobs import queue_view
 
     terminal = Terminal.of(context)
-    found = _queued(terminal)
-    terminal.result(found, lambda: queue_view.table(terminal.out, found))
+    queue_result = _load_queue(terminal)
+    terminal.result(queue_result, lambda: queue_view.queue_table(terminal.out, queue_result))
 
 
-def _queued(terminal: Terminal) -> QueueResult:
+def _load_queue(terminal: Terminal) -> QueueResult:
     from broker.app.results.queue import QueueResult
 
     if terminal.through_server:
         return terminal.api.fetch(QueueResult, "/queue")
-    from broker.app.jobs.queue import explained
+    from broker.app.jobs.queue import explain_queue
 
-    return QueueResult.of(explained(terminal.broker()))
+    return QueueResult.of(explain_queue(terminal.broker()))
 
 
 @app.command(
@@ -153,23 +157,23 @@ def show(
     from broker.cli.jobs import job_view
 
     terminal = Terminal.of(context)
-    found, followed = history_of(terminal, job), False
-    if wait and not found.closed:
+    history, was_followed = load_history(terminal, job), False
+    if wait and not history.closed:
         from broker.cli.jobs.follow import follow
 
-        last, followed = follow(terminal, found.id), True
-        if last is None:
+        final_history, was_followed = follow(terminal, history.id), True
+        if final_history is None:
             raise typer.Exit(130)
-        found = last
-    terminal.result(found, lambda: job_view.ending(found) if followed else job_view.story(found))
+        history = final_history
+    terminal.result(history, lambda: job_view.end_summary(history) if was_followed else job_view.job_story(history))
     if wait:
         from broker.cli.jobs.follow import exit_code
 
-        if code := exit_code(found):
+        if code := exit_code(history):
             raise typer.Exit(code)
 
 
-def history_of(terminal: Terminal, reference: str) -> JobHistory:
+def load_history(terminal: Terminal, reference: str) -> JobHistory:
     """The job and what happened to it."""
     if terminal.through_server:
         from broker.app.results.job_history import JobHistory
@@ -231,8 +235,8 @@ LOGS_EXAMPLES = examples(
 )
 
 
-@app.command(epilog=_of_group(LOGS_EXAMPLES))
-@gathered
+@app.command(epilog=_as_group_examples(LOGS_EXAMPLES))
+@expand_options
 def logs(
     context: typer.Context,
     job: JobReference,
@@ -247,7 +251,7 @@ def logs(
     """
     from broker.app.jobs.logs import WantedOutput
     from broker.app.results.jobs import JobLogs, LoggedLine
-    from broker.cli.jobs.follow import follow_logs, line_of_job, no_output_yet, print_output, printed
+    from broker.cli.jobs.follow import follow_logs, line_with_origin, no_output_text, output_lines, print_output
     from broker.cli.jobs.job_view import state_text
 
     terminal = Terminal.of(context)
@@ -255,24 +259,24 @@ def logs(
         raise InvalidInput("--follow and --json cannot be combined")
     if follow and output.node is not None:
         raise InvalidInput("--follow prints the output of all nodes, each line with its node", hint="remove --node")
-    wanted = WantedOutput(**vars(output))
+    output_filter = WantedOutput(**vars(output))
     if follow:
-        follow_logs(terminal, job, wanted)
+        follow_logs(terminal, job, output_filter)
         return
-    id, lines = printed(terminal, job, wanted)
+    id, log_lines = output_lines(terminal, job, output_filter)
     if as_json:
-        logged = [LoggedLine(attempt=line.attempt, line=line.text, task=line.task) for line in lines]
-        terminal.answer(JobLogs(id=id, lines=logged))
+        document_lines = [LoggedLine(attempt=line.attempt, line=line.text, task=line.task) for line in log_lines]
+        terminal.answer(JobLogs(id=id, lines=document_lines))
         return
-    last = 0
-    for (number, of_task), group in groupby(lines, lambda line: (line.attempt, line.task)):
-        if output.attempt is None and of_task is None and (last or number > 1):
+    last_attempt = 0
+    for (number, of_task), group in groupby(log_lines, lambda line: (line.attempt, line.task)):
+        if output.attempt is None and of_task is None and (last_attempt or number > 1):
             terminal.say(f"--- attempt {number}")
-        print_output(sys.stdout, map(line_of_job, group))
-        last = number
-    if not last:
-        found = history_of(terminal, id)
-        terminal.say(no_output_yet(id, state_text(found).plain, ended=found.state.final))
+        print_output(sys.stdout, map(line_with_origin, group))
+        last_attempt = number
+    if not last_attempt:
+        history = load_history(terminal, id)
+        terminal.say(no_output_text(id, state_text(history).plain, ended=history.state.final))
 
 
 @app.command(epilog=examples("gpubroker jobs attempts bert", "gpubroker jobs attempts bert --json"))
@@ -281,11 +285,11 @@ def attempts(context: typer.Context, job: JobReference, as_json: AsJson = False)
     from broker.cli.jobs import job_view
 
     terminal = Terminal.of(context)
-    found = _attempts(terminal, job)
-    terminal.result(found, lambda: job_view.attempt_table(terminal.out, found))
+    attempt_list = _load_attempts(terminal, job)
+    terminal.result(attempt_list, lambda: job_view.attempt_table(terminal.out, attempt_list))
 
 
-def _attempts(terminal: Terminal, job: str) -> AttemptList:
+def _load_attempts(terminal: Terminal, job: str) -> AttemptList:
     if terminal.through_server:
         from broker.app.results.jobs import AttemptList
         from broker.remote.sending import job_id
@@ -305,7 +309,7 @@ CANCEL_EXAMPLES = examples(
 )
 
 
-@app.command(epilog=_of_group(CANCEL_EXAMPLES))
+@app.command(epilog=_as_group_examples(CANCEL_EXAMPLES))
 def cancel(
     context: typer.Context,
     job: Annotated[
@@ -332,26 +336,34 @@ def cancel(
     if bool(job) + every + (state is not None) != 1:
         raise InvalidInput("expected jobs, --all or --state", hint="gpubroker cancel JOB; gpubroker cancel --all")
     names = job or _my_open_jobs(terminal, state)
-    if not job and names and not _agreed(terminal, names, yes=yes):
+    if not job and names and not _confirm_cancel(terminal, names, yes=yes):
         return
-    stopped = _cancelled(terminal, names)
-    found = JobList(as_of=terminal.now(), time_scale=1.0, jobs=stopped, unreadable=[])
-    lines = [_cancellation(each) for each in stopped] or ["No open job of yours matches; nothing to cancel."]
-    terminal.result(stopped[0] if job and len(job) == 1 else found, lambda: lines)
+    stopped_jobs = _cancel_jobs(terminal, names)
+    job_list = JobList(as_of=terminal.now(), time_scale=1.0, jobs=stopped_jobs, unreadable=[])
+    lines = [_cancellation_text(stopped_job) for stopped_job in stopped_jobs] or [
+        "No open job of yours matches; nothing to cancel."
+    ]
+    terminal.result(stopped_jobs[0] if job and len(job) == 1 else job_list, lambda: lines)
 
 
 def _my_open_jobs(terminal: Terminal, state: str | None) -> list[str]:
     from broker.core.events.outcomes import JobState
 
-    states = [each for each in JobState if not each.final and state in (None, each.value)]
+    states = [item for item in JobState if not item.final and state in (None, item.value)]
     if not states:
-        known = [each.value for each in JobState if not each.final]
-        raise InvalidInput(f"expected {', '.join(known)}; got {state!r}", where="--state")
-    mine: JobCriteria = {"states": states, "users": [_me(terminal)], "teams": [], "array": None, "limit": 10_000}
-    return [each.id for each in _listed(terminal, mine).jobs if not each.cancel_requested]
+        open_states = [item.value for item in JobState if not item.final]
+        raise InvalidInput(f"expected {', '.join(open_states)}; got {state!r}", where="--state")
+    own_criteria: JobCriteria = {
+        "states": states,
+        "users": [_own_name(terminal)],
+        "teams": [],
+        "array": None,
+        "limit": 10_000,
+    }
+    return [item.id for item in _load_jobs(terminal, own_criteria).jobs if not item.cancel_requested]
 
 
-def _agreed(terminal: Terminal, names: list[str], *, yes: bool) -> bool:
+def _confirm_cancel(terminal: Terminal, names: list[str], *, yes: bool) -> bool:
     """Whether these jobs may be cancelled. Raises `InvalidInput` if there is no terminal to ask on."""
     if yes:
         return True
@@ -364,13 +376,13 @@ def _agreed(terminal: Terminal, names: list[str], *, yes: bool) -> bool:
     return False
 
 
-def _cancellation(job: JobDetails) -> str:
+def _cancellation_text(job: JobDetails) -> str:
     if job.state.final:
         return f"{job.id} has already ended ({job.state.value}); nothing to cancel"
     return f"{job.id} is being stopped; see `gpubroker jobs show {job.id}`"
 
 
-def _cancelled(terminal: Terminal, names: list[str]) -> list[JobDetails]:
+def _cancel_jobs(terminal: Terminal, names: list[str]) -> list[JobDetails]:
     """The jobs, each asked to stop. All names are looked up before the first is."""
     if terminal.through_server:
         from broker.app.results.jobs import JobDetails
@@ -383,9 +395,9 @@ def _cancelled(terminal: Terminal, names: list[str]) -> list[JobDetails]:
 
     broker = terminal.broker()
     views = {view.id: view for view in (jobs.find(broker, name) for name in names)}
-    stopped = [jobs.cancel(broker, view, by=terminal.actor) for view in views.values()]
+    stopped_views = [jobs.cancel(broker, view, by=terminal.actor) for view in views.values()]
     background.revive(broker)
-    return [details.details(broker, view) for view in stopped]
+    return [details.details(broker, view) for view in stopped_views]
 
 
 @app.command(
@@ -407,23 +419,25 @@ def extend(
     from broker.cli.jobs.submit import tell_waiting
 
     terminal = Terminal.of(context)
-    after = _extended(terminal, job, max_cost, max_duration)
+    details = _extend_job(terminal, job, max_cost, max_duration)
     if as_json:
-        terminal.answer(after)
-    elif after.asked is not None:
-        tell_waiting(terminal, after)
+        terminal.answer(details)
+    elif details.asked is not None:
+        tell_waiting(terminal, details)
     else:
-        terminal.show(f"{after.id} extended; state: {after.state.value.replace('_', ' ')}")
-        terminal.show(*(f"Held now: {line}." for line in job_view.shares_of(after.budget_shares)))
-    if after.asked is not None:
+        terminal.show(f"{details.id} extended; state: {details.state.value.replace('_', ' ')}")
+        terminal.show(
+            *(f"Held now: {share_line}." for share_line in job_view.budget_share_lines(details.budget_shares))
+        )
+    if details.asked is not None:
         raise typer.Exit(6)
 
 
-def _extended(terminal: Terminal, job: str, max_cost: str | None, max_duration: str | None) -> JobDetails:
-    from broker.app.jobs.nearest import JobLimits
+def _extend_job(terminal: Terminal, job: str, max_cost: str | None, max_duration: str | None) -> JobDetails:
+    from broker.app.jobs.alternatives import JobLimits
 
-    cost = None if max_cost is None else filters.price("--max-cost", max_cost)
-    duration = None if max_duration is None else filters.time_span("--max-duration", max_duration)
+    cost = None if max_cost is None else filters.price_option("--max-cost", max_cost)
+    duration = None if max_duration is None else filters.time_span_option("--max-duration", max_duration)
     if terminal.through_server:
         from broker.app.results.jobs import JobDetails
         from broker.remote.sending import job_id
@@ -433,17 +447,17 @@ def _extended(terminal: Terminal, job: str, max_cost: str | None, max_duration: 
     from broker.app.jobs import details, jobs
     from broker.app.jobs.extension import extend
     from broker.app.service import background
-    from broker.cli.jobs.submit import tell_approvers
+    from broker.cli.jobs.submit import show_notified_approvers
 
     broker = terminal.broker()
-    after = extend(broker, jobs.find(broker, job), JobLimits(cost, duration), by=terminal.actor)
+    extended_view = extend(broker, jobs.find(broker, job), JobLimits(cost, duration), by=terminal.actor)
     background.revive(broker)
-    tell_approvers(terminal, broker, after)
-    return details.details(broker, after)
+    show_notified_approvers(terminal, broker, extended_view)
+    return details.details(broker, extended_view)
 
 
 app.command(epilog=resume.RESUME_EXAMPLES)(resume.resume)
-app.command(epilog=kept_files.FILES_EXAMPLES)(kept_files.files)
-app.command(epilog=kept_files.GET_EXAMPLES)(kept_files.get)
-app.command(epilog=kept_files.DIFF_EXAMPLES)(kept_files.diff)
-app.command(epilog=kept_files.PRUNE_EXAMPLES)(kept_files.prune)
+app.command(epilog=job_files.FILES_EXAMPLES)(job_files.files)
+app.command(epilog=job_files.GET_EXAMPLES)(job_files.get)
+app.command(epilog=job_files.DIFF_EXAMPLES)(job_files.diff)
+app.command(epilog=job_files.PRUNE_EXAMPLES)(job_files.prune)

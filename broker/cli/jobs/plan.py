@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.gathered import gathered
-from broker.cli.jobs import given_job
+from broker.cli.jobs import job_options
+from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, WhatIfPolicies, examples
-from broker.cli.prices.poll import Offline, first_look
+from broker.cli.prices.poll import Offline, poll_first_time
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ EXAMPLES = examples(
     "gpubroker plan JOB.yaml --env MODEL=llama --secret HF_TOKEN",
     "gpubroker plan --gpu H100:8 --nodes 2 --on-demand -- python train.py",
 )
-PLAN_CLASS = given_job.TakesCommand
+PLAN_CLASS = job_options.TakesCommand
 
 
 class Rank(StrEnum):
@@ -53,11 +53,11 @@ class PlanOptions:
     offline: Offline = False
 
 
-@gathered
+@expand_options
 def plan(
     context: typer.Context,
     shown: PlanOptions,
-    given: given_job.JobOptions,
+    given: job_options.JobOptions,
     job: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -80,35 +80,39 @@ def plan(
 
     terminal = Terminal.of(context)
     terminal.only_here({"--policy": shown.policy})
-    wanted, *others = given_job.given_jobs(context, job or [], given)
-    terminal.only_here({"with several jobs": others})
-    if others:
+    first_job, *other_jobs = job_options.requested_jobs(context, job or [], given)
+    terminal.only_here({"with several jobs": other_jobs})
+    if other_jobs:
         from broker.cli.jobs.queue_view import plan_together
 
-        alone = {"--explain": shown.explain, "--policy": shown.policy, "--rank": shown.rank is not Rank.COST}
-        _look_around(terminal, wanted, shown)
-        raise typer.Exit(plan_together(terminal, terminal.broker(), [wanted, *others], alone))
-    found = _found(terminal, wanted, shown)
-    terminal.result(found, lambda: plan_view.screen(terminal.out, found, explain=shown.explain))
-    if found.exit_code:
-        raise typer.Exit(found.exit_code)
+        single_job_options = {
+            "--explain": shown.explain,
+            "--policy": shown.policy,
+            "--rank": shown.rank is not Rank.COST,
+        }
+        _poll_first(terminal, first_job, shown)
+        raise typer.Exit(plan_together(terminal, terminal.broker(), [first_job, *other_jobs], single_job_options))
+    plan_result = _load_plan(terminal, first_job, shown)
+    terminal.result(plan_result, lambda: plan_view.plan_screen(terminal.out, plan_result, explain=shown.explain))
+    if plan_result.exit_code:
+        raise typer.Exit(plan_result.exit_code)
 
 
-def _look_around(terminal: Terminal, wanted: Job, shown: PlanOptions) -> None:
+def _poll_first(terminal: Terminal, job: Job, options: PlanOptions) -> None:
     terminal.adopt()
-    first_look(terminal, terminal.broker(), offline=shown.offline, providers=wanted.constraints.providers)
+    poll_first_time(terminal, terminal.broker(), offline=options.offline, providers=job.constraints.providers)
 
 
-def _found(terminal: Terminal, wanted: Job, shown: PlanOptions) -> PlanResult:
-    carbon = shown.rank is Rank.CARBON
+def _load_plan(terminal: Terminal, job: Job, options: PlanOptions) -> PlanResult:
+    by_carbon = options.rank is Rank.CARBON
     if terminal.through_server:
-        from broker.remote.sending import planned
+        from broker.remote.sending import plan_on_server
 
-        return planned(terminal.api, wanted, by_carbon=carbon, limit=shown.limit)
+        return plan_on_server(terminal.api, job, by_carbon=by_carbon, limit=options.limit)
     from broker.app.jobs.plans import plan
     from broker.app.policy.policies import check
 
-    _look_around(terminal, wanted, shown)
+    _poll_first(terminal, job, options)
     broker = terminal.broker()
-    what_if = check(broker, shown.policy) if shown.policy else None
-    return plan(broker, wanted, what_if, by=terminal.actor, by_carbon=carbon, limit=shown.limit)
+    policy_set = check(broker, options.policy) if options.policy else None
+    return plan(broker, job, policy_set, by=terminal.actor, by_carbon=by_carbon, limit=options.limit)

@@ -12,7 +12,7 @@ from rich.text import Text
 from broker.app.results import reasons
 from broker.app.results.queue import PlannedTogether, QueueResult, ReachedTurn, SharedMachine, WaitingJob
 from broker.cli.render import formats
-from broker.cli.render.tables import ValueColumn, hanging, listed
+from broker.cli.render.tables import ValueColumn, indented, table_parts
 from broker.core.errors import InvalidInput
 from broker.core.events.wait_reasons import AwaitsJobs
 from broker.core.market.offers import CapacityType
@@ -25,146 +25,172 @@ if TYPE_CHECKING:
     from broker.cli.terminal import Terminal
     from broker.core.job.jobs import Job
 
-_REACHED = 5  # jobs for which the effect of recorded capacity is shown
+_MAX_REACHED = 5  # jobs for which the effect of recorded capacity is shown
 _NAME = re.compile(rf"([^/]+/[^/]+)/(.+)/([^/]+)/({'|'.join(CapacityType)})")
 
 
-def table(console: Console, found: QueueResult) -> list[RenderableType]:
+def queue_table(console: Console, queue_result: QueueResult) -> list[RenderableType]:
     """The waiting jobs in order, and the meaning of the order."""
-    notes = [free_line(one) for one in found.machines]
-    notes += [Text(f"{one.id} {reasons.waits(AwaitsJobs(jobs=tuple(one.after)))}", style="dim") for one in found.later]
-    if not found.waiting:
-        return [Text(f"no job is waiting; {formats.plural(found.running, 'job')} running"), *notes]
-    told = (
-        f"{len(found.waiting):,} waiting, {found.running:,} running; order: priority, deadline, team with the fewest "
+    notes = [free_line(item) for item in queue_result.machines]
+    notes += [
+        Text(f"{item.id} {reasons.wait_text(AwaitsJobs(jobs=tuple(item.after)))}", style="dim")
+        for item in queue_result.later
+    ]
+    if not queue_result.waiting:
+        return [Text(f"no job is waiting; {formats.plural(queue_result.running, 'job')} running"), *notes]
+    summary = (
+        f"{len(queue_result.waiting):,} waiting, {queue_result.running:,} running; order: priority, deadline, team "
+        "with the fewest "
         "turns; starts and costs are estimates"
     )
-    unused = dict.fromkeys(note for one in found.waiting for note in one.out_of_reach)
-    notes += [Text(note, style="dim") for note in unused]
-    notes += _reached(found)
+    unreached_notes = dict.fromkeys(note for item in queue_result.waiting for note in item.out_of_reach)
+    notes += [Text(note, style="dim") for note in unreached_notes]
+    notes += _reached_lines(queue_result)
     columns: tuple[ValueColumn[WaitingJob], ...] = (
-        ValueColumn("#", lambda one: str(one.turn), align="right"),
-        ValueColumn("job", lambda one: Text(one.id, style="bold" if one.planned else ""), folds=True),
-        ValueColumn("team", lambda one: one.team or "", 3),
-        ValueColumn("priority", lambda one: one.priority.value, 2),
+        ValueColumn("#", lambda item: str(item.turn), align="right"),
+        ValueColumn("job", lambda item: Text(item.id, style="bold" if item.planned else ""), folds=True),
+        ValueColumn("team", lambda item: item.team or "", 3),
+        ValueColumn("priority", lambda item: item.priority.value, 2),
         ValueColumn(
             "waiting",
-            lambda one: "planned" if one.planned else formats.age(found.as_of - one.submitted_at),
+            lambda item: "planned" if item.planned else formats.age(queue_result.as_of - item.submitted_at),
             4,
             "right",
         ),
-        ValueColumn("placement", lambda one: _place(one)[0], folds=True),
-        ValueColumn("machine type", lambda one: _place(one)[1], 4),
-        ValueColumn("starts in", lambda one: formats.known(one.start, lambda start: _until(start, found)), 0, "right"),
-        ValueColumn("cost", lambda one: formats.known(one.expected_cost, lambda _: _cost(one)), 1, "right"),
-        ValueColumn("finish", lambda one: formats.moment(one.finish), 5),
-        ValueColumn("note", lambda one: _note(one, found), folds=True),
+        ValueColumn("placement", lambda item: _location_and_type(item)[0], folds=True),
+        ValueColumn("machine type", lambda item: _location_and_type(item)[1], 4),
+        ValueColumn(
+            "starts in",
+            lambda item: formats.text_or_dash(item.start, lambda start: _start_text(start, queue_result)),
+            0,
+            "right",
+        ),
+        ValueColumn("cost", lambda item: formats.text_or_dash(item.expected_cost, lambda _: _cost(item)), 1, "right"),
+        ValueColumn("finish", lambda item: formats.moment(item.finish), 5),
+        ValueColumn("note", lambda item: _note(item, queue_result), folds=True),
     )
-    return [*listed(console, columns, found.waiting, told), *notes]
+    return [*table_parts(console, columns, queue_result.waiting, summary), *notes]
 
 
-def _until(start: datetime, found: QueueResult) -> str:
-    return "now" if start <= found.as_of else formats.length(start - found.as_of)
+def _start_text(start: datetime, queue_result: QueueResult) -> str:
+    return "now" if start <= queue_result.as_of else formats.length(start - queue_result.as_of)
 
 
-def _cost(one: WaitingJob | ReachedTurn) -> str:
+def _cost(turn: WaitingJob | ReachedTurn) -> str:
     """``$4.20``; of work of unknown length ``$4.20 /h``."""
-    return f"{formats.money(one.expected_cost)}{'' if one.finish else ' /h'}"
+    return f"{formats.money(turn.expected_cost)}{'' if turn.finish else ' /h'}"
 
 
-def _reached(found: QueueResult) -> list[Text]:
+def _reached_lines(queue_result: QueueResult) -> list[Text]:
     """The start and cost that recorded capacity would bring the first jobs if an engine reached it."""
     lines = [
-        Text(f"{one.id}: {_turn(one.reached, found)} there; without it {_turn(one, found)}", "dim")
-        for one in found.waiting
-        if one.reached is not None
+        Text(
+            f"{waiting_job.id}: {_turn_text(waiting_job.reached, queue_result)} there; without it "
+            f"{_turn_text(waiting_job, queue_result)}",
+            "dim",
+        )
+        for waiting_job in queue_result.waiting
+        if waiting_job.reached is not None
     ]
-    more = [Text(f"and {len(lines) - _REACHED} more jobs", "dim")] if len(lines) > _REACHED else []
-    return [*lines[:_REACHED], *more]
+    overflow = [Text(f"and {len(lines) - _MAX_REACHED} more jobs", "dim")] if len(lines) > _MAX_REACHED else []
+    return [*lines[:_MAX_REACHED], *overflow]
 
 
-def _turn(one: WaitingJob | ReachedTurn, found: QueueResult) -> str:
+def _turn_text(turn: WaitingJob | ReachedTurn, queue_result: QueueResult) -> str:
     """``starts in 3h, $4.20 /h``."""
-    if one.start is None:
+    if turn.start is None:
         return "no capacity for it"
-    return f"starts {'' if one.start <= found.as_of else 'in '}{_until(one.start, found)}, {_cost(one)}"
+    return (
+        f"starts {'' if turn.start <= queue_result.as_of else 'in '}{_start_text(turn.start, queue_result)}, "
+        f"{_cost(turn)}"
+    )
 
 
-def free_line(one: SharedMachine) -> Text:
+def free_line(machine: SharedMachine) -> Text:
     """``box: 3 of 8 CPUs, 12 of 32 GiB and 1 of 4 L4 free; 2 jobs here``."""
-    parts = [
-        f"{one.free_cpus:g} of {one.cpus:g} CPUs",
-        f"{one.free_memory_gib:.3g} of {one.memory_gib:.3g} GiB",
-        *(f"{one.free_gpus[name]} of {count} {name}" for name, count in one.gpus.items()),
+    resources = [
+        f"{machine.free_cpus:g} of {machine.cpus:g} CPUs",
+        f"{machine.free_memory_gib:.3g} of {machine.memory_gib:.3g} GiB",
+        *(f"{machine.free_gpus[name]} of {count} {name}" for name, count in machine.gpus.items()),
     ]
-    name = one.name.rpartition("/")[2]
-    told = f"{name}: {', '.join(parts[:-1])} and {parts[-1]} free; {formats.plural(one.jobs, 'job')} here"
-    return Text(told, style="dim")
+    name = machine.name.rpartition("/")[2]
+    text = f"{name}: {', '.join(resources[:-1])} and {resources[-1]} free; {formats.plural(machine.jobs, 'job')} here"
+    return Text(text, style="dim")
 
 
-def _note(one: WaitingJob, found: QueueResult) -> Text:
-    if one.offer is None:
-        return Text(one.waiting_because or "no offer matches", style="yellow")
-    note = Text("late" if one.late else "", style="red")
-    if one.limited and one.start is not None and one.start > found.as_of:
+def _note(waiting_job: WaitingJob, queue_result: QueueResult) -> Text:
+    if waiting_job.offer is None:
+        return Text(waiting_job.waiting_because or "no offer matches", style="yellow")
+    note = Text("late" if waiting_job.late else "", style="red")
+    if waiting_job.limited and waiting_job.start is not None and waiting_job.start > queue_result.as_of:
         note.append(", waits for a free machine" if note else "waits for a free machine")
     return note
 
 
-def _place(one: WaitingJob) -> tuple[str, str]:
+def _location_and_type(waiting_job: WaitingJob) -> tuple[str, str]:
     """The location and machine of the offer, as words that may wrap, and the machine type."""
-    found = _NAME.match(one.offer) if one.offer else None
-    if found is None:
-        return one.offer or formats.NOTHING, ""
-    place, kind, machine, how = found.groups()
-    return f"{place} {machine} {how.replace('_', '-')}", kind
+    match = _NAME.match(waiting_job.offer) if waiting_job.offer else None
+    if match is None:
+        return waiting_job.offer or formats.NO_VALUE, ""
+    place, kind, machine, capacity_type = match.groups()
+    return f"{place} {machine} {capacity_type.replace('_', '-')}", kind
 
 
-def plan_together(terminal: Terminal, broker: Broker, jobs: Sequence[Job], alone: Mapping[str, object]) -> int:
+def plan_together(
+    terminal: Terminal, broker: Broker, jobs: Sequence[Job], single_job_options: Mapping[str, object]
+) -> int:
     """Show the plan of several jobs, placed together with the waiting jobs, and why some could not be submitted.
 
     Returns the exit code: 4 if one of them has no placement or would be late, else that of submitting the first one
-    that is refused. ``alone``: values of the options that apply to a single job only."""
-    if given := [option for option, value in alone.items() if value]:
-        raise InvalidInput("applies to a single job only", where=given[0], hint="plan the jobs one by one")
-    if unsized := [job.name for job in jobs if job.model is not None and not job.resources]:
+    that is refused. ``single_job_options``: values of the options that apply to a single job only."""
+    if used_options := [option for option, value in single_job_options.items() if value]:
+        raise InvalidInput("applies to a single job only", where=used_options[0], hint="plan the jobs one by one")
+    if unsized_names := [job.name for job in jobs if job.model is not None and not job.resources]:
         raise InvalidInput(
-            f"{unsized[0]} names a model but no machines", where="JOB.yaml", hint="plan it alone, which sizes it"
+            f"{unsized_names[0]} names a model but no machines", where="JOB.yaml", hint="plan it alone, which sizes it"
         )
     from broker.app.jobs.preview import preview
-    from broker.app.jobs.queue import as_if_submitted, explained
+    from broker.app.jobs.queue import explain_queue, hypothetical_views
 
-    queue = explained(broker, as_if_submitted(broker, jobs, by=terminal.actor))
-    refused = [seen for job in jobs if (seen := preview(broker, job, by=terminal.actor)).exit_code]
-    found = PlannedTogether.of_plan(queue, refused)
-    terminal.result(found, lambda: _planned(terminal.out, found))
-    failed = any(one.planned and (one.offer is None or one.late) for one in found.waiting)
-    return 4 if failed else next((seen.exit_code for seen in refused), 0)
-
-
-def _planned(console: Console, found: PlannedTogether) -> Iterator[RenderableType]:
-    yield from table(console, found)
-    planned = [one for one in found.waiting if one.planned]
-    others = len(found.waiting) - len(planned)
-    beside = f" with {formats.plural(others, 'waiting job')}" if others else ""
-    yield Text(f"{len(planned)} jobs planned together{beside}: {_cost_of(planned)}; no money is held")
-    for seen in found.refused:
-        label = "Approval needed" if seen.exit_code == 6 else "Refused"
-        yield Text.assemble((f"{label}: ", "bold red"), (seen.name, "bold"), f" alone: {seen.error.message}")
-        if seen.error.hint:
-            yield hanging(Text(seen.error.hint, style="cyan"), 2)
+    queue = explain_queue(broker, hypothetical_views(broker, jobs, by=terminal.actor))
+    refused_previews = [
+        job_preview for job in jobs if (job_preview := preview(broker, job, by=terminal.actor)).exit_code
+    ]
+    plan_result = PlannedTogether.of_plan(queue, refused_previews)
+    terminal.result(plan_result, lambda: _plan_lines(terminal.out, plan_result))
+    has_failed = any(
+        waiting_job.planned and (waiting_job.offer is None or waiting_job.late) for waiting_job in plan_result.waiting
+    )
+    return 4 if has_failed else next((job_preview.exit_code for job_preview in refused_previews), 0)
 
 
-def _cost_of(planned: Sequence[WaitingJob]) -> str:
+def _plan_lines(console: Console, plan_result: PlannedTogether) -> Iterator[RenderableType]:
+    yield from queue_table(console, plan_result)
+    planned_jobs = [waiting_job for waiting_job in plan_result.waiting if waiting_job.planned]
+    other_count = len(plan_result.waiting) - len(planned_jobs)
+    others_text = f" with {formats.plural(other_count, 'waiting job')}" if other_count else ""
+    yield Text(
+        f"{len(planned_jobs)} jobs planned together{others_text}: {_total_cost_text(planned_jobs)}; no money is held"
+    )
+    for refused_job in plan_result.refused:
+        label = "Approval needed" if refused_job.exit_code == 6 else "Refused"
+        yield Text.assemble(
+            (f"{label}: ", "bold red"), (refused_job.name, "bold"), f" alone: {refused_job.error.message}"
+        )
+        if refused_job.error.hint:
+            yield indented(Text(refused_job.error.hint, style="cyan"), 2)
+
+
+def _total_cost_text(planned_jobs: Sequence[WaitingJob]) -> str:
     """The total cost of the planned jobs; the hourly cost of jobs of unknown length is shown separately."""
 
     def total(jobs: Sequence[WaitingJob]) -> str:
-        return formats.money(sum((one.expected_cost or Money.ZERO for one in jobs), Money.ZERO))
+        return formats.money(sum((waiting_job.expected_cost or Money.ZERO for waiting_job in jobs), Money.ZERO))
 
-    placed = [one for one in planned if one.offer]
-    hourly = [one for one in placed if one.finish is None]
-    whole = f"{total([one for one in placed if one.finish])} in total"
+    placed_jobs = [waiting_job for waiting_job in planned_jobs if waiting_job.offer]
+    hourly = [waiting_job for waiting_job in placed_jobs if waiting_job.finish is None]
+    total_text = f"{total([waiting_job for waiting_job in placed_jobs if waiting_job.finish])} in total"
     if not hourly:
-        return whole
-    an_hour = f"{total(hourly)} per hour for {formats.plural(len(hourly), 'job')} of unknown length"
-    return an_hour if len(hourly) == len(placed) else f"{whole} and {an_hour}"
+        return total_text
+    hourly_text = f"{total(hourly)} per hour for {formats.plural(len(hourly), 'job')} of unknown length"
+    return hourly_text if len(hourly) == len(placed_jobs) else f"{total_text} and {hourly_text}"

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from broker.cli.gathered import gathered
-from broker.cli.jobs import given_job
-from broker.cli.jobs.submit import Manner, can_confirm, confirm, submit_graph
+from broker.cli.jobs import job_options
+from broker.cli.jobs.submit import SubmitManner, check_can_confirm, confirm, submit_graph
+from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, JobReference, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -32,7 +32,7 @@ class ResumeOptions:
         Path | None,
         typer.Option("--workdir", metavar="DIR", help="Folder of the code (default: that of the ended job)."),
     ] = None
-    env: given_job.Envs = None
+    env: job_options.Envs = None
     step: Annotated[
         int | None,
         typer.Option("--step", min=0, help="Resume from the checkpoint at this step (default: the newest)."),
@@ -45,9 +45,9 @@ class ResumeOptions:
     ] = False
 
 
-@gathered
+@expand_options
 def resume(
-    context: typer.Context, job: JobReference, how: Manner, given: ResumeOptions, as_json: AsJson = False
+    context: typer.Context, job: JobReference, how: SubmitManner, given: ResumeOptions, as_json: AsJson = False
 ) -> None:
     """Continue an ended job from a checkpoint, with its files as they are now: fix the code, then resume.
 
@@ -63,48 +63,50 @@ def resume(
         changes = {"--workdir": given.workdir, "--env": given.env, "--step": given.step}
         for name in (name for name, value in changes.items() if value is not None):
             raise InvalidInput("does not apply to the files that the job was submitted with", where=name)
-        _as_it_was(terminal, job, how, from_start=given.from_start)
+        _resubmit(terminal, job, how, from_start=given.from_start)
         return
     envs = variables(given.env)
     if terminal.through_server:
-        from broker.cli.jobs.server_submission import prepared, send, uploaded
-        from broker.remote.sending import as_it_was, job_id
+        from broker.cli.jobs.server_submission import prepare_job, submit_request, upload_files
+        from broker.remote.sending import job_id, original_job
 
         id = job_id(terminal.api, job)
-        there = prepared(terminal, as_it_was(terminal.api, id, given.workdir, envs), how)
+        prepared_job = prepare_job(terminal, original_job(terminal.api, id, given.workdir, envs), how)
         confirm(terminal, None, how, f"Resume {id}?")
-        send(terminal, f"/jobs/{id}/resume", {**uploaded(terminal, there), "step": given.step}, how)
+        submit_request(
+            terminal, f"/jobs/{id}/resume", {**upload_files(terminal, prepared_job), "step": given.step}, how
+        )
         return
     from broker.app.jobs import jobs
-    from broker.app.jobs.resume import ResumeChanges, resumed
+    from broker.app.jobs.resume import ResumeChanges, resumed_job
 
     broker = terminal.broker()
     folder = None if given.workdir is None else given.workdir.expanduser().absolute()
-    wanted = resumed(broker, jobs.find(broker, job), ResumeChanges(folder, envs, given.step), by=terminal.actor)
-    submit_graph(terminal, broker, [wanted], how)
+    new_job = resumed_job(broker, jobs.find(broker, job), ResumeChanges(folder, envs, given.step), by=terminal.actor)
+    submit_graph(terminal, broker, [new_job], how)
 
 
-def _as_it_was(terminal: Terminal, job: str, how: Manner, *, from_start: bool) -> None:
+def _resubmit(terminal: Terminal, job: str, manner: SubmitManner, *, from_start: bool) -> None:
     if terminal.through_server:
-        from broker.cli.jobs.server_submission import send
+        from broker.cli.jobs.server_submission import submit_request
         from broker.remote.sending import job_id
 
         id = job_id(terminal.api, job)
-        can_confirm(terminal, how)
-        confirm(terminal, None, how, f"Run {id} again?")
-        send(terminal, f"/jobs/{id}/retry", {"from_start": from_start}, how)
+        check_can_confirm(terminal, manner)
+        confirm(terminal, None, manner, f"Run {id} again?")
+        submit_request(terminal, f"/jobs/{id}/retry", {"from_start": from_start}, manner)
         return
     from broker.app.jobs import jobs
-    from broker.app.jobs.resume import retried
+    from broker.app.jobs.resume import retried_job
 
     broker = terminal.broker()
-    wanted = retried(broker, jobs.find(broker, job), by=terminal.actor, from_start=from_start)
-    submit_graph(terminal, broker, [wanted], how)
+    new_job = retried_job(broker, jobs.find(broker, job), by=terminal.actor, from_start=from_start)
+    submit_graph(terminal, broker, [new_job], manner)
 
 
-def variables(given: list[str] | None) -> dict[str, str]:
+def variables(assignments: list[str] | None) -> dict[str, str]:
     """The variables of ``--env``. Raises `InvalidInput`."""
-    envs = given_job.variables(given)
+    envs = job_options.variables(assignments)
     for name in envs:
         if name.startswith("GPUBROKER_"):
             raise InvalidInput(

@@ -4,48 +4,48 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.app.jobs.job_input import with_commit
+from broker.app.jobs.job_input import pin_commit
 from broker.app.results.jobs import JobDetails
 from broker.cli.jobs import snapshot_view
-from broker.cli.jobs.submit import Manner, can_confirm, conclude, confirm, refuse, tell_submitted
-from broker.cli.terminal import Terminal, ctrl_c_waits
+from broker.cli.jobs.submit import SubmitManner, check_can_confirm, confirm, follow_to_end, refuse, show_submitted
+from broker.cli.terminal import Terminal, defer_ctrl_c
 from broker.core.job.jobs import Job
 from broker.remote import sending
 
 
-def submit_there(terminal: Terminal, job: Job, how: Manner) -> None:
+def submit_to_server(terminal: Terminal, job: Job, manner: SubmitManner) -> None:
     """Submit a job: show its plan, ask for confirmation, upload its files, and follow it. Raises `typer.Exit` with the
     exit code."""
     api = terminal.api
-    job = prepared(terminal, sending.with_ids(api, job), how)
+    job = prepare_job(terminal, sending.resolve_job_ids(api, job), manner)
     plan = None
-    if not (how.yes and terminal.as_json):  # the plan would not be shown
-        plan = sending.planned(api, job, limit=3)
-        if plan.refusal is not None and not how.yes:  # with --yes, the server decides, and records its refusal
+    if not (manner.yes and terminal.as_json):  # the plan would not be shown
+        plan = sending.plan_on_server(api, job, limit=3)
+        if plan.refusal is not None and not manner.yes:  # with --yes, the server decides, and records its refusal
             refuse(terminal, plan)
-    confirm(terminal, plan, how)
-    send(terminal, "/jobs", uploaded(terminal, job), how)
+    confirm(terminal, plan, manner)
+    submit_request(terminal, "/jobs", upload_files(terminal, job), manner)
 
 
-def prepared(terminal: Terminal, job: Job, how: Manner) -> Job:
+def prepare_job(terminal: Terminal, job: Job, manner: SubmitManner) -> Job:
     """The job with the commit of its repository; prints which files it takes. Raises `InvalidInput`."""
-    can_confirm(terminal, how)
-    if (files := sending.survey_of(terminal.api, job)) is not None:
-        terminal.say(*snapshot_view.about(files))
-    job, commit = with_commit(job)
-    terminal.say(*filter(None, [commit]))
+    check_can_confirm(terminal, manner)
+    if (survey := sending.survey_of(terminal.api, job)) is not None:
+        terminal.say(*snapshot_view.survey_lines(survey))
+    job, commit_note = pin_commit(job)
+    terminal.say(*filter(None, [commit_note]))
     return job
 
 
-def uploaded(terminal: Terminal, job: Job) -> dict[str, Any]:
+def upload_files(terminal: Terminal, job: Job) -> dict[str, Any]:
     """The request that submits the job, once its files are uploaded."""
     with snapshot_view.bytes_bar(terminal, "uploading the job's files") as progress:
-        return sending.body_of(terminal.api, job, progress)
+        return sending.submission_body(terminal.api, job, progress)
 
 
-def send(terminal: Terminal, path: str, body: dict[str, Any], how: Manner) -> None:
+def submit_request(terminal: Terminal, path: str, body: dict[str, Any], manner: SubmitManner) -> None:
     """Request a new job and, unless it is detached, follow it to its end. Raises `typer.Exit` with the exit code."""
-    with ctrl_c_waits() as pressed:  # money is held by then
-        found = terminal.api.request(JobDetails, path, body)
-        tell_submitted(terminal, found)
-    conclude(terminal, found, how, left=pressed())
+    with defer_ctrl_c() as was_interrupted:  # money is held by then
+        details = terminal.api.request(JobDetails, path, body)
+        show_submitted(terminal, details)
+    follow_to_end(terminal, details, manner, was_interrupted=was_interrupted())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.jobs.given_job import TakesCommand, command_of
+from broker.cli.jobs.job_options import TakesCommand, command_after_dashes
 from broker.cli.options import JobReference, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -51,19 +51,19 @@ def exec_(
     program's exit status, 127 if it cannot be started.
     """
     from broker.app.jobs import jobs
-    from broker.app.jobs.entering import enter
+    from broker.app.jobs.job_exec import run_in_job
 
     terminal = Terminal.of(context)
     if not (command or shell):
         raise InvalidInput("the command is missing", hint=f"gpubroker exec {job} -- COMMAND, or -it for a shell")
     broker = terminal.broker()
     view = jobs.find_single(broker, job)
-    tell_of_simulation(terminal, view)
-    if status := enter(broker, view, command or [], node=node, by=terminal.actor):
+    warn_if_simulated(terminal, view)
+    if status := run_in_job(broker, view, command or [], node=node, by=terminal.actor):
         raise typer.Exit(status)
 
 
-def tell_of_simulation(terminal: Terminal, view: JobView) -> None:
+def warn_if_simulated(terminal: Terminal, view: JobView) -> None:
     """Print a message if the job's machine is simulated: the program then runs on this machine."""
     from broker.core.market.offers import MoneyKind
 
@@ -109,29 +109,34 @@ def ssh(
     the job's own user, for your key alone. Exits as `ssh` does.
     """
     from broker.app.jobs import jobs
-    from broker.app.jobs.sessions import jupyter_of
-    from broker.app.jobs.ssh import access, tunnel
+    from broker.app.jobs.sessions import jupyter_server
+    from broker.app.jobs.ssh import access, tunnel_options
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     view = jobs.find_single(broker, job)
     if not config:
-        tell_of_simulation(terminal, view)
-    found = access(broker, view, job, node=node, identity=identity, by=terminal.actor)
+        warn_if_simulated(terminal, view)
+    ssh_access = access(broker, view, job, node=node, identity=identity, by=terminal.actor)
     if config:
-        terminal.show(found.block)
+        terminal.show(ssh_access.block)
         return
-    extra = [word for one in forward or () for word in tunnel(one)]
+    extra_options = [option for ports in forward or () for option in tunnel_options(ports)]
     if jupyter:
-        server = jupyter_of(broker, view, node=node, by=terminal.actor)
-        extra += [*tunnel(str(server.port)), "-N"]
+        server = jupyter_server(broker, view, node=node, by=terminal.actor)
+        extra_options += [*tunnel_options(str(server.port)), "-N"]
         terminal.show(f"http://127.0.0.1:{server.port}/?token={server.token}")
         terminal.say("Ctrl-C closes the connection; Jupyter keeps running.")
-    asked = command_of(context)
-    words = [*found.words[:-1], *extra, found.words[-1], *(["--", *asked] if asked else [])]
+    remote_command = command_after_dashes(context)
+    client_command = [
+        *ssh_access.words[:-1],
+        *extra_options,
+        ssh_access.words[-1],
+        *(["--", *remote_command] if remote_command else []),
+    ]
     terminal.close()
     sys.stdout.flush()
-    os.execv(words[0], words)  # noqa: S606 (OpenSSH, and options of ours; it gets this terminal)
+    os.execv(client_command[0], client_command)  # noqa: S606 (OpenSSH, and options of ours; it gets this terminal)
 
 
 SSH_PROXY_EXAMPLES = examples("gpubroker ssh-proxy my-session")

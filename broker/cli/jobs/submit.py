@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from broker.cli.gathered import gathered
-from broker.cli.jobs import given_job
+from broker.cli.jobs import job_options
+from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput
@@ -33,11 +33,11 @@ EXAMPLES = examples(
     "gpubroker submit prepare.yaml train.yaml --yes",
     "gpubroker submit evaluate.yaml --after train",
 )
-SUBMIT_CLASS = given_job.TakesCommand
+SUBMIT_CLASS = job_options.TakesCommand
 
 
 @dataclass(frozen=True)
-class Manner:
+class SubmitManner:
     """How a job is submitted and followed."""
 
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False
@@ -47,11 +47,11 @@ class Manner:
     events: Annotated[bool, typer.Option("--events", help="Follow the events only, without the output.")] = False
 
 
-@gathered
+@expand_options
 def submit(
     context: typer.Context,
-    how: Manner,
-    given: given_job.JobOptions,
+    how: SubmitManner,
+    given: job_options.JobOptions,
     job: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -60,7 +60,7 @@ def submit(
             show_default=False,
         ),
     ] = None,
-    workdir: given_job.JobFolder = None,
+    workdir: job_options.JobFolder = None,
     after: Annotated[
         list[str] | None, typer.Option("--after", metavar="JOB", help="Begin once this job has succeeded. Repeatable.")
     ] = None,
@@ -77,68 +77,79 @@ def submit(
     encrypted for the server before they leave this machine.
     """
     terminal = Terminal.of(context)
-    wanted = given_job.coming_after(given_job.given_jobs(context, job or [], given, workdir), after or [])
+    requested = job_options.add_predecessors(
+        job_options.requested_jobs(context, job or [], given, workdir), after or []
+    )
     if not terminal.through_server:
-        submit_graph(terminal, terminal.broker(), wanted, how)
+        submit_graph(terminal, terminal.broker(), requested, how)
         return
-    from broker.cli.jobs.server_submission import submit_there
+    from broker.cli.jobs.server_submission import submit_to_server
 
-    terminal.only_here({"with several jobs": wanted[1:]})
-    submit_there(terminal, wanted[0], how)
+    terminal.only_here({"with several jobs": requested[1:]})
+    submit_to_server(terminal, requested[0], how)
 
 
-def submit_graph(terminal: Terminal, broker: Broker, wanted: Sequence[Job], how: Manner) -> None:
+def submit_graph(terminal: Terminal, broker: Broker, requested: Sequence[Job], manner: SubmitManner) -> None:
     """Submit jobs, predecessors first, and follow the last one. If one is refused, those submitted before it are
     cancelled. Raises `typer.Exit` with the exit code, `InvalidInput` for jobs that wait for each other."""
-    from broker.app.jobs import after, jobs
+    from broker.app.jobs import jobs, predecessors
     from broker.app.jobs.details import details
 
-    *first, last = after.in_order(wanted)
-    submitted: dict[str, JobView] = {}
+    *earlier, last_job = predecessors.dependency_order(requested)
+    submitted_views: dict[str, JobView] = {}
 
-    def referring(job: Job) -> Job:
-        return after.referring(job, {name: view.id for name, view in submitted.items()})
+    def with_ids(job: Job) -> Job:
+        return predecessors.replace_names_with_ids(job, {name: view.id for name, view in submitted_views.items()})
 
     try:
-        for job in first:
-            submitted[job.name], left = submitted_one(terminal, broker, referring(job), how)
-            if left:
+        for job in earlier:
+            submitted_views[job.name], was_interrupted = plan_and_submit(terminal, broker, with_ids(job), manner)
+            if was_interrupted:
                 raise KeyboardInterrupt
-        view, left = submitted_one(terminal, broker, referring(last), how)
+        view, was_interrupted = plan_and_submit(terminal, broker, with_ids(last_job), manner)
     except BaseException:
-        for view in submitted.values():
+        for view in submitted_views.values():
             jobs.cancel(broker, view, by=terminal.actor)
             terminal.say(f"{view.id} is cancelled, as not all jobs were submitted.")
         raise
-    for one in (*submitted.values(), view):
-        tell_approvers(terminal, broker, one)
-    conclude(terminal, details(broker, jobs.find(broker, view.id), progress=terminal.as_json), how, left=left)
+    for submitted_view in (*submitted_views.values(), view):
+        show_notified_approvers(terminal, broker, submitted_view)
+    follow_to_end(
+        terminal,
+        details(broker, jobs.find(broker, view.id), progress=terminal.as_json),
+        manner,
+        was_interrupted=was_interrupted,
+    )
 
 
-def submitted_one(terminal: Terminal, broker: Broker, wanted: Job, how: Manner) -> tuple[JobView, bool]:
-    """As `_agree_and_submit`, but makes the plan first. Raises also `InvalidInput`."""
-    from broker.app.jobs.after import with_predecessors
-    from broker.app.jobs.job_input import with_commit
+def plan_and_submit(terminal: Terminal, broker: Broker, requested: Job, manner: SubmitManner) -> tuple[JobView, bool]:
+    """As `_confirm_and_submit`, but makes the plan first. Raises also `InvalidInput`."""
+    from broker.app.jobs.job_input import pin_commit
+    from broker.app.jobs.predecessors import resolve_predecessors
     from broker.app.jobs.preview import preview
-    from broker.app.jobs.resume import with_resume_point
+    from broker.app.jobs.resume import complete_resume_point
     from broker.app.jobs.snapshots import survey
     from broker.cli.jobs import snapshot_view
 
-    wanted = with_predecessors(broker, with_resume_point(broker, wanted), by=terminal.actor)
-    can_confirm(terminal, how)
-    wanted = limited(terminal, broker, wanted, how)
-    if (files := survey(broker, wanted)) is not None:
-        terminal.say(*snapshot_view.about(files))
-    if (point := wanted.resume_from) is not None:
-        which = f"the checkpoint at step {point.step:,}" if point.step is not None else "the newest checkpoint"
-        terminal.say(f"Resumes from {which} of {point.job}.")
-    wanted, commit = with_commit(wanted)
-    terminal.say(*filter(None, [commit]))
+    requested = resolve_predecessors(broker, complete_resume_point(broker, requested), by=terminal.actor)
+    check_can_confirm(terminal, manner)
+    requested = limited(terminal, broker, requested, manner)
+    if (survey_result := survey(broker, requested)) is not None:
+        terminal.say(*snapshot_view.survey_lines(survey_result))
+    if (point := requested.resume_from) is not None:
+        checkpoint_text = (
+            f"the checkpoint at step {point.step:,}" if point.step is not None else "the newest checkpoint"
+        )
+        terminal.say(f"Resumes from {checkpoint_text} of {point.job}.")
+    requested, commit_note = pin_commit(requested)
+    terminal.say(*filter(None, [commit_note]))
     terminal.adopt()
-    return _agree_and_submit(terminal, broker, preview(broker, wanted, by=terminal.actor), how)
+    return _confirm_and_submit(terminal, broker, preview(broker, requested, by=terminal.actor), manner)
 
 
-def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, how: Manner) -> tuple[JobView, bool]:
+def _confirm_and_submit(
+    terminal: Terminal, broker: Broker, job_preview: Preview, manner: SubmitManner
+) -> tuple[JobView, bool]:
     """Show the plan, ask for confirmation, and submit. If the plan has become more expensive meanwhile, show it and ask
     again. With ``--yes``, any cost within the job's own limits is confirmed. Raises `typer.Exit` if nothing is
     submitted.
@@ -146,37 +157,37 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, how: Ma
     Returns the job, and whether Ctrl-C was pressed meanwhile: money is held by then, so the job's ID is printed first.
     """
     from broker.app.jobs.details import details
-    from broker.app.jobs.plans import shown
-    from broker.app.jobs.snapshots import with_snapshot
+    from broker.app.jobs.plans import plan_result
+    from broker.app.jobs.snapshots import take_snapshot
     from broker.app.jobs.submit import DearerNow, record_refusal
     from broker.app.jobs.submit import submit as admit
     from broker.app.service import background
     from broker.cli.jobs.snapshot_view import bytes_bar
-    from broker.cli.terminal import ctrl_c_waits
+    from broker.cli.terminal import defer_ctrl_c
 
     while True:
-        plan = shown(broker, seen, limit=3)
+        plan = plan_result(broker, job_preview, limit=3)
         if plan.refusal is not None:
             if plan.exit_code != 4:
-                record_refusal(broker, seen)
+                record_refusal(broker, job_preview)
             refuse(terminal, plan)
-        confirm(terminal, plan, how)
+        confirm(terminal, plan, manner)
         with bytes_bar(terminal, "uploading the job's files") as progress:
-            wanted = with_snapshot(broker, seen.job, by=terminal.actor, progress=progress)
+            submittable = take_snapshot(broker, job_preview.job, by=terminal.actor, progress=progress)
         try:
-            with ctrl_c_waits() as pressed:
-                view = admit(broker, wanted, agreed=None if how.yes else seen, by=terminal.actor)
+            with defer_ctrl_c() as was_interrupted:
+                view = admit(broker, submittable, agreed_preview=None if manner.yes else job_preview, by=terminal.actor)
                 background.ensure(broker, for_secrets_of=view)
-                tell_submitted(terminal, details(broker, view))
-            return view, pressed()
+                show_submitted(terminal, details(broker, view))
+            return view, was_interrupted()
         except DearerNow as error:
-            if pressed():
+            if was_interrupted():
                 raise KeyboardInterrupt from None  # no money is held, and the user does not want to be asked again
             terminal.say(f"{error.message}. The new plan:")
-            seen = error.preview
+            job_preview = error.preview
 
 
-def limited(terminal: Terminal, broker: Broker, job: Job, how: Manner) -> Job:
+def limited(terminal: Terminal, broker: Broker, job: Job, how: SubmitManner) -> Job:
     """The job with a time limit: its own, that of the policy's `defaults:`, or the answer to a question. With --yes, it
     is stated instead."""
     from broker.cli import filters
@@ -192,22 +203,24 @@ def limited(terminal: Terminal, broker: Broker, job: Job, how: Manner) -> Job:
         )
         return job
     answer = typer.prompt("No time limit given. Stop it after how much billed time?", default="24h", err=True)
-    return job.model_copy(update={"max_duration": filters.time_span("--max-duration", answer)})
+    return job.model_copy(update={"max_duration": filters.time_span_option("--max-duration", answer)})
 
 
-def can_confirm(terminal: Terminal, how: Manner) -> None:
+def check_can_confirm(terminal: Terminal, manner: SubmitManner) -> None:
     """Raises `InvalidInput` if the confirmation is needed and there is no terminal for it."""
-    if not how.yes and not terminal.asks:
+    if not manner.yes and not terminal.asks:
         raise InvalidInput("no terminal for the confirmation", hint="add --yes to submit without confirmation")
 
 
-def confirm(terminal: Terminal, plan: PlanResult | None, how: Manner, question: str = "Submit this job?") -> None:
+def confirm(
+    terminal: Terminal, plan: PlanResult | None, manner: SubmitManner, question: str = "Submit this job?"
+) -> None:
     """Show the plan and ask for confirmation. Raises `typer.Exit` without it."""
     from broker.cli.jobs import plan_view
 
     if plan is not None and not terminal.as_json:
-        terminal.show(*plan_view.screen(terminal.out, plan))
-    if not how.yes and not typer.confirm(question, default=False, err=True):
+        terminal.show(*plan_view.plan_screen(terminal.out, plan))
+    if not manner.yes and not typer.confirm(question, default=False, err=True):
         terminal.say("Nothing was submitted.")
         raise typer.Exit(0)
 
@@ -222,54 +235,54 @@ def refuse(terminal: Terminal, plan: PlanResult) -> NoReturn:
     if terminal.as_json:
         terminal.answer(RefusedSubmission(error=error, plan=plan))
     else:
-        terminal.show(*plan_view.screen(terminal.out, plan))
+        terminal.show(*plan_view.plan_screen(terminal.out, plan))
         hint = plan.verdict.advice if plan.verdict.would_pass else error.hint  # the plan has shown what would pass
         terminal.refuse(BrokerError(error.message, where=error.where, hint=hint))
     raise typer.Exit(plan.exit_code)
 
 
-def tell_submitted(terminal: Terminal, job: JobDetails) -> None:
+def show_submitted(terminal: Terminal, job: JobDetails) -> None:
     """Print the id of a new job, and the money that is held for it."""
     from broker.cli.jobs import job_view
 
     terminal.say(f"Submitted as {job.id}.")
-    terminal.say(*(f"Held now: {line}." for line in job_view.shares_of(job.budget_shares)))
+    terminal.say(*(f"Held now: {share_line}." for share_line in job_view.budget_share_lines(job.budget_shares)))
 
 
-def conclude(terminal: Terminal, job: JobDetails, how: Manner, *, left: bool) -> None:
+def follow_to_end(terminal: Terminal, job: JobDetails, manner: SubmitManner, *, was_interrupted: bool) -> None:
     """Follow a job that was just submitted to its end, unless it is detached or waits for people, and print its
-    state. ``left``: Ctrl-C was pressed meanwhile. Raises `typer.Exit` unless the exit code is 0."""
+    state. ``was_interrupted``: Ctrl-C was pressed meanwhile. Raises `typer.Exit` unless the exit code is 0."""
     from broker.app.results.jobs import JobDetails
     from broker.cli.jobs import job_view
-    from broker.cli.jobs.follow import detached, exit_code, follow
+    from broker.cli.jobs.follow import exit_code, follow, show_detached
 
-    waits, followed = job.waits_for_people, None
-    if left:
-        detached(terminal, job.id)
-    elif not how.detach and not waits:
-        followed = follow(terminal, job.id, output=not how.events)
-    last = followed or job
+    needs_person, final_history = job.waits_for_people, None
+    if was_interrupted:
+        show_detached(terminal, job.id)
+    elif not manner.detach and not needs_person:
+        final_history = follow(terminal, job.id, output=not manner.events)
+    final_state = final_history or job
     if terminal.as_json:
-        terminal.answer(JobDetails.from_parts(last))
-    elif waits:
+        terminal.answer(JobDetails.from_parts(final_state))
+    elif needs_person:
         raise typer.Exit(tell_waiting(terminal, job))
-    elif followed is not None:
-        terminal.show(*job_view.ending(followed))
-    elif how.detach and not left:
-        terminal.show(job_view.come_back(job.id))
-    if left or (followed is None and not how.detach and not waits):
+    elif final_history is not None:
+        terminal.show(*job_view.end_summary(final_history))
+    elif manner.detach and not was_interrupted:
+        terminal.show(job_view.return_commands(job.id))
+    if was_interrupted or (final_history is None and not manner.detach and not needs_person):
         raise typer.Exit(130)
-    if code := 0 if how.detach and not waits else exit_code(last):
+    if code := 0 if manner.detach and not needs_person else exit_code(final_state):
         raise typer.Exit(code)
 
 
-def tell_approvers(terminal: Terminal, broker: Broker, view: JobView) -> None:
+def show_notified_approvers(terminal: Terminal, broker: Broker, view: JobView) -> None:
     """Notify the approvers of a new request, and print the deliveries."""
     from broker.app.alerts import approvers
     from broker.cli.service import notices
 
-    if view.asked is not None and (sent := approvers.tell(broker, view)):
-        terminal.say(f"{notices.deliveries(sent)}.")
+    if view.asked is not None and (deliveries := approvers.notify_approvers(broker, view)):
+        terminal.say(f"{notices.deliveries_text(deliveries)}.")
 
 
 def tell_waiting(terminal: Terminal, job: JobDetails) -> int:

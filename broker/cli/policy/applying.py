@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broker.cli.gathered import gathered
+from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, PolicyFiles, Reason, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -54,7 +54,7 @@ class _Change:
     left_out: Sequence[str] = ()
 
 
-@gathered
+@expand_options
 def apply(context: typer.Context, files: PolicyFiles, given: ChangeOptions, as_json: AsJson = False) -> None:
     """Make these files the active policy. Files that are not named no longer apply.
 
@@ -63,15 +63,15 @@ def apply(context: typer.Context, files: PolicyFiles, given: ChangeOptions, as_j
     none is; without a terminal, add `--yes`. Refused if somebody else changed the policy meanwhile. The change is
     recorded with its user, time, reason and difference. Prints the warnings of `policy check`.
     """
-    from broker.app.policy.policies import cases_among
+    from broker.app.policy.policies import case_files
 
     terminal = Terminal.of(context)
-    left_out = tuple(map(str, cases_among(files)))
-    body = {"files": texts(terminal, files)}
-    _propose(terminal, _Change(body, given.reason, "policy apply", paths=files, left_out=left_out), given)
+    case_paths = tuple(map(str, case_files(files)))
+    body = {"files": policy_texts(terminal, files)}
+    _propose(terminal, _Change(body, given.reason, "policy apply", paths=files, left_out=case_paths), given)
 
 
-@gathered
+@expand_options
 def rollback(
     context: typer.Context,
     given: ChangeOptions,
@@ -93,9 +93,9 @@ def rollback(
         command = f"policy rollback {version or ''}".rstrip()
         change = _Change({"version": version}, given.reason, command, "/policies/rollback")
     else:
-        found = policies.version_before(terminal.broker(), version)
-        note = policies.rollback_note(found, given.reason)
-        change = _Change({"files": found.files}, note, f"policy rollback {found.number}")
+        earlier_version = policies.find_version(terminal.broker(), version)
+        note = policies.rollback_note(earlier_version, given.reason)
+        change = _Change({"files": earlier_version.files}, note, f"policy rollback {earlier_version.number}")
     _propose(terminal, change, given)
 
 
@@ -107,28 +107,28 @@ def versions(context: typer.Context, as_json: AsJson = False) -> None:
 
     terminal = Terminal.of(context)
     if terminal.through_server:
-        found = terminal.api.fetch(PolicyVersionList, "/policies/versions")
+        version_list = terminal.api.fetch(PolicyVersionList, "/policies/versions")
     else:
-        found = documents.versions(terminal.broker())
-    terminal.result(found, lambda: policy_view.history_table(terminal.out, found.versions))
+        version_list = documents.policy_versions(terminal.broker())
+    terminal.result(version_list, lambda: policy_view.history_table(terminal.out, version_list.versions))
 
 
-def texts(terminal: Terminal, files: Sequence[Path]) -> dict[str, str]:
+def policy_texts(terminal: Terminal, files: Sequence[Path]) -> dict[str, str]:
     """The texts of policy files by path; for a server by name. Raises `InvalidInput`, also if two files for a server
     have the same name."""
     from broker.app.policy.policies import read_files
 
-    found = read_files(files)
+    texts_by_path = read_files(files)
     if not terminal.through_server:
-        return found
-    named = {Path(path).name: text for path, text in found.items()}
-    if len(named) < len(found):
+        return texts_by_path
+    texts_by_name = {Path(path).name: text for path, text in texts_by_path.items()}
+    if len(texts_by_name) < len(texts_by_path):
         raise InvalidInput("two of the files have the same name", hint="a server knows policy files by their names")
-    return named
+    return texts_by_name
 
 
 @contextmanager
-def errors_at(files: Sequence[Path]) -> Iterator[None]:
+def restore_file_paths(files: Sequence[Path]) -> Iterator[None]:
     """Errors of a server about files that it knows by name get the paths of the files, so that their lines are
     shown."""
     try:
@@ -137,57 +137,65 @@ def errors_at(files: Sequence[Path]) -> Iterator[None]:
         from broker.app.policy.policies import read_files
 
         paths = {Path(path).name: path for path in read_files(files)}
-        for one in (error, *error.others):
-            one.where = paths.get(one.where, one.where)
+        for file_error in (error, *error.others):
+            file_error.where = paths.get(file_error.where, file_error.where)
         raise
 
 
-def _seen_before(terminal: Terminal, change: _Change) -> PolicyPreviewResult:
+def _load_preview(terminal: Terminal, change: _Change) -> PolicyPreviewResult:
     from broker.app.policy import documents
     from broker.app.results.trials import PolicyPreviewResult
 
     if terminal.through_server:
-        with errors_at(change.paths):
+        with restore_file_paths(change.paths):
             return terminal.api.query(PolicyPreviewResult, f"{change.path}/preview", change.body)
-    return documents.seen_before(terminal.broker(), change.body["files"])
+    return documents.preview_policy(terminal.broker(), change.body["files"])
 
 
-def _applied(terminal: Terminal, change: _Change, base: int) -> AppliedPolicy:
+def _apply_change(terminal: Terminal, change: _Change, base: int) -> AppliedPolicy:
     from broker.app.policy import documents
     from broker.app.results.policies import AppliedPolicy
     from broker.app.service import background
 
     if terminal.through_server:
-        asked = {**change.body, "reason": change.reason, "base": base}
-        with errors_at(change.paths):
-            return terminal.api.request(AppliedPolicy, change.path, asked)
+        request_body = {**change.body, "reason": change.reason, "base": base}
+        with restore_file_paths(change.paths):
+            return terminal.api.request(AppliedPolicy, change.path, request_body)
     broker = terminal.broker()
-    done = documents.apply(broker, change.body["files"], change.reason, by=terminal.actor, base=base)
+    applied_policy = documents.apply_policy(broker, change.body["files"], change.reason, by=terminal.actor, base=base)
     background.revive(broker)  # waiting jobs may be allowed now
-    return done
+    return applied_policy
 
 
 def _propose(terminal: Terminal, change: _Change, given: ChangeOptions) -> None:
     from broker.cli.policy import policy_view, trial_view
 
-    seen = _seen_before(terminal, change)
+    policy_preview = _load_preview(terminal, change)
     if given.dry_run and terminal.as_json:
-        terminal.answer(seen)
+        terminal.answer(policy_preview)
         return
-    if given.diff and seen.changed:
-        terminal.show(*policy_view.difference(seen.difference))
-    if seen.changed and (seen.active_version or given.dry_run):
-        terminal.show(*trial_view.screen(terminal.err if terminal.as_json else terminal.out, seen))
+    if given.diff and policy_preview.changed:
+        terminal.show(*policy_view.diff_lines(policy_preview.difference))
+    if policy_preview.changed and (policy_preview.active_version or given.dry_run):
+        terminal.show(*trial_view.preview_lines(terminal.err if terminal.as_json else terminal.out, policy_preview))
     if given.dry_run:
-        terminal.show("Nothing was changed." if seen.changed else policy_view.unchanged(seen.active_version))
+        terminal.show(
+            "Nothing was changed."
+            if policy_preview.changed
+            else policy_view.unchanged_text(policy_preview.active_version)
+        )
         return
-    if seen.changed and seen.active_version and not given.yes:
-        _confirm(terminal, seen.active_version, change.command)
-    done = _applied(terminal, change, seen.active_version).model_copy(update={"left_out": list(change.left_out)})
-    terminal.result(done, lambda: policy_view.applied(terminal.out, done))
+    if policy_preview.changed and policy_preview.active_version and not given.yes:
+        _confirm(terminal, policy_preview.active_version, change.command)
+    applied_policy = _apply_change(terminal, change, policy_preview.active_version).model_copy(
+        update={"left_out": list(change.left_out)}
+    )
+    terminal.result(applied_policy, lambda: policy_view.applied_lines(terminal.out, applied_policy))
     if not terminal.as_json:
-        terminal.say(*policy_view.warnings(done.warnings), *policy_view.left_out_cases(done.left_out))
-    if seen.changed and not seen.active_version and not given.yes:
+        terminal.say(
+            *policy_view.warnings(applied_policy.warnings), *policy_view.ignored_cases_note(applied_policy.left_out)
+        )
+    if policy_preview.changed and not policy_preview.active_version and not given.yes:
         terminal.say("No policy was active, so there was nothing to compare with: applied without confirmation.")
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from broker.app.results.trials import RecordedDecisions
 
 
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 EXAMPLES = examples("gpubroker policy findings", "gpubroker policy findings --since 180d --json")
 
 
@@ -47,56 +47,57 @@ def findings(
     from broker.app.results.capacity_plan import CapacityFindingList
 
     terminal = Terminal.of(context)
-    start = filters.moment("--since", since, terminal.now())
+    start = filters.moment_option("--since", since, terminal.now())
     if terminal.through_server:
-        found = terminal.api.fetch(CapacityFindingList, "/policies/findings", since=start.isoformat())
+        finding_list = terminal.api.fetch(CapacityFindingList, "/policies/findings", since=start.isoformat())
     else:
-        found = documents.findings(terminal.broker(), start)
-    terminal.result(found, lambda: _screen(found))
+        finding_list = documents.policy_findings(terminal.broker(), start)
+    terminal.result(finding_list, lambda: _finding_lines(finding_list))
 
 
-def _screen(found: CapacityFindingList) -> Iterator[RenderableType]:
+def _finding_lines(finding_list: CapacityFindingList) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from broker.cli.render.tables import hanging
+    from broker.cli.render.tables import indented
 
-    for one in found.findings:
-        saves = one.saves_usd_per_month
+    for finding in finding_list.findings:
+        saves = finding.saves_usd_per_month
         yield Text.assemble(
-            (one.sentence, "bold"), (f"  ${saves:,.2f} per month" if saves is not None else "", "green")
+            (finding.sentence, "bold"), (f"  ${saves:,.2f} per month" if saves is not None else "", "green")
         )
-        yield hanging(Text(one.because), 2)
-    if not found.findings and found.enough_use:
-        yield f"No findings in the use since {found.since:%Y-%m-%d}: keep the present capacity."
-    elif not found.findings:
-        yield _too_little(found)
-    yield from (Text(f"note: {note}", style="dim") for note in found.notes)
-    for rule in found.warned_rules:
-        yield from (Text(_warned(rule), style="bold"), hanging(Text(f"{rule.message} ({rule.source})"), 2))
+        yield indented(Text(finding.because), 2)
+    if not finding_list.findings and finding_list.enough_use:
+        yield f"No findings in the use since {finding_list.since:%Y-%m-%d}: keep the present capacity."
+    elif not finding_list.findings:
+        yield _not_enough_data_text(finding_list)
+    yield from (Text(f"note: {note}", style="dim") for note in finding_list.notes)
+    for rule in finding_list.warned_rules:
+        yield from (Text(_warned_rule_text(rule), style="bold"), indented(Text(f"{rule.message} ({rule.source})"), 2))
 
 
-def _too_little(found: CapacityFindingList) -> str:
+def _not_enough_data_text(finding_list: CapacityFindingList) -> str:
     """Why there is not enough data, and what is needed."""
     from broker.economics.reserve.capacity_findings import SHORTEST
 
-    known = ", ".join(f"{use.hours} h of {use.accelerator}" for use in found.uses)
-    why = f"{known} are recorded" if known else "no use with a comparable price is recorded"
+    recorded_uses = ", ".join(f"{use.hours} h of {use.accelerator}" for use in finding_list.uses)
+    recorded_text = f"{recorded_uses} are recorded" if recorded_uses else "no use with a comparable price is recorded"
     return (
-        f"Not enough data to recommend owning, reserving or renting: {why} since {found.since:%Y-%m-%d}. Findings need"
+        f"Not enough data to recommend owning, reserving or renting: {recorded_text} since "
+        f"{finding_list.since:%Y-%m-%d}. Findings need"
         f" a week ({SHORTEST} h) of an accelerator's use: GPU jobs run by gpubroker on real machines, or machines"
         " recorded with `gpubroker capacity add`, used or not."
     )
 
 
-def _warned(one: WarnedRuleResult) -> str:
+def _warned_rule_text(rule: WarnedRuleResult) -> str:
     from broker.cli.render import formats
 
-    would = [
-        f"{word} {formats.plural(len(jobs), 'job')} ({', '.join(jobs[:_MOST_NAMED])})"
-        for word, jobs in (("stopped", one.stopped), ("refused", one.refused))
+    effects = [
+        f"{verb} {formats.plural(len(jobs), 'job')} ({', '.join(jobs[:_MAX_NAMED])})"
+        for verb, jobs in (("stopped", rule.stopped), ("refused", rule.refused))
         if jobs
     ]
-    return f"Rule {one.name} only warns: it would have {' and '.join(would)} since {formats.moment(one.first)}."
+    return f"Rule {rule.name} only warns: it would have {' and '.join(effects)} since {formats.moment(rule.first)}."
 
 
 app = typer.Typer(no_args_is_help=True, help="Check, activate, show and test policy files: budgets and guardrails.")
@@ -109,22 +110,24 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
     Warns of likely mistakes: unknown names, conditions on optional job fields.
     """
     from broker.app.policy import documents
-    from broker.app.policy.policies import cases_among
+    from broker.app.policy.policies import case_files
     from broker.app.results.policies import CheckedPolicy
     from broker.cli.policy import policy_view
 
     terminal = Terminal.of(context)
-    texts = applying.texts(terminal, files)
+    policy_texts = applying.policy_texts(terminal, files)
     if terminal.through_server:
-        with applying.errors_at(files):
-            found = terminal.api.query(CheckedPolicy, "/policies/check", {"files": texts})
+        with applying.restore_file_paths(files):
+            checked_policy = terminal.api.query(CheckedPolicy, "/policies/check", {"files": policy_texts})
     else:
-        found = documents.check(terminal.broker(), texts)
-    found = found.model_copy(update={"left_out": [str(one) for one in cases_among(files)]})
+        checked_policy = documents.check_policy(terminal.broker(), policy_texts)
+    checked_policy = checked_policy.model_copy(update={"left_out": [str(case_path) for case_path in case_files(files)]})
     if not as_json:
-        terminal.say(*policy_view.warnings(found.warnings), *policy_view.left_out_cases(found.left_out))
+        terminal.say(
+            *policy_view.warnings(checked_policy.warnings), *policy_view.ignored_cases_note(checked_policy.left_out)
+        )
     valid = "The files are valid. Activate them with `gpubroker policy apply`."
-    terminal.result(found, lambda: [*policy_view.rule_table(terminal.out, found), valid])
+    terminal.result(checked_policy, lambda: [*policy_view.rule_table(terminal.out, checked_policy), valid])
 
 
 @app.command(epilog=examples("gpubroker policy show", "gpubroker policy show --files", "gpubroker policy show --json"))
@@ -143,13 +146,13 @@ def show(
 
     terminal = Terminal.of(context)
     if terminal.through_server:
-        found = terminal.api.fetch(PolicyInForce, "/policies", files=files or None)
-        if files and found.active is not None and found.active.files is None:
+        active_policy = terminal.api.fetch(PolicyInForce, "/policies", files=files or None)
+        if files and active_policy.active is not None and active_policy.active.files is None:
             terminal.say("The server shows the texts of the files to those who may see all teams.")
     else:
         terminal.adopt()
-        found = documents.in_force(terminal.broker(), files=files)
-    terminal.result(found, lambda: policy_view.in_force(terminal.out, found))
+        active_policy = documents.policy_in_force(terminal.broker(), files=files)
+    terminal.result(active_policy, lambda: policy_view.active_policy_lines(terminal.out, active_policy))
 
 
 @app.command(
@@ -178,10 +181,10 @@ def explain(
             hint = "give its job file; `gpubroker policy apply --dry-run` judges past decisions again"
             raise InvalidInput("a submitted job has the verdicts on record", where="--policy", hint=hint)
         decisions = _decisions(terminal, str(job))
-        terminal.result(decisions, lambda: trial_view.recorded(terminal.out, decisions))
+        terminal.result(decisions, lambda: trial_view.recorded_lines(terminal.out, decisions))
         return
-    found = _explanation(terminal, job, policy)
-    terminal.result(found, lambda: policy_view.explained(terminal.out, found))
+    explanation = _explanation(terminal, job, policy)
+    terminal.result(explanation, lambda: policy_view.explanation_lines(terminal.out, explanation))
 
 
 @app.command(
@@ -204,7 +207,7 @@ def decisions(
     from broker.cli.policy import trial_view
 
     terminal = Terminal.of(context)
-    start = filters.moment("--since", since, terminal.now())
+    start = filters.moment_option("--since", since, terminal.now())
     found = documents.recent_decisions(terminal.broker(), start, denied=denied, limit=limit)
     terminal.result(found, lambda: trial_view.decided(terminal.out, found))
 
@@ -217,7 +220,7 @@ def _decisions(terminal: Terminal, reference: str) -> RecordedDecisions:
         from broker.remote.sending import job_id
 
         return terminal.api.fetch(RecordedDecisions, f"/jobs/{job_id(terminal.api, reference)}/decisions")
-    return documents.decisions_about(terminal.broker(), reference)
+    return documents.recorded_decisions(terminal.broker(), reference)
 
 
 def _explanation(terminal: Terminal, file: Path, policy: Sequence[Path] | None) -> PolicyExplanation:
@@ -226,13 +229,13 @@ def _explanation(terminal: Terminal, file: Path, policy: Sequence[Path] | None) 
     from broker.app.results.policies import PolicyExplanation
     from broker.core.job.file import print_job
 
-    job, files = read_job(file, terminal.now()), applying.texts(terminal, policy) if policy else None
+    job, files = read_job(file, terminal.now()), applying.policy_texts(terminal, policy) if policy else None
     if terminal.through_server:
         body = {"job_file": print_job(job), "files": files}
-        with applying.errors_at(policy or ()):
+        with applying.restore_file_paths(policy or ()):
             return terminal.api.query(PolicyExplanation, "/policies/explain", body)
     terminal.adopt()
-    return documents.explain(terminal.broker(), job, files, by=terminal.actor)
+    return documents.explain_job(terminal.broker(), job, files, by=terminal.actor)
 
 
 @app.command("test", epilog=examples("gpubroker policy test team.test.yaml", "gpubroker policy test policies/ --json"))
@@ -252,9 +255,9 @@ def try_cases(
     from broker.cli.policy import trial_view
 
     terminal = Terminal.of(context)
-    tried = PolicyTestResult.of(policies.try_cases(terminal.broker(look_after=False), files))
-    terminal.result(tried, lambda: trial_view.tried(tried))
-    if tried.failed:
+    result = PolicyTestResult.of(policies.run_case_files(terminal.broker(look_after=False), files))
+    terminal.result(result, lambda: trial_view.case_lines(result))
+    if result.failed:
         raise typer.Exit(1)
 
 

@@ -15,9 +15,9 @@ from broker.app.results.policies import (
     PolicyResult,
     RuleResult,
 )
-from broker.cli.policy.trial_view import WORDS, facts, verdict_table
+from broker.cli.policy.trial_view import ANSWER_TEXTS, fact_lines, verdict_table
 from broker.cli.render import formats
-from broker.cli.render.tables import FittedTable, ValueColumn, listed
+from broker.cli.render.tables import FittedTable, ValueColumn, table_parts
 from broker.core.policy.policy import Answer
 from broker.core.ports import HoldingLimits
 
@@ -42,9 +42,9 @@ _TIMES = {
 }
 
 
-def in_force(console: Console, found: PolicyInForce) -> Iterator[RenderableType]:
+def active_policy_lines(console: Console, policy: PolicyInForce) -> Iterator[RenderableType]:
     """The active files if they were asked for, else the rules."""
-    active = found.active
+    active = policy.active
     if active is None:
         yield "No policy is active: nothing that costs real money is launched. Owned and sandbox capacity can be used."
         yield "Activate one with `gpubroker policy apply FILES`."
@@ -53,8 +53,10 @@ def in_force(console: Console, found: PolicyInForce) -> Iterator[RenderableType]
             yield from (Text(f"# --- {name}", style="dim"), Text(text.rstrip()))
     else:
         note = f": {active.note}" if active.note else ""
-        activated = f"version {active.number}, activated {formats.moment(active.activated_at)} by {active.by}{note}"
-        yield Text.assemble(("Active policy: ", "bold"), activated)
+        activation_text = (
+            f"version {active.number}, activated {formats.moment(active.activated_at)} by {active.by}{note}"
+        )
+        yield Text.assemble(("Active policy: ", "bold"), activation_text)
         yield from rule_table(console, active)
 
 
@@ -67,55 +69,59 @@ def rule_table(console: Console, policy: PolicyResult) -> list[RenderableType]:
         ValueColumn("condition", lambda rule: rule.when, 2, folds=True),
         ValueColumn("source", lambda rule: rule.source, 3),
     )
-    [built] = listed(console, columns, policy.rules)
-    if isinstance(built, FittedTable) and {"scope", "condition"} & set(built.hidden):
+    [table] = table_parts(console, columns, policy.rules)
+    if isinstance(table, FittedTable) and {"scope", "condition"} & set(table.hidden):
         # Too important to hide: shown below the definition.
-        narrow = (columns[0], ValueColumn("definition", _in_lines, folds=True), columns[-1])
-        [built] = listed(console, narrow, policy.rules)
-    return [built if policy.rules else "No rules.", *(Text(line, style="dim") for line in _defaults(policy))]
+        narrow = (columns[0], ValueColumn("definition", _definition_lines, folds=True), columns[-1])
+        [table] = table_parts(console, narrow, policy.rules)
+    return [table if policy.rules else "No rules.", *(Text(line, style="dim") for line in _defaults(policy))]
 
 
 def _defaults(policy: PolicyResult) -> Iterator[str]:
     """Each default with its source: a line of a file, or built in."""
-    said, at = policy.defaults, policy.defaults_said_at
-    lines = {
-        "max_duration": f"a job without max_duration is stopped after {formats.length(said.max_duration)}",
-        "grants_cash": "cash may be spent" if said.grants_cash else "no budget grants cash, so none is spent",
+    defaults, at = policy.defaults, policy.defaults_said_at
+    texts_by_name = {
+        "max_duration": f"a job without max_duration is stopped after {formats.length(defaults.max_duration)}",
+        "grants_cash": "cash may be spent" if defaults.grants_cash else "no budget grants cash, so none is spent",
     }
-    lines |= {name: line for name, line in _ALLOWED.items() if getattr(said, name)}
-    lines |= {name: line.format(formats.length(time)) for name, line in _TIMES.items() if (time := getattr(said, name))}
-    if (share := said.hold_quantile) is not None:
-        lines["hold_quantile"] = f"the hold of a job with known work is enough for {share:g} % of its runs"
-    if (bound := said.unknown_disk) is not None:
-        lines["unknown_disk"] = f"a GiB of disk of unknown price counts as {formats.money(bound)} a month"
-    if said.timezone is not None:
-        lines["timezone"] = f"the months of reports begin in {said.timezone}"
-    if (hour := said.value_of_time) is not None:
-        lines["value_of_time"] = f"jobs without a deadline value an hour at {formats.money(hour)}"
-    if held := _held(said.holding):
-        lines["holding"] = f"may be proposed to own or reserve: {held}"
-    if order := said.capacity_order:
-        lines["capacity_order"] = f"capacity order: {', '.join(order)}"
-    yield from (f"{line} ({at.get(default, 'built in')})" for default, line in lines.items())
-    for one in policy.capacity_exceptions:
-        yield f"capacity order for {one.scope}: {', '.join(one.order)} ({one.source})"
+    texts_by_name |= {name: line for name, line in _ALLOWED.items() if getattr(defaults, name)}
+    texts_by_name |= {
+        name: line.format(formats.length(time)) for name, line in _TIMES.items() if (time := getattr(defaults, name))
+    }
+    if (share := defaults.hold_quantile) is not None:
+        texts_by_name["hold_quantile"] = f"the hold of a job with known work is enough for {share:g} % of its runs"
+    if (bound := defaults.unknown_disk) is not None:
+        texts_by_name["unknown_disk"] = f"a GiB of disk of unknown price counts as {formats.money(bound)} a month"
+    if defaults.timezone is not None:
+        texts_by_name["timezone"] = f"the months of reports begin in {defaults.timezone}"
+    if (hour := defaults.value_of_time) is not None:
+        texts_by_name["value_of_time"] = f"jobs without a deadline value an hour at {formats.money(hour)}"
+    if limits_text := _holding_limits_text(defaults.holding):
+        texts_by_name["holding"] = f"may be proposed to own or reserve: {limits_text}"
+    if order := defaults.capacity_order:
+        texts_by_name["capacity_order"] = f"capacity order: {', '.join(order)}"
+    yield from (f"{line} ({at.get(default, 'built in')})" for default, line in texts_by_name.items())
+    for exception in policy.capacity_exceptions:
+        yield f"capacity order for {exception.scope}: {', '.join(exception.order)} ({exception.source})"
 
 
-def _held(limits: HoldingLimits) -> str:
-    said = []
+def _holding_limits_text(limits: HoldingLimits) -> str:
+    limit_texts = []
     if limits.utilisation is not None:
-        said.append(f"GPUs needed in {limits.utilisation:g}% of the hours or more")
+        limit_texts.append(f"GPUs needed in {limits.utilisation:g}% of the hours or more")
     if limits.horizon is not None:
-        said.append(f"terms up to {formats.length(limits.horizon)}")
+        limit_texts.append(f"terms up to {formats.length(limits.horizon)}")
     if limits.break_even is not None:
-        said.append(f"break-even at {limits.break_even:g}% of the hours or less")
-    return ", ".join(said)
+        limit_texts.append(f"break-even at {limits.break_even:g}% of the hours or less")
+    return ", ".join(limit_texts)
 
 
-def _in_lines(rule: RuleResult) -> Text:
+def _definition_lines(rule: RuleResult) -> Text:
     """The definition of a rule, then its scope and condition."""
-    beside = [f"\n{word}: {said}" for word, said in (("scope", rule.scope), ("condition", rule.when)) if said]
-    return Text.assemble(_definition(rule), *((line, "dim") for line in beside))
+    detail_lines = [
+        f"\n{label}: {value}" for label, value in (("scope", rule.scope), ("condition", rule.when)) if value
+    ]
+    return Text.assemble(_definition(rule), *((line, "dim") for line in detail_lines))
 
 
 def _definition(rule: RuleResult) -> str:
@@ -124,95 +130,98 @@ def _definition(rule: RuleResult) -> str:
     entry = rule.says
     if rule.kind == "budget":
         period = entry.get("period")
-        said = f"{entry.get('amount')} " + (
+        definition = f"{entry.get('amount')} " + (
             f"{entry.get('from')} to {entry.get('to')}" if period == "fixed" else f"per {period}"
         )
         counts = entry.get("counts", "cash")
         if counts not in ("cash", ["cash"]):
-            said += f" of {' and '.join(map(str, counts)) if isinstance(counts, list) else counts} money"
-        said += f"; {entry['action']}s" if entry.get("action") in ("alert", "stop") else ""
+            definition += f" of {' and '.join(map(str, counts)) if isinstance(counts, list) else counts} money"
+        definition += f"; {entry['action']}s" if entry.get("action") in ("alert", "stop") else ""
     else:
-        said = _in_one_line(entry.get(rule.kind))
-    said += f" for each {entry['per']}" if entry.get("per") else ""
-    said += "; only warns" if rule.warns else ""
-    asked = f"; asks {' or '.join(rule.approvers)}" if rule.approvers and rule.kind != "approve_above" else ""
-    return f"{rule.kind}: {said}{asked}"
+        definition = _flow_text(entry.get(rule.kind))
+    definition += f" for each {entry['per']}" if entry.get("per") else ""
+    definition += "; only warns" if rule.warns else ""
+    approvers_text = f"; asks {' or '.join(rule.approvers)}" if rule.approvers and rule.kind != "approve_above" else ""
+    return f"{rule.kind}: {definition}{approvers_text}"
 
 
-def _in_one_line(said: object) -> str:
+def _flow_text(data: object) -> str:
     """Plain data in YAML's flow style."""
-    if isinstance(said, Mapping):
-        return f"{{{', '.join(f'{key}: {_in_one_line(value)}' for key, value in said.items())}}}"
-    if isinstance(said, list):
-        return f"[{', '.join(map(_in_one_line, said))}]"
-    return str(said).lower() if isinstance(said, bool) else str(said)
+    if isinstance(data, Mapping):
+        return f"{{{', '.join(f'{key}: {_flow_text(value)}' for key, value in data.items())}}}"
+    if isinstance(data, list):
+        return f"[{', '.join(map(_flow_text, data))}]"
+    return str(data).lower() if isinstance(data, bool) else str(data)
 
 
-def warnings(doubtful: Sequence[str]) -> list[Text]:
+def warnings(warning_texts: Sequence[str]) -> list[Text]:
     """Likely mistakes, such as unknown names."""
-    return [Text(f"warning: {one}", style="yellow") for one in doubtful]
+    return [Text(f"warning: {warning}", style="yellow") for warning in warning_texts]
 
 
-def left_out_cases(files: Sequence[str]) -> list[Text]:
+def ignored_cases_note(files: Sequence[str]) -> list[Text]:
     """A note on case files that were given as policy files: they contain no rules."""
-    told = (
+    note = (
         f"note: ignored files of test cases: {', '.join(files)}; to run them: gpubroker policy test {' '.join(files)}"
     )
-    return [Text(told, style="dim")] if files else []
+    return [Text(note, style="dim")] if files else []
 
 
-def difference(text: str) -> list[Text]:
+def diff_lines(text: str) -> list[Text]:
     """A unified diff in colors."""
     styles = {"+": "green", "-": "red", "@": "cyan"}
     return [Text(line, style=styles.get(line[:1], "")) for line in text.splitlines()]
 
 
-def unchanged(version: int) -> str:
+def unchanged_text(version: int) -> str:
     """That these files are active already, as that version."""
     return f"Nothing changed: version {version} with these files is already active."
 
 
-def applied(console: Console, done: AppliedPolicy) -> Iterator[RenderableType]:
+def applied_lines(console: Console, policy: AppliedPolicy) -> Iterator[RenderableType]:
     """The rules and defaults that apply now, and how many of them changed: ``2 rules added, 1 changed, 1 removed``."""
-    if not done.changed:
-        yield unchanged(done.number)
+    if not policy.changed:
+        yield unchanged_text(policy.number)
         return
-    yield from rule_table(console, done)
-    new = done.rules_changed
+    yield from rule_table(console, policy)
+    new = policy.rules_changed
     counts = {"added": new.added, "changed": new.changed, "removed": new.removed}
-    said = [f"{len(names)} {what}" for what, names in counts.items() if names]
-    said += ["defaults changed"] if new.defaults else []
-    yield f"Rules: {', '.join(said)}." if said else "The rules are unchanged."
-    yield f"Version {done.number} is active."
+    count_texts = [f"{len(names)} {change_kind}" for change_kind, names in counts.items() if names]
+    count_texts += ["defaults changed"] if new.defaults else []
+    yield f"Rules: {', '.join(count_texts)}." if count_texts else "The rules are unchanged."
+    yield f"Version {policy.number} is active."
 
 
 def history_table(console: Console, versions: Sequence[Activation]) -> list[RenderableType]:
     """One row per version, newest first."""
     columns: tuple[ValueColumn[Activation], ...] = (
-        ValueColumn("version", lambda one: str(one.number), align="right"),
-        ValueColumn("activated", lambda one: formats.moment(one.activated_at)),
-        ValueColumn("by", lambda one: one.by),
-        ValueColumn("files", lambda one: ", ".join(one.file_names), 1, folds=True),
-        ValueColumn("why", lambda one: one.note, 2, folds=True),
+        ValueColumn("version", lambda activation: str(activation.number), align="right"),
+        ValueColumn("activated", lambda activation: formats.moment(activation.activated_at)),
+        ValueColumn("by", lambda activation: activation.by),
+        ValueColumn("files", lambda activation: ", ".join(activation.file_names), 1, folds=True),
+        ValueColumn("why", lambda activation: activation.note, 2, folds=True),
     )
     if not versions:
         return ["No policy was ever applied. Apply one with `gpubroker policy apply FILES`."]
-    return listed(console, columns, versions)
+    return table_parts(console, columns, versions)
 
 
-def explained(console: Console, said: PolicyExplanation) -> Iterator[RenderableType]:
+def explanation_lines(console: Console, explanation: PolicyExplanation) -> Iterator[RenderableType]:
     """The facts that the rules see, every verdict, and the overall verdict."""
-    yield from facts(said.facts) if said.facts is not None else ()
-    money = " and ".join(f"{formats.money(amount)} {kind}" for kind, amount in said.hold.items()) or "no money"
-    yield Text.assemble("Judged placement: ", (said.pool, "bold"), f"; to be held: {money}")
-    yield from verdict_table(console, said.verdicts)
-    (word, style), whom = WORDS[said.placement_answer], _whom(said) if said.planned else "this placement"
-    yield Text.assemble("The policy ", (word, f"bold {style}"), f" {whom}.")
-    if not said.planned:
+    yield from fact_lines(explanation.facts) if explanation.facts is not None else ()
+    money = " and ".join(f"{formats.money(amount)} {kind}" for kind, amount in explanation.hold.items()) or "no money"
+    yield Text.assemble("Judged placement: ", (explanation.pool, "bold"), f"; to be held: {money}")
+    yield from verdict_table(console, explanation.verdicts)
+    (word, style), target = (
+        ANSWER_TEXTS[explanation.placement_answer],
+        _target_text(explanation) if explanation.planned else "this placement",
+    )
+    yield Text.assemble("The policy ", (word, f"bold {style}"), f" {target}.")
+    if not explanation.planned:
         yield "The plan has no placement left; `gpubroker plan JOB --explain` shows why."
 
 
-def _whom(said: PolicyExplanation) -> str:
+def _target_text(explanation: PolicyExplanation) -> str:
     """``it``; ``ann or bob first`` if an approval is needed."""
-    asked = sorted({name for v in said.verdicts if v.answer is Answer.ASK for name in v.approvers})
-    return f"{' or '.join(asked)} first" if said.answer is Answer.ASK and asked else "it"
+    approvers = sorted({name for v in explanation.verdicts if v.answer is Answer.ASK for name in v.approvers})
+    return f"{' or '.join(approvers)} first" if explanation.answer is Answer.ASK and approvers else "it"

@@ -13,12 +13,12 @@ from rich.text import Text
 
 from broker.cli import completion, filters
 from broker.cli.filters import RowFilter
-from broker.cli.gathered import gathered
+from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
 from broker.cli.render.charts.chart import Chart, Line
 from broker.cli.render.figures import Drawing, draw
-from broker.cli.render.tables import Column, ValueColumn, fitting, listing
+from broker.cli.render.tables import Column, ValueColumn, build_cell_table, build_table
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -43,10 +43,10 @@ EXAMPLES = examples(
     "gpubroker prices history --gpu H100:8 --where 'capacity_type=spot,region=us-*' --chart",
     "gpubroker prices history --gpu A100-80GB --from 2026-11-01 --to 2026-11-15 --chart",
 )
-_ROWS, _ROWS_OF_SERVER = 30, 100  # a server shows no more
-_LINES = 8  # more lines in one chart cannot be distinguished
-_PERIOD = "30d"
-_SERIES = RowFilter(
+_MAX_ROWS, _MAX_SERVER_ROWS = 30, 100  # a server shows no more
+_MAX_LINES = 8  # more lines in one chart cannot be distinguished
+_DEFAULT_PERIOD = "30d"
+_SERIES_FILTER = RowFilter(
     provider=completion.providers,
     region=completion.regions,
     instance_type=completion.instance_types,
@@ -58,8 +58,8 @@ _SERIES = RowFilter(
 class PriceHistoryOptions:
     """The options of `history`."""
 
-    gpu: filters.Gpus = None
-    where: Annotated[list[str] | None, _SERIES.option] = None
+    gpu: filters.GpuOption = None
+    where: Annotated[list[str] | None, _SERIES_FILTER.option] = None
     start: Annotated[
         str | None,
         typer.Option("--since", "--from", metavar="WHEN", help="Start of the period: 2026-11-01, or 7d (ago)."),
@@ -68,12 +68,12 @@ class PriceHistoryOptions:
         str | None, typer.Option("--until", "--to", metavar="WHEN", help="End of the period. Default: now.")
     ] = None
     last: Annotated[
-        str | None, typer.Option(metavar="TIME", help=f"Length of the period up to now. Default: {_PERIOD}.")
+        str | None, typer.Option(metavar="TIME", help=f"Length of the period up to now. Default: {_DEFAULT_PERIOD}.")
     ] = None
-    limit: filters.Limit = None
+    limit: filters.LimitOption = None
 
 
-@gathered
+@expand_options
 def history(context: typer.Context, given: PriceHistoryOptions, drawing: Drawing, as_json: AsJson = False) -> None:
     """Show how prices changed: one row per series, cheapest first. If only one series matches, also each change.
 
@@ -84,52 +84,52 @@ def history(context: typer.Context, given: PriceHistoryOptions, drawing: Drawing
     from broker.app.market.offer_rows import OfferFilter
 
     terminal = Terminal.of(context)
-    wanted = OfferFilter.of({"gpu": given.gpu, **_SERIES.read(given.where)}, gpus_from="--gpu")
-    found = _found(terminal, wanted, given)
-    heading = title(given.gpu or [], sorted(wanted.capacity_types))
-    draw(terminal, lambda: [chart(found, heading, _LINES)], drawing)
+    offer_filter = OfferFilter.of({"gpu": given.gpu, **_SERIES_FILTER.read(given.where)}, gpus_from="--gpu")
+    price_history = _load_history(terminal, offer_filter, given)
+    heading = chart_title(given.gpu or [], sorted(offer_filter.capacity_types))
+    draw(terminal, lambda: [history_chart(price_history, heading, _MAX_LINES)], drawing)
     if as_json or not drawing.chart:
-        terminal.result(found, lambda: table(terminal.out, found))
+        terminal.result(price_history, lambda: history_lines(terminal.out, price_history))
 
 
-def _found(terminal: Terminal, wanted: OfferFilter, given: PriceHistoryOptions) -> PriceHistoryList:
+def _load_history(terminal: Terminal, offer_filter: OfferFilter, given: PriceHistoryOptions) -> PriceHistoryList:
     from datetime import UTC, datetime
 
     from broker.app.results.price_history import PriceHistoryList
 
     if terminal.through_server:
-        first, until = _bounds(datetime.now(UTC), given)
+        start, end = _bounds(datetime.now(UTC), given)
         return terminal.api.fetch(
             PriceHistoryList,
             "/prices/history",
             gpu=given.gpu,
-            provider=wanted.providers,
-            region=wanted.regions,
-            instance_type=wanted.instance_types,
-            capacity_type=sorted(wanted.capacity_types),
-            since=first.isoformat(),
-            until=until.isoformat() if given.end else None,  # the server's clock may be behind
-            limit=given.limit or (_ROWS_OF_SERVER if terminal.as_json else _ROWS),
+            provider=offer_filter.providers,
+            region=offer_filter.regions,
+            instance_type=offer_filter.instance_types,
+            capacity_type=sorted(offer_filter.capacity_types),
+            since=start.isoformat(),
+            until=end.isoformat() if given.end else None,  # the server's clock may be behind
+            limit=given.limit or (_MAX_SERVER_ROWS if terminal.as_json else _MAX_ROWS),
         )
-    from broker.app.market.price_history import over
+    from broker.app.market.price_history import price_histories
 
     broker = terminal.broker()
-    first, until = _bounds(broker.clock.now(), given)
-    most = given.limit if terminal.as_json else given.limit or _ROWS
-    return PriceHistoryList.of(over(broker, wanted, first, until, most=most))
+    start, end = _bounds(broker.clock.now(), given)
+    max_rows = given.limit if terminal.as_json else given.limit or _MAX_ROWS
+    return PriceHistoryList.of(price_histories(broker, offer_filter, start, end, limit=max_rows))
 
 
 def _bounds(now: datetime, given: PriceHistoryOptions) -> tuple[datetime, datetime]:
     if given.last is not None and (given.start is not None or given.end is not None):
         raise InvalidInput("give --last, or --since and --until", where="--last")
-    until = now if given.end is None else filters.moment("--until", given.end, now)
+    end = now if given.end is None else filters.moment_option("--until", given.end, now)
     if given.start is not None:
-        return filters.moment("--since", given.start, now), until
-    return until - filters.duration("--last", given.last or _PERIOD), until
+        return filters.moment_option("--since", given.start, now), end
+    return end - filters.duration_option("--last", given.last or _DEFAULT_PERIOD), end
 
 
-_CHANGES = 30  # of one series, in a table
-_PLACE: tuple[ValueColumn[PricedMachine], ...] = (
+_MAX_CHANGES = 30  # of one series, in a table
+_PLACE_COLUMNS: tuple[ValueColumn[PricedMachine], ...] = (
     ValueColumn("provider", lambda one: one.provider),
     ValueColumn("region", lambda one: one.region, 2),
     ValueColumn("zone", lambda one: one.zone or "", 3),
@@ -139,66 +139,74 @@ _PLACE: tuple[ValueColumn[PricedMachine], ...] = (
 )
 
 
-def table(console: Console, found: PriceHistoryList) -> Iterator[RenderableType]:
+def history_lines(console: Console, price_history: PriceHistoryList) -> Iterator[RenderableType]:
     """One row per series; if only one series matches, also each of its changes."""
-    span = f"{formats.moment(found.since)} to {formats.moment(found.until)}"
-    if not found.series:
-        yield Text(_nothing(found, span), style="dim")
+    span = f"{formats.moment(price_history.since)} to {formats.moment(price_history.until)}"
+    if not price_history.series:
+        yield Text(_no_prices_text(price_history, span), style="dim")
         return
 
-    def note(one: PriceSeries) -> Text:
-        if one.reference:
+    def note(series: PriceSeries) -> Text:
+        if series.reference:
             return Text("ref", style="dim")
-        if one.ended is not None:
-            return Text(f"ended {formats.age(found.as_of - one.ended)} ago", style="yellow")
-        age = found.as_of - one.as_of
-        if one.max_age_seconds is not None and age > one.max_age_seconds:
+        if series.ended is not None:
+            return Text(f"ended {formats.age(price_history.as_of - series.ended)} ago", style="yellow")
+        age = price_history.as_of - series.as_of
+        if series.max_age_seconds is not None and age > series.max_age_seconds:
             return Text(f"last seen {formats.age(age)} ago", style="yellow")
-        return Text("" if one.count else "per machine-hour", style="dim")
+        return Text("" if series.count else "per machine-hour", style="dim")
 
     def rate(title: str, price: Callable[[PriceSeries], Money | None], rank: int = 0) -> ValueColumn[PriceSeries]:
-        return ValueColumn(title, lambda one: formats.rate(one.per_unit(price(one))), rank, "right")
+        return ValueColumn(title, lambda series: formats.rate(series.per_unit(price(series))), rank, "right")
 
     columns: tuple[ValueColumn[PriceSeries], ...] = (
-        *_PLACE,
-        rate("$/GPU-h", lambda one: one.last_price_per_hour),
-        ValueColumn("change", lambda one: _change(one.first_price_per_hour, one.last_price_per_hour), align="right"),
-        rate("lowest", lambda one: one.lowest_price_per_hour, 4),
-        rate("highest", lambda one: one.highest_price_per_hour, 4),
-        rate("mean", lambda one: one.mean_price_per_hour, 6),
-        ValueColumn("changes", lambda one: f"{one.price_changes:,}", 8, "right"),
+        *_PLACE_COLUMNS,
+        rate("$/GPU-h", lambda series: series.last_price_per_hour),
+        ValueColumn(
+            "change",
+            lambda series: _change_text(series.first_price_per_hour, series.last_price_per_hour),
+            align="right",
+        ),
+        rate("lowest", lambda series: series.lowest_price_per_hour, 4),
+        rate("highest", lambda series: series.highest_price_per_hour, 4),
+        rate("mean", lambda series: series.mean_price_per_hour, 6),
+        ValueColumn("changes", lambda series: f"{series.price_changes:,}", 8, "right"),
         ValueColumn(
             "availability",
-            lambda one: "" if one.available_part is None else formats.percent(one.available_part),
+            lambda series: "" if series.available_part is None else formats.percent(series.available_part),
             7,
             "right",
         ),
-        ValueColumn("source", lambda one: one.source, 9),
+        ValueColumn("source", lambda series: series.source, 9),
         ValueColumn("note", note),
     )
-    built = listing(console, columns, found.series)
-    yield built
-    if len(found.series) == found.matching == 1:
-        yield _changes(console, found.series[0], found.since)
-    shown = len(found.series)
-    unpriced = f"; {found.unpriced:,} without a price in this period" if found.unpriced else ""
-    tail = "" if shown + found.unpriced == found.matching else "; use --limit to show more"
+    series_table = build_table(console, columns, price_history.series)
+    yield series_table
+    if len(price_history.series) == price_history.matching == 1:
+        yield _changes_table(console, price_history.series[0], price_history.since)
+    shown_count = len(price_history.series)
+    unpriced = f"; {price_history.unpriced:,} without a price in this period" if price_history.unpriced else ""
+    tail = "" if shown_count + price_history.unpriced == price_history.matching else "; use --limit to show more"
     yield Text(
-        f"{shown:,} of {formats.plural(found.matching, 'series', 'series')} shown, {span}{unpriced}{tail}", style="dim"
+        f"{shown_count:,} of {formats.plural(price_history.matching, 'series', 'series')} shown, "
+        f"{span}{unpriced}{tail}",
+        style="dim",
     )
-    if "availability" not in built.hidden and any(one.available_part is not None for one in found.series):
-        told = "availability: share of the period in which the provider reported the capacity as available"
-        yield Text(told, style="dim")
+    if "availability" not in series_table.hidden and any(
+        series.available_part is not None for series in price_history.series
+    ):
+        availability_note = "availability: share of the period in which the provider reported the capacity as available"
+        yield Text(availability_note, style="dim")
 
 
-def _change(first: Money | None, last: Money | None) -> Text:
+def _change_text(first: Money | None, last: Money | None) -> Text:
     if not first or last is None:
-        return Text(formats.NOTHING)
-    part = last.micros / first.micros - 1
-    return Text(f"{part:+.1%}" if part else "0 %", style="red" if part > 0 else "green" if part < 0 else "dim")
+        return Text(formats.NO_VALUE)
+    change = last.micros / first.micros - 1
+    return Text(f"{change:+.1%}" if change else "0 %", style="red" if change > 0 else "green" if change < 0 else "dim")
 
 
-def _changes(console: Console, one: PriceSeries, start: datetime) -> RenderableType:
+def _changes_table(console: Console, series: PriceSeries, start: datetime) -> RenderableType:
     columns = (
         Column("from"),
         Column("duration", 2, align="right"),
@@ -207,63 +215,77 @@ def _changes(console: Console, one: PriceSeries, start: datetime) -> RenderableT
         Column("change", align="right"),
     )
     cells: list[list[str | Text]] = []
-    before: Money | None = None
-    for stretch in one.stretches(start):
-        change = _change(before, stretch.price) if before is not None and stretch.price is not None else Text("")
+    previous_price: Money | None = None
+    for stretch in series.stretches(start):
+        change = (
+            _change_text(previous_price, stretch.price)
+            if previous_price is not None and stretch.price is not None
+            else Text("")
+        )
         length = formats.length(stretch.end - stretch.start)
-        shown = formats.rate(one.per_unit(stretch.price)) if stretch.price is not None else "not offered"
-        cells.append([formats.moment(stretch.start), length, shown, formats.rate(stretch.price), change])
-        before = stretch.price if stretch.price is not None else before
-    return fitting(console, columns, cells[-_CHANGES:])
+        price_text = formats.rate(series.per_unit(stretch.price)) if stretch.price is not None else "not offered"
+        cells.append([formats.moment(stretch.start), length, price_text, formats.rate(stretch.price), change])
+        previous_price = stretch.price if stretch.price is not None else previous_price
+    return build_cell_table(console, columns, cells[-_MAX_CHANGES:])
 
 
-def _nothing(found: PriceHistoryList, span: str) -> str:
-    if found.began is None:
+def _no_prices_text(price_history: PriceHistoryList, span: str) -> str:
+    if price_history.began is None:
         return "no prices are known yet; run `gpubroker prices poll`"
-    if found.until <= found.began:
-        return f"no prices are known for {span}: the first poll of this store was {formats.moment(found.began)}"
+    if price_history.until <= price_history.began:
+        return f"no prices are known for {span}: the first poll of this store was {formats.moment(price_history.began)}"
     return f"no matching prices are known for {span}; `gpubroker offers` lists the current offers"
 
 
-def title(gpus: Sequence[str], kinds: Sequence[str]) -> str:
+def chart_title(gpus: Sequence[str], kinds: Sequence[str]) -> str:
     """``H100:8 spot``."""
     return f"{', '.join(gpus) or 'Prices'} {' or '.join(kinds)}".strip()
 
 
-def chart(found: PriceHistoryList, about: str, most: int) -> Chart:
-    """The cheapest ``most`` series as lines, in USD per GPU-hour (per hour of machines without)."""
-    chosen = found.series[:most]
-    note = f"The cheapest {len(chosen)} of {found.matching} series. " if len(chosen) < found.matching else ""
+def history_chart(price_history: PriceHistoryList, heading: str, max_lines: int) -> Chart:
+    """The cheapest ``max_lines`` series as lines, in USD per GPU-hour (per hour of machines without)."""
+    chosen = price_history.series[:max_lines]
+    note = (
+        f"The cheapest {len(chosen)} of {price_history.matching} series. "
+        if len(chosen) < price_history.matching
+        else ""
+    )
     return Chart(
-        title=f"{about}, {found.since:%Y-%m-%d} to {found.until:%Y-%m-%d}",
+        title=f"{heading}, {price_history.since:%Y-%m-%d} to {price_history.until:%Y-%m-%d}",
         x_label="time",
-        y_label="USD per GPU-hour" if all(one.count for one in chosen) else "USD per GPU-hour (or machine-hour)",
-        lines=[_line(one, name, found.since) for one, name in zip(chosen, _names(chosen), strict=True)],
+        y_label="USD per GPU-hour" if all(series.count for series in chosen) else "USD per GPU-hour (or machine-hour)",
+        lines=[
+            _chart_line(series, name, price_history.since)
+            for series, name in zip(chosen, _line_names(chosen), strict=True)
+        ],
         note=f"{note}Prices as recorded; a gap means not offered or not known.",
     )
 
 
-def _names(chosen: Sequence[PriceSeries]) -> list[str]:
+def _line_names(chosen: Sequence[PriceSeries]) -> list[str]:
     """The shortest names that distinguish the lines."""
-    machines = len({one.machine for one in chosen}) > 1
-    short = [_name(one, machines) for one in chosen]
-    again = Counter(short)
-    return [f"{name} by {one.source}" if again[name] > 1 else name for one, name in zip(chosen, short, strict=True)]
+    machines = len({series.machine for series in chosen}) > 1
+    short_names = [_series_name(series, machines) for series in chosen]
+    name_counts = Counter(short_names)
+    return [
+        f"{name} by {series.source}" if name_counts[name] > 1 else name
+        for series, name in zip(chosen, short_names, strict=True)
+    ]
 
 
-def _name(one: PriceSeries, with_machine: bool) -> str:
-    kind = formats.purchase_type(one.capacity_type, one.term_months)
-    machine = [one.machine] if with_machine else []
-    reference = ["(reference)"] if one.reference else []
-    return " ".join([one.provider, one.zone or one.region, one.instance_type, *machine, kind, *reference])
+def _series_name(series: PriceSeries, with_machine: bool) -> str:
+    kind = formats.purchase_type(series.capacity_type, series.term_months)
+    machine = [series.machine] if with_machine else []
+    reference = ["(reference)"] if series.reference else []
+    return " ".join([series.provider, series.zone or series.region, series.instance_type, *machine, kind, *reference])
 
 
-def _line(one: PriceSeries, name: str, start: datetime) -> Line:
+def _chart_line(series: PriceSeries, name: str, start: datetime) -> Line:
     from broker.core.values.money import MICROS_PER_USD
 
-    stretches = one.stretches(start)
+    stretches = series.stretches(start)
     times = [stretch.start for stretch in stretches]
-    units = [one.per_unit(stretch.price) for stretch in stretches]
+    units = [series.per_unit(stretch.price) for stretch in stretches]
     values = [None if price is None else price.micros / MICROS_PER_USD for price in units]
     if stretches and stretches[-1].end > stretches[-1].start:
         times.append(stretches[-1].end)
@@ -290,19 +312,19 @@ def prune(
     from broker.cli.render.formats import moment, plural
     from broker.core.errors import InvalidInput
 
-    kept = filters.time_span("--keep", keep)
-    if kept < timedelta(days=1):
+    kept_time = filters.time_span_option("--keep", keep)
+    if kept_time < timedelta(days=1):
         raise InvalidInput(f"expected 1d or more, because planning needs some history; got {keep}", where="--keep")
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    before = broker.clock.now() - kept
-    done = PrunedPriceHistory.of(broker.store.market.prune(before, dry_run=dry_run), before, dry_run=dry_run)
-    signals, polls = plural(done.signal_changes, "score or rate change"), plural(done.poll_runs, "poll")
-    counts = f"{plural(done.price_changes, 'price change')}, {signals}, {polls}"
-    said = [f"{'Would delete' if dry_run else 'Deleted'}, older than {moment(before)}: {counts}."]
-    if done.protected:
-        said.append(f"{plural(done.protected, 'older price change')} kept because launched attempts refer to them.")
-    terminal.result(done, lambda: said)
+    cutoff = broker.clock.now() - kept_time
+    result = PrunedPriceHistory.of(broker.store.market.prune(cutoff, dry_run=dry_run), cutoff, dry_run=dry_run)
+    signals, polls = plural(result.signal_changes, "score or rate change"), plural(result.poll_runs, "poll")
+    counts = f"{plural(result.price_changes, 'price change')}, {signals}, {polls}"
+    lines = [f"{'Would delete' if dry_run else 'Deleted'}, older than {moment(cutoff)}: {counts}."]
+    if result.protected:
+        lines.append(f"{plural(result.protected, 'older price change')} kept because launched attempts refer to them.")
+    terminal.result(result, lambda: lines)
 
 
 IMPORT_EXAMPLES = examples(
@@ -334,29 +356,31 @@ def import_(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    at = None if dated is None else filters.moment("--dated", dated, broker.clock.now())
-    done = import_catalogue(broker, file, provider, at)
-    terminal.result(done, lambda: _told(done))
-    if done.meant:
-        terminal.say(f"note: {done.provider!r} is a new provider; {done.meant}")
+    at = None if dated is None else filters.moment_option("--dated", dated, broker.clock.now())
+    imported = import_catalogue(broker, file, provider, at)
+    terminal.result(imported, lambda: _import_lines(imported))
+    if imported.meant:
+        terminal.say(f"note: {imported.provider!r} is a new provider; {imported.meant}")
 
 
-def _told(done: ImportedPrices) -> Iterator[Text]:
+def _import_lines(imported: ImportedPrices) -> Iterator[Text]:
     from rich.text import Text
 
     from broker.cli.render.formats import age, moment, plural
 
-    counts = f"{plural(done.offers_seen, 'offer')}, {done.offers_changed:,} changed"
-    yield Text.assemble((f"{done.provider}: ", "bold"), f"{counts} (layout {done.layout})")
-    whence = "the file's time" if done.as_of_from == "file" else "--dated"
-    dated = f"  as of {moment(done.as_of)}, from {whence}, {age(done.age_seconds)} ago"
-    yield Text(f"{dated}; source {', '.join(done.sources)}", style="dim")
-    if done.offers_stale:
-        stale = f"  {plural(done.offers_stale, 'offer')} too old for launches: shown as stale until a newer import"
-        yield Text(stale, style="yellow")
-    if done.offers_doubted:
+    counts = f"{plural(imported.offers_seen, 'offer')}, {imported.offers_changed:,} changed"
+    yield Text.assemble((f"{imported.provider}: ", "bold"), f"{counts} (layout {imported.layout})")
+    date_source = "the file's time" if imported.as_of_from == "file" else "--dated"
+    date_text = f"  as of {moment(imported.as_of)}, from {date_source}, {age(imported.age_seconds)} ago"
+    yield Text(f"{date_text}; source {', '.join(imported.sources)}", style="dim")
+    if imported.offers_stale:
+        stale_text = (
+            f"  {plural(imported.offers_stale, 'offer')} too old for launches: shown as stale until a newer import"
+        )
+        yield Text(stale_text, style="yellow")
+    if imported.offers_doubted:
         hint = "gpubroker offers --where price_kind=doubted"
-        doubted = f"  {plural(done.offers_doubted, 'offer')} in doubt, not used for launches: {hint}"
-        yield Text(doubted, style="yellow")
-    for reason, count in sorted(done.rows_skipped.items(), key=lambda item: -item[1]):
-        yield Text(f"  {plural(count, 'row')} skipped, {reason}: {done.samples[reason]}", style="yellow")
+        doubted_text = f"  {plural(imported.offers_doubted, 'offer')} in doubt, not used for launches: {hint}"
+        yield Text(doubted_text, style="yellow")
+    for reason, count in sorted(imported.rows_skipped.items(), key=lambda item: -item[1]):
+        yield Text(f"  {plural(count, 'row')} skipped, {reason}: {imported.samples[reason]}", style="yellow")

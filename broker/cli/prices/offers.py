@@ -12,12 +12,12 @@ from rich.text import Text
 
 from broker.cli import completion, filters
 from broker.cli.filters import RowFilter
-from broker.cli.gathered import gathered
+from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, examples
-from broker.cli.prices.poll import Offline, first_look
-from broker.cli.prices.status import converted
+from broker.cli.prices.poll import Offline, poll_first_time
+from broker.cli.prices.status import conversion_notes
 from broker.cli.render import formats
-from broker.cli.render.tables import ValueColumn, listed
+from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
 from broker.core.market.offer_order import OfferOrder
 
@@ -48,9 +48,9 @@ EXAMPLES = examples(
     "gpubroker offers --where provider=sandbox",
 )
 
-_ROWS = 30
+_DEFAULT_ROWS = 30
 _ORDER = "First offers where jobs can start, then sold out ones, then those out of reach; each cheapest first."
-_OFFERS = RowFilter(
+_OFFER_FILTER = RowFilter(
     provider=completion.providers,
     region=completion.regions,
     instance_type=completion.instance_types,
@@ -63,8 +63,8 @@ _OFFERS = RowFilter(
 class OffersOptions:
     """The options of `offers`."""
 
-    gpu: filters.Gpus = None
-    where: Annotated[list[str] | None, _OFFERS.option] = None
+    gpu: filters.GpuOption = None
+    where: Annotated[list[str] | None, _OFFER_FILTER.option] = None
     spot: Annotated[bool, typer.Option("--spot", help="Only spot offers.")] = False
     available: Annotated[
         bool, typer.Option("--available", help="Only offers that the provider reports as available.")
@@ -87,7 +87,7 @@ class OffersOptions:
             "--risk", help="Show interruption rates, time until capacity returns, and the data behind the estimates."
         ),
     ] = False
-    limit: filters.Limit = None
+    limit: filters.LimitOption = None
     every: Annotated[
         bool,
         typer.Option("--all", "-a", help="All rows, also reference prices of more than 180 days ago (spot: 60)."),
@@ -95,7 +95,7 @@ class OffersOptions:
     offline: Offline = False
 
 
-@gathered
+@expand_options
 def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False) -> None:
     """List GPU offers with price, location and availability: first those where jobs can start, cheapest GPU-hour first.
 
@@ -111,57 +111,59 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
     terminal = Terminal.of(context)
     if given.risk and given.by is not None:
         raise InvalidInput("--risk and --by cannot be combined", hint="remove one of them")
-    found = _found(terminal, given, given.limit or (None if given.every or as_json else _ROWS))
+    offer_list = _load_offers(terminal, given, given.limit or (None if given.every or as_json else _DEFAULT_ROWS))
     by_reach = given.sort in (OfferOrder.GPU_PRICE, OfferOrder.PRICE) and given.by is None
-    header = [Text(_ORDER, style="dim")] if by_reach and found.matching else []
-    terminal.result(found, lambda: [*header, *table(terminal.out, found)])
+    header = [Text(_ORDER, style="dim")] if by_reach and offer_list.matching else []
+    terminal.result(offer_list, lambda: [*header, *offer_lines(terminal.out, offer_list)])
 
 
-def _found(terminal: Terminal, given: OffersOptions, limit: int | None) -> OfferCounts:
+def _load_offers(terminal: Terminal, given: OffersOptions, limit: int | None) -> OfferCounts:
     from broker.app.market.offer_rows import OfferFilter
 
-    asked = {**_OFFERS.read(given.where), "gpu": given.gpu or []}
+    conditions = {**_OFFER_FILTER.read(given.where), "gpu": given.gpu or []}
     if given.spot:
-        asked["capacity_type"] = [*asked.get("capacity_type", []), "spot"]
-    max_price = None if given.max_price is None else filters.price("--max-price", given.max_price)
-    wanted = OfferFilter.of(asked, gpus_from="--gpu", available=given.available, old=given.every, max_price=max_price)
+        conditions["capacity_type"] = [*conditions.get("capacity_type", []), "spot"]
+    max_price = None if given.max_price is None else filters.price_option("--max-price", given.max_price)
+    offer_filter = OfferFilter.of(
+        conditions, gpus_from="--gpu", available=given.available, old=given.every, max_price=max_price
+    )
     if terminal.through_server:
-        return _of_server(terminal.api, wanted, given, limit)
+        return _load_from_server(terminal.api, offer_filter, given, limit)
     from broker.app.market import offer_lists
 
-    by = None if given.by is None else offer_lists.dimensions(given.by, "--by")
+    by = None if given.by is None else offer_lists.parse_dimensions(given.by, "--by")
     broker = terminal.broker()
-    first_look(terminal, broker, offline=given.offline, providers=wanted.providers)
+    poll_first_time(terminal, broker, offline=given.offline, providers=offer_filter.providers)
     if by is not None:
-        return offer_lists.offer_groups(broker, wanted, by, limit)
-    listed = offer_lists.offer_risks if given.risk else offer_lists.offer_list
-    return listed(broker, wanted, given.sort, limit)
+        return offer_lists.list_offer_groups(broker, offer_filter, by, limit)
+    load_offers = offer_lists.list_offer_risks if given.risk else offer_lists.list_offers
+    return load_offers(broker, offer_filter, given.sort, limit)
 
 
-def _of_server(api: TeamApi, wanted: OfferFilter, given: OffersOptions, limit: int | None) -> OfferCounts:
+def _load_from_server(api: TeamApi, offer_filter: OfferFilter, given: OffersOptions, limit: int | None) -> OfferCounts:
     from broker.app.results.offers import OfferGroupList, OfferList, OfferRiskList
-    from broker.server.paths import MOST_OFFERS
+    from broker.server.paths import MAX_OFFERS
 
-    asked = {
+    parameters = {
         "gpu": given.gpu,
-        "provider": wanted.providers,
-        "region": wanted.regions,
-        "instance_type": wanted.instance_types,
-        "capacity_type": sorted(wanted.capacity_types),
-        "price_kind": sorted(wanted.price_kinds),
+        "provider": offer_filter.providers,
+        "region": offer_filter.regions,
+        "instance_type": offer_filter.instance_types,
+        "capacity_type": sorted(offer_filter.capacity_types),
+        "price_kind": sorted(offer_filter.price_kinds),
         "available": given.available or None,
         "old": given.every or None,
-        "max_price": None if wanted.max_price is None else wanted.max_price.as_json(),
+        "max_price": None if offer_filter.max_price is None else offer_filter.max_price.as_json(),
     }
     if given.by is not None:
-        return api.fetch(OfferGroupList, "/offers/groups", by=given.by, limit=limit or MOST_OFFERS, **asked)
+        return api.fetch(OfferGroupList, "/offers/groups", by=given.by, limit=limit or MAX_OFFERS, **parameters)
     if given.risk:
-        return api.fetch(OfferRiskList, "/offers/risks", sort=given.sort.value, limit=limit or MOST_OFFERS, **asked)
-    return api.whole(OfferList, "/offers", "offers", limit, MOST_OFFERS, sort=given.sort.value, **asked)
+        return api.fetch(OfferRiskList, "/offers/risks", sort=given.sort.value, limit=limit or MAX_OFFERS, **parameters)
+    return api.whole(OfferList, "/offers", "offers", limit, MAX_OFFERS, sort=given.sort.value, **parameters)
 
 
-_KINDS = {"spot": "yellow", "owned": "green", "reserved": "cyan"}
-_NOTES = {
+_PURCHASE_TYPE_STYLES = {"spot": "yellow", "owned": "green", "reserved": "cyan"}
+_PRICE_KIND_TEXTS = {
     "doubted": Text("doubted", style="red"),
     "reference": Text("ref", style="dim"),
     "stale": Text("stale", style="yellow"),
@@ -170,7 +172,7 @@ _NOTES = {
     "recorded": Text("recorded", style="cyan"),
     "live": Text("live", style="green"),
 }
-_AVAILABLE = {
+_AVAILABILITY_TEXTS = {
     "available": Text("yes", style="green"),
     "unavailable": Text("sold out", style="red"),
     "no_quota": Text("no quota", style="red"),
@@ -178,31 +180,31 @@ _AVAILABLE = {
 }
 
 
-def note(offer: OfferResult) -> Text:
+def price_kind_text(offer: OfferResult) -> Text:
     """The kind of price."""
-    return _NOTES[offer.price_kind]
+    return _PRICE_KIND_TEXTS[offer.price_kind]
 
 
-def _kind(offer: OfferResult) -> Text:
+def _purchase_type_text(offer: OfferResult) -> Text:
     kind = formats.purchase_type(offer.capacity_type, offer.term_months)
-    return Text(kind, style=_KINDS.get(offer.capacity_type, ""))
+    return Text(kind, style=_PURCHASE_TYPE_STYLES.get(offer.capacity_type, ""))
 
 
-def _percent(part: float | None) -> str:
-    return "" if part is None else formats.percent(part)
+def _percent_or_blank(share: float | None) -> str:
+    return "" if share is None else formats.percent(share)
 
 
-_COLUMNS: tuple[ValueColumn[OfferResult], ...] = (
+_OFFER_COLUMNS: tuple[ValueColumn[OfferResult], ...] = (
     ValueColumn("provider", lambda one: one.provider),
     ValueColumn("region", lambda one: one.region, 2),
     ValueColumn("zone", lambda one: one.zone or "", 9),
     ValueColumn("machine type", lambda one: one.instance_type, 5, folds=True),
     ValueColumn("GPU", lambda one: one.machine),
-    ValueColumn("purchase type", _kind),
+    ValueColumn("purchase type", _purchase_type_text),
     ValueColumn("$/GPU-h", lambda one: formats.rate(one.price_per_gpu_hour), align="right"),
     ValueColumn("$/h", lambda one: formats.rate(one.price_per_hour), 6, "right"),
-    ValueColumn("spot discount", lambda one: _percent(one.spot_discount), 7, "right"),
-    ValueColumn("available", lambda one: _AVAILABLE[one.availability], 4),
+    ValueColumn("spot discount", lambda one: _percent_or_blank(one.spot_discount), 7, "right"),
+    ValueColumn("available", lambda one: _AVAILABILITY_TEXTS[one.availability], 4),
     ValueColumn(
         "interruptions/h",
         lambda one: "" if one.interruption_rate is None else f"{one.interruption_rate:.1%}",
@@ -213,88 +215,102 @@ _COLUMNS: tuple[ValueColumn[OfferResult], ...] = (
     # Always shown, even at 80 columns: a price without its age cannot be trusted.
     ValueColumn("age", lambda one: formats.age(one.age_seconds), 3, "right"),
     ValueColumn("source", lambda one: one.source, 8),
-    ValueColumn("note", note),
+    ValueColumn("note", price_kind_text),
 )
 
 
-def table(console: Console, found: OfferCounts) -> Iterator[RenderableType]:
+def offer_lines(console: Console, offer_list: OfferCounts) -> Iterator[RenderableType]:
     """The table of offers, of their risks, or of groups, and its footer."""
     from broker.app.results.offers import OfferGroupList, OfferList, OfferRiskList
 
-    if isinstance(found, OfferRiskList):
-        return _risks(console, found)
-    assert isinstance(found, OfferList | OfferGroupList)
-    return _offers(console, found) if isinstance(found, OfferList) else _groups(console, found)
+    if isinstance(offer_list, OfferRiskList):
+        return _risk_lines(console, offer_list)
+    assert isinstance(offer_list, OfferList | OfferGroupList)
+    return (
+        _offer_list_lines(console, offer_list)
+        if isinstance(offer_list, OfferList)
+        else _group_lines(console, offer_list)
+    )
 
 
-def _offers(console: Console, found: OfferList) -> Iterator[RenderableType]:
-    shown = found.offers
-    if shown:
-        yield from listed(console, _COLUMNS, shown)
-    if any(one.reference for one in shown):
+def _offer_list_lines(console: Console, offer_list: OfferList) -> Iterator[RenderableType]:
+    offers = offer_list.offers
+    if offers:
+        yield from table_parts(console, _OFFER_COLUMNS, offers)
+    if any(offer.reference for offer in offers):
         yield Text("ref: reference price from a published price list, not live; see its age", style="dim")
-    if any(one.stale for one in shown):
+    if any(offer.stale for offer in offers):
         yield Text("stale: older than the provider's maximum age; not used for launches", style="yellow")
-    for doubt in sorted({one.doubt for one in shown if one.doubt is not None}):
+    for doubt in sorted({offer.doubt for offer in offers if offer.doubt is not None}):
         yield Text(f"doubted: {doubt.text}; not used for launches until accepted", style="red")
-    names = {one.provider for one in shown}
-    yield from converted({name: rates for name, rates in found.converted.items() if name in names})
-    yield from footer(found, len(shown))
+    names = {offer.provider for offer in offers}
+    yield from conversion_notes({name: rates for name, rates in offer_list.converted.items() if name in names})
+    yield from footer_lines(offer_list, len(offers))
 
 
-def _groups(console: Console, found: OfferGroupList) -> Iterator[RenderableType]:
+def _group_lines(console: Console, group_list: OfferGroupList) -> Iterator[RenderableType]:
 
     def key(name: str) -> ValueColumn[OfferGroupResult]:
-        return ValueColumn(name.replace("_", " "), lambda one: getattr(one, name))
+        return ValueColumn(name.replace("_", " "), lambda group: getattr(group, name))
 
     def price(best: OfferResult | None) -> Money | None:
         return (best.price_per_gpu_hour or best.price_per_hour) if best else None
 
-    def of_cheapest(best: OfferResult | None) -> str:
+    def cheapest_text(best: OfferResult | None) -> str:
         return f"{best.instance_type} in {best.provider}/{best.region}" if best else "none available"
 
     columns: tuple[ValueColumn[OfferGroupResult], ...] = (
-        *map(key, found.group_by),
-        ValueColumn("offers", lambda one: f"{one.offers:,}", 6, "right"),
+        *map(key, group_list.group_by),
+        ValueColumn("offers", lambda offer_group: f"{offer_group.offers:,}", 6, "right"),
         ValueColumn(
             "min $/GPU-h",
-            lambda one: formats.rate(price(one.cheapest)),
+            lambda offer_group: formats.rate(price(offer_group.cheapest)),
             align="right",
         ),
-        ValueColumn("max $/GPU-h", lambda one: formats.rate(one.max_price_per_gpu_hour), 5, "right"),
-        ValueColumn("cheapest", lambda one: of_cheapest(one.cheapest), 2),
+        ValueColumn("max $/GPU-h", lambda offer_group: formats.rate(offer_group.max_price_per_gpu_hour), 5, "right"),
+        ValueColumn("cheapest", lambda offer_group: cheapest_text(offer_group.cheapest), 2),
         ValueColumn(
-            "purchase type", lambda one: formats.purchase_type(one.cheapest.capacity_type) if one.cheapest else "", 1
+            "purchase type",
+            lambda offer_group: (
+                formats.purchase_type(offer_group.cheapest.capacity_type) if offer_group.cheapest else ""
+            ),
+            1,
         ),
-        ValueColumn("note", lambda one: note(one.cheapest) if one.cheapest else "", 3),
+        ValueColumn(
+            "note", lambda offer_group: price_kind_text(offer_group.cheapest) if offer_group.cheapest else "", 3
+        ),
     )
-    if found.groups:
-        yield from listed(console, columns, found.groups)
-    yield from footer(found, len(found.groups), found.matching_groups)
+    if group_list.groups:
+        yield from table_parts(console, columns, group_list.groups)
+    yield from footer_lines(group_list, len(group_list.groups), group_list.matching_groups)
 
 
-def footer(found: OfferCounts, shown: int, groups: int | None = None) -> Iterator[Text]:
+def footer_lines(offer_list: OfferCounts, shown_count: int, group_count: int | None = None) -> Iterator[Text]:
     """How many rows of how many are shown, how many reference prices are hidden because of their age, and offers near
-    to a request without offers. ``groups``: their number, if the rows are groups."""
-    tail = "" if shown == (found.matching if groups is None else groups) else "; use --all to show all"
-    if not found.total:
+    to a request without offers. ``group_count``: their number, if the rows are groups."""
+    tail = (
+        ""
+        if shown_count == (offer_list.matching if group_count is None else group_count)
+        else "; use --all to show all"
+    )
+    if not offer_list.total:
         line = "no offers are known; run `gpubroker prices poll`"
-    elif not found.matching:
-        line = f"0 of {found.total:,} offers match"
-    elif groups is None:
-        more = f" ({found.total:,} known)" if found.total != found.matching else ""
-        line = f"{shown:,} of {found.matching:,} matching offers shown{more}{tail}"
+    elif not offer_list.matching:
+        line = f"0 of {offer_list.total:,} offers match"
+    elif group_count is None:
+        known_text = f" ({offer_list.total:,} known)" if offer_list.total != offer_list.matching else ""
+        line = f"{shown_count:,} of {offer_list.matching:,} matching offers shown{known_text}{tail}"
     else:
-        line = f"{shown:,} of {formats.plural(groups, 'group')} shown{tail}"
+        line = f"{shown_count:,} of {formats.plural(group_count, 'group')} shown{tail}"
     yield Text(line, style="dim")
-    if found.old_hidden:
-        hidden = formats.plural(found.old_hidden, "old reference price")
-        yield Text(f"{hidden} hidden; --all shows them", style="dim")
-    for name, others in found.nearby.items():
-        yield Text(f"hint: no {name} is offered; near it: {', '.join(others)}", "cyan")
+    if offer_list.old_hidden:
+        hidden_text = formats.plural(offer_list.old_hidden, "old reference price")
+        yield Text(f"{hidden_text} hidden; --all shows them", style="dim")
+    for name, nearby_names in offer_list.nearby.items():
+        yield Text(f"hint: no {name} is offered; near it: {', '.join(nearby_names)}", "cyan")
 
 
-_LONG = timedelta(days=100 * 365)  # a longer lifetime is shown as unknown
+_UNKNOWN_LIFETIME = timedelta(days=100 * 365)  # a longer lifetime is shown as unknown
 _RISK_COLUMNS: tuple[ValueColumn[OfferWithRisk], ...] = (
     ValueColumn("location", lambda one: f"{one.provider}/{one.zone or one.region}", folds=True),
     ValueColumn("machine type", lambda one: one.instance_type, 4, folds=True),
@@ -306,44 +322,44 @@ _RISK_COLUMNS: tuple[ValueColumn[OfferWithRisk], ...] = (
         lambda one: f"{one.risk.interruptions_per_hour:.2g}" if one.risk.interruptions_per_hour else "never",
         align="right",
     ),
-    ValueColumn("mean lifetime", lambda one: _life(one.risk.mean_life), 1, "right"),
-    ValueColumn("left after 3 h", lambda one: _life(one.risk.left_after_3_hours), 5, "right"),
+    ValueColumn("mean lifetime", lambda one: _lifetime_text(one.risk.mean_life), 1, "right"),
+    ValueColumn("left after 3 h", lambda one: _lifetime_text(one.risk.left_after_3_hours), 5, "right"),
     ValueColumn(
         "returns in",
-        lambda one: formats.length(one.risk.time_to_return) if one.capacity_type == "spot" else formats.NOTHING,
+        lambda one: formats.length(one.risk.time_to_return) if one.capacity_type == "spot" else formats.NO_VALUE,
         2,
         "right",
     ),
-    ValueColumn("estimated from", lambda one: _estimated_from(one.risk), folds=True),
-    ValueColumn("note", note),
+    ValueColumn("estimated from", lambda one: _estimate_source(one.risk), folds=True),
+    ValueColumn("note", price_kind_text),
 )
 
 
-def _risks(console: Console, found: OfferRiskList) -> Iterator[RenderableType]:
+def _risk_lines(console: Console, risk_list: OfferRiskList) -> Iterator[RenderableType]:
     """The table, the meaning of its columns, and the footer."""
-    if found.offers:
-        yield from listed(console, _RISK_COLUMNS, found.offers)
+    if risk_list.offers:
+        yield from table_parts(console, _RISK_COLUMNS, risk_list.offers)
         yield Text(
             "interruptions/h: per machine; left after 3 h: mean remaining lifetime of a machine that has run for 3 h; "
             "estimated from: interruptions in the machine-hours of the last three weeks, recent hours weighted more",
             style="dim",
         )
-    yield from footer(found, len(found.offers))
+    yield from footer_lines(risk_list, len(risk_list.offers))
 
 
-def _life(time: timedelta | None) -> str:
-    return formats.NOTHING if time is None or time > _LONG else formats.length(time)
+def _lifetime_text(time: timedelta | None) -> str:
+    return formats.NO_VALUE if time is None or time > _UNKNOWN_LIFETIME else formats.length(time)
 
 
-def _estimated_from(risk: RiskResult) -> str:
-    def seen(evidence: RiskEvidence) -> str:
+def _estimate_source(risk: RiskResult) -> str:
+    def losses_text(evidence: RiskEvidence) -> str:
         return f"{evidence.losses:,.0f} in {evidence.hours:,.0f} h"
 
     match risk.basis.value:
         case "own_history":
-            return seen(risk.own)
+            return losses_text(risk.own)
         case "family_history":
-            return f"similar pools: {seen(risk.family)}"
+            return f"similar pools: {losses_text(risk.family)}"
         case "provider":
             return "the provider"
         case _:

@@ -41,7 +41,7 @@ def poll(
 
     from broker.app.market.polling import fresh_providers, poll_now, providers_to_poll
     from broker.app.results.prices import PollOutcome, PollReport
-    from broker.cli.prices.status import outcome
+    from broker.cli.prices.status import poll_outcome_lines
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -49,39 +49,52 @@ def poll(
     polls: list[PollOutcome] = []
     interrupted = False
     try:
-        with progress(terminal, broker, names) as watch:
+        with poll_progress(terminal, broker, names) as watch:
             for result in poll_now(broker, names, watch=watch):
                 polls.append(PollOutcome.of(result))
                 if watch is None:
-                    terminal.show(*outcome(polls[-1]))
+                    terminal.show(*poll_outcome_lines(polls[-1]))
     except KeyboardInterrupt:
         interrupted = True
-    for one in polls if watch is not None else ():
-        terminal.show(*outcome(one))
-    for hint in dict.fromkeys(one.hint for one in polls if one.error and one.hint):
+    for poll_outcome in polls if watch is not None else ():
+        terminal.show(*poll_outcome_lines(poll_outcome))
+    for hint in dict.fromkeys(poll_outcome.hint for poll_outcome in polls if poll_outcome.error and poll_outcome.hint):
         terminal.show(Text(f"hint: {hint}", style="cyan"))
-    done = {one.provider for one in polls}
-    undone = [name for name in names if name not in done] if interrupted else []
+    finished = {poll_outcome.provider for poll_outcome in polls}
+    unfinished = [name for name in names if name not in finished] if interrupted else []
     if as_json:
-        terminal.answer(PollReport(polls=polls, interrupted=undone if interrupted else None))
+        terminal.answer(PollReport(polls=polls, interrupted=unfinished if interrupted else None))
     if interrupted:
-        kept = f"stored: {', '.join(sorted(done))}" if done else "nothing was stored"
-        terminal.say(f"Stopped; {kept}. Incomplete and not stored: {', '.join(undone) or 'none'}.")
+        stored_text = f"stored: {', '.join(sorted(finished))}" if finished else "nothing was stored"
+        terminal.say(f"Stopped; {stored_text}. Incomplete and not stored: {', '.join(unfinished) or 'none'}.")
         raise typer.Exit(130)
-    suspect = [one.provider for one in polls if one.status == "suspect"]
-    failed = [one.provider for one in polls if one.failed or (provider and not one.status.is_success)]
-    fresh = set() if strict else fresh_providers(broker, [one.provider for one in polls if one.status == "failed"])
-    for those, what in (([name for name in failed if name not in suspect], "failed"), (suspect, "suspect")):
-        if those:
-            terminal.say(f"{len(those)} of {len(polls)} {what}: {', '.join(those)}")
+    suspect_providers = [poll_outcome.provider for poll_outcome in polls if poll_outcome.status == "suspect"]
+    failed_providers = [
+        poll_outcome.provider
+        for poll_outcome in polls
+        if poll_outcome.failed or (provider and not poll_outcome.status.is_success)
+    ]
+    fresh = (
+        set()
+        if strict
+        else fresh_providers(
+            broker, [poll_outcome.provider for poll_outcome in polls if poll_outcome.status == "failed"]
+        )
+    )
+    for provider_names, problem in (
+        ([name for name in failed_providers if name not in suspect_providers], "failed"),
+        (suspect_providers, "suspect"),
+    ):
+        if provider_names:
+            terminal.say(f"{len(provider_names)} of {len(polls)} {problem}: {', '.join(provider_names)}")
     if fresh:
         terminal.say(f"Their prices of before are still fresh enough: {', '.join(sorted(fresh))}")
-    if set(failed) - fresh:
+    if set(failed_providers) - fresh:
         raise typer.Exit(5)
 
 
 @contextmanager
-def progress(terminal: Terminal, broker: Broker, names: Sequence[str]) -> Iterator[Watch | None]:
+def poll_progress(terminal: Terminal, broker: Broker, names: Sequence[str]) -> Iterator[Watch | None]:
     """On a terminal, a progress bar per provider, scaled to its previous number of offers."""
     if not terminal.err.is_terminal:
         yield None
@@ -90,19 +103,24 @@ def progress(terminal: Terminal, broker: Broker, names: Sequence[str]) -> Iterat
 
     from broker.market.poller import PollSession
 
-    last = broker.store.last_polls()
+    last_polls = broker.store.last_polls()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20))
-    counted = TextColumn("{task.completed:,} offers", justify="right")
-    bars = Progress(*columns, counted, TimeElapsedColumn(), console=terminal.err, transient=True, redirect_stdout=False)
-    tasks = {name: bars.add_task(name, total=(last[name].seen or None) if name in last else None) for name in names}
+    offer_count_column = TextColumn("{task.completed:,} offers", justify="right")
+    bars = Progress(
+        *columns, offer_count_column, TimeElapsedColumn(), console=terminal.err, transient=True, redirect_stdout=False
+    )
+    tasks = {
+        name: bars.add_task(name, total=(last_polls[name].seen or None) if name in last_polls else None)
+        for name in names
+    }
 
-    def watch(waiting: Sequence[PollSession]) -> None:
-        for hearing in waiting:
-            bars.update(tasks[hearing.name], completed=hearing.arrived)
+    def watch(sessions: Sequence[PollSession]) -> None:
+        for session in sessions:
+            bars.update(tasks[session.name], completed=session.arrived)
         for name in names:
-            if name not in {hearing.name for hearing in waiting}:
-                arrived = bars.tasks[tasks[name]].completed
-                bars.update(tasks[name], total=arrived or 1, completed=arrived or 1, visible=False)
+            if name not in {session.name for session in sessions}:
+                offer_count = bars.tasks[tasks[name]].completed
+                bars.update(tasks[name], total=offer_count or 1, completed=offer_count or 1, visible=False)
 
     with bars:
         yield watch
@@ -117,46 +135,52 @@ Offline = Annotated[
 ]
 
 
-def first_look(terminal: Terminal, broker: Broker, *, offline: bool, providers: Sequence[str] = ()) -> None:
+def poll_first_time(terminal: Terminal, broker: Broker, *, offline: bool, providers: Sequence[str] = ()) -> None:
     """Before prices are shown for the first time, poll the sources that need no login and answer within seconds, and
     print a summary. ``offline``: send no request. ``providers``: the requested ones; if all are local, no
     request is sent."""
-    from broker.app.market.polling import has_network, look, sources_to_ask, tell_no_network
+    from broker.app.market.polling import first_sources, has_network, poll_first_sources, tell_no_network
     from broker.core.market.offers import SANDBOX
 
-    local = bool(providers) and {*providers} <= {*broker.registries.local_providers, SANDBOX}
-    names = () if offline or local else sources_to_ask(broker)
+    only_local = bool(providers) and {*providers} <= {*broker.registries.local_providers, SANDBOX}
+    names = () if offline or only_local else first_sources(broker)
     if not names:
         return
     if not has_network(terminal.environment):
         if tell_no_network(broker):
             terminal.say("No network: showing bundled list prices; see the age column. --offline asks nobody.")
         return
-    with progress(terminal, broker, names) as watch:
-        results = list(look(broker, names, watch=watch))
+    with poll_progress(terminal, broker, names) as watch:
+        results = list(poll_first_sources(broker, names, watch=watch))
     if results:
-        terminal.say(in_words(results))
+        terminal.say(first_poll_text(results))
 
 
-def in_words(results: Sequence[PollResult]) -> str:
+def first_poll_text(results: Sequence[PollResult]) -> str:
     """A summary of the first poll, in one or two sentences."""
-    told = [result for result in results if result.offers_seen]
+    answered = [result for result in results if result.offers_seen]
     # A provider whose extra is not installed does not count as unreachable.
-    silent = [one.provider for one in results if not one.offers_seen and (one.failed or one.cut_short)]
-    more = "gpubroker prices poll"
-    if not told and not silent:
-        return f"No live prices: no queried provider has any. `{more}` asks all providers."
-    if not told:
-        who = ", ".join(silent)
+    unreachable = [
+        poll_result.provider
+        for poll_result in results
+        if not poll_result.offers_seen and (poll_result.failed or poll_result.cut_short)
+    ]
+    poll_command = "gpubroker prices poll"
+    if not answered and not unreachable:
+        return f"No live prices: no queried provider has any. `{poll_command}` asks all providers."
+    if not answered:
+        unreachable_names = ", ".join(unreachable)
         return (
-            f"No live prices: {who} cannot be reached (is there a network?). Showing bundled list prices; "
-            f"see the age column. `{more}` asks again, --offline asks nobody."
+            f"No live prices: {unreachable_names} cannot be reached (is there a network?). Showing bundled list "
+            "prices; "
+            f"see the age column. `{poll_command}` asks again, --offline asks nobody."
         )
-    offers = sum(result.offers_seen for result in told)
-    missing = f" No answer from {', '.join(silent)}." if silent else ""
+    offers = sum(result.offers_seen for result in answered)
+    missing = f" No answer from {', '.join(unreachable)}." if unreachable else ""
     return (
-        f"First look at the market: {offers:,} live offers of {', '.join(one.provider for one in told)}.{missing} "
-        f"`{more}` asks all providers; `gpubroker doctor` lists the logins that add more."
+        f"First look at the market: {offers:,} live offers of "
+        f"{', '.join(poll_result.provider for poll_result in answered)}.{missing} "
+        f"`{poll_command}` asks all providers; `gpubroker doctor` lists the logins that add more."
     )
 
 
@@ -187,6 +211,11 @@ def accept(
     from broker.cli.render.formats import plural
 
     terminal = Terminal.of(context)
-    done = AcceptedPrices.of(accept_prices(terminal.broker(), provider, pool or (), by=terminal.actor, note=reason))
-    missing, odd = plural(done.missing_removed, "missing offer"), plural(done.prices_believed, "odd price")
-    terminal.result(done, lambda: [f"{provider}: {missing} removed and {odd} accepted by {done.accepted_by}."])
+    accepted = AcceptedPrices.of(accept_prices(terminal.broker(), provider, pool or (), by=terminal.actor, note=reason))
+    missing_offers, odd_prices = (
+        plural(accepted.missing_removed, "missing offer"),
+        plural(accepted.prices_believed, "odd price"),
+    )
+    terminal.result(
+        accepted, lambda: [f"{provider}: {missing_offers} removed and {odd_prices} accepted by {accepted.accepted_by}."]
+    )

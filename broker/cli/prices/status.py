@@ -11,7 +11,7 @@ from rich.text import Text
 
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
-from broker.cli.render.tables import ValueColumn, listed
+from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -33,11 +33,13 @@ def status(
     (too old to plan with) and doubted offers (not used until accepted)."""
 
     terminal = Terminal.of(context)
-    found = _found(terminal)
-    terminal.result(found, lambda: skipped_rows(found) if skipped else table(terminal.out, found))
+    price_status = _load_status(terminal)
+    terminal.result(
+        price_status, lambda: skipped_row_lines(price_status) if skipped else status_lines(terminal.out, price_status)
+    )
 
 
-def _found(terminal: Terminal) -> PriceStatus:
+def _load_status(terminal: Terminal) -> PriceStatus:
     from broker.app.results.prices import PriceStatus
 
     if terminal.through_server:
@@ -47,7 +49,7 @@ def _found(terminal: Terminal) -> PriceStatus:
     return price_status(terminal.broker())
 
 
-_STYLES = {
+_STATUS_STYLES = {
     "ok": "",
     "accepted": "",
     "incomplete": "yellow",
@@ -60,10 +62,10 @@ _STYLES = {
 
 
 # Shown for a provider that returned no offers.
-_NOT_ASKED = {"login_missing": "no login", "login_refused": "login refused", "extra_missing": "not installed"}
+_NOT_ASKED_TEXTS = {"login_missing": "no login", "login_refused": "login refused", "extra_missing": "not installed"}
 
 
-def table(console: Console, found: PriceStatus) -> Iterator[RenderableType]:
+def status_lines(console: Console, price_status: PriceStatus) -> Iterator[RenderableType]:
     """One row per polled provider, then the failures of last polls, and the rates of converted prices."""
 
     def ago(age: timedelta | None) -> str:
@@ -73,59 +75,73 @@ def table(console: Console, found: PriceStatus) -> Iterator[RenderableType]:
         return Text(f"{count:,}", style="yellow" if count else "")
 
     columns: tuple[ValueColumn[PolledProvider], ...] = (
-        ValueColumn("provider", lambda one: one.provider),
-        ValueColumn("status", lambda one: Text(one.status.replace("_", " "), style=_STYLES[one.status.value])),
-        ValueColumn("last success", lambda one: ago(one.success_age_seconds), 1, "right"),
-        ValueColumn("last poll", lambda one: ago(one.age_seconds), 2, "right"),
-        ValueColumn("offers", lambda one: f"{one.offers:,}", align="right"),
-        ValueColumn("stale", lambda one: odd(one.offers_stale), align="right"),
-        ValueColumn("doubted", lambda one: odd(one.offers_doubted), 2, "right"),
-        ValueColumn("changed", lambda one: f"{one.offers_changed:,}", 4, "right"),
-        ValueColumn("skipped", lambda one: f"{sum(one.rows_skipped.values()):,}", 5, "right"),
-        ValueColumn("max age", lambda one: formats.age(one.max_age_seconds), 3, "right"),
+        ValueColumn("provider", lambda provider: provider.provider),
+        ValueColumn(
+            "status",
+            lambda provider: Text(provider.status.replace("_", " "), style=_STATUS_STYLES[provider.status.value]),
+        ),
+        ValueColumn("last success", lambda provider: ago(provider.success_age_seconds), 1, "right"),
+        ValueColumn("last poll", lambda provider: ago(provider.age_seconds), 2, "right"),
+        ValueColumn("offers", lambda provider: f"{provider.offers:,}", align="right"),
+        ValueColumn("stale", lambda provider: odd(provider.offers_stale), align="right"),
+        ValueColumn("doubted", lambda provider: odd(provider.offers_doubted), 2, "right"),
+        ValueColumn("changed", lambda provider: f"{provider.offers_changed:,}", 4, "right"),
+        ValueColumn("skipped", lambda provider: f"{sum(provider.rows_skipped.values()):,}", 5, "right"),
+        ValueColumn("max age", lambda provider: formats.age(provider.max_age_seconds), 3, "right"),
     )
-    if found.providers:
-        yield from listed(console, columns, found.providers)
-    for one in found.providers:
-        if one.failures:
-            style, alone = _STYLES[one.status.value], one.failures[0] if len(one.failures) == 1 else ""
-            yield Text.assemble((f"{one.provider}:", "bold"), (f" {alone}" if alone else "", style))
-            yield from (Text(f"  {failure}", style=style) for failure in one.failures if not alone)
-            yield from [Text(f"  hint: {one.hint}", style="cyan")] if one.hint else ()
-    yield from converted({one.provider: one.converted for one in found.providers})
-    if found.never_polled:
-        yield Text(f"never polled: {', '.join(found.never_polled)}", style="dim")
+    if price_status.providers:
+        yield from table_parts(console, columns, price_status.providers)
+    for provider in price_status.providers:
+        if provider.failures:
+            style, single_failure = (
+                _STATUS_STYLES[provider.status.value],
+                provider.failures[0] if len(provider.failures) == 1 else "",
+            )
+            yield Text.assemble(
+                (f"{provider.provider}:", "bold"), (f" {single_failure}" if single_failure else "", style)
+            )
+            yield from (Text(f"  {failure}", style=style) for failure in provider.failures if not single_failure)
+            yield from [Text(f"  hint: {provider.hint}", style="cyan")] if provider.hint else ()
+    yield from conversion_notes({provider.provider: provider.converted for provider in price_status.providers})
+    if price_status.never_polled:
+        yield Text(f"never polled: {', '.join(price_status.never_polled)}", style="dim")
 
 
-def outcome(one: PollOutcome, *, hint: bool = False) -> Iterator[Text]:
+def poll_outcome_lines(poll: PollOutcome, *, hint: bool = False) -> Iterator[Text]:
     """The result of one poll. ``hint``: with its hint, which several providers often share."""
-    if one.status in _NOT_ASKED and not one.offers_seen:
-        counts = _NOT_ASKED[one.status]
+    if poll.status in _NOT_ASKED_TEXTS and not poll.offers_seen:
+        counts = _NOT_ASKED_TEXTS[poll.status]
     else:
-        took = formats.length(one.seconds)
-        counts = f"{formats.plural(one.offers_seen, 'offer')}, {one.offers_changed:,} changed, {took}"
-    if one.rows_skipped:
-        why = ", ".join(f"{count} × {reason}" for reason, count in one.rows_skipped.items())
-        counts += f"; {formats.plural(sum(one.rows_skipped.values()), 'row')} skipped ({why})"
-    yield Text.assemble((f"{one.provider}: ", "bold"), counts)
-    yield from (Text(f"  {failure}", style="red" if one.failed else "dim") for failure in one.failures)
-    if hint and one.error and one.hint:
-        yield Text(f"  hint: {one.hint}", style="cyan")
+        duration_text = formats.length(poll.seconds)
+        counts = f"{formats.plural(poll.offers_seen, 'offer')}, {poll.offers_changed:,} changed, {duration_text}"
+    if poll.rows_skipped:
+        reasons_text = ", ".join(f"{count} × {reason}" for reason, count in poll.rows_skipped.items())
+        counts += f"; {formats.plural(sum(poll.rows_skipped.values()), 'row')} skipped ({reasons_text})"
+    yield Text.assemble((f"{poll.provider}: ", "bold"), counts)
+    yield from (Text(f"  {failure}", style="red" if poll.failed else "dim") for failure in poll.failures)
+    if hint and poll.error and poll.hint:
+        yield Text(f"  hint: {poll.hint}", style="cyan")
 
 
-def skipped_rows(found: PriceStatus) -> Iterator[RenderableType]:
+def skipped_row_lines(price_status: PriceStatus) -> Iterator[RenderableType]:
     """The unusable rows of each provider's last poll: their number by reason, with samples."""
-    shown = [one for one in found.providers if one.rows_skipped]
-    for one in shown:
-        of = formats.plural(sum(one.rows_skipped.values()), "row")
-        yield Text.assemble((f"{one.provider}: ", "bold"), f"{of} skipped; {one.offers_seen:,} offers")
-        for reason, count in sorted(one.rows_skipped.items(), key=lambda row: (-row[1], row[0])):
+    providers = [provider for provider in price_status.providers if provider.rows_skipped]
+    for provider in providers:
+        row_count_text = formats.plural(sum(provider.rows_skipped.values()), "row")
+        yield Text.assemble(
+            (f"{provider.provider}: ", "bold"), f"{row_count_text} skipped; {provider.offers_seen:,} offers"
+        )
+        for reason, count in sorted(provider.rows_skipped.items(), key=lambda row: (-row[1], row[0])):
             yield Text(f"  {count:,} × {reason}")
-            yield from (Text(f"    {detail}", style="dim") for detail in one.skipped_samples.get(reason, ()))
-    if not shown:
+            yield from (Text(f"    {detail}", style="dim") for detail in provider.skipped_samples.get(reason, ()))
+    if not providers:
         yield "The last polls skipped no rows."
 
 
-def converted(rates: Mapping[str, Sequence[str]]) -> list[Text]:
+def conversion_notes(rates: Mapping[str, Sequence[str]]) -> list[Text]:
     """Providers with converted prices, and the exchange rates."""
-    return [Text(f"{who}: converted, {rate}", style="dim") for who, told in rates.items() for rate in told]
+    return [
+        Text(f"{provider}: converted, {rate}", style="dim")
+        for provider, rate_texts in rates.items()
+        for rate in rate_texts
+    ]

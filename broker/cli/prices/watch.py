@@ -14,7 +14,7 @@ from broker.cli import completion, filters
 from broker.cli.filters import RowFilter
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
-from broker.cli.render.tables import ValueColumn, listing
+from broker.cli.render.tables import ValueColumn, build_table
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.alerts.notify import Delivery
-    from broker.app.alerts.watches import Looked
+    from broker.app.alerts.watches import WatchEvaluation
     from broker.app.results.watches import (
         AddedWatch,
         AlertDelivery,
@@ -38,7 +38,9 @@ app = typer.Typer(no_args_is_help=True, help="Send alerts on price drops, price 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Watch name, as in `prices watch list`.")]
 
 
-_OFFERS = RowFilter(provider=completion.providers, region=completion.regions, capacity_type=completion.capacity_types)
+_OFFER_FILTER = RowFilter(
+    provider=completion.providers, region=completion.regions, capacity_type=completion.capacity_types
+)
 
 
 @app.command(
@@ -59,8 +61,8 @@ def add(
             " (without a successful poll).",
         ),
     ],
-    gpu: filters.Gpus = None,
-    where: Annotated[list[str] | None, _OFFERS.option] = None,
+    gpu: filters.GpuOption = None,
+    where: Annotated[list[str] | None, _OFFER_FILTER.option] = None,
     name: Annotated[str | None, typer.Option(help="Name of the watch. Default: derived from the condition.")] = None,
     tell: Annotated[
         list[str] | None,
@@ -77,42 +79,44 @@ def add(
     from rich.text import Text
 
     from broker.app.alerts import watches
-    from broker.app.alerts.notify import HOW_TO_TELL
+    from broker.app.alerts.notify import SETUP_HINT
     from broker.app.market.offer_rows import OfferFilter
     from broker.app.results.watches import AddedWatch
     from broker.core.market.watches import Watch
 
     terminal = Terminal.of(context)
-    wanted = OfferFilter.of({"gpu": gpu, **_OFFERS.read(where)}, gpus_from="--gpu")
-    trigger = _trigger(condition)
+    offer_filter = OfferFilter.of({"gpu": gpu, **_OFFER_FILTER.read(where)}, gpus_from="--gpu")
+    trigger = _parse_trigger(condition)
     broker = terminal.broker()
-    written = [f"{machine}:{count}" for machine, counts in wanted.counts.items() for count in sorted(counts)]
+    machine_texts = [
+        f"{machine}:{count}" for machine, counts in offer_filter.counts.items() for count in sorted(counts)
+    ]
     watch = Watch(
         name=name or "",
         made_at=broker.clock.now(),
         made_by=terminal.actor.identity,
-        machines=(*written, *(machine for machine, counts in wanted.counts.items() if not counts)),
-        providers=wanted.providers,
-        regions=wanted.regions,
-        capacity_types=tuple(sorted(wanted.capacity_types)),
+        machines=(*machine_texts, *(machine for machine, counts in offer_filter.counts.items() if not counts)),
+        providers=offer_filter.providers,
+        regions=offer_filter.regions,
+        capacity_types=tuple(sorted(offer_filter.capacity_types)),
         targets=tuple(dict.fromkeys(target.lower() for target in tell or [])),
-        pause=filters.duration("--every", every),
+        pause=filters.duration_option("--every", every),
         **trigger,
     )
     if watch.age is not None and (watch.machines or watch.regions or watch.capacity_types):
         raise InvalidInput(
             "a poll covers a whole provider, so only `--where provider=…` can be combined with stale", where="CONDITION"
         )
-    watch = watch if name is not None else replace(watch, name=watches.name_for(broker, watch))
-    found = AddedWatch.of_look(watches.add(broker, watch))
-    terminal.result(found, lambda: added(found))
+    watch = watch if name is not None else replace(watch, name=watches.default_name(broker, watch))
+    added_watch = AddedWatch.of_look(watches.add(broker, watch))
+    terminal.result(added_watch, lambda: added_lines(added_watch))
     if not broker.settings.notify:
-        terminal.say(Text(f"warning: no recipient is configured: {HOW_TO_TELL}", style="yellow"))
-    how = "`gpubroker serve` checks watches continuously; `gpubroker prices watch check` checks them once"
-    terminal.say(Text(how, style="dim"))
+        terminal.say(Text(f"warning: no recipient is configured: {SETUP_HINT}", style="yellow"))
+    check_hint = "`gpubroker serve` checks watches continuously; `gpubroker prices watch check` checks them once"
+    terminal.say(Text(check_hint, style="dim"))
 
 
-def _trigger(condition: str) -> dict[str, Any]:
+def _parse_trigger(condition: str) -> dict[str, Any]:
     """The fields of the watch that a condition sets. Raises `InvalidInput`."""
     from broker.core.market.watches import Trigger
 
@@ -121,41 +125,41 @@ def _trigger(condition: str) -> dict[str, Any]:
         case "available" if not value:
             return {"trigger": Trigger.AVAILABLE}
         case "below":
-            return {"trigger": Trigger.BELOW, "price": filters.price("below", value)}
+            return {"trigger": Trigger.BELOW, "price": filters.price_option("below", value)}
         case "rises":
             percent, _, time = value.partition("/")
             return {
                 "trigger": Trigger.RISES,
-                "part": _part(percent),
-                "within": filters.duration("rises", time or "24h"),
+                "part": _parse_rise(percent),
+                "within": filters.duration_option("rises", time or "24h"),
             }
         case "stale":
-            return {"trigger": Trigger.STALE, "age": filters.duration("stale", value)}
+            return {"trigger": Trigger.STALE, "age": filters.duration_option("stale", value)}
     raise InvalidInput(
         f"expected below=USD, rises=PERCENT/TIME, available or stale=TIME; got {condition!r}", where="CONDITION"
     )
 
 
-def _part(text: str) -> float:
+def _parse_rise(text: str) -> float:
     try:
-        found = float(text.strip().removesuffix("%")) / 100
+        rise = float(text.strip().removesuffix("%")) / 100
     except ValueError:
-        found = 0
-    if not 0 < found <= 1000:  # also false for NaN
+        rise = 0
+    if not 0 < rise <= 1000:  # also false for NaN
         raise InvalidInput(f"expected a rise in percent, such as rises=20%/24h; got {text!r}", where="rises")
-    return found
+    return rise
 
 
 @app.command("list", epilog=examples("gpubroker prices watch list", "gpubroker prices watch list --json"))
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List all watches: condition, state, and delivery of alerts."""
-    from broker.app.alerts.watches import listed
+    from broker.app.alerts.watches import list_watches
     from broker.app.results.watches import WatchList
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    found = WatchList.of(listed(broker), broker.settings.notify, broker.clock.now())
-    terminal.result(found, lambda: table(terminal.out, found))
+    watch_list = WatchList.of(list_watches(broker), broker.settings.notify, broker.clock.now())
+    terminal.result(watch_list, lambda: watch_lines(terminal.out, watch_list))
 
 
 @app.command(epilog=examples("gpubroker prices watch remove h100-8-spot-below-2.00"))
@@ -177,9 +181,9 @@ def check(context: typer.Context, as_json: AsJson = False) -> None:
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    found = WatchCheckResult.of(watches.check(broker), broker.settings.notify)
-    terminal.result(found, lambda: checked(found))
-    if not all(delivery.ok for delivery in found.deliveries):
+    check_result = WatchCheckResult.of(watches.check(broker), broker.settings.notify)
+    terminal.result(check_result, lambda: checked_lines(check_result))
+    if not all(delivery.ok for delivery in check_result.deliveries):
         raise typer.Exit(5)
 
 
@@ -192,31 +196,31 @@ def trial(
     as_json: AsJson = False,
 ) -> None:
     """Send a test alert and report its delivery. Exits with 5 if a delivery failed."""
-    from broker.app.alerts.notify import try_out
+    from broker.app.alerts.notify import send_test
     from broker.app.results.watches import AlertTest
 
     terminal = Terminal.of(context)
     targets = terminal.broker().settings.notify
-    found = AlertTest.of(try_out(targets, [name.lower() for name in target or []]), targets)
-    terminal.result(found, lambda: map(delivery, found.deliveries))
-    if not all(one.ok for one in found.deliveries):
+    test_result = AlertTest.of(send_test(targets, [name.lower() for name in target or []]), targets)
+    terminal.result(test_result, lambda: map(delivery_text, test_result.deliveries))
+    if not all(tested_delivery.ok for tested_delivery in test_result.deliveries):
         raise typer.Exit(5)
 
 
-def told(what: Looked | Delivery, broker: Broker) -> list[Any]:
+def alert_lines(event: WatchEvaluation | Delivery, broker: Broker) -> list[Any]:
     """The lines of `gpubroker serve` about an alert or its delivery."""
     from broker.app.alerts.notify import Delivery
     from broker.app.results.watches import AlertDelivery, CheckedWatch
 
-    if isinstance(what, Delivery):
-        return [delivery(AlertDelivery.of(what, broker.settings.notify))]
-    return list(noticed(CheckedWatch.of_look(what)))
+    if isinstance(event, Delivery):
+        return [delivery_text(AlertDelivery.of(event, broker.settings.notify))]
+    return list(noticed_lines(CheckedWatch.of_look(event)))
 
 
-_NONE = Text("no watches; see gpubroker prices watch add --help", style="dim")
+_NO_WATCHES = Text("no watches; see gpubroker prices watch add --help", style="dim")
 
 
-def added(watch: AddedWatch) -> Iterator[Text]:
+def added_lines(watch: AddedWatch) -> Iterator[Text]:
     """The added watch and its current state."""
     yield Text.assemble("watching ", (watch.name, "bold"), f": {watch.waits_for}")
     if watch.holds_now:
@@ -225,87 +229,95 @@ def added(watch: AddedWatch) -> Iterator[Text]:
         yield Text(f"  now: {watch.now}", style="dim")
 
 
-def table(console: Console, found: WatchList) -> Iterator[RenderableType]:
+def watch_lines(console: Console, watch_list: WatchList) -> Iterator[RenderableType]:
     """One row per watch, and the recipients."""
-    from broker.app.alerts.notify import HOW_TO_TELL
+    from broker.app.alerts.notify import SETUP_HINT
 
-    known = {one.name for one in found.targets}
+    target_names = {watch.name for watch in watch_list.targets}
 
     def ago(at: datetime | None, never: str = "") -> str:
-        return never if at is None else f"{formats.age(found.as_of - at)} ago"
+        return never if at is None else f"{formats.age(watch_list.as_of - at)} ago"
 
-    def delivered(one: WatchResult) -> Text:
+    def delivered(watch: WatchResult) -> Text:
         """Delivery of the watch's alerts: one that is still queued first, then one that was given up."""
-        for alert in one.deliveries:
+        for alert in watch.deliveries:
             if alert.next_try is None:
                 continue
-            if alert.target not in known:
+            if alert.target not in target_names:
                 return Text(f"{alert.target}: no such recipient in the settings", style="red")
-            wait = alert.next_try - found.as_of
-            due = f"in {formats.age(wait)}" if alert.next_try > found.as_of else "at the next check"
-            tried = f"tried {formats.plural(alert.tries, 'time')}, next try {due}"
-            return Text(f"{alert.target}: {alert.error or 'not sent yet'}; {tried}", style="yellow")
-        lost = next((alert for alert in one.deliveries if alert.status == "given_up"), None)
-        if lost is not None:
-            return Text(f"{lost.target}: {lost.error}", style="red")
-        return Text("yes" if one.deliveries else "")
+            wait = alert.next_try - watch_list.as_of
+            due_text = f"in {formats.age(wait)}" if alert.next_try > watch_list.as_of else "at the next check"
+            tries_text = f"tried {formats.plural(alert.tries, 'time')}, next try {due_text}"
+            return Text(f"{alert.target}: {alert.error or 'not sent yet'}; {tries_text}", style="yellow")
+        given_up = next((alert for alert in watch.deliveries if alert.status == "given_up"), None)
+        if given_up is not None:
+            return Text(f"{given_up.target}: {given_up.error}", style="red")
+        return Text("yes" if watch.deliveries else "")
 
     columns: tuple[ValueColumn[WatchResult], ...] = (
-        ValueColumn("name", lambda one: one.name),
-        ValueColumn("condition", lambda one: one.waits_for, 3, folds=True),
-        ValueColumn("state", _state, folds=True),
-        ValueColumn("last check", lambda one: ago(one.checked_at, "never"), 4, "right"),
-        ValueColumn("last alert", lambda one: ago(one.noticed_at), 2, "right"),
+        ValueColumn("name", lambda watch: watch.name),
+        ValueColumn("condition", lambda watch: watch.waits_for, 3, folds=True),
+        ValueColumn("state", _state_text, folds=True),
+        ValueColumn("last check", lambda watch: ago(watch.checked_at, "never"), 4, "right"),
+        ValueColumn("last alert", lambda watch: ago(watch.noticed_at), 2, "right"),
         ValueColumn("delivered", delivered, 1, folds=True),
-        ValueColumn("recipients", lambda one: ", ".join(one.targets) or "all", 5),
+        ValueColumn("recipients", lambda watch: ", ".join(watch.targets) or "all", 5),
     )
-    if found.watches:
-        built = listing(console, columns, found.watches)
-        yield built
-        for one in found.watches if "delivered" in built.hidden else ():
-            if any(alert.delivered_at is None for alert in one.deliveries):
-                yield Text.assemble(f"{one.name}: ", delivered(one))
+    if watch_list.watches:
+        watch_table = build_table(console, columns, watch_list.watches)
+        yield watch_table
+        for watch in watch_list.watches if "delivered" in watch_table.hidden else ():
+            if any(alert.delivered_at is None for alert in watch.deliveries):
+                yield Text.assemble(f"{watch.name}: ", delivered(watch))
     else:
-        yield _NONE
-    told = ", ".join(f"{one.name} ({one.address})" for one in found.targets)
-    yield Text(f"recipients: {told}") if told else Text(f"no recipients: {HOW_TO_TELL}", style="yellow")
+        yield _NO_WATCHES
+    recipients_text = ", ".join(f"{watch.name} ({watch.address})" for watch in watch_list.targets)
+    yield (
+        Text(f"recipients: {recipients_text}")
+        if recipients_text
+        else Text(f"no recipients: {SETUP_HINT}", style="yellow")
+    )
 
 
-def _state(one: WatchResult) -> Text:
-    if one.checked_at is None:
+def _state_text(watch: WatchResult) -> Text:
+    if watch.checked_at is None:
         return Text("not checked yet", style="dim")
-    if one.holds is None:
-        return Text(f"unknown: {one.seen}", style="yellow")
-    return Text(f"true; {one.seen}", style="green") if one.holds else Text(f"false; {one.seen}")
+    if watch.holds is None:
+        return Text(f"unknown: {watch.seen}", style="yellow")
+    return Text(f"true; {watch.seen}", style="green") if watch.holds else Text(f"false; {watch.seen}")
 
 
-def checked(found: WatchCheckResult) -> Iterator[Text]:
+def checked_lines(check_result: WatchCheckResult) -> Iterator[Text]:
     """The state of each watch, one line each, and the deliveries."""
-    from broker.app.alerts.notify import HOW_TO_TELL
+    from broker.app.alerts.notify import SETUP_HINT
 
-    for one in found.watches:
-        if one.noticed:
-            yield from noticed(one)
+    for watch in check_result.watches:
+        if watch.noticed:
+            yield from noticed_lines(watch)
         else:
-            yield Text.assemble((f"{one.name}: ", "bold"), _state(one))
-    for sent in found.deliveries:
-        yield delivery(sent)
-    if not found.watches:
-        yield _NONE
-    elif any(one.noticed for one in found.watches) and not found.targets:
-        yield Text(f"no alert was sent: {HOW_TO_TELL}", style="yellow")
+            yield Text.assemble((f"{watch.name}: ", "bold"), _state_text(watch))
+    for sent_delivery in check_result.deliveries:
+        yield delivery_text(sent_delivery)
+    if not check_result.watches:
+        yield _NO_WATCHES
+    elif any(watch.noticed for watch in check_result.watches) and not check_result.targets:
+        yield Text(f"no alert was sent: {SETUP_HINT}", style="yellow")
 
 
-def noticed(one: CheckedWatch) -> Iterator[Text]:
+def noticed_lines(watch: CheckedWatch) -> Iterator[Text]:
     """The alert of a watch."""
-    yield Text.assemble((f"{one.name}: ", "bold"), (one.waits_for, "bold green"))
-    yield from (Text(f"  {line}") for line in (one.seen, *one.details))
+    yield Text.assemble((f"{watch.name}: ", "bold"), (watch.waits_for, "bold green"))
+    yield from (Text(f"  {line}") for line in (watch.seen, *watch.details))
 
 
-def delivery(one: AlertDelivery) -> Text:
+def delivery_text(alert_delivery: AlertDelivery) -> Text:
     """The result of one delivery."""
-    address = f" ({one.address})" if one.address else ""
-    if one.ok:
-        return Text(f"  sent to {one.target}{address}", style="green")
-    again = f"; next try in {formats.length(one.next_try_in_seconds)}" if one.next_try_in_seconds else ""
-    return Text(f"  not sent to {one.target}{address}: {one.error}{again}", style="red")
+    address = f" ({alert_delivery.address})" if alert_delivery.address else ""
+    if alert_delivery.ok:
+        return Text(f"  sent to {alert_delivery.target}{address}", style="green")
+    retry_text = (
+        f"; next try in {formats.length(alert_delivery.next_try_in_seconds)}"
+        if alert_delivery.next_try_in_seconds
+        else ""
+    )
+    return Text(f"  not sent to {alert_delivery.target}{address}: {alert_delivery.error}{retry_text}", style="red")

@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.core.errors import JOB_FILE, POLICY_FILE, BrokerError, InvalidInput, Problem, known_here, place
+from broker.core.errors import JOB_FILE, POLICY_FILE, BrokerError, InvalidInput, Problem, known_names_suffix, place
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-_MOST_PROBLEMS = 200  # shown for one file; --json has all
-_MOST_BYTES = 1_000_000
-_LONGEST_LINE = 100
+_MAX_PROBLEMS = 200  # shown for one file; --json has all
+_MAX_BYTES = 1_000_000
+_MAX_LINE = 100
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that control a terminal or the direction of text, other than tabs and line breaks; and lone surrogates."""
 
@@ -26,37 +26,37 @@ def error_text(error: BrokerError) -> Text:
     files."""
     from rich.text import Text
 
-    others = error.others if isinstance(error, InvalidInput) else ()
-    return Text("\n").join([_one_error(error), *map(error_text, others)])
+    other_errors = error.others if isinstance(error, InvalidInput) else ()
+    return Text("\n").join([_single_error_text(error), *map(error_text, other_errors)])
 
 
-def _one_error(error: BrokerError) -> Text:
+def _single_error_text(error: BrokerError) -> Text:
     from rich.text import Text
 
     text = Text("error: ", style="bold red")
-    text.append(_clean(str(error)), style="not bold default")
+    text.append(_mask_control(str(error)), style="not bold default")
     if isinstance(error, InvalidInput) and error.problems:
-        lines = _lines_of(error.where)
-        untold = [problem for problem in error.problems if problem.message not in error.message]
-        listed: set[str] = set()
-        for problem in untold[:_MOST_PROBLEMS]:
+        lines = _read_lines(error.where)
+        new_problems = [problem for problem in error.problems if problem.message not in error.message]
+        listed_names: set[str] = set()
+        for problem in new_problems[:_MAX_PROBLEMS]:
             text.append("\n")
-            text.append(_problem(_once(problem, listed), error.where, lines))
-        if len(untold) > _MOST_PROBLEMS:
-            more = len(untold) - _MOST_PROBLEMS
-            text.append(f"\n… and {more} more; use --json to list all", style="not bold default")
-    if other := _meant_for(error):
+            text.append(_problem_text(_without_known_names(problem, listed_names), error.where, lines))
+        if len(new_problems) > _MAX_PROBLEMS:
+            hidden_count = len(new_problems) - _MAX_PROBLEMS
+            text.append(f"\n… and {hidden_count} more; use --json to list all", style="not bold default")
+    if command_hint := _wrong_command_hint(error):
         text.append("\nhint: ", style="bold cyan")
-        text.append(other, style="not bold default")
+        text.append(command_hint, style="not bold default")
     if error.hint:
         text.append("\nhint: ", style="bold cyan")
-        text.append(_clean(error.hint), style="not bold default")
+        text.append(_mask_control(error.hint), style="not bold default")
     return text
 
 
-def _meant_for(error: BrokerError) -> str:
+def _wrong_command_hint(error: BrokerError) -> str:
     """A hint when a file was given to the wrong command, recognized by its keys; else empty."""
-    keys = {line.partition(":")[0] for line in _lines_of(error.where) if ":" in line}
+    keys = {line.partition(":")[0] for line in _read_lines(error.where) if ":" in line}
     document = error.document if isinstance(error, InvalidInput) else ""
     if document == JOB_FILE and keys & {"budgets", "guardrails"}:
         return "this looks like a policy file; use `gpubroker policy check`"
@@ -65,17 +65,17 @@ def _meant_for(error: BrokerError) -> str:
     return ""
 
 
-def _once(problem: Problem, listed: set[str]) -> Problem:
+def _without_known_names(problem: Problem, listed_names: set[str]) -> Problem:
     """The problem with a subject, and without a list of known keys that was already printed."""
-    listing = known_here(problem.known) if problem.known else ""
-    told = problem.message.removesuffix(listing) if listing in listed else problem.message
-    listed.add(listing)
-    if not problem.key and told.startswith(("is ", "has ", "must ")):
-        told = f"the file {told}"
-    return replace(problem, message=told)
+    known_names = known_names_suffix(problem.known) if problem.known else ""
+    message = problem.message.removesuffix(known_names) if known_names in listed_names else problem.message
+    listed_names.add(known_names)
+    if not problem.key and message.startswith(("is ", "has ", "must ")):
+        message = f"the file {message}"
+    return replace(problem, message=message)
 
 
-def _problem(problem: Problem, where: str, lines: list[str]) -> Text:
+def _problem_text(problem: Problem, where: str, lines: list[str]) -> Text:
     from rich.text import Text
 
     text = Text(style="not bold default")
@@ -83,11 +83,11 @@ def _problem(problem: Problem, where: str, lines: list[str]) -> Text:
         text.append(f"  {place(where, problem.line, problem.column)}: ", style="bold")
     else:
         text.append("  ")
-    text.append(f"{_clean(problem.key)}: " if problem.key else "")
-    text.append(_clean(problem.message))
+    text.append(f"{_mask_control(problem.key)}: " if problem.key else "")
+    text.append(_mask_control(problem.message))
     excerpt = lines[problem.line - 1] if 1 <= problem.line <= len(lines) else ""
     if excerpt and "secrets" not in problem.key + excerpt:  # such a line may contain a secret's value
-        line, caret = _cut(excerpt, problem.column)
+        line, caret = _excerpt(excerpt, problem.column)
         number = f"{problem.line:>6}"
         text.append(f"\n  {number} | {line}", style="dim")
         if problem.column:
@@ -96,26 +96,26 @@ def _problem(problem: Problem, where: str, lines: list[str]) -> Text:
     return text
 
 
-def _cut(line: str, column: int) -> tuple[str, int]:
+def _excerpt(line: str, column: int) -> tuple[str, int]:
     """The part of the line around the column, and the 0-based position of the column in that part."""
-    at = max(column - 1, 0)
-    start = max(0, at - _LONGEST_LINE // 2) if len(line) > _LONGEST_LINE else 0
-    shown = line[start : start + _LONGEST_LINE]
-    return CONTROL.sub("?", shown.replace("\t", " ")), min(at - start, len(shown))
+    position = max(column - 1, 0)
+    start = max(0, position - _MAX_LINE // 2) if len(line) > _MAX_LINE else 0
+    excerpt = line[start : start + _MAX_LINE]
+    return CONTROL.sub("?", excerpt.replace("\t", " ")), min(position - start, len(excerpt))
 
 
-def _lines_of(where: str) -> list[str]:
+def _read_lines(where: str) -> list[str]:
     """The lines of the file; empty if it cannot be read or is too large."""
     try:
         path = Path(where)
-        if not where or not path.is_file() or path.stat().st_size > _MOST_BYTES:
+        if not where or not path.is_file() or path.stat().st_size > _MAX_BYTES:
             return []
         return path.read_text("utf-8", errors="replace").splitlines()
     except (OSError, ValueError):
         return []
 
 
-def _clean(text: str) -> str:
+def _mask_control(text: str) -> str:
     """The text without control characters, so that the content of a file cannot control the terminal."""
     return CONTROL.sub("?", text)
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from broker.cli.render.charts.chart import Chart
     from broker.cli.terminal import Terminal
 
-_WIDEST = 200  # columns of a chart on a terminal
-_PIPED = 100  # columns of a chart in a file or a pipe
+_MAX_WIDTH = 200  # columns of a chart on a terminal
+_PIPE_WIDTH = 100  # columns of a chart in a file or a pipe
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ def draw(terminal: Terminal, charts: Callable[[], Sequence[Chart]], drawing: Dra
         return
     from rich.text import Text
 
-    from broker.cli.render.charts.terminal import in_terminal
+    from broker.cli.render.charts.terminal import render_chart
 
-    figures = list(charts())
+    chart_list = list(charts())
     console = terminal.err if terminal.as_json else terminal.out
-    width = min(console.width, _WIDEST) if console.is_terminal else _PIPED
-    colour = console.is_terminal and not console.no_color
-    names = [name for each in figures for name in each.names]
-    drawn = (in_terminal(each, width=width, colour=colour, names=names) for each in figures)
-    terminal.show(*map(Text.from_ansi, drawn))
+    width = min(console.width, _MAX_WIDTH) if console.is_terminal else _PIPE_WIDTH
+    color = console.is_terminal and not console.no_color
+    names = [name for chart in chart_list for name in chart.names]
+    rendered = (render_chart(chart, width=width, color=color, names=names) for chart in chart_list)
+    terminal.show(*map(Text.from_ansi, rendered))

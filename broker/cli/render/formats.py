@@ -6,15 +6,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from broker.core.values.figures import NOTHING, age, length, money, percent, plural, rate
+from broker.core.values.figures import NO_VALUE, age, length, money, percent, plural, rate
 
 if TYPE_CHECKING:
     from broker.core.market.offers import CapacityType
 
 __all__ = [
-    "NOTHING",
+    "NO_VALUE",
     "age",
-    "known",
     "length",
     "moment",
     "money",
@@ -23,20 +22,21 @@ __all__ = [
     "plural",
     "purchase_type",
     "rate",
+    "text_or_dash",
 ]
 
 V = TypeVar("V")
 
 
-def known(value: V | None, text: Callable[[V], str]) -> str:
+def text_or_dash(value: V | None, text: Callable[[V], str]) -> str:
     """The text of a value; a dash for one that is not known."""
-    return NOTHING if value is None else text(value)
+    return NO_VALUE if value is None else text(value)
 
 
 def moment(at: datetime | None) -> str:
     """The local time to the minute, with its time zone."""
     if at is None:
-        return NOTHING
+        return NO_VALUE
     local = at.astimezone()
     return f"{local:%Y-%m-%d %H:%M} {local:%Z}"
 
@@ -54,7 +54,7 @@ def parse_moment(text: str, now: datetime) -> datetime:
     from broker.core.values.units import parse_duration
 
     try:
-        found = datetime.fromisoformat(text)
+        instant = datetime.fromisoformat(text)
     except ValueError:
         try:
             return now - parse_duration(text)
@@ -62,4 +62,4 @@ def parse_moment(text: str, now: datetime) -> datetime:
             raise ValueError(
                 f"expected a date (2026-11-01), a time (2026-11-01T12:00Z) or an age (7d); got {text!r}"
             ) from None
-    return found.astimezone(UTC)
+    return instant.astimezone(UTC)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", contravariant=True)
 _GAP = 2  # between columns
-_FOLDED = 24  # the minimum width of a column that folds
-_CUT = 8  # the minimum width of cut text
+_MIN_FOLDED_WIDTH = 24  # the minimum width of a column that folds
+_MIN_CUT_WIDTH = 8  # the minimum width of cut text
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +43,17 @@ class ValueColumn(Generic[T]):
     folds: bool = False
 
 
-def listed(
+def table_parts(
     console: Console, columns: Sequence[ValueColumn[T]], rows: Iterable[T], *footer: str
 ) -> list[RenderableType]:
-    """One line per row, the same as `listing`, in a list, to be combined with other output."""
-    return [listing(console, columns, rows, *footer)]
+    """One line per row, the same as `build_table`, in a list, to be combined with other output."""
+    return [build_table(console, columns, rows, *footer)]
 
 
-def listing(console: Console, columns: Sequence[ValueColumn[T]], rows: Iterable[T], *footer: str) -> FittedTable:
-    """One line per row, as `fitting` makes it."""
-    titles = [Column(one.title, one.rank, one.align, one.folds) for one in columns]
-    return fitting(console, titles, [[one.value(row) for one in columns] for row in rows], *footer)
+def build_table(console: Console, columns: Sequence[ValueColumn[T]], rows: Iterable[T], *footer: str) -> FittedTable:
+    """One line per row, as `build_cell_table` makes it."""
+    titles = [Column(column.title, column.rank, column.align, column.folds) for column in columns]
+    return build_cell_table(console, titles, [[column.value(row) for column in columns] for row in rows], *footer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,30 +73,30 @@ class FittedTable:
             yield Text(line, style="dim")
 
 
-def fitting(
+def build_cell_table(
     console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], *footer: str
 ) -> FittedTable:
     """The table with as many columns as fit; its last line names the hidden ones. Columns (rank above 0) that are empty
     in every row are omitted and not named."""
-    cells = [[names.shown(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    cells = [[names.escape_unprintable(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     widths = [_width(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
-    used = [i for i, column in enumerate(columns) if not column.rank or any(str(row[i]) for row in cells)]
-    shown = [i for i in used if not columns[i].rank]
-    for i in sorted(used, key=lambda i: (columns[i].rank, i)):
-        tried = shown if i in shown else sorted([*shown, i])
-        if sum(widths[j] for j in tried) + _GAP * (len(tried) - 1) <= console.width:
-            shown = tried
-    kept = [columns[i] for i in shown]
-    most = _cut(kept, [widths[i] for i in shown], console.width)
-    table = _table(kept, most, [[row[i] for i in shown] for row in cells])
-    return FittedTable(table, [columns[i].title for i in used if i not in shown], footer)
+    used_indexes = [i for i, column in enumerate(columns) if not column.rank or any(str(row[i]) for row in cells)]
+    shown_indexes = [i for i in used_indexes if not columns[i].rank]
+    for i in sorted(used_indexes, key=lambda i: (columns[i].rank, i)):
+        candidate = shown_indexes if i in shown_indexes else sorted([*shown_indexes, i])
+        if sum(widths[j] for j in candidate) + _GAP * (len(candidate) - 1) <= console.width:
+            shown_indexes = candidate
+    kept_columns = [columns[i] for i in shown_indexes]
+    max_widths = _cut_widths(kept_columns, [widths[i] for i in shown_indexes], console.width)
+    table = _rich_table(kept_columns, max_widths, [[row[i] for i in shown_indexes] for row in cells])
+    return FittedTable(table, [columns[i].title for i in used_indexes if i not in shown_indexes], footer)
 
 
-def fitted(
+def cell_table_parts(
     console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], *footer: str
 ) -> list[RenderableType]:
-    """The table of `fitting` as a list, for a screen of several parts."""
-    return [fitting(console, columns, rows, *footer)]
+    """The table of `build_cell_table` as a list, for a screen of several parts."""
+    return [build_cell_table(console, columns, rows, *footer)]
 
 
 def _width(column: Column, cells: Sequence[str | Text]) -> int:
@@ -104,26 +104,28 @@ def _width(column: Column, cells: Sequence[str | Text]) -> int:
     from rich.cells import cell_len
 
     widest = max((cell_len(str(cell)) for cell in (column.title, *cells)), default=0)
-    return min(widest, _FOLDED) if column.folds else widest
+    return min(widest, _MIN_FOLDED_WIDTH) if column.folds else widest
 
 
-def _cut(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int | None]:
+def _cut_widths(columns: Sequence[Column], widths: Sequence[int], available_width: int) -> list[int | None]:
     """The widths to which columns are cut if even those with rank 0 do not fit; None: not cut. The widest texts are
     cut, never figures, which would change their value."""
-    left = list(widths)
-    for _ in range(sum(widths) + _GAP * (len(widths) - 1) - room):
-        texts = [i for i, column in enumerate(columns) if column.align == "left" and left[i] > _CUT]
-        if texts:
-            left[max(texts, key=left.__getitem__)] -= 1
-    return [now if now < before else None for now, before in zip(left, widths, strict=True)]
+    cut_widths = list(widths)
+    for _ in range(sum(widths) + _GAP * (len(widths) - 1) - available_width):
+        cuttable = [i for i, column in enumerate(columns) if column.align == "left" and cut_widths[i] > _MIN_CUT_WIDTH]
+        if cuttable:
+            cut_widths[max(cuttable, key=cut_widths.__getitem__)] -= 1
+    return [current if current < original else None for current, original in zip(cut_widths, widths, strict=True)]
 
 
-def _table(columns: Sequence[Column], most: Sequence[int | None], rows: Sequence[Sequence[str | Text]]) -> Table:
+def _rich_table(
+    columns: Sequence[Column], max_widths: Sequence[int | None], rows: Sequence[Sequence[str | Text]]
+) -> Table:
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", collapse_padding=True)
-    for column, width in zip(columns, most, strict=True):
+    for column, width in zip(columns, max_widths, strict=True):
         overflow: Literal["fold", "ellipsis"] = "fold" if column.folds else "ellipsis"
         table.add_column(
             column.title, justify=column.align, no_wrap=not column.folds, overflow=overflow, max_width=width
@@ -133,7 +135,7 @@ def _table(columns: Sequence[Column], most: Sequence[int | None], rows: Sequence
     return table
 
 
-def hanging(text: Text, indent: int) -> Padding:
+def indented(text: Text, indent: int) -> Padding:
     """A paragraph with every line indented by ``indent`` columns."""
     from rich.padding import Padding
 

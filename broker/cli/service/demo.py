@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from broker.core.events.views import JobView
 
 
-PARTS = ("fastapi", "jinja2", "uvicorn")
+PAGE_MODULES = ("fastapi", "jinja2", "uvicorn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,33 +39,33 @@ class DemoPage:
     link: str
 
 
-def available() -> bool:
+def page_is_available() -> bool:
     """Whether the extra of the page is installed."""
-    return all(find_spec(name) for name in PARTS)
+    return all(find_spec(name) for name in PAGE_MODULES)
 
 
 @contextmanager
 def demo_page(broker: Broker, actor: Actor) -> Iterator[DemoPage]:
     """Serve the page of the demo's store on a free port of loopback. ``actor`` becomes its administrator. Raises
     `MissingExtra`."""
-    if not available():
+    if not page_is_available():
         raise MissingExtra("server", "the web UI")
     from broker.app.access.sessions import invite
     from broker.app.results.access import CreatedLink
     from broker.app.service.health import Pulses
     from broker.page.application import with_page
-    from broker.server.listening import TeamServer
+    from broker.server.team_server import TeamServer
     from broker.server.transport import Transport
 
-    new = invite(broker, actor.identity, by=actor, administrator=True)
-    server, stop = TeamServer(broker, Pulses(), "127.0.0.1:0", None, Transport(), with_page), threading.Event()
-    answering = threading.Thread(target=server.run, args=(stop,), name="page", daemon=True)
-    answering.start()
+    invitation = invite(broker, actor.identity, by=actor, administrator=True)
+    server, stop_event = TeamServer(broker, Pulses(), "127.0.0.1:0", None, Transport(), with_page), threading.Event()
+    server_thread = threading.Thread(target=server.run, args=(stop_event,), name="page", daemon=True)
+    server_thread.start()
     try:
-        yield DemoPage(server.url, CreatedLink.of(new, server.url).link)
+        yield DemoPage(server.url, CreatedLink.of(invitation, server.url).link)
     finally:
-        stop.set()
-        answering.join()
+        stop_event.set()
+        server_thread.join()
 
 
 def wait_for_the_end() -> None:
@@ -96,112 +96,117 @@ def demo(
     from broker.core.events.outcomes import JobState
 
     terminal = Terminal.of(context)
-    story = Demo(
+    demo_run = Demo(
         terminal.settings().home, terminal.registries(), terminal.actor, DEFAULT_SEED if seed is None else seed
     )
-    opened: DemoPage | None = None
+    opened_page: DemoPage | None = None
     with ExitStack() as until_the_end:
         try:
-            _market(terminal, story)
+            _show_market(terminal, demo_run)
             if page:
-                opened = until_the_end.enter_context(demo_page(story.broker, terminal.actor))
-                terminal.say("", f"In the web UI; this link signs you in, once:\n  {opened.link}")
-            _run(terminal, story, _plan(terminal, story))
+                opened_page = until_the_end.enter_context(demo_page(demo_run.broker, terminal.actor))
+                terminal.say("", f"In the web UI; this link signs you in, once:\n  {opened_page.link}")
+            _show_run(terminal, demo_run, _show_plan(terminal, demo_run))
         except KeyboardInterrupt:
-            story.give_up()
+            demo_run.give_up()
             terminal.say("", "Stopped. The job is cancelled and its simulated machines are terminated.")
             raise typer.Exit(130) from None
-        summary = story.summary()
+        summary = demo_run.summary()
         if as_json:
             terminal.answer(summary)
         else:
-            _bill(terminal, story, summary, tells_page=opened is None)
-        if opened is not None:
-            terminal.say("", f"{opened.url}/jobs/{summary.job_id} stays open until Ctrl-C.")
+            _show_bill(terminal, demo_run, summary, tells_page=opened_page is None)
+        if opened_page is not None:
+            terminal.say("", f"{opened_page.url}/jobs/{summary.job_id} stays open until Ctrl-C.")
             with suppress(KeyboardInterrupt):
                 wait_for_the_end()
     if summary.job_state is not JobState.SUCCEEDED:
         raise typer.Exit(7)
 
 
-def _heading(terminal: Terminal, text: str) -> None:
+def _show_heading(terminal: Terminal, text: str) -> None:
     terminal.show("", Rule(Text(text, style="bold"), align="left") if terminal.out.is_terminal else f"== {text}")
 
 
-def _market(terminal: Terminal, story: Demo) -> None:
+def _show_market(terminal: Terminal, demo_run: Demo) -> None:
     terminal.show(
         Text.assemble(
             ("gpubroker demo", "bold"),
-            f"  seed {story.seed}; simulated market and money, time runs {story.speed:.0f}x, everything else is real",
+            f"  seed {demo_run.seed}; simulated market and money, time runs {demo_run.speed:.0f}x, everything else "
+            "is real",
         )
     )
-    count = story.prepare()
-    _heading(terminal, "1  The market")
-    cheapest = story.cheapest()
+    count = demo_run.prepare()
+    _show_heading(terminal, "1  The market")
+    cheapest = demo_run.cheapest()
     terminal.show(f"{formats.plural(count, 'simulated offer')}. Hourly prices of the machine that the job needs:")
     for capacity, offers in cheapest.items():
-        shown = ", ".join(f"{formats.rate(o.price)} {o.zone}" for o in offers[:4])
-        terminal.show(f"  {capacity.value.replace('_', '-'):<10} {shown}")
+        prices_text = ", ".join(f"{formats.rate(o.price)} {o.zone}" for o in offers[:4])
+        terminal.show(f"  {capacity.value.replace('_', '-'):<10} {prices_text}")
 
 
-def _plan(terminal: Terminal, story: Demo) -> Preview:
-    from broker.app.jobs.plans import shown
+def _show_plan(terminal: Terminal, demo_run: Demo) -> Preview:
+    from broker.app.jobs.plans import plan_result
     from broker.cli.jobs import plan_view
 
-    _heading(terminal, "2  The plan and the policy's verdict")
-    seen = story.plan()
-    terminal.show(*plan_view.screen(terminal.out, shown(story.broker, seen, limit=4)))
-    return seen
+    _show_heading(terminal, "2  The plan and the policy's verdict")
+    job_preview = demo_run.plan()
+    terminal.show(*plan_view.plan_screen(terminal.out, plan_result(demo_run.broker, job_preview, limit=4)))
+    return job_preview
 
 
-def _run(terminal: Terminal, story: Demo, seen: Preview) -> None:
-    from broker.cli.jobs.job_view import line
+def _show_run(terminal: Terminal, demo_run: Demo, job_preview: Preview) -> None:
+    from broker.cli.jobs.job_view import event_line
     from broker.core.events.agent_events import CheckpointSaved
 
-    _heading(terminal, "3  The run")
-    view = story.start(seen)
+    _show_heading(terminal, "3  The run")
+    view = demo_run.start(job_preview)
     terminal.show(f"{view.id}: money held, launch requested; the background reconciler runs the job from now on.")
     with terminal.live() as live:
 
-        def waiting(now_seen: JobView) -> None:
+        def waiting(current_view: JobView) -> None:
             if live is not None:
-                live.update(_status(story, now_seen), refresh=True)
+                live.update(_status_line(demo_run, current_view), refresh=True)
 
-        for event, at_event in story.follow(waiting):
+        for event, view_at_event in demo_run.follow(waiting):
             # Checkpoints are not printed: the status line shows the steps, and a line per checkpoint would hide the
             # other events.
-            if not isinstance(event.body, CheckpointSaved) and (told := line(event, at_event.submitted_at)) is not None:
-                terminal.show(told)
+            if (
+                not isinstance(event.body, CheckpointSaved)
+                and (event_text := event_line(event, view_at_event.submitted_at)) is not None
+            ):
+                terminal.show(event_text)
 
 
-def _status(story: Demo, view: JobView) -> Text:
+def _status_line(demo_run: Demo, view: JobView) -> Text:
     from broker.app.jobs import details
-    from broker.cli.jobs.job_view import state_text, step_words
+    from broker.cli.jobs.job_view import state_text, step_text
 
-    job = details.details(story.broker, view, progress=True)
+    job = details.details(demo_run.broker, view, progress=True)
     parts = [
         state_text(job),
-        Text(f"{formats.length(story.broker.clock.now() - job.submitted_at)} simulated"),
-        Text(step_words(job.step, job.total_steps)),
+        Text(f"{formats.length(demo_run.broker.clock.now() - job.submitted_at)} simulated"),
+        Text(step_text(job.step, job.total_steps)),
         Text(f"{formats.money(job.cost_so_far)} so far"),
     ]
-    shown = Text("  ").join(part for part in parts if part.plain)
-    shown.no_wrap, shown.overflow = True, "ellipsis"
-    return shown
+    status_text = Text("  ").join(part for part in parts if part.plain)
+    status_text.no_wrap, status_text.overflow = True, "ellipsis"
+    return status_text
 
 
-def _bill(terminal: Terminal, story: Demo, summary: DemoReport, *, tells_page: bool) -> None:
+def _show_bill(terminal: Terminal, demo_run: Demo, summary: DemoReport, *, tells_page: bool) -> None:
     from broker.app.jobs import details, jobs
-    from broker.app.results.program_name import program
+    from broker.app.results.program_name import program_name
     from broker.cli.jobs.job_view import attempt_table
 
-    _heading(terminal, "4  The bill")
-    attempts = details.attempts(story.broker, jobs.find(story.broker, summary.job_id))
+    _show_heading(terminal, "4  The bill")
+    attempts = details.attempts(demo_run.broker, jobs.find(demo_run.broker, summary.job_id))
     terminal.show(*attempt_table(terminal.out, attempts))
-    times = formats.plural(summary.interruptions, "interruption")
-    resumed = f"; resumed at step {summary.resumed_from_step:,}" if summary.resumed_from_step else ""
+    interruption_text = formats.plural(summary.interruptions, "interruption")
+    resumed_text = f"; resumed at step {summary.resumed_from_step:,}" if summary.resumed_from_step else ""
     terminal.show(
-        f"{summary.job_state.value} after {formats.plural(summary.attempts, 'attempt')} and {times}{resumed}, "
+        f"{summary.job_state.value} after {formats.plural(summary.attempts, 'attempt')} and "
+        f"{interruption_text}{resumed_text}, "
         f"{summary.steps_redone:,} of {summary.steps:,} steps repeated"
     )
     verb = "saved" if summary.savings.micros >= 0 else "lost"
@@ -212,21 +217,24 @@ def _bill(terminal: Terminal, story: Demo, summary: DemoReport, *, tells_page: b
         Text(f"{verb:<11} {formats.money(abs(summary.savings), 4)}, {abs(summary.savings_percent):.1f} %", style=style),
         f"ledger      {'balanced' if summary.ledger_balanced else 'DOES NOT BALANCE'}, "
         f"{formats.money(summary.held)} still held",
-        Text(f"\nDetails: GPUBROKER_HOME={quote(str(story.home))} {program()} jobs show {summary.job_id}", style="dim"),
+        Text(
+            f"\nDetails: GPUBROKER_HOME={quote(str(demo_run.home))} {program_name()} jobs show {summary.job_id}",
+            style="dim",
+        ),
     )
-    if tells_page and available():
-        _page(terminal, story)
+    if tells_page and page_is_available():
+        _show_page_hint(terminal, demo_run)
 
 
-def _page(terminal: Terminal, story: Demo) -> None:
+def _show_page_hint(terminal: Terminal, demo_run: Demo) -> None:
     """Print how to open the web UI."""
-    from broker.app.results.program_name import program
+    from broker.app.results.program_name import program_name
 
-    home = f"GPUBROKER_HOME={quote(str(story.home))}"
+    home = f"GPUBROKER_HOME={quote(str(demo_run.home))}"
     terminal.show(
         Text(
-            f"In the web UI while it runs: {program()} demo --page\n"
-            f"Afterwards: {home} {program()} serve    # prints a link that signs you in",
+            f"In the web UI while it runs: {program_name()} demo --page\n"
+            f"Afterwards: {home} {program_name()} serve    # prints a link that signs you in",
             style="dim",
         )
     )

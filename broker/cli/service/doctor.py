@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from broker.app.results.service import DoctorReport, LeftoverResult, ProviderSetup, SweepReport
     from broker.app.wiring import Broker
 
-_PLAIN_LOGINS = ("api_key", "client_id")  # login names that add nothing to the provider's name
-_THROUGH_SERVER = re.compile(r"\bgpubroker (?=jobs|policy|prices)")  # commands that act through a server
+_GENERIC_LOGINS = ("api_key", "client_id")  # login names that add nothing to the provider's name
+_SERVER_COMMAND_PATTERN = re.compile(r"\bgpubroker (?=jobs|policy|prices)")  # commands that act through a server
 
 EXAMPLES = examples(
     "gpubroker doctor",
@@ -60,34 +60,37 @@ def doctor(
     something is broken.
     """
     terminal = Terminal.of(context)
-    login = _login(terminal)
+    login = _login_finding(terminal)
     if sweep:
         if login is not None:
             terminal.say(f"{login.message}.")
 
-        raise typer.Exit(_sweep(terminal, end=end, yes=yes, as_json=as_json))
+        raise typer.Exit(_run_sweep(terminal, end=end, yes=yes, as_json=as_json))
     if end or yes:
         raise InvalidInput("--end and --yes need --sweep", hint="gpubroker doctor --sweep --end")
     from broker.app.doctor import doctor as use_case
-    from broker.app.doctor.providers import healthy
+    from broker.app.doctor.providers import is_healthy
     from broker.app.results.service import DoctorReport
 
     def open_broker() -> Broker:
         return terminal.broker(look_after=False)
 
-    found = list(use_case.examine(open_broker))
-    if rebuild and healthy([one for one in found if one.area in ("settings", "store")]):
-        found += use_case.prove(open_broker())
+    findings = list(use_case.examine(open_broker))
+    if rebuild and is_healthy([finding for finding in findings if finding.area in ("settings", "store")]):
+        findings += use_case.verify_store(open_broker())
     if login is not None:
-        own = r"GPUBROKER_SERVER=off \g<0>"
-        found = [login, *(replace(one, fix=_THROUGH_SERVER.sub(own, one.fix)) for one in found)]
-    report = DoctorReport.of(found)
-    terminal.result(report, lambda: _screen(report, verbose=verbose))
+        local_command = r"GPUBROKER_SERVER=off \g<0>"
+        findings = [
+            login,
+            *(replace(finding, fix=_SERVER_COMMAND_PATTERN.sub(local_command, finding.fix)) for finding in findings),
+        ]
+    report = DoctorReport.of(findings)
+    terminal.result(report, lambda: _report_lines(report, verbose=verbose))
     if not report.healthy:
         raise typer.Exit(2)
 
 
-def _login(terminal: Terminal) -> DoctorFinding | None:
+def _login_finding(terminal: Terminal) -> DoctorFinding | None:
     """What a login to a team server means for these checks; None without one."""
     from broker.app.doctor.providers import DoctorFinding, Health
 
@@ -97,16 +100,20 @@ def _login(terminal: Terminal) -> DoctorFinding | None:
         return DoctorFinding("login", Health.PROBLEM, str(error), error.hint)
     if server is None:
         return None
-    said = f"what follows is about this machine and its own store, not about {server.url}, to which you are logged in"
-    return DoctorFinding("login", Health.NOTE, said, facts={"server": server.url})
+    message = (
+        f"what follows is about this machine and its own store, not about {server.url}, to which you are logged in"
+    )
+    return DoctorFinding("login", Health.NOTE, message, facts={"server": server.url})
 
 
-def _screen(report: DoctorReport, *, verbose: bool) -> Iterator[RenderableType]:
-    yield _table(report.findings)
-    yield from _logins(report.providers)
-    yield from _endpoints(report.providers, every=verbose)
-    adds: dict[str, str] = next((one.facts["adds"] for one in report.findings if verbose and "adds" in one.facts), {})
-    yield from (f"  pip install 'gpubroker[{extra}]' adds {what}" for extra, what in adds.items())
+def _report_lines(report: DoctorReport, *, verbose: bool) -> Iterator[RenderableType]:
+    yield _finding_table(report.findings)
+    yield from _missing_login_lines(report.providers)
+    yield from _endpoint_lines(report.providers, shows_all=verbose)
+    extras: dict[str, str] = next(
+        (finding.facts["adds"] for finding in report.findings if verbose and "adds" in finding.facts), {}
+    )
+    yield from (f"  pip install 'gpubroker[{extra}]' adds {added}" for extra, added in extras.items())
     yield "" if report.healthy else "\nSomething is broken: see the lines marked ✗; those marked – are not set up."
     yield from _next_steps(report.findings)
 
@@ -135,46 +142,50 @@ def _next_steps(findings: Sequence[DoctorFinding]) -> Iterator[RenderableType]:
         )
 
 
-def _logins(setups: Sequence[ProviderSetup]) -> list[RenderableType]:
+def _missing_login_lines(setups: Sequence[ProviderSetup]) -> list[RenderableType]:
     """What each missing login would add, and how to configure it."""
     from rich.text import Text
 
-    from broker.cli.render.tables import hanging
+    from broker.cli.render.tables import indented
 
     missing = [(setup.provider, login) for setup in setups for login in setup.logins_missing]
     if not missing:
         return []
-    told = set[tuple[str, str, str]]()
+    printed = set[tuple[str, str, str]]()
     lines: list[RenderableType] = ["", Text("Missing logins and what they would add", style="bold")]
     for provider, login in missing:
-        if (provider, login.how, login.adds) in told:  # configured as another one, and adds the same
+        if (provider, login.how, login.adds) in printed:  # configured as another one, and adds the same
             continue
-        told.add((provider, login.how, login.adds))
-        label = f"{provider} ({login.name})" if login.name not in (provider, *_PLAIN_LOGINS) else provider
-        lines.append(hanging(Text.assemble((f"{label}: ", "bold"), login.adds or "more offers"), 2))
-        lines.append(hanging(Text(login.how, style="cyan"), 4))
+        printed.add((provider, login.how, login.adds))
+        label = f"{provider} ({login.name})" if login.name not in (provider, *_GENERIC_LOGINS) else provider
+        lines.append(indented(Text.assemble((f"{label}: ", "bold"), login.adds or "more offers"), 2))
+        lines.append(indented(Text(login.how, style="cyan"), 4))
     return lines
 
 
-def _endpoints(setups: Sequence[ProviderSetup], *, every: bool) -> list[RenderableType]:
+def _endpoint_lines(setups: Sequence[ProviderSetup], *, shows_all: bool) -> list[RenderableType]:
     """The endpoints of providers: all of them, or those that a setting changed."""
     from rich.text import Text
 
-    from broker.cli.render.tables import hanging
+    from broker.cli.render.tables import indented
 
-    shown = [(setup.provider, it) for setup in setups for it in setup.endpoints if every or it.changed]
-    if not shown:
+    endpoint_pairs = [
+        (setup.provider, endpoint) for setup in setups for endpoint in setup.endpoints if shows_all or endpoint.changed
+    ]
+    if not endpoint_pairs:
         return []
-    title = "Endpoints and the setting of each" if every else "Endpoints changed by a setting"
+    title = "Endpoints and the setting of each" if shows_all else "Endpoints changed by a setting"
     lines: list[RenderableType] = ["", Text(title, style="bold")]
-    for provider, it in shown:
-        mark = " (changed)" if every and it.changed else ""
-        lines.append(hanging(Text.assemble((f"{provider} {it.name}: ", "bold"), it.url, (mark, "yellow")), 2))
-        lines.append(hanging(Text(it.setting, style="cyan"), 4))
+    for provider, endpoint in endpoint_pairs:
+        mark = " (changed)" if shows_all and endpoint.changed else ""
+        lines.append(
+            indented(Text.assemble((f"{provider} {endpoint.name}: ", "bold"), endpoint.url, (mark, "yellow")), 2)
+        )
+        lines.append(indented(Text(endpoint.setting, style="cyan"), 4))
     return lines
 
 
-def _table(findings: Sequence[DoctorFinding]) -> Table:
+def _finding_table(findings: Sequence[DoctorFinding]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -189,8 +200,12 @@ def _table(findings: Sequence[DoctorFinding]) -> Table:
     return table
 
 
-_KINDS = {"machine_without_attempt": "machine", "attempt_without_machine": "attempt", "hold_without_either": "money"}
-_STANDINGS = {
+_LEFTOVER_KINDS = {
+    "machine_without_attempt": "machine",
+    "attempt_without_machine": "attempt",
+    "hold_without_either": "money",
+}
+_STANDING_TEXTS = {
     "orphan": "orphan",
     "too_young": "too recent to judge",
     "reconciler": "handled by the reconciler",
@@ -199,26 +214,26 @@ _STANDINGS = {
 }
 
 
-def _sweep(terminal: Terminal, *, end: bool, yes: bool, as_json: bool) -> int:
+def _run_sweep(terminal: Terminal, *, end: bool, yes: bool, as_json: bool) -> int:
     """Show what a sweep finds; with ``end``, end the orphans after confirmation, or at once with ``yes``. Returns the
     exit code: 0 if no orphan is left and every engine and provider answered, else 2."""
     from broker.app.results.service import SweepReport
     from broker.app.service import sweep as use_case
 
     broker = terminal.broker(look_after=False)
-    swept = use_case.sweep(broker)
-    report = SweepReport.of(swept)
+    sweep_result = use_case.sweep(broker)
+    report = SweepReport.of(sweep_result)
     if not as_json:
-        terminal.show(*_shown(terminal, report))
-    if end and report.orphans and _agreed(terminal, report.orphans, yes=yes):
-        report = SweepReport.of(swept, use_case.end(broker, swept))
-    terminal.result(report, lambda: _told(report, end=end))
-    tried = [one for one in report.found if one.ended or one.error]
-    kept = sum(bool(one.error) for one in tried) if tried else report.orphans
-    return 2 if kept or report.trouble else 0
+        terminal.show(*_sweep_lines(terminal, report))
+    if end and report.orphans and _confirm_end(terminal, report.orphans, yes=yes):
+        report = SweepReport.of(sweep_result, use_case.end_orphans(broker, sweep_result))
+    terminal.result(report, lambda: _ended_lines(report, end=end))
+    attempted = [leftover for leftover in report.found if leftover.ended or leftover.error]
+    remaining_count = sum(bool(leftover.error) for leftover in attempted) if attempted else report.orphans
+    return 2 if remaining_count or report.trouble else 0
 
 
-def _agreed(terminal: Terminal, orphans: int, *, yes: bool) -> bool:
+def _confirm_end(terminal: Terminal, orphans: int, *, yes: bool) -> bool:
     if yes:
         return True
     if not terminal.asks:
@@ -230,38 +245,42 @@ def _agreed(terminal: Terminal, orphans: int, *, yes: bool) -> bool:
     return typer.confirm(f"End {plural(orphans, 'orphan')}?", default=False, err=True)
 
 
-def _shown(terminal: Terminal, swept: SweepReport) -> Iterator[RenderableType]:
+def _sweep_lines(terminal: Terminal, report: SweepReport) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from broker.cli.render import formats
-    from broker.cli.render.tables import ValueColumn, listed
+    from broker.cli.render.tables import ValueColumn, table_parts
 
-    if swept.found:
+    if report.found:
         columns: tuple[ValueColumn[LeftoverResult], ...] = (
-            ValueColumn("type", lambda one: _KINDS[one.kind]),
-            ValueColumn("ID", lambda one: one.id, folds=True),
+            ValueColumn("type", lambda leftover: _LEFTOVER_KINDS[leftover.kind]),
+            ValueColumn("ID", lambda leftover: leftover.id, folds=True),
             ValueColumn(
                 "status",
-                lambda one: Text(_STANDINGS[one.standing], style="bold red" if one.standing == "orphan" else ""),
+                lambda leftover: Text(
+                    _STANDING_TEXTS[leftover.standing], style="bold red" if leftover.standing == "orphan" else ""
+                ),
             ),
-            ValueColumn("age", lambda one: formats.age(swept.at - one.since if one.since else None), 2),
-            ValueColumn("details", lambda one: one.about, 3, folds=True),
-            ValueColumn("reason", lambda one: one.why, 1, folds=True),
+            ValueColumn("age", lambda leftover: formats.age(report.at - leftover.since if leftover.since else None), 2),
+            ValueColumn("details", lambda leftover: leftover.about, 3, folds=True),
+            ValueColumn("reason", lambda leftover: leftover.why, 1, folds=True),
         )
-        yield from listed(terminal.out, columns, swept.found)
-    asked = ", ".join(swept.asked) or "none, because no engine was used and no provider has a login"
-    orphans = formats.plural(swept.orphans, "orphan") if swept.orphans else "no orphans"
-    yield f"{orphans}; queried: {asked}"
-    yield from (Text(f"✗ {name} could not be queried: {why}", style="red") for name, why in swept.trouble.items())
-    if swept.without_login:
-        yield Text(f"not queried, no login: {', '.join(swept.without_login)}", style="dim")
+        yield from table_parts(terminal.out, columns, report.found)
+    queried = ", ".join(report.asked) or "none, because no engine was used and no provider has a login"
+    orphans = formats.plural(report.orphans, "orphan") if report.orphans else "no orphans"
+    yield f"{orphans}; queried: {queried}"
+    yield from (
+        Text(f"✗ {name} could not be queried: {reason}", style="red") for name, reason in report.trouble.items()
+    )
+    if report.without_login:
+        yield Text(f"not queried, no login: {', '.join(report.without_login)}", style="dim")
 
 
-def _told(swept: SweepReport, *, end: bool) -> Iterator[str]:
-    for one in swept.found:
-        if one.error:
-            yield f"✗ {one.id}: {one.error}"
-        elif one.ended:
-            yield f"✓ {one.id}: {'ended' if one.place is None else 'termination requested'}"
-    if swept.orphans and not end:
+def _ended_lines(report: SweepReport, *, end: bool) -> Iterator[str]:
+    for leftover in report.found:
+        if leftover.error:
+            yield f"✗ {leftover.id}: {leftover.error}"
+        elif leftover.ended:
+            yield f"✓ {leftover.id}: {'ended' if leftover.place is None else 'termination requested'}"
+    if report.orphans and not end:
         yield "Nothing was changed. To end the orphans: gpubroker doctor --sweep --end"

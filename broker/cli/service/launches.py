@@ -9,7 +9,7 @@ import typer
 
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
-from broker.cli.render.tables import ValueColumn, listed
+from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from broker.app.results.outside import OutsideLaunchList, OutsideLaunchResult
 
 
-_OPEN: tuple[ValueColumn[OutsideLaunchResult], ...] = (
+_LAUNCH_COLUMNS: tuple[ValueColumn[OutsideLaunchResult], ...] = (
     ValueColumn("launch", lambda one: one.id),
     ValueColumn("user", lambda one: one.user),
     ValueColumn("team", lambda one: one.team or "", 2),
@@ -29,16 +29,18 @@ _OPEN: tuple[ValueColumn[OutsideLaunchResult], ...] = (
 )
 
 
-def table(console: Console, found: OutsideLaunchList) -> Iterator[RenderableType]:
+def launch_lines(console: Console, launch_list: OutsideLaunchList) -> Iterator[RenderableType]:
     """The overdue launches with what to do, then one row per open one."""
-    for one in found.overdue:
+    for overdue_launch in launch_list.overdue:
         yield (
-            f"OVERDUE {one.id}: {one.machines}, launched by {one.user}, should have ended {formats.moment(one.until)}"
-            f" ({one.spent_usd.rounded(2)} spent); check whether it still runs, then `gpubroker launches end {one.id}`"
+            f"OVERDUE {overdue_launch.id}: {overdue_launch.machines}, launched by {overdue_launch.user}, should have "
+            f"ended {formats.moment(overdue_launch.until)}"
+            f" ({overdue_launch.spent_usd.rounded(2)} spent); check whether it still runs, then `gpubroker launches "
+            f"end {overdue_launch.id}`"
         )
-    if found.launches:
-        yield from listed(console, _OPEN, found.launches)
-    elif not found.overdue:
+    if launch_list.launches:
+        yield from table_parts(console, _LAUNCH_COLUMNS, launch_list.launches)
+    elif not launch_list.overdue:
         yield "no launch made elsewhere is open"
 
 
@@ -61,21 +63,21 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """
 
     terminal = Terminal.of(context)
-    found = _found(terminal)
-    terminal.result(found, lambda: table(terminal.out, found))
+    launch_list = _load_launches(terminal)
+    terminal.result(launch_list, lambda: launch_lines(terminal.out, launch_list))
 
 
-def _found(terminal: Terminal) -> OutsideLaunchList:
+def _load_launches(terminal: Terminal) -> OutsideLaunchList:
     from broker.app.results.outside import OutsideLaunchList
 
     if terminal.through_server:
         return terminal.api.fetch(OutsideLaunchList, "/launches")
     from broker.app.outside.launches import open_launches
-    from broker.app.outside.overdue import overdue
+    from broker.app.outside.overdue import overdue_launches
 
     broker = terminal.broker()
-    with broker.store.reading() as look:
-        return OutsideLaunchList.of(open_launches(look), overdue(broker))
+    with broker.store.reading() as reader:
+        return OutsideLaunchList.of(open_launches(reader), overdue_launches(broker))
 
 
 @app.command(
@@ -95,28 +97,32 @@ def end(
     It ends no machine: do that with SkyPilot or Slurm first. A launch that has ended stays as it is. If the store has
     people, only a person who may judge launches, or an administrator, may do so.
     """
-    from broker.app.access.people import only_permitted
+    from broker.app.access.people import require_permission
     from broker.app.outside import launches as use_case
-    from broker.app.outside.overdue import reported
+    from broker.app.outside.overdue import report_end
     from broker.app.results.outside import OutsideEnd
-    from broker.cli.filters import length
+    from broker.cli.filters import term_option
     from broker.cli.render import formats
     from broker.core.access.permissions import Permission
     from broker.core.errors import UnknownName
 
     terminal = Terminal.of(context)
     broker, by = terminal.broker(), terminal.actor
-    whole = id if id.startswith(use_case.PREFIX) else use_case.PREFIX + id
-    with broker.store.access.reading() as look:
-        if look.people():
-            only_permitted(look, by, Permission.JUDGE_LAUNCHES)
-    listed = _found(terminal)
-    known = {one.id: one.since for one in listed.launches} | {one.id: one.since for one in listed.overdue}
-    if whole not in known:
-        raise UnknownName("open launch", id, known)
-    longest = broker.clock.now() - known[whole]
-    time = None if ran is None else length("--ran", ran)
-    cost = reported(broker, whole, time, by=by)
-    stated = "" if time is None else f" for {formats.length(time)} of the {formats.length(longest)} since it was judged"
-    said = f"{whole}: ended, {cost.rounded(2)} spent{stated}; the rest of its money is released"
-    terminal.result(OutsideEnd(id=whole, cost_usd=cost), lambda: [said])
+    launch_id = id if id.startswith(use_case.PREFIX) else use_case.PREFIX + id
+    with broker.store.access.reading() as reader:
+        if reader.people():
+            require_permission(reader, by, Permission.JUDGE_LAUNCHES)
+    launch_list = _load_launches(terminal)
+    start_by_id = {launch.id: launch.since for launch in launch_list.launches} | {
+        launch.id: launch.since for launch in launch_list.overdue
+    }
+    if launch_id not in start_by_id:
+        raise UnknownName("open launch", id, start_by_id)
+    max_duration = broker.clock.now() - start_by_id[launch_id]
+    time = None if ran is None else term_option("--ran", ran)
+    cost = report_end(broker, launch_id, time, by=by)
+    duration_text = (
+        "" if time is None else f" for {formats.length(time)} of the {formats.length(max_duration)} since it was judged"
+    )
+    message = f"{launch_id}: ended, {cost.rounded(2)} spent{duration_text}; the rest of its money is released"
+    terminal.result(OutsideEnd(id=launch_id, cost_usd=cost), lambda: [message])

@@ -41,42 +41,46 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List alerts by recipient: sent, waiting, or failed and why."""
-    from broker.app.alerts.sent import sent
+    from broker.app.alerts.notices import notice_list
 
     terminal = Terminal.of(context)
-    found = sent(terminal.broker(), failed=failed, limit=limit)
-    nothing = "everything was delivered" if failed else "no alerts were sent yet"
-    terminal.result(found, lambda: map(dispatch, found.notices) if found.notices else [nothing])
+    found = notice_list(terminal.broker(), failed=failed, limit=limit)
+    empty_text = "everything was delivered" if failed else "no alerts were sent yet"
+    terminal.result(found, lambda: map(notice_text, found.notices) if found.notices else [empty_text])
 
 
 @app.command(epilog=examples("gpubroker notices retry", "gpubroker notices retry --json"))
 def retry(context: typer.Context, as_json: AsJson = False) -> None:
     """Send undelivered alerts again, also those that were given up. Exits with 5 if a delivery failed."""
-    from broker.app.alerts.sent import retry as retried
+    from broker.app.alerts.notices import retry_failed as retried
     from broker.cli.render import formats
 
     terminal = Terminal.of(context)
-    done = retried(terminal.broker())
-    failed = [f"not yet sent to {target} ({why}), will be retried" for target, why in done.errors.items()]
-    tried = f"{formats.plural(done.retried, 'alert')} to try again; {done.sent} sent"
-    terminal.result(done, lambda: [tried, *failed])
-    if done.errors:
+    retry_result = retried(terminal.broker())
+    failure_texts = [
+        f"not yet sent to {target} ({reason}), will be retried" for target, reason in retry_result.errors.items()
+    ]
+    summary = f"{formats.plural(retry_result.retried, 'alert')} to try again; {retry_result.sent} sent"
+    terminal.result(retry_result, lambda: [summary, *failure_texts])
+    if retry_result.errors:
         raise typer.Exit(5)
 
 
-def dispatch(one: NoticeResult) -> str:
+def notice_text(notice: NoticeResult) -> str:
     """The delivery state of one alert to one recipient."""
-    if one.delivered_at is not None:
-        return f"sent to {one.target} on {formats.moment(one.delivered_at)}: {one.title}"
-    if one.next_try is None:
-        return f"never sent to {one.target}: {one.title} ({one.error})"
-    why = f" ({one.error})" if one.error else ""
-    return f"not yet sent to {one.target}, tried {formats.plural(one.tries, 'time')}{why}: {one.title}"
+    if notice.delivered_at is not None:
+        return f"sent to {notice.target} on {formats.moment(notice.delivered_at)}: {notice.title}"
+    if notice.next_try is None:
+        return f"never sent to {notice.target}: {notice.title} ({notice.error})"
+    error_note = f" ({notice.error})" if notice.error else ""
+    return f"not yet sent to {notice.target}, tried {formats.plural(notice.tries, 'time')}{error_note}: {notice.title}"
 
 
-def deliveries(sent: Iterable[Delivery]) -> str:
+def deliveries_text(made_deliveries: Iterable[Delivery]) -> str:
     """The deliveries just made: ``sent to ops``; ``not yet sent to ops (…), will be retried``."""
     return "; ".join(
-        f"not yet sent to {one.target} ({one.error}), will be retried" if one.error else f"sent to {one.target}"
-        for one in sent
+        f"not yet sent to {delivery.target} ({delivery.error}), will be retried"
+        if delivery.error
+        else f"sent to {delivery.target}"
+        for delivery in made_deliveries
     )

@@ -24,10 +24,10 @@ def reconcile(
     terminal = Terminal.of(context)
     broker = terminal.broker(look_after=False)
     log_to_file(broker.settings.home)
-    did = run(broker, forever=forever)
+    has_reconciled = run(broker, forever=forever)
     if as_json:
         from broker.app.results.service import ReconcileReport
 
-        terminal.answer(ReconcileReport(reconciled=did, log=broker.settings.home / "reconciler.log"))
-    elif not did:
+        terminal.answer(ReconcileReport(reconciled=has_reconciled, log=broker.settings.home / "reconciler.log"))
+    elif not has_reconciled:
         terminal.say("another process already reconciles this store")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from broker.app.wiring import Broker
     from broker.core.actors import Actor
     from broker.market.poller import PollResult
-    from broker.server.listening import TeamServer
+    from broker.server.team_server import TeamServer
     from broker.server.transport import Transport
 
 EXAMPLES = examples(
@@ -65,18 +65,18 @@ def serve(
     invite`; on a terminal, it prints such a link for the first administrator until there is one. With --json, the
     document printed at the end counts polls and reconciler passes.
     """
-    from broker.app.alerts.watches import Watching
+    from broker.app.alerts.watches import WatchDuty
     from broker.app.jobs.runs_root import claim
-    from broker.app.market.polling import Polling
+    from broker.app.market.polling import PollDuty
     from broker.app.service.background import log_to_file
     from broker.app.service.duties import (
-        Charging,
-        CheckingCapacity,
-        EndingLaunches,
-        KeepingFiles,
-        Purchasing,
-        Reconciling,
-        Sweeping,
+        CapacityCheckDuty,
+        ChargesDuty,
+        LaunchEndDuty,
+        PurchaseDuty,
+        ReconcileDuty,
+        RetentionDuty,
+        SweepDuty,
     )
     from broker.app.service.duties import serve as run
     from broker.app.service.health import Pulses
@@ -96,30 +96,30 @@ def serve(
 
     def tell(result: PollResult) -> None:
         from broker.app.results.prices import PollOutcome
-        from broker.cli.prices.status import outcome
+        from broker.cli.prices.status import poll_outcome_lines
 
         polls[result.provider].update(polls=1, failed=int(result.failed), offers_changed=result.offers_changed)
-        say(*outcome(PollOutcome.of(result), hint=True))
+        say(*poll_outcome_lines(PollOutcome.of(result), hint=True))
 
-    polling = Polling(broker, provider or (), tell=tell, say=say)
+    polling = PollDuty(broker, provider or (), tell=tell, say=say)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    watching = Watching(broker, tell=lambda what: say(*watch.told(what, broker)), say=say)
-    health = Pulses()
-    duties: list[Duty] = [Reconciling(broker, health=health, say=say), polling, watching]
-    regular = (Sweeping, Charging, Purchasing, CheckingCapacity, KeepingFiles, EndingLaunches)
-    duties += [make(broker, say=say) for make in regular]
-    health.begins(Reconciling.name)
-    page = _page(broker, terminal.actor, health, listen, Transport(tls_cert, tls_key, plain_http), say)
-    if page is not None:
-        duties.append(page)
+    watching = WatchDuty(broker, tell=lambda event: say(*watch.alert_lines(event, broker)), say=say)
+    pulses = Pulses()
+    duties: list[Duty] = [ReconcileDuty(broker, health=pulses, say=say), polling, watching]
+    duty_types = (SweepDuty, ChargesDuty, PurchaseDuty, CapacityCheckDuty, RetentionDuty, LaunchEndDuty)
+    duties += [duty_type(broker, say=say) for duty_type in duty_types]
+    pulses.begins(ReconcileDuty.name)
+    http_duty = _start_http_duty(broker, terminal.actor, pulses, listen, Transport(tls_cert, tls_key, plain_http), say)
+    if http_duty is not None:
+        duties.append(http_duty)
     log_to_file(broker.settings.home)
     run(duties, stop)
     say("stopped")
     if as_json:
         from broker.app.results.service import PolledTotals, ReconciledTotals, ServiceReport
 
-        jobs = health.pulses()[Reconciling.name]
+        jobs = pulses.pulses()[ReconcileDuty.name]
         terminal.answer(
             ServiceReport(
                 providers=[PolledTotals(provider=name, **counts) for name, counts in sorted(polls.items())],
@@ -128,58 +128,58 @@ def serve(
         )
 
 
-def _page(
-    broker: Broker, actor: Actor, health: Pulses, listen: str | None, transport: Transport, say: Callable[[str], None]
+def _start_http_duty(
+    broker: Broker, actor: Actor, pulses: Pulses, listen: str | None, transport: Transport, say: Callable[[str], None]
 ) -> Duty | None:
     """The HTTP server: page, API, health and metrics, or only the last two. A second instance on this machine runs
     without it, unless an address was given."""
     from broker.settings import ServeSettings
 
-    asked = broker.settings.serve
-    where = listen or asked.listen
-    if where == "off":
+    serve_settings = broker.settings.serve
+    listen_address = listen or serve_settings.listen
+    if listen_address == "off":
         return None
     try:
-        page = _server(broker, actor, health, where, transport, say)
+        http_duty = _build_http_server(broker, actor, pulses, listen_address, transport, say)
     except InvalidInput as error:
-        if listen or where != ServeSettings().listen:
+        if listen or listen_address != ServeSettings().listen:
             raise
         say(f"the API, /healthz and /metrics are off: {error}")
         return None
-    say(f"answering at {page.url}/healthz and /metrics")
-    return page
+    say(f"answering at {http_duty.url}/healthz and /metrics")
+    return http_duty
 
 
-def _server(
-    broker: Broker, actor: Actor, health: Pulses, where: str, transport: Transport, say: Callable[[str], None]
+def _build_http_server(
+    broker: Broker, actor: Actor, pulses: Pulses, listen_address: str, transport: Transport, say: Callable[[str], None]
 ) -> TeamServer | MetricsPage:
     from importlib.util import find_spec
 
-    from broker.app.service.metrics import MetricsPage, address
-    from broker.server.transport import SAFE
+    from broker.app.service.metrics import MetricsPage, parse_address
+    from broker.server.transport import TLS_HINT
 
-    host, _ = address(where)
+    host, _ = parse_address(listen_address)
     secret = broker.settings.serve.token
     token = secret.get_secret_value() if secret else None
     if not all(find_spec(name) for name in ("fastapi", "uvicorn")):
         say("the API is off: it needs the extra 'server'; install it: pip install 'gpubroker[server]'")
     elif token and not transport.is_safe(host) and transport.key is None:
-        say(f"the API is off: others can reach {host} and could read its tokens in transit ({SAFE})")
+        say(f"the API is off: others can reach {host} and could read its tokens in transit ({TLS_HINT})")
     else:
-        from broker.server.listening import TeamServer
+        from broker.server.team_server import TeamServer
 
         if find_spec("jinja2") is None:
-            server = TeamServer(broker, health, where, token, transport)
+            server = TeamServer(broker, pulses, listen_address, token, transport)
             say("the web UI is off: it needs jinja2 of the extra 'server'; install it: pip install 'gpubroker[server]'")
         else:
             from broker.page.application import with_page
 
-            server = TeamServer(broker, health, where, token, transport, with_page)
+            server = TeamServer(broker, pulses, listen_address, token, transport, with_page)
             say(f"the web UI is at {server.url}/")
             _invite_first_administrator(broker, actor, server.url, say)
         say(f"the API is at {server.url}/api/v1; `gpubroker tokens create` makes tokens")
         return server
-    return MetricsPage(broker, health, where, token)
+    return MetricsPage(broker, pulses, listen_address, token)
 
 
 def _invite_first_administrator(broker: Broker, actor: Actor, url: str, say: Callable[[str], None]) -> None:
@@ -192,8 +192,11 @@ def _invite_first_administrator(broker: Broker, actor: Actor, url: str, say: Cal
         return
     if not sys.stderr.isatty():
         say("there is no administrator yet: `gpubroker people invite NAME --administrator` prints a sign-in link")
-    elif new := first_link(broker, by=actor):
-        made = CreatedLink.of(new, url)
-        until = f"{made.ends_at:%Y-%m-%d %H:%M} UTC"
-        say(f"there is no administrator yet; this link signs {made.person} in as the first one, once, until {until}:")
-        say(made.link)
+    elif invitation := first_link(broker, by=actor):
+        sign_in_link = CreatedLink.of(invitation, url)
+        link_end = f"{sign_in_link.ends_at:%Y-%m-%d %H:%M} UTC"
+        say(
+            f"there is no administrator yet; this link signs {sign_in_link.person} in as the first one, once, until "
+            f"{link_end}:"
+        )
+        say(sign_in_link.link)

@@ -28,14 +28,17 @@ def backup(
     The copy is complete as of one moment, checked, and readable by you alone: it holds the key that signs orders to
     machines. Run folders with checkpoints and outputs are not in it; they are in GPUBROKER_RUNS.
     """
-    from broker.app.service.store_copies import back_up
+    from broker.app.service.store_copies import back_up_store
 
     terminal = Terminal.of(context)
-    copied = back_up(terminal.broker(look_after=False), file.absolute(), by=terminal.actor)
+    backup_copy = back_up_store(terminal.broker(look_after=False), file.absolute(), by=terminal.actor)
     if as_json:
-        terminal.answer(copied)
+        terminal.answer(backup_copy)
         return
-    terminal.say(f"Backed up to {copied.path} ({copied.size / 1e6:.1f} MB, {_as_of(copied.newest_event)}).")
+    terminal.say(
+        f"Backed up to {backup_copy.path} ({backup_copy.size / 1e6:.1f} MB, "
+        f"{_newest_event_text(backup_copy.newest_event)})."
+    )
 
 
 @app.command(epilog=examples("gpubroker store restore monday.db", "gpubroker store restore monday.db --yes --json"))
@@ -50,27 +53,27 @@ def restore(
     Refused while `gpubroker serve` runs. What happened since the copy was made is not in it: open jobs go on, and find
     their machines again; machines started since then are found by `gpubroker doctor --sweep`.
     """
-    from broker.app.service.store_copies import restore as use_case
-    from broker.store.engine.copies import examined
+    from broker.app.service.store_copies import restore_store as use_case
+    from broker.store.engine.copies import examine
 
     terminal = Terminal.of(context)
     broker = terminal.broker(look_after=False)
-    found = examined(file)
+    copy_details = examine(file)
     if not yes:
         if not terminal.asks:
             raise InvalidInput("a restore replaces the store and needs confirmation", hint="add --yes")
-        question = f"Replace {broker.store.where} by {file} ({_as_of(found.newest_event)})?"
+        question = f"Replace {broker.store.where} by {file} ({_newest_event_text(copy_details.newest_event)})?"
         typer.confirm(question, default=False, abort=True, err=True)
-    done = use_case(broker, file, by=terminal.actor)
+    restored_store = use_case(broker, file, by=terminal.actor)
     if as_json:
-        terminal.answer(done)
+        terminal.answer(restored_store)
         return
-    terminal.say(f"Restored from {file} ({_as_of(done.restored.newest_event)}).")
-    terminal.say(f"What was there before is kept in {done.previous.path}.")
+    terminal.say(f"Restored from {file} ({_newest_event_text(restored_store.restored.newest_event)}).")
+    terminal.say(f"What was there before is kept in {restored_store.previous.path}.")
     terminal.say(
         "Machines and money since then are not in it. Next: gpubroker doctor --sweep, gpubroker capacity check"
     )
 
 
-def _as_of(newest: object) -> str:
+def _newest_event_text(newest: object) -> str:
     return "without a job" if newest is None else f"newest event {newest:%Y-%m-%d %H:%M:%S} UTC"

@@ -14,7 +14,7 @@ from hashlib import sha256
 
 from broker.core.access.permissions import TokenScope
 
-LONGEST = timedelta(days=90)
+MAX_VALIDITY = timedelta(days=90)
 """The longest time for which a token may be valid."""
 PREFIX, ID_LENGTH = "gpb_", 12
 _FORM = re.compile(rf"{PREFIX}([0-9a-f]{{{ID_LENGTH}}})_[0-9a-f]{{64}}")
@@ -46,7 +46,7 @@ class ApiToken:
         """Owner, scopes and end (UTC), as the audit log prints them."""
         return f"{self.person}: {', '.join(sorted(self.scopes))}, until {self.expires_at:%Y-%m-%d %H:%M} UTC"
 
-    def is_of(self, text: str) -> bool:
+    def has_text(self, text: str) -> bool:
         """Whether ``text`` is this token's text. Compares in constant time."""
         return hmac.compare_digest(self.digest, digest_of(text))
 
@@ -63,5 +63,5 @@ def digest_of(text: str) -> str:
 
 def id_of(text: str) -> str | None:
     """The id within a token's text; None if the text is not a token."""
-    found = _FORM.fullmatch(text)
-    return found[1] if found else None
+    match = _FORM.fullmatch(text)
+    return match[1] if match else None

@@ -52,23 +52,23 @@ class Person:
 
 def roles_in_words(roles: Iterable[Role], teams: Mapping[str, TeamRole], *, disabled: bool) -> str:
     """``administrator, nlp:member``; ``no role``."""
-    said = [*sorted(roles), *(f"{team}:{role}" for team, role in sorted(teams.items()))]
-    return ", ".join([*said, *(["disabled"] if disabled else [])]) or "no role"
+    words = [*sorted(roles), *(f"{team}:{role}" for team, role in sorted(teams.items()))]
+    return ", ".join([*words, *(["disabled"] if disabled else [])]) or "no role"
 
 
 def check_name(name: str) -> str:
     """The name of a person, unchanged. Raises `InvalidInput` for a name that would be ambiguous in print."""
-    return _checked(name, _NAME, "person", "1 to 64 letters, digits and . _ @ + -")
+    return _check(name, _NAME, "person", "1 to 64 letters, digits and . _ @ + -")
 
 
 def check_team(team: str) -> str:
     """The name of a team, unchanged. Raises `InvalidInput` for any other form, patterns included."""
-    return _checked(team, _TEAM, "team", "1 to 63 letters, digits and . _ -")
+    return _check(team, _TEAM, "team", "1 to 63 letters, digits and . _ -")
 
 
-def _checked(name: str, form: re.Pattern[str], what: str, expected: str) -> str:
+def _check(name: str, form: re.Pattern[str], kind: str, expected: str) -> str:
     if not form.fullmatch(name):
         raise InvalidInput(
-            f"{name!r} is not a valid name of a {what}", hint=f"expected {expected}, first a letter or a digit"
+            f"{name!r} is not a valid name of a {kind}", hint=f"expected {expected}, first a letter or a digit"
         )
     return name

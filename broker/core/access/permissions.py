@@ -49,7 +49,7 @@ _VIEWER = _LOOKS | {Permission.SEE_OUTPUT}
 _MEMBER = _VIEWER | {Permission.SUBMIT, Permission.CHANGE_OWN_JOBS, Permission.BUY}
 _APPROVER = _MEMBER | {Permission.APPROVE}
 
-OF_TEAM_ROLES: Mapping[TeamRole, frozenset[Permission]] = {
+TEAM_ROLE_PERMISSIONS: Mapping[TeamRole, frozenset[Permission]] = {
     TeamRole.VIEWER: _VIEWER,
     TeamRole.MEMBER: _MEMBER,
     TeamRole.APPROVER: _APPROVER,
@@ -57,7 +57,7 @@ OF_TEAM_ROLES: Mapping[TeamRole, frozenset[Permission]] = {
 }
 """The permissions of each team role, in that team."""
 
-OF_ROLES: Mapping[Role, frozenset[Permission]] = {
+ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     Role.FINOPS: _LOOKS | {Permission.SEE_ALL_TEAMS},  # all costs; no output of jobs, no changes
     Role.GATE: frozenset({Permission.JUDGE_LAUNCHES}),  # of another scheduler; sees nothing, approves nothing
     Role.ADMINISTRATOR: frozenset(Permission),
@@ -84,7 +84,7 @@ SCOPES: Mapping[Permission, TokenScope | None] = {
 }
 """The scope that each permission requires of a token; None: no token suffices."""
 
-IN_WORDS: Mapping[Permission, str] = {
+PERMISSION_TEXTS: Mapping[Permission, str] = {
     Permission.SEE_MARKET: "seeing prices and offers",
     Permission.SEE_JOBS: "seeing jobs",
     Permission.SEE_OUTPUT: "seeing the output of jobs",
@@ -118,11 +118,11 @@ _NOT_FOR_MACHINES = frozenset(
 )
 
 
-def held_everywhere(person: Person, permission: Permission) -> bool:
+def has_everywhere(person: Person, permission: Permission) -> bool:
     """Whether a role of the person has the permission in every team, regardless of token scopes. False for a disabled
     person."""
     barred = person.disabled_at is not None or (person.service and permission in _NOT_FOR_MACHINES)
-    return not barred and any(permission in OF_ROLES[role] for role in person.roles)
+    return not barred and any(permission in ROLE_PERMISSIONS[role] for role in person.roles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +147,9 @@ class Access:
         barred = person.disabled_at is not None or (person.service and permission in _NOT_FOR_MACHINES)
         if barred or SCOPES[permission] not in self.scopes:
             return frozenset()
-        if any(permission in OF_ROLES[role] for role in person.roles):
+        if any(permission in ROLE_PERMISSIONS[role] for role in person.roles):
             return None
-        return frozenset(team for team, role in person.teams.items() if permission in OF_TEAM_ROLES[role])
+        return frozenset(team for team, role in person.teams.items() if permission in TEAM_ROLE_PERMISSIONS[role])
 
     def actor(self, origin: EntryPoint) -> Actor:
         """The actor for use cases, with the roles that the scopes permit."""

@@ -106,7 +106,7 @@ def new_user_code() -> str:
     return f"{text[:4]}-{text[4:]}"
 
 
-def typed(text: str) -> str:
+def normalize_user_code(text: str) -> str:
     """The stored form of a code that a person typed: case, spaces and dashes do not matter."""
-    letters = "".join(one for one in text.upper() if one.isalnum())
+    letters = "".join(letter for letter in text.upper() if letter.isalnum())
     return f"{letters[:4]}-{letters[4:]}"

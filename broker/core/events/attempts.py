@@ -22,9 +22,9 @@ from broker.core.events.views import AttemptView, SavedCheckpoint
 class ImpossibleSequence(ValueError):
     """An event that cannot follow the ones before it."""
 
-    def __init__(self, event: Event, why: str) -> None:
-        which = f"attempt {event.attempt}" if event.attempt is not None else "job"
-        super().__init__(f"{event.job_id} #{event.seq}: {event.body.kind} on {which}: {why}")
+    def __init__(self, event: Event, reason: str) -> None:
+        subject = f"attempt {event.attempt}" if event.attempt is not None else "job"
+        super().__init__(f"{event.job_id} #{event.seq}: {event.body.kind} on {subject}: {reason}")
 
 
 _LIVE_ORDER = (
@@ -36,12 +36,12 @@ _LIVE_ORDER = (
 )
 
 
-def _forward(attempt: AttemptView, to: AttemptState) -> AttemptState:
+def _later_state(attempt: AttemptView, to: AttemptState) -> AttemptState:
     """States only move forward: a late report of an earlier stage changes nothing."""
     return to if _LIVE_ORDER.index(to) > _LIVE_ORDER.index(attempt.state) else attempt.state
 
 
-def _whenever(attempt: AttemptView, event: Event) -> AttemptView | None:
+def _late_effect(attempt: AttemptView, event: Event) -> AttemptView | None:
     """The effect of an event that counts even after the attempt's end; None for other events."""
     body, at = event.body, event.at
     if isinstance(body, ev.MachineGone):
@@ -65,12 +65,12 @@ def _whenever(attempt: AttemptView, event: Event) -> AttemptView | None:
         return replace(attempt, removal_delayed=True)
     if isinstance(body, ev.MachineUp) and not attempt.gone and attempt.up_since is None:
         # The start of billing may become known late, even after the attempt's end.
-        state = attempt.state if attempt.state.final else _forward(attempt, AttemptState.STARTING)
+        state = attempt.state if attempt.state.final else _later_state(attempt, AttemptState.STARTING)
         return replace(attempt, up_since=body.since, state=state)
     if isinstance(body, CheckpointSaved):
         # A late report counts: a machine that was considered lost may have saved a checkpoint. A repeated one counts
         # once.
-        if any(known.id == body.checkpoint for known in attempt.checkpoints):
+        if any(checkpoint.id == body.checkpoint for checkpoint in attempt.checkpoints):
             return attempt
         saved = SavedCheckpoint(body.checkpoint, body.step, body.size, at)
         return replace(attempt, checkpoints=(*attempt.checkpoints, saved))
@@ -79,18 +79,20 @@ def _whenever(attempt: AttemptView, event: Event) -> AttemptView | None:
 
 def advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
     """The attempt after one more of its events. Raises `ImpossibleSequence` when it cannot follow."""
-    if (after := _whenever(attempt, event)) is not None:
+    if (after := _late_effect(attempt, event)) is not None:
         return after
     body, at = event.body, event.at
     if isinstance(body, FROM_AGENT):
-        return attempt if attempt.state.final else _told_by_agent(attempt, body, at)  # after the end: no effect
+        return attempt if attempt.state.final else _apply_agent_event(attempt, body, at)  # after the end: no effect
     if attempt.state.final:
         raise ImpossibleSequence(event, f"the attempt already {attempt.state.value}")
     match body:
         case ev.Launched():
             if attempt.handle is not None:
                 raise ImpossibleSequence(event, "already launched")
-            return replace(attempt, handle=body.handle, launched_at=at, state=_forward(attempt, AttemptState.LAUNCHED))
+            return replace(
+                attempt, handle=body.handle, launched_at=at, state=_later_state(attempt, AttemptState.LAUNCHED)
+            )
         case ev.Queued():
             return replace(attempt, queued_at=attempt.queued_at or at)
         case ev.LaunchDelayed() | ev.ToppedUp() | ev.HoldDated() | ev.Entered():
@@ -103,7 +105,7 @@ def advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
                 stop_requested=body.cause,
                 stop_requested_at=at,
                 stop_reason=body.reason,
-                state=_forward(attempt, AttemptState.STOPPING),
+                state=_later_state(attempt, AttemptState.STOPPING),
             )
         case ev.AttemptEnded():
             return replace(
@@ -121,15 +123,15 @@ def advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
             raise ImpossibleSequence(event, "does not concern an attempt, or came twice")
 
 
-def _told_by_agent(attempt: AttemptView, body: ev.EventBody, at: datetime) -> AttemptView:
+def _apply_agent_event(attempt: AttemptView, body: ev.EventBody, at: datetime) -> AttemptView:
     match body:
         case Claimed():
-            return replace(attempt, claimed_at=at, state=_forward(attempt, AttemptState.STARTING))
+            return replace(attempt, claimed_at=at, state=_later_state(attempt, AttemptState.STARTING))
         case Restored():
             return replace(attempt, resumed_from=body.checkpoint, resumed_step=body.step, passed_over=body.passed_over)
         case CommandStarted():
-            return replace(attempt, running_at=at, state=_forward(attempt, AttemptState.RUNNING))
+            return replace(attempt, running_at=at, state=_later_state(attempt, AttemptState.RUNNING))
         case NoticeReceived():
-            return replace(attempt, notice_at=at, state=_forward(attempt, AttemptState.STOPPING))
+            return replace(attempt, notice_at=at, state=_later_state(attempt, AttemptState.STOPPING))
         case _:
             return attempt

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from broker.core.events.agent_events import AgentEvent
 from broker.core.events.outcomes import Cause, JobState
-from broker.core.events.record_format import Body, read_stamped, stamped
+from broker.core.events.record_format import Body, add_stamp, read_stamped
 from broker.core.events.wait_reasons import EndReason, HoldTrigger, StopReason, WaitReason
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
@@ -337,7 +337,7 @@ class Event:
 
 def body_to_json(body: EventBody) -> str:
     """The body as the JSON text that the store keeps, with the number of its format."""
-    return stamped(_bodies().dump_json(body).decode())
+    return add_stamp(_bodies().dump_json(body).decode())
 
 
 def body_from_json(text: str) -> EventBody:

@@ -46,25 +46,25 @@ def every_attempt(events: Iterable[Event]) -> list[AttemptView]:
     `ImpossibleSequence`.
     """
     view: JobView | None = None
-    found: dict[int, AttemptView] = {}
+    attempts: dict[int, AttemptView] = {}
     for event in events:
         view = advance(view, event)
         if event.attempt is not None and (attempt := view.attempt(event.attempt)) is not None:
-            found[event.attempt] = attempt
-    return list(found.values())
+            attempts[event.attempt] = attempt
+    return list(attempts.values())
 
 
-def request_after(asked: RequestedApproval | None, event: Event) -> RequestedApproval | None:
-    """The approval request that is open after one more event of its job. ``asked``: the one that was open before."""
+def request_after(current: RequestedApproval | None, event: Event) -> RequestedApproval | None:
+    """The approval request that is open after one more event of its job. ``current``: the one that was open before."""
     match event.body:
         case ev.ApprovalAsked() as body:
-            return _request(asked, event, body)
-        case ev.ApprovalGiven() as body if body.standing is None and asked is not None:
-            answered = _answered(asked, body)
+            return _request(current, event, body)
+        case ev.ApprovalGiven() as body if body.standing is None and current is not None:
+            answered = _answer(current, body)
             return answered if answered.open else None
         case ev.ApprovalRefused() | ev.JobEnded():
             return None
-    return asked
+    return current
 
 
 def advance(view: JobView | None, event: Event) -> JobView:
@@ -97,41 +97,41 @@ def advance(view: JobView | None, event: Event) -> JobView:
     return replace(after, seq=event.seq)
 
 
-def _only(event: Event, condition: bool, why: str) -> None:
+def _require(event: Event, condition: bool, reason: str) -> None:
     if not condition:
-        raise ImpossibleSequence(event, why)
+        raise ImpossibleSequence(event, reason)
 
 
 def _job_event(view: JobView, event: Event) -> JobView:
-    body, only = event.body, partial(_only, event)
-    only(not view.state.final or isinstance(body, ev.JobClosed), f"the job already {view.state.value}")
+    body, require = event.body, partial(_require, event)
+    require(not view.state.final or isinstance(body, ev.JobClosed), f"the job already {view.state.value}")
     idle = view.latest is None or view.latest.state.final
     match body:
         case ev.ApprovalAsked() | ev.ApprovalGiven() | ev.ApprovalRefused():
-            return _approval_event(view, event, body, only, idle=idle)
+            return _approval_event(view, event, body, require, idle=idle)
         case ev.JobEnded() | ev.JobClosed():
-            return _over(view, event, body, only, idle=idle)
+            return _end_event(view, event, body, require, idle=idle)
         case ev.TasksStarted():
-            only(view.job.array is not None, "it is not an array")
+            require(view.job.array is not None, "it is not an array")
             return replace(view, waiting=None)
         case ev.PredecessorsEnded():
-            only(view.comes_later, "it waits for no job")
+            require(view.awaits_predecessors, "it waits for no job")
             state = JobState.RUNNING if view.job.array else view.state
             return replace(view, may_begin=True, state=state, waiting=None)
         case ev.CancelRequested():
             return replace(view, cancel_requested=True)
         case ev.Extended():
-            return _extended(view, body)
+            return _extend(view, body)
         case ev.NothingFeasible():
-            only(idle, "an attempt is under way")
+            require(idle, "an attempt is under way")
             return replace(view, waiting=body.reason)
         case ev.DeadlineMissed():
-            only(not view.deadline_missed, "already known")
+            require(not view.deadline_missed, "already known")
             return replace(view, deadline_missed=True)
         case ev.DeadlineAtRisk():
             return replace(view, deadline_at_risk=True)
         case ev.Paused():
-            only(idle, "an attempt is under way")
+            require(idle, "an attempt is under way")
             state = JobState.AWAITING_APPROVAL if view.asked else JobState.PAUSED_BUDGET
             return replace(view, state=state, waiting=body.reason)
         case _:
@@ -142,20 +142,20 @@ def _approval_event(
     view: JobView,
     event: Event,
     body: ev.ApprovalAsked | ev.ApprovalGiven | ev.ApprovalRefused,
-    only: Callable[[bool, str], None],
+    require: Callable[[bool, str], None],
     *,
     idle: bool,
 ) -> JobView:
     match body:
         case ev.ApprovalAsked():
-            only(idle or body.extension, "an attempt is under way")
-            only((view.asked is not None) == body.again, "a request is already open, or there is none to replace")
-            return _asked(view, event, body, idle=idle)
+            require(idle or body.extension, "an attempt is under way")
+            require((view.asked is not None) == body.again, "a request is already open, or there is none to replace")
+            return _ask_approval(view, event, body, idle=idle)
         case ev.ApprovalGiven():
-            only(view.asked is not None or body.standing is not None, "no request is open")
-            return _approved(view, body)
+            require(view.asked is not None or body.standing is not None, "no request is open")
+            return _approve(view, body)
         case ev.ApprovalRefused():
-            only(view.asked is not None, "no request is open")
+            require(view.asked is not None, "no request is open")
             if view.state is not JobState.AWAITING_APPROVAL:
                 return replace(view, asked=None)  # a running job continues with its previous limits
             return replace(
@@ -163,40 +163,40 @@ def _approval_event(
             )
 
 
-def _over(
-    view: JobView, event: Event, body: ev.JobEnded | ev.JobClosed, only: Callable[[bool, str], None], *, idle: bool
+def _end_event(
+    view: JobView, event: Event, body: ev.JobEnded | ev.JobClosed, require: Callable[[bool, str], None], *, idle: bool
 ) -> JobView:
     match body:
         case ev.JobEnded():
-            only(body.state.final, f"{body.state.value} is not an end")
-            only(idle, "an attempt is under way")
+            require(body.state.final, f"{body.state.value} is not an end")
+            require(idle, "an attempt is under way")
             ended = replace(view, asked=None, waiting=None)
             return replace(ended, state=body.state, ended_at=event.at, ending=body.reason)
         case ev.JobClosed():
-            only(view.state.final, "the job has not ended")
-            only(all(a.over for a in view.attempts), "a machine is not known to be gone")
+            require(view.state.final, "the job has not ended")
+            require(all(a.over for a in view.attempts), "a machine is not known to be gone")
             return replace(view, closed=True)
 
 
-def _extended(view: JobView, body: ev.Extended) -> JobView:
+def _extend(view: JobView, body: ev.Extended) -> JobView:
     """The job with its new limits; a job that was paused for lack of money or time continues."""
     seconds = body.max_duration_seconds
-    longer = view.max_duration if seconds is None else timedelta(seconds=seconds)
+    limit = view.max_duration if seconds is None else timedelta(seconds=seconds)
     state = view.state
     if state is JobState.PAUSED_BUDGET:
         state = JobState.INTERRUPTED if view.attempts else JobState.QUEUED
     return replace(
-        folding.extended(view),
+        folding.apply_extension(view),
         state=state,
         max_cost=view.max_cost if body.max_cost is None else body.max_cost,
-        max_duration=longer,
+        max_duration=limit,
         extended_after=view.attempt_count,
         waiting=None,
     )
 
 
-def _request(asked: RequestedApproval | None, event: Event, body: ev.ApprovalAsked) -> RequestedApproval:
-    longer, lasts = body.max_duration_seconds, body.lasts_seconds
+def _request(current: RequestedApproval | None, event: Event, body: ev.ApprovalAsked) -> RequestedApproval:
+    limit_seconds, run_seconds = body.max_duration_seconds, body.lasts_seconds
     request = RequestedApproval(
         at=event.at,
         questions=body.questions or (Question(rule="", approvers=body.approvers, because=body.because),),
@@ -204,37 +204,37 @@ def _request(asked: RequestedApproval | None, event: Event, body: ev.ApprovalAsk
         total=body.total,
         held=body.held,
         gpus=body.gpus,
-        lasts=None if lasts is None else timedelta(seconds=lasts),
+        lasts=None if run_seconds is None else timedelta(seconds=run_seconds),
         extension=body.extension,
         max_cost=body.max_cost,
-        max_duration=None if longer is None else timedelta(seconds=longer),
+        max_duration=None if limit_seconds is None else timedelta(seconds=limit_seconds),
         by=body.by,
     )
-    return asked.replace_questions(request) if asked is not None and body.again else request
+    return current.replace_questions(request) if current is not None and body.again else request
 
 
-def _answered(asked: RequestedApproval, body: ev.ApprovalGiven) -> RequestedApproval:
-    return asked.answered(body.by, body.rules or [question.rule for question in asked.open])
+def _answer(request: RequestedApproval, body: ev.ApprovalGiven) -> RequestedApproval:
+    return request.answered(body.by, body.rules or [question.rule for question in request.open])
 
 
-def _asked(view: JobView, event: Event, body: ev.ApprovalAsked, *, idle: bool) -> JobView:
-    asked = _request(view.asked, event, body)
+def _ask_approval(view: JobView, event: Event, body: ev.ApprovalAsked, *, idle: bool) -> JobView:
+    request = _request(view.asked, event, body)
     if not idle:
-        return replace(view, asked=asked)
+        return replace(view, asked=request)
     waiting = AwaitsApproval(rules=tuple(question.rule for question in body.questions), because=body.because)
-    return replace(view, asked=asked, state=JobState.AWAITING_APPROVAL, waiting=waiting)
+    return replace(view, asked=request, state=JobState.AWAITING_APPROVAL, waiting=waiting)
 
 
-def _approved(view: JobView, body: ev.ApprovalGiven) -> JobView:
+def _approve(view: JobView, body: ev.ApprovalGiven) -> JobView:
     """After all approvals the job may continue, and the approval is kept with its limits."""
     if body.standing is not None:
         lasts = None if body.lasts_seconds is None else timedelta(seconds=body.lasts_seconds)
         grant = Grant(body.by, body.rules, body.total, lasts, body.gpus or None, facts=body.facts)
         return replace(view, grants=(*view.grants, grant))
-    asked = _answered(view.asked or RequestedApproval(view.submitted_at, ()), body)
-    if asked.open:
-        return replace(view, asked=asked)
-    after = replace(view, asked=None, grants=(*view.grants, *asked.grants()))
+    request = _answer(view.asked or RequestedApproval(view.submitted_at, ()), body)
+    if request.open:
+        return replace(view, asked=request)
+    after = replace(view, asked=None, grants=(*view.grants, *request.grants()))
     if view.state is not JobState.AWAITING_APPROVAL:
         return after
     return replace(after, state=JobState.PLANNED, waiting=None)
@@ -243,7 +243,7 @@ def _approved(view: JobView, body: ev.ApprovalGiven) -> JobView:
 def _attempt_event(view: JobView, event: Event) -> JobView:
     number, body = event.attempt, event.body
     if isinstance(body, ev.LaunchRequested):
-        return _requested(view, event, body)
+        return _request_launch(view, event, body)
     before = view.attempt(number) if number is not None else None
     if before is None:
         raise ImpossibleSequence(
@@ -252,30 +252,30 @@ def _attempt_event(view: JobView, event: Event) -> JobView:
     after = advance_attempt(before, event)
     if isinstance(body, FROM_AGENT):
         after = replace(after, agent_events=after.agent_events + 1)
-    changed = replace(view, attempts=tuple(after if one is before else one for one in view.attempts))
+    changed = replace(view, attempts=tuple(after if attempt is before else attempt for attempt in view.attempts))
     if isinstance(body, ev.LaunchDelayed):
         return replace(changed, waiting=body.reason)
     if isinstance(body, ev.Launched):
         changed = replace(changed, waiting=None)
     if after.claimed_at is not None and before.claimed_at is None:
-        changed = folding.claimed(changed, after)
+        changed = folding.apply_claim(changed, after)
     if after.state.final and not before.state.final:
-        changed = folding.ended(changed, after)
-    changed = folding.folded(changed)
-    if number == view.extended_after and _stopped_anew(before, body):
+        changed = folding.apply_attempt_end(changed, after)
+    changed = folding.fold_empty_attempts(changed)
+    if number == view.extended_after and _is_first_stop(before, body):
         changed = replace(changed, extended_after=None)  # a grant does not cancel a later stop
     if number != view.attempt_count or view.state.final or after.state is before.state:
         return changed  # an event of an older attempt, of an ended job, or without effect on the job's state
     return replace(changed, state=_job_state(view.state, after))
 
 
-def _stopped_anew(attempt: AttemptView, body: ev.EventBody) -> bool:
+def _is_first_stop(attempt: AttemptView, body: ev.EventBody) -> bool:
     """Whether this is the first event of a stop: by the broker, or by a policy that the node enforced."""
-    by_the_node = isinstance(body, ev.AttemptEnded) and body.cause is Cause.STOPPED_BY_POLICY
-    return isinstance(body, ev.StopRequested) or (by_the_node and attempt.stop_requested is None)
+    stopped_by_node = isinstance(body, ev.AttemptEnded) and body.cause is Cause.STOPPED_BY_POLICY
+    return isinstance(body, ev.StopRequested) or (stopped_by_node and attempt.stop_requested is None)
 
 
-def _requested(view: JobView, event: Event, body: ev.LaunchRequested) -> JobView:
+def _request_launch(view: JobView, event: Event, body: ev.LaunchRequested) -> JobView:
     if event.attempt != view.attempt_count + 1:
         raise ImpossibleSequence(event, f"expected attempt {view.attempt_count + 1}")
     if view.state.final:
@@ -291,7 +291,7 @@ def _requested(view: JobView, event: Event, body: ev.LaunchRequested) -> JobView
         requested_at=event.at,
     )
     requested = replace(view, attempts=(*view.attempts, attempt), state=JobState.LAUNCHING, waiting=None)
-    return folding.folded(requested)
+    return folding.fold_empty_attempts(requested)
 
 
 def _job_state(before: JobState, attempt: AttemptView) -> JobState:

@@ -38,7 +38,7 @@ class UnreadableRecord(ValueError):
         self.newer = newer
 
 
-def stamped(text: str) -> str:
+def add_stamp(text: str) -> str:
     """The JSON object (with at least one key) preceded by the current format number."""
     return f'{{"format":{FORMAT},{text[1:]}'
 

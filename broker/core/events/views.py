@@ -17,7 +17,7 @@ from broker.core.policy.policy import Grant
 from broker.core.values.money import Money
 
 # Causes after which only the provider knows whether it took the machine back.
-_AS_IF_TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST, Cause.AGENT_DIED)
+_UNCONFIRMED_CAUSES = (Cause.PREEMPTED, Cause.MACHINE_LOST, Cause.AGENT_DIED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +87,17 @@ class AttemptView:
     @property
     def waits_in_queue(self) -> bool:
         """Whether it waits in an engine's queue without a machine so far."""
-        seen = self.up_since is not None or self.claimed_at is not None
-        return self.queued_at is not None and not seen and not self.state.final
+        has_machine = self.up_since is not None or self.claimed_at is not None
+        return self.queued_at is not None and not has_machine and not self.state.final
 
     @property
-    def failed_by_itself(self) -> bool:
+    def is_own_failure(self) -> bool:
         """Whether it ended as if its machine had been taken or lost, and the provider does not confirm that."""
-        return self.own_end and self.cause in _AS_IF_TAKEN
+        return self.own_end and self.cause in _UNCONFIRMED_CAUSES
 
     @property
     def next(self) -> Next | None:
-        if self.failed_by_itself:
+        if self.is_own_failure:
             return Next.RETRY_FAILURE
         return OUTCOMES[self.cause].next if self.cause else None
 
@@ -176,8 +176,8 @@ class JobView:
     @property
     def interruptions(self) -> int:
         """Number of interruptions (a notice and the loss of the same machine count once)."""
-        taken = (AttemptState.INTERRUPTED, AttemptState.LOST)
-        return sum(a.state in taken and not a.failed_by_itself for a in self.attempts)
+        states = (AttemptState.INTERRUPTED, AttemptState.LOST)
+        return sum(a.state in states and not a.is_own_failure for a in self.attempts)
 
     @property
     def failures(self) -> int:
@@ -185,7 +185,7 @@ class JobView:
         return sum(a.next is Next.RETRY_FAILURE for a in self.attempts)
 
     @property
-    def comes_later(self) -> bool:
+    def awaits_predecessors(self) -> bool:
         """Whether it waits for the jobs that it comes after. False for the tasks of an array: the array has waited."""
         return bool(self.job.after) and not self.may_begin and self.job.task is None
 

@@ -49,7 +49,7 @@ class PolicyDenies(_Reason):
 
     @property
     def subject(self) -> Hashable:
-        return _rules(self.objections)
+        return _rule_keys(self.objections)
 
 
 class SecretsMissing(_Reason):
@@ -141,7 +141,7 @@ class MoneyRefused(_Reason):
 
     @property
     def subject(self) -> Hashable:
-        return self.more, _rules(self.objections)
+        return self.more, _rule_keys(self.objections)
 
 
 class MoneyTooLittle(_Reason):
@@ -328,15 +328,15 @@ EndReason = Annotated[
 """Why a job is over."""
 
 
-def same_reason(one: WaitReason | None, other: WaitReason | None) -> bool:
+def same_reason(first: WaitReason | None, second: WaitReason | None) -> bool:
     """Whether both are the same reason about the same thing, apart from changing figures."""
-    if one is None or other is None or type(one) is not type(other) or one.subject is None:
-        return one == other
-    return one.subject == other.subject
+    if first is None or second is None or type(first) is not type(second) or first.subject is None:
+        return first == second
+    return first.subject == second.subject
 
 
-def _rules(objections: Iterable[RuleObjection]) -> Hashable:
-    return frozenset((one.rule, one.name, one.code, one.source) for one in objections)
+def _rule_keys(objections: Iterable[RuleObjection]) -> Hashable:
+    return frozenset((objection.rule, objection.name, objection.code, objection.source) for objection in objections)
 
 
 def cause_text(cause: Cause | None, evidence: str) -> str:

@@ -9,10 +9,10 @@ from math import prod
 
 from pydantic import BaseModel, ConfigDict, Field
 
-MOST_TASKS = 1_000_000
-MOST_LISTED = 10_000  # entries that a file lists one by one, because they are stored with the job
-MOST_AT_ONCE = 500
-AT_ONCE = 10  # default
+MAX_TASKS = 1_000_000
+MAX_LISTED = 10_000  # entries that a file lists one by one, because they are stored with the job
+MAX_PARALLEL = 500
+DEFAULT_PARALLEL = 10  # default
 INDEX_VARIABLE, COUNT_VARIABLE, ARRAY_VARIABLE = "GPUBROKER_TASK_INDEX", "GPUBROKER_TASK_COUNT", "GPUBROKER_ARRAY_ID"
 
 
@@ -45,7 +45,7 @@ class JobArray(BaseModel):
     range: int | None = None
     grid: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     rows: tuple[dict[str, str], ...] = ()
-    parallel: int = AT_ONCE
+    parallel: int = DEFAULT_PARALLEL
     only: tuple[int, ...] = ()
     again: tuple[str, ...] = ()
     with_checkpoint: tuple[int, ...] = ()
@@ -71,7 +71,7 @@ class JobArray(BaseModel):
         """The number of the task that is started as number ``turn``, counted from 0."""
         return self.only[turn] if self.only else turn
 
-    def starts_from(self, index: int) -> str | None:
+    def resume_task(self, index: int) -> str | None:
         """The id of the task from whose checkpoint the task of that number resumes; None if it starts from the
         beginning."""
         return task_id(self.again[0], index) if self.again and index in self.with_checkpoint else None
@@ -80,8 +80,8 @@ class JobArray(BaseModel):
         """The variables in which the task of that number differs from the others, besides its number."""
         if self.rows:
             return dict(self.rows[index])
-        found: dict[str, str] = {}
+        values_by_name: dict[str, str] = {}
         for name, values in reversed(self.grid.items()):
-            index, which = divmod(index, len(values))
-            found[name] = values[which]
-        return dict(reversed(found.items()))
+            index, position = divmod(index, len(values))
+            values_by_name[name] = values[position]
+        return dict(reversed(values_by_name.items()))

@@ -277,12 +277,12 @@ class Job(JobPart):
         the task's share of it."""
         assert self.array is not None, "only an array has tasks"
         task = TaskOf(array=array, index=index, count=self.array.size)
-        start = self.array.starts_from(index)
-        told = {ARRAY_VARIABLE: array, INDEX_VARIABLE: str(index), COUNT_VARIABLE: str(task.count)}
+        start = self.array.resume_task(index)
+        variables = {ARRAY_VARIABLE: array, INDEX_VARIABLE: str(index), COUNT_VARIABLE: str(task.count)}
         return self.model_copy(
             update={
                 "name": f"{self.name[: 62 - len(str(index))]}-{index}",
-                "envs": {**self.envs, **self.array.parameters(index), **told},
+                "envs": {**self.envs, **self.array.parameters(index), **variables},
                 "array": None,
                 "task": task,
                 "deadline": deadline,
@@ -296,18 +296,20 @@ class Job(JobPart):
         """Whether it saves checkpoints and its file excludes no spot machine."""
         restrictions = [self.constraints.capacity_types]
         if self.resources:
-            restrictions.append(tuple(kind for one in self.resources for kind in one.capacity_types or CapacityType))
+            restrictions.append(
+                tuple(kind for request in self.resources for kind in request.capacity_types or CapacityType)
+            )
         return self.checkpoint.every is not None and all(not r or CapacityType.SPOT in r for r in restrictions)
 
     @property
     def needs(self) -> frozenset[str]:
         """Engine features the job needs besides running a command; engines declare theirs."""
-        wanted = {
+        features = {
             "several_nodes": self.num_nodes > 1,
             "workdir": self.workdir is not None,
             "setup": self.setup is not None,
             "file_mounts": any(
-                not (is_local(source) and in_workdir(place)) for place, source in self.file_mounts.items()
+                not (is_local(source) and in_workdir(target)) for target, source in self.file_mounts.items()
             ),
             "secrets": bool(self.secrets),
             "image": any(request.image for request in self.resources),
@@ -316,4 +318,4 @@ class Job(JobPart):
             "skypilot_config": bool(self.skypilot_config),
             "another_machine": self.from_network,
         }
-        return frozenset(need for need, asked in wanted.items() if asked)
+        return frozenset(need for need, required in features.items() if required)

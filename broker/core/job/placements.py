@@ -11,7 +11,7 @@ from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.values.money import Money
 
 
-class Moved(StrEnum):
+class TransferKind(StrEnum):
     """The kinds of transferred data: data and restored checkpoints to the machines, checkpoints from them."""
 
     DATA = "data"
@@ -31,7 +31,7 @@ class CostTerm:
     amount: Money
     how: str = ""
     per_start: Money | None = None
-    moves: Moved | None = None
+    moves: TransferKind | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,18 +33,18 @@ def local_gpus(nvml: Any) -> tuple[list[LocalGpu], list[SkippedRow]]:
     try:
         for index in range(nvml.nvmlDeviceGetCount()):
             try:
-                found = _device(nvml, index)
+                result = _device(nvml, index)
             except nvml.NVMLError as error:
                 skipped.append(SkippedRow("gpu_unreadable", f"GPU {index}: {error}"))
                 continue
-            if isinstance(found, SkippedRow):
-                skipped.append(found)
+            if isinstance(result, SkippedRow):
+                skipped.append(result)
             else:
-                gpus.append(found)
+                gpus.append(result)
     except nvml.NVMLError as error:
         skipped.append(SkippedRow("nvml_unavailable", f"the GPUs cannot be counted: {error}"))
     finally:
-        _quietly(nvml, nvml.nvmlShutdown)
+        _call_optional(nvml, nvml.nvmlShutdown)
     return gpus, skipped
 
 
@@ -54,7 +54,7 @@ def _device(nvml: Any, index: int) -> LocalGpu | SkippedRow:
     raw = nvml.nvmlDeviceGetName(handle)
     name = raw.decode() if isinstance(raw, bytes) else str(raw)
     memory_gib = nvml.nvmlDeviceGetMemoryInfo(handle).total / _GIB
-    mig = _quietly(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    mig = _call_optional(nvml, nvml.nvmlDeviceGetMigMode, handle)
     if mig is not None and mig[0]:
         return SkippedRow("gpu_in_mig_mode", f"GPU {index}: {name} is cut into MIG slices, which are not offered")
     try:
@@ -63,10 +63,10 @@ def _device(nvml: Any, index: int) -> LocalGpu | SkippedRow:
         return SkippedRow(
             "unknown_accelerator", f"GPU {index}: {name!r} ({memory_gib:.0f} GiB) is not in the GPU table"
         )
-    return LocalGpu(index, accelerator, bool(_quietly(nvml, nvml.nvmlDeviceGetNvLinkState, handle, 0)))
+    return LocalGpu(index, accelerator, bool(_call_optional(nvml, nvml.nvmlDeviceGetNvLinkState, handle, 0)))
 
 
-def _quietly(nvml: Any, call: Callable[..., Any], *arguments: Any) -> Any:
+def _call_optional(nvml: Any, call: Callable[..., Any], *arguments: Any) -> Any:
     """The result of an optional call; None if this GPU or driver does not support it."""
     try:
         return call(*arguments)

@@ -144,8 +144,8 @@ class Offer:
     def divided(self) -> bool:
         """Whether several jobs may share the machine, each with a part of it: this one local machine, with known CPUs
         and memory."""
-        here = self.engine == LOCAL_ENGINE and self.capacity_type is CapacityType.OWNED and self.slots == 1
-        return here and self.cpus is not None and self.memory_gib is not None
+        is_local = self.engine == LOCAL_ENGINE and self.capacity_type is CapacityType.OWNED and self.slots == 1
+        return is_local and self.cpus is not None and self.memory_gib is not None
 
     @property
     def has(self) -> MachineShare:
@@ -165,7 +165,7 @@ class Offer:
         """The pool's stable name: place, machine and capacity type. Two offers of one pool are two prices of the same
         capacity."""
         term = f"/{self.term_months}m" if self.term_months else ""
-        machine = self.machine if self.whole is None else self._of_machine
+        machine = self.machine if self.whole is None else self._whole_machine
         place = self.zone or self.region
         return "/".join((self.provider, place, self.instance_type, machine, str(self.capacity_type))) + term
 
@@ -180,7 +180,7 @@ class Offer:
         return f"{self.accelerator}:{self.count}" if self.accelerator else "cpu"
 
     @property
-    def _of_machine(self) -> str:
+    def _whole_machine(self) -> str:
         """As `machine`, but of the whole machine if this is a part of one: all its parts are one pool."""
         gpus = self.whole.gpus if self.whole is not None else ()
         return next((f"{name}:{count}" for name, count in gpus), "cpu")
@@ -191,7 +191,7 @@ class Offer:
         return f"{self.provider}/{self.region}"
 
     @property
-    def imported(self) -> bool:
+    def is_imported(self) -> bool:
         """Whether its price is from an imported table, not from a poll."""
         return self.source.startswith("csv:")
 

@@ -16,7 +16,7 @@ from broker.core.market.offers import Offer
 
 _OWN_CLOUD = "a cloud with logins of its own"
 _OWN_ZONE = "a zone outside the regions, which an account has to be admitted to"
-_APART = {
+_CLOSED_PLACES = {
     "aws": (
         (r"us-gov-.*|us-isof?b?-.*|eu-isoe-.*|eusc-.*|cn-.*", _OWN_CLOUD),
         (r"[a-z]+-[a-z]+-\d-(wl\d-)?[a-z]{3}-(wlz-)?\d[a-z]?|[a-z]+\d-([a-z]{3}\d-az\d|wl\d-.*)", _OWN_ZONE),
@@ -31,22 +31,22 @@ _APART = {
 
 
 @lru_cache(maxsize=4096)
-def closed_because(provider: str, *places: str | None) -> str:
+def closed_reason(provider: str, *places: str | None) -> str:
     """Why an ordinary account of the provider cannot start machines in one of these regions or zones; empty if it
     can."""
     for place in filter(None, places):
-        for pattern, why in _APART.get(provider, ()):
+        for pattern, reason in _CLOSED_PLACES.get(provider, ()):
             if re.fullmatch(pattern, place):
-                return f"{place} is {why}"
+                return f"{place} is {reason}"
     return ""
 
 
-def without_engine_if_closed(offer: Offer) -> Offer:
+def drop_engine_if_closed(offer: Offer) -> Offer:
     """The offer, without an engine if it is for sale in a place that is closed to ordinary accounts."""
     if offer.engine is None or offer.may_be_free():
         return offer
-    because = closed_because(offer.provider, offer.region, offer.zone)
-    return replace(offer, engine=None, unavailable_because=offer.unavailable_because or because) if because else offer
+    reason = closed_reason(offer.provider, offer.region, offer.zone)
+    return replace(offer, engine=None, unavailable_because=offer.unavailable_because or reason) if reason else offer
 
 
 # The regions within, and those that are named alike and lie beyond: London, Zurich and Jovanovac lie in regions that
@@ -70,7 +70,9 @@ def lies_in(territory: str, region: str) -> bool:
     """Whether a region (without its provider) is known to lie in a territory."""
     within, beyond = TERRITORIES[territory]
     name = region.lower()
-    return any(fnmatchcase(name, one) for one in within) and not any(fnmatchcase(name, one) for one in beyond)
+    return any(fnmatchcase(name, pattern) for pattern in within) and not any(
+        fnmatchcase(name, pattern) for pattern in beyond
+    )
 
 
 def territory_named(pattern: str) -> str | None:

@@ -40,15 +40,15 @@ class MachineShare:
         return sum(count for _, count in self.gpus)
 
     def __add__(self, other: MachineShare) -> MachineShare:
-        return self._with(other, 1)
+        return self._add_scaled(other, 1)
 
     def __sub__(self, other: MachineShare) -> MachineShare:
-        return self._with(other, -1)
+        return self._add_scaled(other, -1)
 
     def __mul__(self, nodes: int) -> MachineShare:
         """The share of that many nodes."""
         return MachineShare(
-            self.milli_cpus * nodes, self.mib * nodes, _tidy((name, count * nodes) for name, count in self.gpus)
+            self.milli_cpus * nodes, self.mib * nodes, _normalize((name, count * nodes) for name, count in self.gpus)
         )
 
     def __lt__(self, other: MachineShare) -> bool:
@@ -57,36 +57,41 @@ class MachineShare:
 
     def __ge__(self, other: MachineShare) -> bool:
         """Whether the other fits into it."""
-        mine = dict(self.gpus)
-        enough = self.milli_cpus >= other.milli_cpus and self.mib >= other.mib
-        return enough and all(mine.get(name, 0) >= count for name, count in other.gpus if count > 0)
+        own = dict(self.gpus)
+        has_room = self.milli_cpus >= other.milli_cpus and self.mib >= other.mib
+        return has_room and all(own.get(name, 0) >= count for name, count in other.gpus if count > 0)
 
     def part_of(self, whole: MachineShare) -> Fraction:
         """Its largest fraction of any resource of the whole, from 0 to 1."""
-        there = dict(whole.gpus)
+        available = dict(whole.gpus)
         pairs = [(self.milli_cpus, whole.milli_cpus), (self.mib, whole.mib)]
-        pairs += [(count, there.get(name, 0)) for name, count in self.gpus]
-        return min(max((Fraction(mine, all_) for mine, all_ in pairs if all_ > 0), default=Fraction(1)), Fraction(1))
+        pairs += [(count, available.get(name, 0)) for name, count in self.gpus]
+        return min(
+            max(
+                (Fraction(part, whole_amount) for part, whole_amount in pairs if whole_amount > 0), default=Fraction(1)
+            ),
+            Fraction(1),
+        )
 
     def at_most(self, other: MachineShare) -> MachineShare:
         """The smaller of each figure, at least zero."""
-        there = dict(other.gpus)
-        gpus = tuple((name, max(min(count, there.get(name, 0)), 0)) for name, count in self.gpus)
+        limits = dict(other.gpus)
+        gpus = tuple((name, max(min(count, limits.get(name, 0)), 0)) for name, count in self.gpus)
         return MachineShare(
-            max(min(self.milli_cpus, other.milli_cpus), 0), max(min(self.mib, other.mib), 0), _tidy(gpus)
+            max(min(self.milli_cpus, other.milli_cpus), 0), max(min(self.mib, other.mib), 0), _normalize(gpus)
         )
 
     def most(self, other: MachineShare) -> MachineShare:
         """The larger of each figure."""
-        mine, theirs = dict(self.gpus), dict(other.gpus)
-        gpus = tuple((name, max(mine.get(name, 0), theirs.get(name, 0))) for name in mine | theirs)
-        return MachineShare(max(self.milli_cpus, other.milli_cpus), max(self.mib, other.mib), _tidy(gpus))
+        own, other_gpus = dict(self.gpus), dict(other.gpus)
+        gpus = tuple((name, max(own.get(name, 0), other_gpus.get(name, 0))) for name in own | other_gpus)
+        return MachineShare(max(self.milli_cpus, other.milli_cpus), max(self.mib, other.mib), _normalize(gpus))
 
-    def _with(self, other: MachineShare, sign: int) -> MachineShare:
+    def _add_scaled(self, other: MachineShare, sign: int) -> MachineShare:
         gpus = self.gpus
         if other.gpus:
-            mine, theirs = dict(gpus), dict(other.gpus)
-            gpus = _tidy((name, mine.get(name, 0) + sign * theirs.get(name, 0)) for name in mine | theirs)
+            own, other_gpus = dict(gpus), dict(other.gpus)
+            gpus = _normalize((name, own.get(name, 0) + sign * other_gpus.get(name, 0)) for name in own | other_gpus)
         return MachineShare(self.milli_cpus + sign * other.milli_cpus, self.mib + sign * other.mib, gpus)
 
     def __str__(self) -> str:
@@ -97,11 +102,11 @@ class MachineShare:
 
 def total(shares: Iterable[MachineShare]) -> MachineShare:
     """Their sum."""
-    found = MachineShare()
+    combined = MachineShare()
     for share in shares:
-        found += share
-    return found
+        combined += share
+    return combined
 
 
-def _tidy(gpus: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+def _normalize(gpus: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((name, count) for name, count in gpus if count))

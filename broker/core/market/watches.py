@@ -79,9 +79,9 @@ class Watch:
     def about(self) -> str:
         """The offers in words: ``H100:8 spot from aws in us-*``."""
         kinds = " or ".join(kind.value.replace("_", "-") for kind in self.capacity_types)
-        what = " ".join(filter(None, [_either(self.machines) or "any machine", kinds]))
-        providers = f" from {_either(self.providers)}" if self.providers else ""
-        return f"{what}{providers}{f' in {_either(self.regions)}' if self.regions else ''}"
+        subject = " ".join(filter(None, [_join_or(self.machines) or "any machine", kinds]))
+        providers = f" from {_join_or(self.providers)}" if self.providers else ""
+        return f"{subject}{providers}{f' in {_join_or(self.regions)}' if self.regions else ''}"
 
     @property
     def sentence(self) -> str:
@@ -91,11 +91,14 @@ class Watch:
                 unit = "per hour" if self.machines == ("cpu",) else "per GPU-hour"
                 return f"{self.about} below {self.price} {unit}"
             case Trigger.RISES:
-                return f"{self.about} up by {self.part or 0:.0%} or more within {_time(self.within)}"
+                return f"{self.about} up by {self.part or 0:.0%} or more within {_print_length(self.within)}"
             case Trigger.AVAILABLE:
                 return f"{self.about} available"
             case Trigger.STALE:
-                return f"{_either(self.providers) or 'any provider'} without a successful poll for {_time(self.age)}"
+                return (
+                    f"{_join_or(self.providers) or 'any provider'} without a successful poll for "
+                    f"{_print_length(self.age)}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,9 @@ class WatchState:
     checked_at: datetime | None = None
 
 
-def _either(names: Sequence[str]) -> str:
+def _join_or(names: Sequence[str]) -> str:
     return " or ".join(names)
 
 
-def _time(length: timedelta | None) -> str:
+def _print_length(length: timedelta | None) -> str:
     return print_duration(length or timedelta(0))

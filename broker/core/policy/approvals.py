@@ -35,9 +35,9 @@ class Question(BaseModel):
     source: str = ""
     facts: tuple[Fact, ...] = ()
 
-    def may_answer(self, who: str, requester: str) -> bool:
+    def may_answer(self, person: str, requester: str) -> bool:
         """Whether that user may decide. Nobody approves their own request unless the rule allows it."""
-        return (self.own_requests or who != requester) and named(self.approvers, who)
+        return (self.own_requests or person != requester) and matches_any(self.approvers, person)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,57 +82,57 @@ class RequestedApproval:
         """The approvers in a sentence: ``ann or bob``; for several rules with different approvers, ``ann or bob, and
         carl``.
         """
-        asked = []
+        groups = []
         for question in self.open:
             names = [name for name in question.approvers if question.may_answer(name, requester)]
-            asked.append(" or ".join(sorted(names or question.approvers)))
-        return ", and ".join(dict.fromkeys(asked))
+            groups.append(" or ".join(sorted(names or question.approvers)))
+        return ", and ".join(dict.fromkeys(groups))
 
-    def answerable_by(self, who: str, requester: str) -> tuple[Question, ...]:
+    def questions_for(self, person: str, requester: str) -> tuple[Question, ...]:
         """The open questions that this user may answer: neither as the job's owner nor as the requester."""
-        return tuple(q for q in self.open if q.may_answer(who, requester) and q.may_answer(who, self.by))
+        return tuple(q for q in self.open if q.may_answer(person, requester) and q.may_answer(person, self.by))
 
     def answered(self, who: str, rules: Collection[str]) -> RequestedApproval:
         """The request with these rules' questions approved by ``who``, instead of anybody else."""
-        others = (one for one in self.yes if one[0] not in rules)
-        return replace(self, yes=(*others, *((rule, who) for rule in rules)))
+        other_answers = (answer for answer in self.yes if answer[0] not in rules)
+        return replace(self, yes=(*other_answers, *((rule, who) for rule in rules)))
 
     def replace_questions(self, repeat: RequestedApproval) -> RequestedApproval:
         """The request after ``repeat``, whose questions replace those of the same rules and drop their approvals."""
         rules = {question.rule for question in repeat.questions}
-        others = tuple(question for question in self.questions if question.rule not in rules)
-        answers = tuple(one for one in self.yes if one[0] not in rules)
-        return replace(repeat, questions=(*others, *repeat.questions), yes=answers)
+        other_questions = tuple(question for question in self.questions if question.rule not in rules)
+        answers = tuple(answer for answer in self.yes if answer[0] not in rules)
+        return replace(repeat, questions=(*other_questions, *repeat.questions), yes=answers)
 
     def under_rules(self, questions: Mapping[str, Question], requester: str) -> RequestedApproval:
         """The request under rules that ask these ``questions`` (by rule), with the approvals that count."""
-        asked = replace(self, questions=tuple(questions.values()), yes=())
+        request = replace(self, questions=tuple(questions.values()), yes=())
         return replace(
-            asked,
+            request,
             yes=tuple(
-                (rule, who)
-                for rule, who in self.yes
-                if any(question.rule == rule for question in asked.answerable_by(who, requester))
+                (rule, approver)
+                for rule, approver in self.yes
+                if any(question.rule == rule for question in request.questions_for(approver, requester))
             ),
         )
 
     def grants(self) -> tuple[Grant, ...]:
         """The resulting grants, one per approver."""
         rules: dict[str, list[str]] = {}
-        for rule, who in self.yes:
-            if who:  # empty if the approval is no longer required
-                rules.setdefault(who, []).append(rule)
-        known = {question.rule: question.facts for question in self.questions}
+        for rule, approver in self.yes:
+            if approver:  # empty if the approval is no longer required
+                rules.setdefault(approver, []).append(rule)
+        facts_by_rule = {question.rule: question.facts for question in self.questions}
         return tuple(
             Grant(
-                who,
-                tuple(theirs),
+                approver,
+                tuple(approved_rules),
                 self.total,
                 self.lasts,
                 self.gpus or None,
-                facts={rule: known.get(rule, ()) for rule in theirs},
+                facts={rule: facts_by_rule.get(rule, ()) for rule in approved_rules},
             )
-            for who, theirs in rules.items()
+            for approver, approved_rules in rules.items()
         )
 
 
@@ -161,11 +161,11 @@ class StandingGrant:
         """Whether it may be used at ``now`` (UTC)."""
         return self.revoked_at is None and self.at <= now < self.until
 
-    def is_for(self, action: Action) -> bool:
+    def applies_to(self, action: Action) -> bool:
         """Whether the grant is for the user and the job of an action."""
         job = action.job
         return all(
-            not patterns or (name is not None and named(patterns, name))
+            not patterns or (name is not None and matches_any(patterns, name))
             for patterns, name in ((self.users, action.user), (self.teams, job.team), (self.projects, job.project))
         )
 
@@ -175,9 +175,9 @@ class StandingGrant:
         return Grant(self.by, self.rules, left, standing=self.number, until=self.until)
 
 
-def named(patterns: Iterable[str], who: str) -> bool:
+def matches_any(patterns: Iterable[str], person: str) -> bool:
     """Whether a user matches one of these names or shell-style patterns, case-sensitive."""
-    return any(fnmatchcase(who, pattern) for pattern in patterns)
+    return any(fnmatchcase(person, pattern) for pattern in patterns)
 
 
 def questions(verdicts: Iterable[Verdict]) -> tuple[Question, ...]:
@@ -189,14 +189,14 @@ def questions(verdicts: Iterable[Verdict]) -> tuple[Question, ...]:
             own_requests=verdict.own_requests,
             because=verdict.message,
             source=str(verdict.source),
-            facts=tuple(_until_answered(fact, verdict.expires or DEFAULT_EXPIRY) for fact in verdict.looked_at),
+            facts=tuple(_extend_to_expiry(fact, verdict.expires or DEFAULT_EXPIRY) for fact in verdict.looked_at),
         )
         for verdict in verdicts
         if verdict.answer is Answer.ASK
     )
 
 
-def _until_answered(fact: Fact, expires: timedelta) -> Fact:
+def _extend_to_expiry(fact: Fact, expires: timedelta) -> Fact:
     """The fact as it may be when the request is answered at the latest: waiting for ``expires`` delays the end of the
     job by that time."""
     if fact.aspect is not Aspect.ENDS_BY or not isinstance(fact.value, int):
@@ -206,51 +206,53 @@ def _until_answered(fact: Fact, expires: timedelta) -> Fact:
 
 def expiry(verdicts: Iterable[Verdict], now: datetime) -> datetime:
     """When the request expires (UTC): after the shortest time that a rule gives."""
-    given = [verdict.expires for verdict in verdicts if verdict.answer is Answer.ASK and verdict.expires]
-    return now + min(given, default=DEFAULT_EXPIRY)
+    times = [verdict.expires for verdict in verdicts if verdict.answer is Answer.ASK and verdict.expires]
+    return now + min(times, default=DEFAULT_EXPIRY)
 
 
 def total_of(action: Action) -> Money:
     """Maximum total cost of the job: spent, held and requested. Prepaid capacity does not count."""
-    asked = (amount for kind, amount in (action.hold or {}).items() if kind is not MoneyKind.AMORTISED)
-    return sum(asked, action.spent + action.held)
+    requested = (amount for kind, amount in (action.hold or {}).items() if kind is not MoneyKind.AMORTISED)
+    return sum(requested, action.spent + action.held)
 
 
-def lasts(action: Action) -> timedelta | None:
+def max_run_time(action: Action) -> timedelta | None:
     """Maximum total run time of the job; None if unknown."""
     if action.window is None:
         return None
     return action.elapsed + max(action.window[1] - action.window[0], timedelta(0))
 
 
-def with_grants(
+def apply_grants(
     verdicts: Sequence[Verdict], action: Action, grants: Sequence[Grant], now: datetime
 ) -> Sequence[Verdict]:
     """The verdicts, with approved questions turned into allowances. Denials stay."""
     if not grants or all(verdict.answer is not Answer.ASK for verdict in verdicts):
         return verdicts
-    return [_with(verdict, action, grants, now) for verdict in verdicts]
+    return [_apply_to_verdict(verdict, action, grants, now) for verdict in verdicts]
 
 
-def _with(verdict: Verdict, action: Action, grants: Sequence[Grant], now: datetime) -> Verdict:
+def _apply_to_verdict(verdict: Verdict, action: Action, grants: Sequence[Grant], now: datetime) -> Verdict:
     if verdict.answer is not Answer.ASK:
         return verdict
-    found = next((grant for grant in grants if _covers(grant, verdict, action, now)), None)
-    if found is None:
+    covering = next((grant for grant in grants if _covers(grant, verdict, action, now)), None)
+    if covering is None:
         return verdict
-    how = f"approved by {found.by}"
-    if found.standing is not None:
-        how += f" (standing grant {found.standing})"
-    figures = dict(verdict.figures) | {"approved_by": found.by, "up_to": found.up_to.as_json()}
-    if found.standing is not None:
-        figures["standing"] = str(found.standing)
-    return replace(verdict, answer=Answer.ALLOW, code="approved", message=f"{how}: {verdict.message}", figures=figures)
+    approval = f"approved by {covering.by}"
+    if covering.standing is not None:
+        approval += f" (standing grant {covering.standing})"
+    figures = dict(verdict.figures) | {"approved_by": covering.by, "up_to": covering.up_to.as_json()}
+    if covering.standing is not None:
+        figures["standing"] = str(covering.standing)
+    return replace(
+        verdict, answer=Answer.ALLOW, code="approved", message=f"{approval}: {verdict.message}", figures=figures
+    )
 
 
 def _covers(grant: Grant, verdict: Verdict, action: Action, now: datetime) -> bool:
     if verdict.name not in grant.rules or total_of(action) > grant.up_to:
         return False
-    longest, gpus = lasts(action), action.placement.gpus if action.placement else 0
+    longest, gpus = max_run_time(action), action.placement.gpus if action.placement else 0
     if grant.max_duration is not None and longest is not None and longest > grant.max_duration:
         return False
     if grant.gpus is not None and gpus > grant.gpus:
@@ -264,12 +266,12 @@ def _covers(grant: Grant, verdict: Verdict, action: Action, now: datetime) -> bo
     return grant.until is None or now < grant.until
 
 
-def standing_used(verdicts: Iterable[Verdict]) -> dict[int, tuple[str, tuple[str, ...]]]:
+def used_standing_grants(verdicts: Iterable[Verdict]) -> dict[int, tuple[str, tuple[str, ...]]]:
     """The standing grants that approved something: by number, who gave the grant and the rules it answered."""
-    found: dict[int, tuple[str, tuple[str, ...]]] = {}
+    used: dict[int, tuple[str, tuple[str, ...]]] = {}
     for verdict in verdicts:
         if verdict.code == "approved" and "standing" in verdict.figures:
             number = int(verdict.figures["standing"])
-            _, rules = found.get(number, ("", ()))
-            found[number] = (verdict.figures["approved_by"], (*rules, verdict.name))
-    return found
+            _, rules = used.get(number, ("", ()))
+            used[number] = (verdict.figures["approved_by"], (*rules, verdict.name))
+    return used

@@ -16,12 +16,12 @@ from broker.core.values.money import Money
 from broker.core.values.units import print_duration
 
 
-def seen(action: Action, *aspects: Aspect) -> tuple[Fact, ...]:
+def read_facts(action: Action, *aspects: Aspect) -> tuple[Fact, ...]:
     """The facts of an action with these aspects. Without a placement, the facts of a placement are unknown."""
     return tuple(Fact(aspect=aspect, value=_value(action, aspect)) for aspect in aspects)
 
 
-def moment(at: datetime) -> int:
+def to_microseconds(at: datetime) -> int:
     """A time as a fact stores it: microseconds since 1970 UTC."""
     return round(at.timestamp() * 1_000_000)
 
@@ -37,10 +37,10 @@ def _value(action: Action, aspect: Aspect) -> Value:
             return action.attempts + (action.kind is not ActionKind.CONTINUE and not action.in_place)
         case _ if action.placement is None:
             return None
-        case _ if aspect in _OF_OFFER:
-            return _OF_OFFER[aspect](action.placement.offer)
+        case _ if aspect in _OFFER_ASPECTS:
+            return _OFFER_ASPECTS[aspect](action.placement.offer)
         case _:
-            return _OF_PLACEMENT[aspect](action.placement)
+            return _PLACEMENT_ASPECTS[aspect](action.placement)
 
 
 def _per_gpu(offer: Offer) -> float | None:
@@ -48,7 +48,7 @@ def _per_gpu(offer: Offer) -> float | None:
     return None if offer.price is None or not offer.count else offer.price.micros / offer.count
 
 
-_OF_OFFER: Mapping[Aspect, Callable[[Offer], Value]] = {
+_OFFER_ASPECTS: Mapping[Aspect, Callable[[Offer], Value]] = {
     Aspect.PROVIDER: lambda offer: offer.provider,
     Aspect.REGION: lambda offer: offer.region,
     Aspect.ZONE: lambda offer: offer.zone,
@@ -63,9 +63,9 @@ _OF_OFFER: Mapping[Aspect, Callable[[Offer], Value]] = {
     Aspect.PRICE: lambda offer: None if offer.price is None else offer.price.micros,
     Aspect.PRICE_PER_GPU: _per_gpu,
     Aspect.INTERRUPTIONS: lambda offer: offer.interruption_rate,
-    Aspect.PRICE_DATE: lambda offer: moment(offer.as_of),
+    Aspect.PRICE_DATE: lambda offer: to_microseconds(offer.as_of),
 }
-_OF_PLACEMENT: Mapping[Aspect, Callable[[Placement], Value]] = {
+_PLACEMENT_ASPECTS: Mapping[Aspect, Callable[[Placement], Value]] = {
     Aspect.NODES: lambda placement: placement.nodes,
     Aspect.GPUS: lambda placement: placement.gpus,
     Aspect.RATE: lambda placement: placement.rate.micros,
@@ -76,38 +76,38 @@ _OF_PLACEMENT: Mapping[Aspect, Callable[[Placement], Value]] = {
 }
 
 
-def covered(asked: RequestedApproval) -> str:
+def coverage_text(request: RequestedApproval) -> str:
     """The coverage once all approvers agree."""
-    facts = {(f.aspect, f.of): f for question in asked.questions for f in question.facts}
-    limits = ["1 GPU" if asked.gpus == 1 else f"{asked.gpus} GPUs"] if asked.gpus else []
-    limits.append(f"{asked.total} in total")
-    if asked.lasts is not None:
-        limits.append(print_duration(timedelta(seconds=round(asked.lasts.total_seconds()))))
-    return ", ".join([*in_words(facts.values()), *limits])
+    facts = {(f.aspect, f.of): f for question in request.questions for f in question.facts}
+    limits = ["1 GPU" if request.gpus == 1 else f"{request.gpus} GPUs"] if request.gpus else []
+    limits.append(f"{request.total} in total")
+    if request.lasts is not None:
+        limits.append(print_duration(timedelta(seconds=round(request.lasts.total_seconds()))))
+    return ", ".join([*facts_in_words(facts.values()), *limits])
 
 
-def in_words(facts: Iterable[Fact]) -> list[str]:
+def facts_in_words(facts: Iterable[Fact]) -> list[str]:
     """Each fact as a few words; provider and region are one."""
-    known = {(fact.aspect, fact.of): fact for fact in facts}
-    region = known.pop((Aspect.REGION, ""), None)
-    said = []
-    for fact in known.values():
+    facts_by_key = {(fact.aspect, fact.of): fact for fact in facts}
+    region = facts_by_key.pop((Aspect.REGION, ""), None)
+    words = []
+    for fact in facts_by_key.values():
         if fact.aspect is Aspect.PROVIDER and region is not None:
-            said.append(f"{fact.value}/{region.value}")
+            words.append(f"{fact.value}/{region.value}")
             region = None
         else:
-            said.append(_said(fact))
-    return [*said, *([_said(region)] if region is not None else [])]
+            words.append(_fact_in_words(fact))
+    return [*words, *([_fact_in_words(region)] if region is not None else [])]
 
 
-def _said(fact: Fact) -> str:
+def _fact_in_words(fact: Fact) -> str:
     if fact.value is None:
         return f"{_UNKNOWN.get(fact.aspect, fact.aspect.value.replace('_', ' '))} not known"
     if fact.aspect in (Aspect.SENSITIVE_DATA, Aspect.REFERENCE_PRICE):
         return _YES_OR_NO[fact.aspect, bool(fact.value)]
     words = _WORDS.get(fact.aspect)
-    found = words(fact.value) if words else str(fact.value).replace("_", "-")
-    return f"{found} in the budget's period from {fact.of[:10]}" if fact.aspect is Aspect.BUDGET else found
+    text = words(fact.value) if words else str(fact.value).replace("_", "-")
+    return f"{text} in the budget's period from {fact.of[:10]}" if fact.aspect is Aspect.BUDGET else text
 
 
 _UNKNOWN = {Aspect.DATA_LOCATION: "location of the data"}
@@ -127,7 +127,7 @@ def _time(value: Value) -> str:
     return f"{datetime.fromtimestamp(float(value or 0) / 1_000_000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _figure(value: Value) -> str:
+def _print_number(value: Value) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -144,15 +144,15 @@ _WORDS: Mapping[Aspect, Callable[[Value], str]] = {
     Aspect.PRICE_PER_GPU: lambda value: f"at most {_usd(value)} per GPU-hour",
     Aspect.RATE: lambda value: f"at most {_usd(value)} per hour",
     Aspect.EXPECTED_COST: lambda value: f"at most {_usd(value)} expected",
-    Aspect.EXPECTED_HOURS: lambda value: f"at most {_figure(value)} h expected",
-    Aspect.INTERRUPTIONS: lambda value: f"at most {_figure(value)} interruptions per hour expected",
+    Aspect.EXPECTED_HOURS: lambda value: f"at most {_print_number(value)} h expected",
+    Aspect.INTERRUPTIONS: lambda value: f"at most {_print_number(value)} interruptions per hour expected",
     Aspect.ATTEMPTS: lambda value: f"at most {value} attempts",
-    Aspect.EMISSIONS: lambda value: f"at most {_figure(value)} kg CO2e",
+    Aspect.EMISSIONS: lambda value: f"at most {_print_number(value)} kg CO2e",
     Aspect.GPUS_AT_ONCE: lambda value: f"at most {value} GPUs at once with those of others",
     Aspect.JOBS_AT_ONCE: lambda value: f"at most {value} jobs at once with those of others",
     Aspect.BUDGET: lambda value: f"at most {_usd(value)} spent and held",
     Aspect.ENDS_BY: lambda value: f"until {_time(value)}",
     Aspect.PRICE_DATE: lambda value: f"a price of {_time(value)} or later",
-    Aspect.SPOT_SHARE: lambda value: f"at least {_figure(value)} percent spot",
-    Aspect.HELD_USE: lambda value: f"at least {_figure(value)} percent of what is held at work",
+    Aspect.SPOT_SHARE: lambda value: f"at least {_print_number(value)} percent spot",
+    Aspect.HELD_USE: lambda value: f"at least {_print_number(value)} percent of what is held at work",
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One judgment at the gate. ``facts_hash``: SHA-256 over all inputs (`sealed`), to recognize the same inputs;
+    """One judgment at the gate. ``facts_hash``: SHA-256 over all inputs (`inputs_hash`), to recognize the same inputs;
     ``seen``: a summary, and under ``inputs`` all inputs, so that they can be judged again (`inputs_of`)."""
 
     at: datetime
@@ -50,40 +50,40 @@ class Inputs:
 
 
 # Further placements kept with a decision.
-MOST_OTHERS = 5
+MAX_OTHERS = 5
 
 
-def written(
-    action: Action, facts: Facts, others: Sequence[Placement] = (), *, counts_live: bool = True
+def dump_inputs(
+    action: Action, facts: Facts, alternatives: Sequence[Placement] = (), *, counts_live: bool = True
 ) -> dict[str, Any]:
     """The inputs as plain data for JSON; `inputs_of` restores them.
 
     Running attempts are kept where ``counts_live``: compressed to a few bytes each, as most are alike.
     """
-    kept = Inputs(action, replace(facts, live=()), tuple(others)[:MOST_OTHERS], counts_live)
-    data: dict[str, Any] = _adapter().dump_python(kept, mode="json")
+    inputs = Inputs(action, replace(facts, live=()), tuple(alternatives)[:MAX_OTHERS], counts_live)
+    data: dict[str, Any] = _adapter().dump_python(inputs, mode="json")
     if counts_live and facts.live:
         kinds: dict[tuple[Any, ...], int] = {}
-        jobs = [[one.job_id, kinds.setdefault(_kind_of(one), len(kinds))] for one in facts.live]
+        jobs = [[attempt.job_id, kinds.setdefault(_kind_of(attempt), len(kinds))] for attempt in facts.live]
         data["facts"]["live"] = {"kinds": [list(kind) for kind in kinds], "jobs": jobs}
     return data
 
 
-_OF_LIVE = tuple(field.name for field in fields(LiveAttempt) if field.name != "job_id")
+_LIVE_FIELDS = tuple(field.name for field in fields(LiveAttempt) if field.name != "job_id")
 
 
-_kind_of = attrgetter(*_OF_LIVE)  # all fields but the job
+_kind_of = attrgetter(*_LIVE_FIELDS)  # all fields but the job
 
 
-def _expanded(kept: Mapping[str, Any]) -> Mapping[str, Any]:
-    live = kept["facts"]["live"]
+def _expand_live(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    live = stored["facts"]["live"]
     if not isinstance(live, Mapping):
-        return kept
-    kinds = [dict(zip(_OF_LIVE, kind, strict=False)) for kind in live["kinds"]]
-    return {**kept, "facts": {**kept["facts"], "live": [{"job_id": job, **kinds[k]} for job, k in live["jobs"]]}}
+        return stored
+    kinds = [dict(zip(_LIVE_FIELDS, kind, strict=False)) for kind in live["kinds"]]
+    return {**stored, "facts": {**stored["facts"], "live": [{"job_id": job, **kinds[k]} for job, k in live["jobs"]]}}
 
 
-def sealed(inputs: Mapping[str, Any], policy_version: str) -> str:
+def inputs_hash(inputs: Mapping[str, Any], policy_version: str) -> str:
     """The hash over serialized inputs and the version of the policy that judged them."""
     text = dumps(inputs, sort_keys=True, separators=(",", ":"))
     return sha256(f"{text}\n{policy_version}".encode()).hexdigest()
@@ -93,12 +93,12 @@ def inputs_of(decision: Decision) -> Inputs | None:
     """The inputs of the judgment; None for decisions recorded without them. Raises ValueError if they do not match the
     hash.
     """
-    kept = decision.seen.get("inputs")
-    if not isinstance(kept, Mapping):
+    stored = decision.seen.get("inputs")
+    if not isinstance(stored, Mapping):
         return None
-    if sealed(kept, decision.policy_version) != decision.facts_hash:
+    if inputs_hash(stored, decision.policy_version) != decision.facts_hash:
         raise ValueError(f"the decision of {decision.at.isoformat()} on {decision.job_name} was altered")
-    return _adapter().validate_python(_expanded(kept))
+    return _adapter().validate_python(_expand_live(stored))
 
 
 @cache

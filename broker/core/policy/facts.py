@@ -72,14 +72,15 @@ class Fact(BaseModel):
 
 def covers(approved: Iterable[Fact], now: Iterable[Fact]) -> bool:
     """Whether every fact of ``now`` was approved, or is no worse than an approved one."""
-    known = {(fact.aspect, fact.of): fact.value for fact in approved}
+    approved_values = {(fact.aspect, fact.of): fact.value for fact in approved}
     return all(
-        (fact.aspect, fact.of) in known and _no_worse(fact.aspect, fact.value, known[fact.aspect, fact.of])
+        (fact.aspect, fact.of) in approved_values
+        and _is_no_worse(fact.aspect, fact.value, approved_values[fact.aspect, fact.of])
         for fact in now
     )
 
 
-def _no_worse(aspect: Aspect, value: Value, approved: Value) -> bool:
+def _is_no_worse(aspect: Aspect, value: Value, approved: Value) -> bool:
     if value == approved:
         return True
     if not isinstance(value, int | float) or not isinstance(approved, int | float):

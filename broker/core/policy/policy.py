@@ -91,10 +91,10 @@ class Action:
     @property
     def covers(self) -> tuple[datetime, datetime] | None:
         """The time its money covers (UTC); None without requested or dated money."""
-        dated = self.dated(MoneyKind)
-        if not dated:
+        burns = self.dated(MoneyKind)
+        if not burns:
             return self.window
-        return min(burn.start for burn in dated), max(burn.end for burn in dated)
+        return min(burn.start for burn in burns), max(burn.end for burn in burns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class SpotShare:
     @classmethod
     def among(cls, rented: Iterable[RentedHours]) -> SpotShare:
         eligible = list(rented)
-        return cls(sum(one.hours for one in eligible if one.on_spot), sum(one.hours for one in eligible))
+        return cls(sum(work.hours for work in eligible if work.on_spot), sum(work.hours for work in eligible))
 
 
 @dataclass(frozen=True, slots=True)

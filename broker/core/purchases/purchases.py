@@ -99,47 +99,47 @@ class Purchase(PurchaseValue):
         return tuple(
             question
             for question in self.questions
-            if not any(question.may_answer(who, self.user) for who in self.approved_by)
+            if not any(question.may_answer(approver, self.user) for approver in self.approved_by)
         )
 
     @property
     def approvals_missing(self) -> int:
         """The number of further approvals required, from any approvers."""
-        return max(self.approvals - sum(self._is_approver(who) for who in self.approved_by), 0)
+        return max(self.approvals - sum(self._is_approver(approver) for approver in self.approved_by), 0)
 
     @property
     def agreed(self) -> bool:
         """Whether it has all required approvals."""
         return not self.open_questions and not self.approvals_missing
 
-    def may_approve(self, who: str) -> bool:
+    def may_approve(self, person: str) -> bool:
         """Whether this person's approval would count: not the buyer's, not a second one of the same person, and only of
         an approver named by a rule."""
-        if who == self.user or who in self.approved_by or self.state is not PurchaseState.ASKING:
+        if person == self.user or person in self.approved_by or self.state is not PurchaseState.ASKING:
             return False
-        return self._is_approver(who)
+        return self._is_approver(person)
 
-    def _is_approver(self, who: str) -> bool:
-        return any(question.may_answer(who, self.user) for question in self.questions)
+    def _is_approver(self, person: str) -> bool:
+        return any(question.may_answer(person, self.user) for question in self.questions)
 
     def asking(self, questions: tuple[Question, ...]) -> Purchase:
         """The purchase with the questions of other policies."""
         return self.model_copy(update={"questions": questions})
 
-    def asks_others(self, questions: tuple[Question, ...]) -> bool:
+    def has_other_questions(self, questions: tuple[Question, ...]) -> bool:
         """Whether these questions are for other rules or other people than the present ones."""
-        return _whom(self.questions) != _whom(questions)
+        return _question_keys(self.questions) != _question_keys(questions)
 
 
-def _whom(questions: tuple[Question, ...]) -> set[tuple[str, tuple[str, ...], bool]]:
-    return {(one.rule, one.approvers, one.own_requests) for one in questions}
+def _question_keys(questions: tuple[Question, ...]) -> set[tuple[str, tuple[str, ...], bool]]:
+    return {(question.rule, question.approvers, question.own_requests) for question in questions}
 
 
 class ImpossiblePurchase(ValueError):
     """An event that cannot follow the purchase's earlier events."""
 
 
-_FOLLOWS: dict[type[PurchaseValue], frozenset[PurchaseState]] = {
+_ALLOWED_STATES: dict[type[PurchaseValue], frozenset[PurchaseState]] = {
     ev.AskedAgain: frozenset({PurchaseState.ASKING, PurchaseState.APPROVED}),
     ev.Approved: frozenset({PurchaseState.ASKING}),
     ev.OrderSent: frozenset({PurchaseState.APPROVED}),
@@ -169,7 +169,7 @@ OrderEvent = (
 )
 
 
-def intended(id: str, event: ev.Intended, at: datetime) -> Purchase:
+def start_purchase(id: str, event: ev.Intended, at: datetime) -> Purchase:
     """A purchase after its first event."""
     purchase = Purchase(
         id=id,
@@ -190,9 +190,9 @@ def intended(id: str, event: ev.Intended, at: datetime) -> Purchase:
     return purchase.model_copy(update={"state": PurchaseState.APPROVED}) if purchase.agreed else purchase
 
 
-def after(purchase: Purchase, event: ev.PurchaseEvent, at: datetime) -> Purchase:
+def apply_event(purchase: Purchase, event: ev.PurchaseEvent, at: datetime) -> Purchase:
     """The purchase after one more event. Raises `ImpossiblePurchase`."""
-    allowed = _FOLLOWS.get(type(event), frozenset())
+    allowed = _ALLOWED_STATES.get(type(event), frozenset())
     if purchase.state not in allowed:
         raise ImpossiblePurchase(f"{event.kind} cannot follow in state {purchase.state} of {purchase.id}")
     changed = purchase.model_copy(update={**_change(purchase, event, at), "seq": purchase.seq + 1, "changed_at": at})
@@ -201,15 +201,15 @@ def after(purchase: Purchase, event: ev.PurchaseEvent, at: datetime) -> Purchase
     return changed
 
 
-def folded_purchase(id: str, events: Iterable[tuple[datetime, ev.PurchaseEvent]]) -> Purchase:
+def fold_purchase(id: str, events: Iterable[tuple[datetime, ev.PurchaseEvent]]) -> Purchase:
     """A purchase from all its events with their times. Raises `ImpossiblePurchase`."""
     stream = iter(events)
     at, first = next(stream)
     if not isinstance(first, ev.Intended):
         raise ImpossiblePurchase(f"{id} begins with {first.kind}")
-    purchase = intended(id, first, at)
+    purchase = start_purchase(id, first, at)
     for at, event in stream:
-        purchase = after(purchase, event, at)
+        purchase = apply_event(purchase, event, at)
     return purchase
 
 
@@ -226,8 +226,8 @@ def _change(purchase: Purchase, event: ev.PurchaseEvent, at: datetime) -> dict[s
         case ev.PurchaseEnded():
             return {"state": PurchaseState.ENDED, "evidence": event.evidence}
         case ev.PurchaseFailed():
-            ended = {"reason": event.reason, "ended_by": event.by, "evidence": event.evidence}
-            return {"state": PurchaseState.NOT_BOUGHT, **ended}
+            outcome = {"reason": event.reason, "ended_by": event.by, "evidence": event.evidence}
+            return {"state": PurchaseState.NOT_BOUGHT, **outcome}
         case ev.Intended():
             raise ImpossiblePurchase(f"{purchase.id} was intended already")
         case ev.UndoAsked() | ev.UndoRefused() | ev.Undone():
@@ -239,8 +239,8 @@ def _change(purchase: Purchase, event: ev.PurchaseEvent, at: datetime) -> dict[s
 def _order_change(purchase: Purchase, event: OrderEvent, at: datetime) -> dict[str, object]:
     match event:
         case ev.OrderSent():
-            sent = {"sent_at": at, "first_sent_at": at, "repeats": 0}
-            return {"state": PurchaseState.ORDERING, "quote": event.quote, **sent}
+            times = {"sent_at": at, "first_sent_at": at, "repeats": 0}
+            return {"state": PurchaseState.ORDERING, "quote": event.quote, **times}
         case ev.OrderRepeated():
             return {"state": PurchaseState.ORDERING, "sent_at": at, "repeats": purchase.repeats + 1}
         case ev.OrderNotTaken():
@@ -262,11 +262,11 @@ def _undo_change(
 ) -> dict[str, object]:
     match event:
         case ev.UndoAsked():
-            asked = {"undo": event.terms, "undo_at": at, "undone_by": event.by, "evidence": ""}
-            return {"state": PurchaseState.UNDOING, **asked}
+            changes = {"undo": event.terms, "undo_at": at, "undone_by": event.by, "evidence": ""}
+            return {"state": PurchaseState.UNDOING, **changes}
         case ev.UndoRefused():
-            before = PurchaseState.ORDERED if purchase.paid_at is None else PurchaseState.HELD
-            return {"state": before, "undo": None, "undo_at": None, "undone_by": "", "evidence": event.evidence}
+            previous = PurchaseState.ORDERED if purchase.paid_at is None else PurchaseState.HELD
+            return {"state": previous, "undo": None, "undo_at": None, "undone_by": "", "evidence": event.evidence}
         case ev.Undone():
             charged = purchase.charged + event.charge - event.refund
             return {"state": PurchaseState.UNDONE, "order": event.order, "charged": charged}

@@ -110,12 +110,12 @@ class CapacityQuote(PurchaseValue):
         hour = in_microseconds(timedelta(hours=1))
         return Money(divide_half_even(self.recurring.micros * hour, in_microseconds(self.length)))
 
-    def recurred(self, begins: datetime, until: datetime) -> Money:
+    def amount_due(self, begins: datetime, until: datetime) -> Money:
         """The part of `recurring` that falls due from ``begins``, the start of billing, to ``until`` (UTC)."""
         due = min(max(until - begins, timedelta(0)), self.length)
         return self.recurring.share(in_microseconds(due), in_microseconds(self.length))
 
-    def overran(self, begins: datetime, until: datetime) -> Money:
+    def overrun_cost(self, begins: datetime, until: datetime) -> Money:
         """The hourly bill beyond the period of an order that its provider did not end (USD)."""
         return self.hourly.for_duration(max(until - begins - self.length, timedelta(0)))
 
@@ -145,23 +145,23 @@ class CapacityQuote(PurchaseValue):
     def same_capacity(self, other: CapacityQuote) -> bool:
         """Whether the other quote is for the same machines in the same zone for the same period, on the same terms."""
 
-        def what(quote: CapacityQuote) -> tuple[object, ...]:
+        def capacity_key(quote: CapacityQuote) -> tuple[object, ...]:
             period = (quote.length,) if quote.at_once else (quote.starts, quote.ends)
             place = (quote.provider, quote.region, quote.zone, quote.undo, quote.terms)
             return (*place, quote.product, quote.instance_type, quote.machines, quote.at_once, *period)
 
-        return what(self) == what(other)
+        return capacity_key(self) == capacity_key(other)
 
     def binding(self, ceiling: Money) -> str:
         """A short hash of what an approval covers: product, machines, place, period, undo class and ``ceiling``
         (USD), and of its terms of payment, if it has any."""
         period = (self.length,) if self.at_once else (self.starts.isoformat(), self.ends.isoformat())
-        more = (self.terms,) if self.terms else ()
-        what = (
+        payment_terms = (self.terms,) if self.terms else ()
+        parts = (
             self.product, self.provider, self.region, self.zone, self.instance_type, self.machines,
-            *period, self.undo, ceiling.micros, *more,
+            *period, self.undo, ceiling.micros, *payment_terms,
         )  # fmt: skip
-        return hashlib.sha256("\n".join(map(str, what)).encode()).hexdigest()[:12]
+        return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:12]
 
 
 class OrderState(StrEnum):
@@ -189,7 +189,7 @@ class Order(PurchaseValue):
     billed_to: datetime | None = None
 
 
-AT_ITS_END = "at its end"
+ENDS_AT_TERM = "at its end"
 """`UndoTerms.way` for an order that its provider does not end by itself."""
 
 

@@ -17,10 +17,10 @@ from math import log
 from typing import Any
 
 from broker.core.errors import UnknownName
-from broker.core.packaged import packaged
+from broker.core.package_data import load_packaged_toml
 
 _VENDOR_PREFIX = re.compile(r"^(nvidia|amd|intel|habana|google|aws|amazon|tesla|geforce|instinct)+(?=.)")
-_NOT_COUNTED = re.compile(r"[\s_\-/().,]+")
+_PUNCTUATION = re.compile(r"[\s_\-/().,]+")
 _PART = re.compile(r"^(.+)-1of([2-9]|[1-5]\d|6[0-4])$", re.IGNORECASE)
 _TPU_SLICE = re.compile(r"^(?:tpu-)?(v\d[a-z]*)-(\d+)$")
 # A provider may report 4-12 % less memory than the card is sold with (error correction, driver, GB for GiB).
@@ -85,23 +85,25 @@ def canonical(name: str, memory_gib: float | None = None) -> str:
     ``A100``, so that only the memory identifies an ``A100-80GB``. A memory in the name counts more. Raises
     UnknownName with the nearest known name.
     """
-    found = _find(name)
-    if found is None:
-        raise UnknownName("accelerator", name, _every_name(), meant=_with_count(name) or _as_part(name))
-    stated = re.search(rf"(?<!\d){found.memory_gb:g}\s*GB", name, re.IGNORECASE)  # some give the memory of all cards
-    if memory_gib is not None and found.family and not stated and not _close(found.memory_gb, memory_gib):
+    card = _find(name)
+    if card is None:
+        raise UnknownName("accelerator", name, _every_name(), meant=_suggest_count(name) or _suggest_part(name))
+    memory_in_name = re.search(
+        rf"(?<!\d){card.memory_gb:g}\s*GB", name, re.IGNORECASE
+    )  # some give the memory of all cards
+    if memory_gib is not None and card.family and not memory_in_name and not _is_close(card.memory_gb, memory_gib):
         for other in _table().values():
-            if other.family == found.family and _close(other.memory_gb, memory_gib):
+            if other.family == card.family and _is_close(other.memory_gb, memory_gib):
                 return other.name
-    return found.name
+    return card.name
 
 
 def lookup(name: str) -> Accelerator:
     """The accelerator of a canonical name or alias. Raises UnknownName."""
-    found = _find(name)
-    if found is None:
-        raise UnknownName("accelerator", name, _every_name(), meant=_with_count(name) or _as_part(name))
-    return found
+    card = _find(name)
+    if card is None:
+        raise UnknownName("accelerator", name, _every_name(), meant=_suggest_count(name) or _suggest_part(name))
+    return card
 
 
 def part_of(name: str, number: int) -> str:
@@ -115,9 +117,9 @@ def siblings(name: str) -> list[tuple[str, float]]:
     card = lookup(name)
     if part := _PART.match(card.name):
         return [(part[1], 1 / int(part[2]))]
-    if (piece := _TPU_SLICE.match(card.name)) and (chip := _find(piece[1])) is not None and chip.name != card.name:
+    if (match := _TPU_SLICE.match(card.name)) and (chip := _find(match[1])) is not None and chip.name != card.name:
         number = card.memory_gb / chip.memory_gb
-        return [(chip.name, number), *((other, number * each) for other, each in siblings(chip.name))]
+        return [(chip.name, number), *((other, number * share) for other, share in siblings(chip.name))]
     family = [(other.name, 1.0) for other in _table().values() if card.family and other.family == card.family]
     return family + ([(card.price_like, 1.0)] if card.price_like else [])
 
@@ -132,39 +134,39 @@ _COUNTED = re.compile(
 )
 
 
-def _with_count(text: str) -> str:
+def _suggest_count(text: str) -> str:
     """``H100x8`` and ``8xH100`` in this program's form, ``H100:8``; empty for anything else."""
-    found = _COUNTED.fullmatch(text.strip())
-    if found is None or bool(found["first"]) == bool(found["last"]) or (card := _find(found["name"])) is None:
+    match = _COUNTED.fullmatch(text.strip())
+    if match is None or bool(match["first"]) == bool(match["last"]) or (card := _find(match["name"])) is None:
         return ""
-    return f"{card.name}:{found['first'] or found['last']}"
+    return f"{card.name}:{match['first'] or match['last']}"
 
 
 _FRACTION = re.compile(r"(?P<name>.+?)[-\s:]*\b(?P<top>\d{1,2})\s*(?:of|/)\s*(?P<bottom>\d{1,2})", re.IGNORECASE)
 
 
-def _as_part(text: str) -> str:
+def _suggest_part(text: str) -> str:
     """``A10-1/6`` and ``A10 2of6`` as the part is called here (``A10-1of6``, ``A10-1of3``); empty for anything else."""
-    found = _FRACTION.fullmatch(text.strip())
-    if found is None or (card := _find(found["name"])) is None or not int(found["bottom"]):
+    match = _FRACTION.fullmatch(text.strip())
+    if match is None or (card := _find(match["name"])) is None or not int(match["bottom"]):
         return ""
-    part = Fraction(int(found["top"]), int(found["bottom"]))
+    part = Fraction(int(match["top"]), int(match["bottom"]))
     name = f"{card.name}-1of{part.denominator}"
     return card.name if part == 1 else name if part.numerator == 1 and _PART.match(name) else ""
 
 
-def nearest(name: str, others: Iterable[str], most: int = 4) -> list[str]:
-    """Of the accelerators ``others``, those nearest to ``name``: the card itself and parts of it, then cards of its
+def nearest(name: str, names: Iterable[str], limit: int = 4) -> list[str]:
+    """Of the accelerators ``names``, those nearest to ``name``: the card itself and parts of it, then cards of its
     vendor, then others; each by memory and speed. Names that are unknown are left out. Raises UnknownName."""
-    wanted = lookup(name)
+    target = lookup(name)
 
     def distance(other: Accelerator) -> tuple[bool, bool, float]:
-        pairs = ((wanted.memory_gb, other.memory_gb), (wanted.tflops_16bit, other.tflops_16bit))
-        apart = sum(abs(log(one / two)) if one and two else 1.0 for one, two in pairs)
-        return _card_of(wanted) != _card_of(other), wanted.vendor != other.vendor, apart
+        pairs = ((target.memory_gb, other.memory_gb), (target.tflops_16bit, other.tflops_16bit))
+        difference = sum(abs(log(own / others_value)) if own and others_value else 1.0 for own, others_value in pairs)
+        return _card_of(target) != _card_of(other), target.vendor != other.vendor, difference
 
-    found = {row.name: row for other in others if (row := _find(other)) is not None and row.name != wanted.name}
-    return [row.name for row in sorted(found.values(), key=distance)[:most]]
+    candidates = {row.name: row for other in names if (row := _find(other)) is not None and row.name != target.name}
+    return [row.name for row in sorted(candidates.values(), key=distance)[:limit]]
 
 
 def _card_of(row: Accelerator) -> str:
@@ -172,7 +174,7 @@ def _card_of(row: Accelerator) -> str:
     return part[1] if part else row.name
 
 
-def known() -> tuple[str, ...]:
+def accelerator_names() -> tuple[str, ...]:
     """The canonical names, in the table's order."""
     return tuple(_table())
 
@@ -185,34 +187,34 @@ def relative_throughput(accelerator: str, reference: str) -> float | None:
     cards; it assumes equal utilization. Work bound by memory bandwidth scales with ``bandwidth_gb_s`` instead. Raises
     UnknownName.
     """
-    ours, theirs = lookup(accelerator), lookup(reference)
-    if ours.name == theirs.name:
+    card, reference_card = lookup(accelerator), lookup(reference)
+    if card.name == reference_card.name:
         return 1.0
-    if ours.tflops_16bit is None or theirs.tflops_16bit is None:
+    if card.tflops_16bit is None or reference_card.tflops_16bit is None:
         return None
-    return ours.tflops_16bit / theirs.tflops_16bit
+    return card.tflops_16bit / reference_card.tflops_16bit
 
 
-def _key(name: str) -> str:
-    return _VENDOR_PREFIX.sub("", _NOT_COUNTED.sub("", name).lower())
+def _normalized_name(name: str) -> str:
+    return _VENDOR_PREFIX.sub("", _PUNCTUATION.sub("", name).lower())
 
 
-def _close(memory: float, reported: float) -> bool:
+def _is_close(memory: float, reported: float) -> bool:
     return abs(memory - reported) <= _SAME_MEMORY * memory
 
 
 def _find(name: str) -> Accelerator | None:
     table = _table()
-    found = _names().get(_key(name))
-    if found is not None:
-        return table[found]
+    canonical_name = _names().get(_normalized_name(name))
+    if canonical_name is not None:
+        return table[canonical_name]
     slice_of = _TPU_SLICE.match(name.strip().lower())
     if slice_of and (chip := _names().get(slice_of[1])):
         return _slice(table[chip], int(slice_of[2]))
     part = _PART.match(name.strip())
-    if part and (card := _names().get(_key(part[1]))):
+    if part and (card := _names().get(_normalized_name(part[1]))):
         whole, number = table[card], int(part[2])
-        return replace(_times(whole, 1 / number, f"{whole.name}-1of{number}"), family=None, link=None, link_gb_s=None)
+        return replace(_scale(whole, 1 / number, f"{whole.name}-1of{number}"), family=None, link=None, link_gb_s=None)
     return None
 
 
@@ -220,27 +222,27 @@ def _slice(chip: Accelerator, number: int) -> Accelerator | None:
     """The slice of ``number`` TensorCores or chips, as Google counts that generation."""
     if chip.slice_chips is None or (chips := number * chip.slice_chips) < 1:
         return None
-    return _times(chip, chips, f"{chip.name}-{number}")
+    return _scale(chip, chips, f"{chip.name}-{number}")
 
 
-def _times(one: Accelerator, factor: float, name: str) -> Accelerator:
-    """An accelerator with ``factor`` times the figures of ``one``, rented as a unit."""
+def _scale(unit: Accelerator, factor: float, name: str) -> Accelerator:
+    """An accelerator with ``factor`` times the figures of ``unit``, rented as a unit."""
 
-    def times(value: float | None) -> float | None:
+    def scale(value: float | None) -> float | None:
         return None if value is None else value * factor
 
     return replace(
-        one,
+        unit,
         name=name,
-        memory_gb=one.memory_gb * factor,
-        memory_gib=one.memory_gib * factor,
-        bandwidth_gb_s=one.bandwidth_gb_s * factor,
-        tflops_bf16=times(one.tflops_bf16),
-        tflops_fp16=times(one.tflops_fp16),
-        tflops_fp8=times(one.tflops_fp8),
-        tops_int8=times(one.tops_int8),
-        tdp_w=times(one.tdp_w),
-        mig_slices=0 if factor < 1 else one.mig_slices,
+        memory_gb=unit.memory_gb * factor,
+        memory_gib=unit.memory_gib * factor,
+        bandwidth_gb_s=unit.bandwidth_gb_s * factor,
+        tflops_bf16=scale(unit.tflops_bf16),
+        tflops_fp16=scale(unit.tflops_fp16),
+        tflops_fp8=scale(unit.tflops_fp8),
+        tops_int8=scale(unit.tops_int8),
+        tdp_w=scale(unit.tdp_w),
+        mig_slices=0 if factor < 1 else unit.mig_slices,
         street_price=None,
         slice_chips=None,
         aliases=(),
@@ -249,7 +251,7 @@ def _times(one: Accelerator, factor: float, name: str) -> Accelerator:
 
 @cache
 def _table() -> dict[str, Accelerator]:
-    return {name: _row(name, row) for name, row in packaged("broker.core.values", "gpus.toml").items()}
+    return {name: _row(name, row) for name, row in load_packaged_toml("broker.core.values", "gpus.toml").items()}
 
 
 def _row(name: str, row: dict[str, Any]) -> Accelerator:
@@ -273,7 +275,7 @@ def _capability(text: str) -> tuple[int, int]:
 @cache
 def _names() -> dict[str, str]:
     """The canonical name of every name, by its normalized form."""
-    return {_key(name): row.name for row in _table().values() for name in (row.name, *row.aliases)}
+    return {_normalized_name(name): row.name for row in _table().values() for name in (row.name, *row.aliases)}
 
 
 def _every_name() -> set[str]:

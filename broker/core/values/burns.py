@@ -37,7 +37,7 @@ class Burn:
         from now for its original length.
         """
         end = max(self.end_at(now), now)
-        return replace(self, start=now, end=min(end, _used_up(now, self.amount, self.rate)))
+        return replace(self, start=now, end=min(end, _exhausted_at(now, self.amount, self.rate)))
 
     def end_at(self, now: datetime) -> datetime:
         """The end of the time for which it was judged; if the clock was set back (``start`` is after ``now``), that
@@ -56,8 +56,8 @@ class Burn:
 
     def before(self, edge: datetime) -> Money:
         """The amount that may be used before ``edge`` without using money approved for later."""
-        later = self.rate.for_duration(max(self.end - edge, timedelta(0)))
-        return max(self.amount - later, Money.ZERO)
+        judged_later = self.rate.for_duration(max(self.end - edge, timedelta(0)))
+        return max(self.amount - judged_later, Money.ZERO)
 
     def share(self, period: tuple[datetime, datetime]) -> Money:
         """The amount within a half-open period. Shares of adjoining periods that contain it add up to the amount."""
@@ -76,7 +76,7 @@ def rate_over(amount: Money, time: timedelta) -> Money:
     return Money(-(-amount.micros * _HOUR_IN_MICROSECONDS // in_microseconds(time)))
 
 
-def _used_up(now: datetime, amount: Money, rate: Money) -> datetime:
+def _exhausted_at(now: datetime, amount: Money, rate: Money) -> datetime:
     if rate <= Money.ZERO or amount <= Money.ZERO:
         return now
     try:

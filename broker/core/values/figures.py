@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from broker.core.values.money import Money
 
-NOTHING = "–"
+NO_VALUE = "–"
 
 
 def money(amount: Money | None, places: int = 2) -> str:
     """``$1,234.57``; amounts that would round to zero keep their significant digits."""
     if amount is None:
-        return NOTHING
+        return NO_VALUE
     if amount and abs(amount.micros) < 5_000:
         return amount.rounded(4) if abs(amount.micros) >= 50 else str(amount)
     return amount.rounded(places)
@@ -24,14 +24,14 @@ def money(amount: Money | None, places: int = 2) -> str:
 def rate(amount: Money | None) -> str:
     """An hourly price in USD; below $1 with three decimals."""
     if amount is None:
-        return NOTHING
+        return NO_VALUE
     return amount.rounded(3 if 0 < abs(amount.micros) < 1_000_000 else 2)
 
 
 def length(time: timedelta | None) -> str:
     """``2d 3h``, ``1h 05m``, ``3m 12s``, ``8s``: the two largest units."""
     if time is None:
-        return NOTHING
+        return NO_VALUE
     seconds = round(time.total_seconds())
     if seconds < 0:
         return f"-{length(-time)}"
@@ -50,7 +50,7 @@ def length(time: timedelta | None) -> str:
 def age(time: timedelta | None) -> str:
     """An age in its largest unit: ``8s``, ``12 min``, ``5 h``, ``40 d``."""
     if time is None:
-        return NOTHING
+        return NO_VALUE
     seconds = max(time.total_seconds(), 0)
     for size, unit in ((86_400, " d"), (3600, " h"), (60, " min")):
         if seconds >= size:
@@ -68,9 +68,9 @@ def figure_of(number: float) -> float | None:
     return round(number, 9) if isfinite(number) else None
 
 
-def plural(count: int, one: str, many: str = "") -> str:
+def plural(count: int, singular: str, plural_form: str = "") -> str:
     """``1 offer``, ``2 offers``."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {singular if count == 1 else plural_form or singular + 's'}"
 
 
 _HOUR = timedelta(hours=1)
@@ -81,7 +81,7 @@ def hours_of(time: timedelta) -> float:
     return time / _HOUR
 
 
-def span(time: timedelta) -> str:
+def duration_in_hours(time: timedelta) -> str:
     """A timedelta in the format of `hours`."""
     return hours(time / _HOUR)
 
@@ -95,7 +95,7 @@ def hours(value: float) -> str:
     return f"{value * 3600:.3g} s"
 
 
-def about(amount: Money) -> str:
+def estimate(amount: Money) -> str:
     """An estimate, rounded to cents: ``$12.35``, ``less than $0.01``."""
     return "less than $0.01" if 0 < amount.micros < 10_000 else amount.rounded()
 

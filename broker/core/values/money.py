@@ -171,10 +171,10 @@ class Money:
 Money.ZERO = Money(0)
 
 
-def alike(*amounts: Money) -> list[str]:
+def round_distinct(*amounts: Money) -> list[str]:
     """The amounts, rounded to the fewest decimals (at least two) that keep different amounts different."""
     for places in range(2, 6):
-        told = [amount.rounded(places) for amount in amounts]
-        if len(set(told)) == len(set(amounts)):
-            return told
+        texts = [amount.rounded(places) for amount in amounts]
+        if len(set(texts)) == len(set(amounts)):
+            return texts
     return [amount.rounded(6) for amount in amounts]

@@ -113,15 +113,15 @@ def parse_duration(value: object) -> timedelta:
     text = _text(value, _EXPECTED_DURATION)
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()):
-        raise ValueError(f"{_EXPECTED_DURATION}; got {_short(text)}")
+        raise ValueError(f"{_EXPECTED_DURATION}; got {_quote_short(text)}")
     microseconds = sum(
         Decimal(amount) * in_microseconds(unit)
         for amount, unit in zip(match.groups(), _DURATION_UNITS.values(), strict=True)
         if amount
     )
     if microseconds > in_microseconds(MAX_DURATION):
-        raise ValueError(f"{_short(text)} is too long: at most {MAX_DURATION.days}d makes sense here")
-    return timedelta(microseconds=_rounded(Decimal(microseconds)))
+        raise ValueError(f"{_quote_short(text)} is too long: at most {MAX_DURATION.days}d makes sense here")
+    return timedelta(microseconds=_round_to_int(Decimal(microseconds)))
 
 
 def parse_term(text: str) -> timedelta:
@@ -129,13 +129,13 @@ def parse_term(text: str) -> timedelta:
     ``"3y"``, ``"36mo"``."""
     match = _TERM.fullmatch(text.strip())
     if match is None:
-        found = parse_duration(text)
-        if not found:
-            raise ValueError(f"expected a duration greater than zero, such as 30d; got {_short(text)}")
-        return found
+        duration = parse_duration(text)
+        if not duration:
+            raise ValueError(f"expected a duration greater than zero, such as 30d; got {_quote_short(text)}")
+        return duration
     days = float(match[1]) * _TERM_DAYS[match[2].lower()]
     if not 0 < days <= _LONGEST_TERM:
-        raise ValueError(f"expected more than zero and at most 100 years; got {_short(text)}")
+        raise ValueError(f"expected more than zero and at most 100 years; got {_quote_short(text)}")
     return timedelta(days=days)
 
 
@@ -155,10 +155,10 @@ def parse_size(value: object) -> int:
     text = _text(value, _EXPECTED_SIZE)
     match = _SIZE.fullmatch(text)
     if match is None or match[2].lower() not in _SIZES:
-        raise ValueError(f"{_EXPECTED_SIZE}; got {_short(text)}")
-    size = _rounded(Decimal(match[1]) * _SIZES[match[2].lower()])
+        raise ValueError(f"{_EXPECTED_SIZE}; got {_quote_short(text)}")
+    size = _round_to_int(Decimal(match[1]) * _SIZES[match[2].lower()])
     if size > MAX_BYTES:
-        raise ValueError(f"{_short(text)} is too large: at most 1000PB makes sense here")
+        raise ValueError(f"{_quote_short(text)} is too large: at most 1000PB makes sense here")
     return size
 
 
@@ -175,13 +175,13 @@ def parse_money(value: object) -> Money:
     text = _text(value, _EXPECTED_MONEY)
     match = _MONEY.fullmatch(text)
     if match is None:
-        raise ValueError(f"{_EXPECTED_MONEY}; got {_short(text)}")
+        raise ValueError(f"{_EXPECTED_MONEY}; got {_quote_short(text)}")
     digits = next(group for group in match.groups() if group).replace(",", "")
     if len(digits.partition(".")[2].rstrip("0")) > 6:
-        raise ValueError(f"{_short(text)} is finer than a millionth of a dollar; {_EXPECTED_MONEY}")
+        raise ValueError(f"{_quote_short(text)} is finer than a millionth of a dollar; {_EXPECTED_MONEY}")
     amount = Money.usd(digits)
     if amount > MAX_MONEY:
-        raise ValueError(f"{_short(text)} is too much: at most {print_money(MAX_MONEY)} makes sense here")
+        raise ValueError(f"{_quote_short(text)} is too much: at most {print_money(MAX_MONEY)} makes sense here")
     return amount
 
 
@@ -197,10 +197,10 @@ def parse_count(value: object) -> float:
     text = _text(value, _EXPECTED_COUNT)
     match = _COUNT.fullmatch(text)
     if match is None:
-        raise ValueError(f"{_EXPECTED_COUNT}; got {_short(text)}")
+        raise ValueError(f"{_EXPECTED_COUNT}; got {_quote_short(text)}")
     count = Decimal(match[1]) * _COUNT_UNITS[match[2].upper()]
     if not 1 <= count <= MAX_COUNT:
-        raise ValueError(f"{_short(text)} is out of range: between 1 and 1000T makes sense here")
+        raise ValueError(f"{_quote_short(text)} is out of range: between 1 and 1000T makes sense here")
     return float(count)
 
 
@@ -220,10 +220,10 @@ def parse_memory(value: object) -> float:
     text = _text(_number_as_text(value), _EXPECTED_MEMORY)
     match = _MEMORY.fullmatch(text)
     if match is None:
-        raise ValueError(f"{_EXPECTED_MEMORY}; got {_short(text)}")
+        raise ValueError(f"{_EXPECTED_MEMORY}; got {_quote_short(text)}")
     gib = Decimal(match[1]) * _MEMORY_UNITS[(match[2] or "g").lower()] / _GIB
     if not _MIN_MEMORY_GIB <= gib <= MAX_MEMORY_GIB:
-        raise ValueError(f"{_short(text)} is out of range: between 1MB and 1024TB makes sense here")
+        raise ValueError(f"{_quote_short(text)} is out of range: between 1MB and 1024TB makes sense here")
     return float(gib)
 
 
@@ -232,10 +232,10 @@ def parse_cpus(value: object) -> float:
     text = _text(_number_as_text(value), _EXPECTED_CPUS)
     match = _CPUS.fullmatch(text)
     if match is None:
-        raise ValueError(f"{_EXPECTED_CPUS}; got {_short(text)}")
+        raise ValueError(f"{_EXPECTED_CPUS}; got {_quote_short(text)}")
     cpus = float(match[1])
     if not 0.01 <= cpus <= 100_000:
-        raise ValueError(f"{_short(text)} is out of range: between 0.01 and 100000 CPUs makes sense here")
+        raise ValueError(f"{_quote_short(text)} is out of range: between 0.01 and 100000 CPUs makes sense here")
     return cpus
 
 
@@ -249,7 +249,7 @@ def split_machine(value: object) -> tuple[str, int]:
     text = _text(value, _EXPECTED_MACHINE) if isinstance(value, str) else ""
     match = _MACHINE.fullmatch(text)
     if match is None:
-        raise ValueError(f"{_EXPECTED_MACHINE}; got {_short(value)}")
+        raise ValueError(f"{_EXPECTED_MACHINE}; got {_quote_short(value)}")
     return match[1], parse_accelerators(match[2]) if match[2] else 1
 
 
@@ -257,7 +257,9 @@ def parse_accelerators(value: object) -> int:
     """How many accelerators per machine: a whole number from 1 to 1024, as a number or as text."""
     text = _number_as_text(value)
     if not isinstance(text, str) or not re.fullmatch(r"[0-9]{1,30}(?:\.0+)?", text):
-        raise ValueError(f"expected a whole number of accelerators per machine, such as H100:8; got {_short(value)}")
+        raise ValueError(
+            f"expected a whole number of accelerators per machine, such as H100:8; got {_quote_short(value)}"
+        )
     count = int(text.partition(".")[0])
     if not 1 <= count <= MAX_ACCELERATORS:
         raise ValueError(f"{count} accelerators per machine: between 1 and {MAX_ACCELERATORS} makes sense here")
@@ -270,9 +272,9 @@ def _text(value: object, expected: str) -> str:
         raise ValueError(f"{expected}; got nothing")
     text = str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else None
     if text is None:
-        raise ValueError(f"{expected}; got {_short(value)}")
+        raise ValueError(f"{expected}; got {_quote_short(value)}")
     if _SIGNED.match(text):
-        raise ValueError(f"must not be negative; {expected}; got {_short(text)}")
+        raise ValueError(f"must not be negative; {expected}; got {_quote_short(text)}")
     return text
 
 
@@ -289,11 +291,11 @@ def _plain(value: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _rounded(value: Decimal) -> int:
+def _round_to_int(value: Decimal) -> int:
     return int(value.to_integral_value(rounding=ROUND_HALF_EVEN))
 
 
-def _short(value: object) -> str:
+def _quote_short(value: object) -> str:
     """The given value for messages, in quotes, truncated if long."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -303,7 +305,7 @@ def _short(value: object) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
-def _positive(duration: timedelta) -> timedelta:
+def _require_positive(duration: timedelta) -> timedelta:
     if duration <= timedelta(0):
         raise ValueError(f"must be longer than nothing; {_EXPECTED_DURATION}")
     return duration
@@ -311,7 +313,7 @@ def _positive(duration: timedelta) -> timedelta:
 
 # Fields with units, for pydantic models of files.
 Duration = Annotated[timedelta, PlainValidator(parse_duration), WithJsonSchema({"type": "string"})]
-PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
+PositiveDuration = Annotated[Duration, AfterValidator(_require_positive)]
 Size = Annotated[int, PlainValidator(parse_size), WithJsonSchema({"type": "string"})]
 Amount = Annotated[Money, PlainValidator(parse_money), WithJsonSchema({"type": "string"})]
 Count = Annotated[float, PlainValidator(parse_count), WithJsonSchema({"type": ["string", "number"]})]

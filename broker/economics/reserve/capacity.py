@@ -25,7 +25,7 @@ from broker.economics.reserve.holdings import (
     SupplyScenario,
     scenario_cost,
 )
-from broker.economics.reserve.planner import LONGEST_TERM, PATIENCE, Memory, Planner, hours_used, share_asked
+from broker.economics.reserve.planner import LONGEST_TERM, PATIENCE, Memory, Planner, hours_used, required_share
 from broker.economics.reserve.replay import ReserveTerms, replay
 from broker.economics.units import HOURS_PER_MONTH, positive
 
@@ -33,7 +33,7 @@ RECENT = 4 * WEEK
 SPOT_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 SENSITIVITY = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 RECHECKS = ((7, PATIENCE / 2), (14, 0.0))
-"""Days until each later review, and the patience (`share_asked`) with which GPUs still in use are bought then."""
+"""Days until each later review, and the patience (`required_share`) with which GPUs still in use are bought then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class PurchaseOption:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedOption:
-    """One option evaluated. ``ratio``: its price over that of bursts. ``share_asked``: the share of hours in which
+    """One option evaluated. ``ratio``: its price over that of bursts. ``required_share``: the share of hours in which
     demand must reach a GPU; None if no demand makes it worth its price. ``baseline``: GPUs worth holding in total.
     ``buy_now``: missing from it and in use. ``usd_per_month``: of all the demand, with that bought. ``known_enough``:
     demand is known for at least a quarter of the term, a year for the longest.
@@ -159,16 +159,18 @@ def plan_capacity(
     """
     if not demand:
         raise InvalidInput(f"{accelerator}: no demand is known")
-    stacked = _stacked(recorded for recorded in holdings if recorded.holding.ends > now)
-    held = HeldCapacity.of((recorded.holding for _, recorded in stacked), now, kwh_usd, pue)
-    most = needed_for(demand, least_use)
-    weighed = [_weigh(demand, option, market, held, most) for option in options]
-    choices = tuple(sorted(weighed, key=_merit))
+    ranked = _stack(recorded for recorded in holdings if recorded.holding.ends > now)
+    held = HeldCapacity.of((recorded.holding for _, recorded in ranked), now, kwh_usd, pue)
+    needed = gpus_needed(demand, least_use)
+    evaluated = [_evaluate(demand, option, market, held, needed) for option in options]
+    choices = tuple(sorted(evaluated, key=_rank))
     best = choices[0] if choices and choices[0].baseline else None
     longest = _memory(max((choice.option.term for choice in choices), default=8760), demand)
     uses = tuple(
-        _use(demand, unit, recorded, market, best, kwh_usd, pue, 0 if recorded.number in not_renewed else most, most)
-        for unit, recorded in stacked
+        _use(
+            demand, unit, recorded, market, best, kwh_usd, pue, 0 if recorded.number in not_renewed else needed, needed
+        )
+        for unit, recorded in ranked
     )
     return CapacityPlan(
         accelerator=accelerator,
@@ -179,10 +181,10 @@ def plan_capacity(
         held_gpus=held.gpus,
         market=market,
         choices=choices,
-        mixes=tuple(_mixes(demand, choices[0].option, market, held, most)) if choices else (),
+        mixes=tuple(_mixes(demand, choices[0].option, market, held, needed)) if choices else (),
         held=uses,
         scenarios=tuple(_scenarios(demand, market, held, best)),
-        steps=tuple(_steps(demand, now, best, uses, held, most)),
+        steps=tuple(_steps(demand, now, best, uses, held, needed)),
         hindsight=_hindsight(demand, market, best),
         sensitivity={ratio: longest.level(ratio) for ratio in SENSITIVITY},
         notes=tuple(_notes(demand, market, choices, best, held)),
@@ -194,50 +196,50 @@ def _memory(term: int, demand: Sequence[int]) -> Memory:
     return Memory(term, demand[-hours_used(term) :])
 
 
-def _merit(choice: EvaluatedOption) -> tuple[bool, bool, float, int]:
+def _rank(choice: EvaluatedOption) -> tuple[bool, bool, float, int]:
     """Sort key: options worth holding first, of those the ones with enough known demand."""
     return not choice.baseline, not choice.known_enough, choice.usd_per_month.expected, choice.option.term
 
 
-def _stacked(holdings: Iterable[RecordedHolding]) -> list[tuple[int, RecordedHolding]]:
+def _stack(holdings: Iterable[RecordedHolding]) -> list[tuple[int, RecordedHolding]]:
     """Each holding with the first GPU of demand that it serves: owned machines first, then those that last longest."""
     order = {HoldingKind.OWNED: 0, HoldingKind.RESERVATION: 1, HoldingKind.COMMITMENT: 2}
     ranked = sorted(holdings, key=lambda r: (order[r.holding.kind], -r.holding.ends.timestamp(), r.number))
-    found, unit = [], 0
+    stacked, unit = [], 0
     for recorded in ranked:
-        found.append((unit, recorded))
+        stacked.append((unit, recorded))
         unit += 0 if recorded.holding.kind is HoldingKind.COMMITMENT else recorded.holding.gpus
-    return found
+    return stacked
 
 
-def needed_for(demand: Sequence[int], share: float) -> int:
+def gpus_needed(demand: Sequence[int], share: float) -> int:
     """How many GPUs were needed in at least this share of the hours (0 to 1); all that ever were, for 0."""
     ordered = sorted(demand, reverse=True)
     return ordered[max(ceil(share * len(ordered) - 1e-9), 1) - 1]
 
 
-def _weigh(
-    demand: Sequence[int], option: PurchaseOption, market: BurstPrices, held: HeldCapacity, most: int
+def _evaluate(
+    demand: Sequence[int], option: PurchaseOption, market: BurstPrices, held: HeldCapacity, needed: int
 ) -> EvaluatedOption:
     ratio = positive("reserved price", option.usd, "USD") / market.burst
     memory = _memory(option.term, demand)
-    baseline = min(memory.level(ratio), most)
+    baseline = min(memory.level(ratio), needed)
     buy = max(min(baseline, memory.reached(ratio)) - held.gpus, 0)
     cost = scenario_cost(SupplyScenario.PLANNED, demand, market, held, buy, option.usd)
     enough = len(demand) >= min(option.term / 4, 8760)
     return EvaluatedOption(
-        option, ratio, share_asked(ratio) if ratio <= 1 else None, baseline, buy, cost.usd_per_month, enough
+        option, ratio, required_share(ratio) if ratio <= 1 else None, baseline, buy, cost.usd_per_month, enough
     )
 
 
 def _mixes(
-    demand: Sequence[int], option: PurchaseOption, market: BurstPrices, held: HeldCapacity, most: int
+    demand: Sequence[int], option: PurchaseOption, market: BurstPrices, held: HeldCapacity, needed: int
 ) -> Iterable[Mix]:
     if market.spot is None:
         return
     for spot_share in SPOT_SHARES:
         mixed = BurstPrices(market.on_demand, market.spot, spot_share)
-        choice = _weigh(demand, option, mixed, held, most)
+        choice = _evaluate(demand, option, mixed, held, needed)
         yield Mix(spot_share, mixed.burst, choice.baseline, choice.usd_per_month)
 
 
@@ -261,23 +263,26 @@ def _use(
     best: EvaluatedOption | None,
     kwh_usd: float,
     pue: float,
-    most_again: int,
-    most: int,
+    renew_limit: int,
+    needed: int,
 ) -> HeldUse:
-    """The use of a holding, and the part worth renewing: at its current cost, then for demand of at most ``most_again``
-    GPUs, or by the best option if cheaper."""
+    """The use of a holding, and the part worth renewing: at its current cost, then for demand of at most
+    ``renew_limit`` GPUs, or by the best option if cheaper."""
     holding, recent = recorded.holding, demand[-RECENT:]
-    used = sum(min(max(wanted - unit, 0), holding.gpus) for wanted in recent) / (len(recent) * holding.gpus)
+    used = sum(min(max(gpus - unit, 0), holding.gpus) for gpus in recent) / (len(recent) * holding.gpus)
     paid, energy = holding.usd_per_gpu_hour, holding.energy_usd_per_gpu_hour(kwh_usd, pue)
     if best is not None and best.option.usd <= paid + energy:
-        level, by = best.baseline, best.option.name
+        level, renew_by = best.baseline, best.option.name
     else:
         term = min(max(round(holding.hours), 1), LONGEST_TERM)
-        level, by = (_memory(term, demand).level((paid + energy) / market.burst) if paid + energy else max(demand)), ""
-        level = min(level, most_again)
-    renew = min(max(min(level, most) - unit, 0), holding.gpus)
+        level, renew_by = (
+            (_memory(term, demand).level((paid + energy) / market.burst) if paid + energy else max(demand)),
+            "",
+        )
+        level = min(level, renew_limit)
+    renew = min(max(min(level, needed) - unit, 0), holding.gpus)
     per_used = paid / used + energy if used else None
-    return HeldUse(recorded, unit, used, paid, per_used, renew, by or "the same price", holding.gpus - renew)
+    return HeldUse(recorded, unit, used, paid, per_used, renew, renew_by or "the same price", holding.gpus - renew)
 
 
 def _steps(
@@ -286,30 +291,30 @@ def _steps(
     best: EvaluatedOption | None,
     uses: Sequence[HeldUse],
     held: HeldCapacity,
-    most: int,
+    needed: int,
 ) -> list[CapacityStep]:
     """The schedule: buy what is missing now, review, and decide on each holding before it ends."""
     steps = []
     if best is not None:
-        name, have = best.option.name, held.gpus + best.buy_now
+        name, gpus_held = best.option.name, held.gpus + best.buy_now
         if best.buy_now:
             steps.append(CapacityStep(now, "buy", best.buy_now, name))
         memory = _memory(best.option.term, demand)
         for days, patience in RECHECKS:
-            more = min(memory.level(best.ratio, patience), most) - have
-            if more > 0:
-                have += more
-                condition = f"if demand has stayed at {have:,} GPUs or more until then"
-                steps.append(CapacityStep(now + timedelta(days=days), "buy", more, name, condition))
+            missing = min(memory.level(best.ratio, patience), needed) - gpus_held
+            if missing > 0:
+                gpus_held += missing
+                condition = f"if demand has stayed at {gpus_held:,} GPUs or more until then"
+                steps.append(CapacityStep(now + timedelta(days=days), "buy", missing, name, condition))
     for use in uses:
-        what = f"{use.recorded.holding.kind.value} #{use.recorded.number} of {use.recorded.holding.provider}"
+        label = f"{use.recorded.holding.kind.value} #{use.recorded.number} of {use.recorded.holding.provider}"
         ends = use.recorded.holding.ends
         if use.renew:
             steps.append(
-                CapacityStep(ends, "renew", use.renew, f"{what}, by {use.renew_by}", "if demand is then as now")
+                CapacityStep(ends, "renew", use.renew, f"{label}, by {use.renew_by}", "if demand is then as now")
             )
         if use.lapse:
-            steps.append(CapacityStep(ends, "let_lapse", use.lapse, what, "if demand is then as now"))
+            steps.append(CapacityStep(ends, "let_lapse", use.lapse, label, "if demand is then as now"))
     return sorted(steps, key=lambda step: step.at)
 
 
@@ -317,13 +322,13 @@ def _hindsight(demand: Sequence[int], market: BurstPrices, best: EvaluatedOption
     """Over the last quarter at most, with earlier demand as history; None with less than two weeks of demand."""
     if best is None or len(demand) < 2 * WEEK:
         return None
-    counted = min(QUARTER, len(demand) - WEEK)
-    before = hours_used(best.option.term)
-    known = demand[-counted - before :]
+    hours = min(QUARTER, len(demand) - WEEK)
+    history_hours = hours_used(best.option.term)
+    series = demand[-hours - history_hours :]
     terms = ReserveTerms(best.option.term, best.ratio)
-    followed = replay(Planner(terms.term, terms.ratio), known, terms, warm_up=len(known) - counted)
-    to_month = HOURS_PER_MONTH / counted * market.burst
-    return Hindsight(counted, followed.cost * to_month, sum(demand[-counted:]) * to_month)
+    outcome = replay(Planner(terms.term, terms.ratio), series, terms, warm_up=len(series) - hours)
+    to_month = HOURS_PER_MONTH / hours * market.burst
+    return Hindsight(hours, outcome.cost * to_month, sum(demand[-hours:]) * to_month)
 
 
 def _notes(

@@ -62,7 +62,7 @@ class AcceleratorUse:
     def __post_init__(self) -> None:
         if len(self.demand) != len(self.rented) or not self.demand:
             raise InvalidInput(f"{self.accelerator}: expected as many hours of rented GPUs as of all GPUs")
-        if any(not 0 <= rented <= all_ for rented, all_ in zip(self.rented, self.demand, strict=True)):
+        if any(not 0 <= rented <= total for rented, total in zip(self.rented, self.demand, strict=True)):
             raise InvalidInput(f"{self.accelerator}: expected between 0 and all of the GPUs at work to be rented")
         if self.rent <= 0 or min(self.owned, self.reserved) < 0:
             raise InvalidInput(f"{self.accelerator}: expected a rent above 0 and counts of 0 or more")
@@ -77,10 +77,10 @@ class AcceleratorUse:
     @property
     def ages(self) -> tuple[Sequence[int], Sequence[int]]:
         """The number of hours for which each owned GPU, and each reserved one, was held."""
-        everything = len(self.demand)
+        all_hours = len(self.demand)
         return (
-            [everything] * self.owned if self.owned_for is None else self.owned_for,
-            [everything] * self.reserved if self.reserved_for is None else self.reserved_for,
+            [all_hours] * self.owned if self.owned_for is None else self.owned_for,
+            [all_hours] * self.reserved if self.reserved_for is None else self.reserved_for,
         )
 
 
@@ -102,13 +102,13 @@ def findings(use: AcceleratorUse, assumptions: Assumptions = DEFAULTS) -> tuple[
     """All findings, largest first. None from less than a week of hours: that allows no conclusion about years."""
     if len(use.demand) < SHORTEST:
         return ()
-    found = [
+    all_findings = [
         *_stop_renting(use, assumptions),
         *_over_committed(use),
         *_rent_instead(use, assumptions),
         *_hold_more(use, assumptions),
     ]
-    return tuple(sorted(found, key=lambda finding: (-(finding.saves_usd_per_month or 0.0), finding.kind)))
+    return tuple(sorted(all_findings, key=lambda finding: (-(finding.saves_usd_per_month or 0.0), finding.kind)))
 
 
 def share_at(demand: Sequence[int], level: int) -> float:
@@ -122,7 +122,7 @@ def _levels(demand: Sequence[int], first: int, last: int) -> Iterable[tuple[int,
     return ((level, (hours - bisect_left(ordered, level)) / hours) for level in range(first, last + 1))
 
 
-def _needed(demand: Sequence[int], ages: Sequence[int], below: int) -> list[float]:
+def _needed_shares(demand: Sequence[int], ages: Sequence[int], below: int) -> list[float]:
     """For each GPU, the share of its hours in which demand exceeded the ``below`` GPUs before it; without GPUs held for
     less than a week.
     """
@@ -133,31 +133,36 @@ def _stop_renting(use: AcceleratorUse, assumptions: Assumptions) -> Iterable[Cap
     """GPUs that were rented while as many held ones were idle, in more hours than tolerated. Counts the hours with
     holdings, each with the holdings of that hour.
     """
-    ages = sorted(age for some in use.ages for age in some)
+    ages = sorted(age for group in use.ages for age in group)
     hours = ages[-1] if ages else 0
     if hours < SHORTEST:
         return
     pairs = zip(use.demand[-hours:], use.rented[-hours:], strict=True)
-    there = [len(ages) - bisect_left(ages, left) for left in range(hours, 0, -1)]
-    needless = [min(max(held - (all_ - rented), 0), rented) for held, (all_, rented) in zip(there, pairs, strict=True)]
-    most = max(needless, default=0)
-    gpus = max((n for n, often in _levels(needless, 1, most) if often >= assumptions.idle_hours_below), default=0)
+    held_by_hour = [len(ages) - bisect_left(ages, hours_ago) for hours_ago in range(hours, 0, -1)]
+    needless = [
+        min(max(held - (total - rented), 0), rented) for held, (total, rented) in zip(held_by_hour, pairs, strict=True)
+    ]
+    max_needless = max(needless, default=0)
+    gpus = max(
+        (n for n, hour_share in _levels(needless, 1, max_needless) if hour_share >= assumptions.idle_hours_below),
+        default=0,
+    )
     if not gpus:
         return
     gpu_hours = sum(min(n, gpus) for n in needless)
-    a_month = gpu_hours * use.rent * HOURS_PER_MONTH / hours
+    usd_per_month = gpu_hours * use.rent * HOURS_PER_MONTH / hours
     yield CapacityFinding(
         FindingKind.STOP_RENTING,
         use.accelerator,
         gpus,
         f"stop renting {gpus} {use.accelerator}: {use.held} are held, and some of them were idle meanwhile",
         f"in {hours} h, {gpu_hours} GPU-hours were rented at ${use.rent:g} while as many held GPUs were idle:"
-        f" {gpu_hours} × ${use.rent:g} × {HOURS_PER_MONTH:g} h / {hours} h = ${a_month:,.2f} a month",
-        a_month,
+        f" {gpu_hours} × ${use.rent:g} × {HOURS_PER_MONTH:g} h / {hours} h = ${usd_per_month:,.2f} a month",
+        usd_per_month,
         _figures(
             use,
             gpus,
-            a_month,
+            usd_per_month,
             held=use.held,
             hours=hours,
             needless_gpu_hours=gpu_hours,
@@ -173,11 +178,13 @@ def _over_committed(use: AcceleratorUse) -> Iterable[CapacityFinding]:
     if not use.reserved or use.held_usd is None or use.held_usd <= 0:
         return
     ratio = use.held_usd / use.rent
-    weak = [often for often in _needed(use.demand, use.ages[1], use.owned) if often < ratio]
-    if not weak:
+    rarely_needed = [
+        need_share for need_share in _needed_shares(use.demand, use.ages[1], use.owned) if need_share < ratio
+    ]
+    if not rarely_needed:
         return
-    gpus, used = len(weak), sum(weak) / len(weak)
-    saves = sum(use.held_usd - often * use.rent for often in weak) * HOURS_PER_MONTH
+    gpus, used = len(rarely_needed), sum(rarely_needed) / len(rarely_needed)
+    saves = sum(use.held_usd - need_share * use.rent for need_share in rarely_needed) * HOURS_PER_MONTH
     yield CapacityFinding(
         FindingKind.OVER_COMMITTED,
         use.accelerator,
@@ -195,18 +202,22 @@ def _over_committed(use: AcceleratorUse) -> Iterable[CapacityFinding]:
 
 def _rent_instead(use: AcceleratorUse, assumptions: Assumptions) -> Iterable[CapacityFinding]:
     """Owned GPUs that are needed for so few hours a day that renting is cheaper: do not replace them at their end."""
-    weak = [often for often in _needed(use.demand, use.ages[0], 0) if often * 24 < assumptions.rent_below_hours_per_day]
-    if not weak:
+    rarely_needed = [
+        need_share
+        for need_share in _needed_shares(use.demand, use.ages[0], 0)
+        if need_share * 24 < assumptions.rent_below_hours_per_day
+    ]
+    if not rarely_needed:
         return
-    gpus, often = len(weak), sum(weak) / len(weak)
-    saves, how = None, ""
+    gpus, need_share = len(rarely_needed), sum(rarely_needed) / len(rarely_needed)
+    saves, calculation = None, ""
     if use.own_usd is not None:
-        saves = sum(use.own_usd - share * (use.rent - use.energy_usd) for share in weak) * HOURS_PER_MONTH
+        saves = sum(use.own_usd - share * (use.rent - use.energy_usd) for share in rarely_needed) * HOURS_PER_MONTH
         if saves <= 0:
             return  # renting even these few hours would cost more
-        power = f" + {often:.1%} × ${use.energy_usd:.4g} energy" if use.energy_usd else ""
-        how = (
-            f", here: {gpus} × {HOURS_PER_MONTH:g} h × (${use.own_usd:.4g} used or not{power} − {often:.1%} ×"
+        power = f" + {need_share:.1%} × ${use.energy_usd:.4g} energy" if use.energy_usd else ""
+        calculation = (
+            f", here: {gpus} × {HOURS_PER_MONTH:g} h × (${use.own_usd:.4g} used or not{power} − {need_share:.1%} ×"
             f" ${use.rent:.4g} rented) = ${saves:,.2f} a month"
         )
     yield CapacityFinding(
@@ -214,11 +225,11 @@ def _rent_instead(use: AcceleratorUse, assumptions: Assumptions) -> Iterable[Cap
         use.accelerator,
         gpus,
         f"rent instead of {gpus} owned {use.accelerator}: do not replace {'it' if gpus == 1 else 'them'}",
-        f"the last {gpus} of {use.owned} owned were needed for {often * 24:.1f} h a day ({often:.1%}); below"
-        f" {assumptions.rent_below_hours_per_day:g} h a day renting is cheaper as a rule{how}",
+        f"the last {gpus} of {use.owned} owned were needed for {need_share * 24:.1f} h a day ({need_share:.1%}); below"
+        f" {assumptions.rent_below_hours_per_day:g} h a day renting is cheaper as a rule{calculation}",
         saves,
         _figures(
-            use, gpus, saves, owned=use.owned, used_share=often, hours_per_day=often * 24,
+            use, gpus, saves, owned=use.owned, used_share=need_share, hours_per_day=need_share * 24,
             rent_below_hours_per_day=assumptions.rent_below_hours_per_day, own_usd=use.own_usd,
             energy_usd=use.energy_usd,
         ),
@@ -229,51 +240,63 @@ def _hold_more(use: AcceleratorUse, assumptions: Assumptions) -> Iterable[Capaci
     """GPUs beyond the held ones that are needed often enough to be held: bought if they run for years, else
     reserved."""
     peak, hours = max(use.demand), len(use.demand)
-    beyond = list(_levels(use.demand, use.held + 1, peak))
-    to_buy = [often for _, often in beyond if often * 24 > assumptions.buy_above_hours_per_day]
+    unheld = list(_levels(use.demand, use.held + 1, peak))
+    to_buy = [need_share for _, need_share in unheld if need_share * 24 > assumptions.buy_above_hours_per_day]
     if use.own_usd is not None:
-        to_buy = [often for often in to_buy if use.own_usd < often * (use.rent - use.energy_usd)]
-        bought = _more(FindingKind.BUY, use, to_buy, use.own_usd, "over their life", use.energy_usd)
+        to_buy = [need_share for need_share in to_buy if use.own_usd < need_share * (use.rent - use.energy_usd)]
+        buy_finding = _hold_more_finding(FindingKind.BUY, use, to_buy, use.own_usd, "over their life", use.energy_usd)
     else:
-        bought = _more(FindingKind.BUY, use, [s for s in to_buy if s >= assumptions.buy_above_utilization], None, "")
+        buy_finding = _hold_more_finding(
+            FindingKind.BUY, use, [s for s in to_buy if s >= assumptions.buy_above_utilization], None, ""
+        )
     # Of two ways to hold the same GPU, the one that saves more.
-    worth = [often for _, often in beyond if use.reserve_usd is not None and use.reserve_usd < often * use.rent]
-    known = use.term_hours is None or hours >= use.term_hours / 4
-    reserved = _more(FindingKind.RESERVE, use, worth, use.reserve_usd, "used or not") if known else None
-    both = [finding for finding in (bought, reserved) if finding is not None]
-    if bought is not None and reserved is not None and bought.saves_usd_per_month is not None:
-        both = [max(both, key=lambda finding: finding.saves_usd_per_month or 0.0)]
-    yield from both
+    worth_reserving = [
+        need_share
+        for _, need_share in unheld
+        if use.reserve_usd is not None and use.reserve_usd < need_share * use.rent
+    ]
+    is_known = use.term_hours is None or hours >= use.term_hours / 4
+    reserve_finding = (
+        _hold_more_finding(FindingKind.RESERVE, use, worth_reserving, use.reserve_usd, "used or not")
+        if is_known
+        else None
+    )
+    candidates = [finding for finding in (buy_finding, reserve_finding) if finding is not None]
+    if buy_finding is not None and reserve_finding is not None and buy_finding.saves_usd_per_month is not None:
+        candidates = [max(candidates, key=lambda finding: finding.saves_usd_per_month or 0.0)]
+    yield from candidates
 
 
-def _more(
-    kind: FindingKind, use: AcceleratorUse, shares: Sequence[float], usd: float | None, how: str, energy: float = 0.0
+def _hold_more_finding(
+    kind: FindingKind, use: AcceleratorUse, shares: Sequence[float], usd: float | None, basis: str, energy: float = 0.0
 ) -> CapacityFinding | None:
     """``usd``: cost of one, used or not; ``energy``: extra cost per working hour."""
     if not shares:
         return None
-    gpus, often = len(shares), sum(shares) / len(shares)
+    gpus, need_share = len(shares), sum(shares) / len(shares)
     verb = "buy" if kind is FindingKind.BUY else "reserve"
-    because = f"beyond the {use.held} held, {gpus} more were needed for {often * 24:.1f} h a day ({often:.1%})"
+    because = (
+        f"beyond the {use.held} held, {gpus} more were needed for {need_share * 24:.1f} h a day ({need_share:.1%})"
+    )
     saves, prices = None, dict[str, float | None]()
     if usd is not None:
-        net = often * (use.rent - energy) - usd
+        net = need_share * (use.rent - energy) - usd
         saves = gpus * HOURS_PER_MONTH * net
-        power = f" + {often:.1%} × ${energy:.4g} energy" if energy else ""
+        power = f" + {need_share:.1%} × ${energy:.4g} energy" if energy else ""
         because += (
-            f": rented {often:.1%} × ${use.rent:g} = ${often * use.rent:.4g} an hour each, {verb} ${usd:g}"
-            f" {how}{power}; {gpus} × {HOURS_PER_MONTH:g} h × ${net:.4g} = ${saves:,.2f} a month"
+            f": rented {need_share:.1%} × ${use.rent:g} = ${need_share * use.rent:.4g} an hour each, {verb} ${usd:g}"
+            f" {basis}{power}; {gpus} × {HOURS_PER_MONTH:g} h × ${net:.4g} = ${saves:,.2f} a month"
         )
         prices = {f"{verb}_usd": usd, "energy_usd": energy} if kind is FindingKind.BUY else {f"{verb}_usd": usd}
     else:
         because += "; add a price of owning to compute the saving: `gpubroker capacity add owned`"
-    figures = _figures(use, gpus, saves, held=use.held, used_share=often, hours_per_day=often * 24, **prices)
+    figures = _figures(use, gpus, saves, held=use.held, used_share=need_share, hours_per_day=need_share * 24, **prices)
     return CapacityFinding(kind, use.accelerator, gpus, f"{verb} {gpus} {use.accelerator}", because, saves, figures)
 
 
-def _figures(use: AcceleratorUse, gpus: int, saves: float | None, **more: float | None) -> dict[str, float]:
+def _figures(use: AcceleratorUse, gpus: int, saves: float | None, **extra: float | None) -> dict[str, float]:
     """The figures of a finding: common ones and ``more``; unknown ones are left out."""
-    said = {"gpus": gpus, **more, "rent_usd": use.rent}
+    figures = {"gpus": gpus, **extra, "rent_usd": use.rent}
     if saves is not None:
-        said |= {"hours_per_month": HOURS_PER_MONTH, "usd_per_month": saves}
-    return {name: figure for name, figure in said.items() if figure is not None}
+        figures |= {"hours_per_month": HOURS_PER_MONTH, "usd_per_month": saves}
+    return {name: figure for name, figure in figures.items() if figure is not None}

@@ -169,8 +169,8 @@ class HeldCapacity:
         gpus = sum(holding.gpus for holding in serving)
         energy = sum(holding.energy_usd_per_gpu_hour(kwh_usd, pue) * holding.gpus for holding in serving)
         paid = sum(holding.usd_per_gpu_hour * holding.gpus for holding in serving)
-        every = sum(holding.usd_per_gpu_hour * holding.gpus for holding in active)
-        return cls(gpus, paid, energy / gpus if gpus else 0.0, every - paid)
+        all_paid = sum(holding.usd_per_gpu_hour * holding.gpus for holding in active)
+        return cls(gpus, paid, energy / gpus if gpus else 0.0, all_paid - paid)
 
 
 def scenario_cost(
@@ -184,23 +184,23 @@ def scenario_cost(
     """The monthly cost of the last quarter's demand, block by block."""
     recent = demand[-QUARTER:]
     size = WEEK if len(recent) >= 4 * WEEK else DAY if len(recent) >= DAY else len(recent)
-    whole = recent[len(recent) % size :]
+    full_blocks = recent[len(recent) % size :]
     paid_for, burst = [], []
-    for start in range(0, len(whole), size):
-        block = whole[start : start + size]
-        used = sum(min(wanted, held.gpus) for wanted in block) / size
-        above = [max(wanted - held.gpus - reserved, 0) * market.burst for wanted in block]
+    for start in range(0, len(full_blocks), size):
+        block = full_blocks[start : start + size]
+        used = sum(min(needed, held.gpus) for needed in block) / size
+        burst_costs = [max(needed - held.gpus - reserved, 0) * market.burst for needed in block]
         paid_for.append(HOURS_PER_MONTH * (held.usd_per_hour + held.promised + held.energy * used))
-        burst.append(HOURS_PER_MONTH * sum(max(paid - held.promised, 0.0) for paid in above) / size)
-    anew = HOURS_PER_MONTH * reserved * usd
-    totals = [paid + anew + rented for paid, rented in zip(paid_for, burst, strict=True)]
+        burst.append(HOURS_PER_MONTH * sum(max(paid - held.promised, 0.0) for paid in burst_costs) / size)
+    reserved_cost = HOURS_PER_MONTH * reserved * usd
+    totals = [paid + reserved_cost + rented for paid, rented in zip(paid_for, burst, strict=True)]
     bursts = sum(burst) / len(burst)
     on_spot = market.spot_share * (market.spot or 0.0) / market.burst
     return ScenarioCost(
         scenario=scenario,
         usd_per_month=Range(sum(totals) / len(totals), quantile(totals, 0.1), quantile(totals, 0.9)),
         held=sum(paid_for) / len(paid_for),
-        reserved=anew,
+        reserved=reserved_cost,
         on_demand=bursts * (1 - on_spot),
         spot=bursts * on_spot,
     )

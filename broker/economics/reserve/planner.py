@@ -40,7 +40,7 @@ PATIENCE = 0.8
 IN_USE_HOURS = 6
 """A unit counts as in use when demand reached it in each of this many hours."""
 
-LEAST_KNOWN_HOURS = 24
+MIN_KNOWN_HOURS = 24
 """Minimum hours of known demand before anything is bought."""
 
 HORIZONS = (12, 24, 72, 168)
@@ -56,10 +56,10 @@ LONGEST_TERM = 5 * 8760
 def memories(term: int) -> tuple[int, ...]:
     """The stretches of the past, in hours, that count for a whole ``term``: three days and a week, and for terms of
     months and years three times as much, and so on, up to about a quarter of the term."""
-    found = [72, 168]
-    while found[-1] * 3 <= term / 4:
-        found.append(found[-1] * 3)
-    return tuple(found)
+    windows = [72, 168]
+    while windows[-1] * 3 <= term / 4:
+        windows.append(windows[-1] * 3)
+    return tuple(windows)
 
 
 def hours_used(term: int) -> int:
@@ -67,7 +67,7 @@ def hours_used(term: int) -> int:
     return max(*memories(term), *HORIZONS, LONGEST_LOOK, min(term, LONGEST_TERM))
 
 
-def share_asked(ratio: float, patience: float = PATIENCE) -> float:
+def required_share(ratio: float, patience: float = PATIENCE) -> float:
     """The share of hours in which demand must reach a unit for it to be bought: ρ + patience · ρ(1 − ρ)."""
     return ratio + patience * ratio * (1 - ratio)
 
@@ -98,7 +98,7 @@ class Memory:
     @property
     def in_use(self) -> int:
         """The whole units that demand reached in each of the last hours; 0 before a day of demand is known."""
-        if len(self._windows[HORIZONS[-1]]) < LEAST_KNOWN_HOURS:
+        if len(self._windows[HORIZONS[-1]]) < MIN_KNOWN_HOURS:
             return 0
         return math.floor(self._windows[IN_USE_HOURS].quantile(0.0))
 
@@ -111,12 +111,12 @@ class Memory:
         """Units worth holding for the whole term. Never more at a higher ``ratio``; 0 above 1, where on-demand is
         cheaper at any use.
         """
-        usual = self._mean(memories(self.term), positive("ratio", ratio), patience)
+        base_level = self._mean(memories(self.term), positive("ratio", ratio), patience)
         if ratio > 1:
             return 0
-        most = self._season.most_worth(ratio, careful=careful)
-        wanted = max(usual, math.floor(self._season.regular_level(ratio)))
-        return wanted if math.isinf(most) else min(wanted, math.floor(most))
+        ceiling = self._season.max_level(ratio, careful=careful)
+        target = max(base_level, math.floor(self._season.regular_level(ratio)))
+        return target if math.isinf(ceiling) else min(target, math.floor(ceiling))
 
     def level_for(self, horizon: int, ratio: float) -> int:
         """Units worth holding for ``horizon`` hours only, one of `HORIZONS`, and for no longer than the term."""
@@ -126,7 +126,7 @@ class Memory:
     def _mean(self, lengths: Iterable[int], ratio: float, patience: float) -> int:
         if ratio > 1:
             return 0
-        q = 1 - share_asked(ratio, patience)
+        q = 1 - required_share(ratio, patience)
         levels = [self._windows[hours].quantile(q) for hours in lengths]
         return math.floor(sum(levels) / len(levels) + 0.5)
 
@@ -144,13 +144,13 @@ def units_to_buy(memory: Memory, ratio: float, stock: Stock, hour: int, *, caref
     if in_use <= held:
         return 0
     level = memory.level(ratio, careful=careful)
-    wanted = max(held, min(level, in_use))
+    target = max(held, min(level, in_use))
     early = 0
     for horizon in HORIZONS:
         lapsing = stock.lapsing(hour, min(horizon, memory.term))
-        renewals = min(max(level - (wanted - lapsing), 0), lapsing)
-        early = max(early, min(renewals, memory.level_for(horizon, ratio) - wanted, in_use - wanted))
-    return wanted + early - held
+        renewals = min(max(level - (target - lapsing), 0), lapsing)
+        early = max(early, min(renewals, memory.level_for(horizon, ratio) - target, in_use - target))
+    return target + early - held
 
 
 class Planner:
@@ -218,10 +218,10 @@ class SlidingWindow:
         """The quantile ``q`` of the hours, interpolated; outside 0 to 1 the extremes; 0 for an empty window."""
         if not self._sorted:
             return 0.0
-        at = min(max(q, 0.0), 1.0) * (len(self._sorted) - 1)
-        low = int(at)
+        position = min(max(q, 0.0), 1.0) * (len(self._sorted) - 1)
+        low = int(position)
         high = min(low + 1, len(self._sorted) - 1)
-        return self._sorted[low] + (at - low) * (self._sorted[high] - self._sorted[low])
+        return self._sorted[low] + (position - low) * (self._sorted[high] - self._sorted[low])
 
     def level(self, share: float) -> float:
         """The largest value that at least a ``share`` of the hours reaches; 0 if none. For ``share`` ρ this is the (1 −
@@ -244,7 +244,7 @@ REGULAR_WITHIN = 0.05
 """Demand repeats weekly if, over a week or two, an hour differs from the same hour a week before by this share of the
 mean demand at most."""
 
-LEAST_PAST = 4 * WEEK
+MIN_PAST = 4 * WEEK
 """The known past is looked back at for this long or for the term, if that is longer."""
 
 LATEST_HOURS = 6
@@ -254,7 +254,7 @@ LATEST_WITHIN = 0.15
 LONG_TERM = 2190
 """Terms of a quarter and more (hours): the latest weeks may be a season, so the whole known past counts as well."""
 
-LEAST_TREND_WEEKS = 8
+MIN_TREND_WEEKS = 8
 TREND_FIT = 0.8
 """The R² of a straight line through weekly means from which on they count as a trend."""
 
@@ -265,7 +265,7 @@ class Season:
     def __init__(self, term: int) -> None:
         self._term = term
         self._week = SlidingWindow(WEEK)
-        self._past = SlidingWindow(max(term, LEAST_PAST))
+        self._past = SlidingWindow(max(term, MIN_PAST))
         self._latest: deque[float] = deque(maxlen=3 * WEEK)
         self._changed = 0.0
         self._weekly: deque[float] = deque(maxlen=LONGEST_LOOK // WEEK)
@@ -303,9 +303,9 @@ class Season:
     @property
     def _broken(self) -> bool:
         """Whether the last hours differ from those a week before."""
-        hours, last = self._latest, len(self._latest)
-        changed = sum(abs(hours[at] - hours[at - WEEK]) for at in range(last - LATEST_HOURS, last))
-        mean = sum(hours[at] for at in range(last - WEEK, last)) / WEEK
+        hours, count = self._latest, len(self._latest)
+        changed = sum(abs(hours[index] - hours[index - WEEK]) for index in range(count - LATEST_HOURS, count))
+        mean = sum(hours[index] for index in range(count - WEEK, count)) / WEEK
         return changed / LATEST_HOURS > LATEST_WITHIN * mean
 
     def regular_level(self, ratio: float) -> float:
@@ -318,7 +318,7 @@ class Season:
             return 0.0
         return self._week.level(ratio + error)
 
-    def most_worth(self, ratio: float, *, careful: bool = False) -> float:
+    def max_level(self, ratio: float, *, careful: bool = False) -> float:
         """The level above which nothing should be bought for the term, whatever the last weeks say; infinite where
         the past gives no reason.
 
@@ -337,12 +337,12 @@ class Season:
     def _trend(self) -> tuple[float, float]:
         """The slope per week of a line through the weekly means, and its R²."""
         count = len(self._weekly)
-        if count < LEAST_TREND_WEEKS:
+        if count < MIN_TREND_WEEKS:
             return 0.0, 0.0
         middle, mean = (count - 1) / 2, sum(self._weekly) / count
         width = sum((week - middle) ** 2 for week in range(count))
-        both = sum((week - middle) * (value - mean) for week, value in enumerate(self._weekly))
+        covariance = sum((week - middle) * (value - mean) for week, value in enumerate(self._weekly))
         spread = sum((value - mean) ** 2 for value in self._weekly)
         if spread <= 1e-12 * (1 + mean * mean):
             return 0.0, 0.0
-        return both / width, both * both / (width * spread)
+        return covariance / width, covariance * covariance / (width * spread)

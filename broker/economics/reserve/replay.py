@@ -71,50 +71,50 @@ class PurchaseOutcome:
 def replay(buyer: Buyer, demand: Sequence[float], terms: ReserveTerms, *, warm_up: int = 0) -> PurchaseOutcome:
     """Run ``buyer`` over ``demand`` from hour ``warm_up`` on. Raises InvalidInput for demand that is negative or no
     number, and for a warm-up that leaves nothing to measure."""
-    checked(demand, warm_up)
+    check_demand(demand, warm_up)
     buyer.remember(demand[:warm_up])
     counted = demand[warm_up:]
     stock, purchases = Stock(), []
-    for hour, wanted in enumerate(counted):
+    for hour, demanded in enumerate(counted):
         units = buyer.buy(stock, hour, len(counted) - hour if terms.end_known else None)
         if units > 0:
             stock.add(units, hour + terms.term)
             purchases.append((hour, units))
-        buyer.observe(wanted, stock.held(hour))
+        buyer.observe(demanded, stock.held(hour))
     return charge(purchases, counted, terms)
 
 
 def charge(purchases: Iterable[tuple[int, int]], demand: Sequence[float], terms: ReserveTerms) -> PurchaseOutcome:
     """The cost of ``purchases`` on ``demand``; every hour counts."""
-    bought = tuple(purchases)
+    all_purchases = tuple(purchases)
     stock = Stock()
-    for hour, units in sorted(bought):
+    for hour, units in sorted(all_purchases):
         stock.add(units, hour + terms.term)
     starts = [0] * len(demand)
-    for hour, units in bought:
+    for hour, units in all_purchases:
         starts[hour] += units
     held, future = [], sum(starts)
     for hour, units in enumerate(starts):
         future -= units
         held.append(stock.held(hour) - future)
     return PurchaseOutcome(
-        reserved=sum(units * terms.fee(hour, len(demand)) for hour, units in bought),
-        on_demand=sum(max(wanted - has, 0) for wanted, has in zip(demand, held, strict=True)),
-        idle=sum(max(has - wanted, 0) for wanted, has in zip(demand, held, strict=True)),
-        purchases=bought,
+        reserved=sum(units * terms.fee(hour, len(demand)) for hour, units in all_purchases),
+        on_demand=sum(max(needed - held_units, 0) for needed, held_units in zip(demand, held, strict=True)),
+        idle=sum(max(held_units - needed, 0) for needed, held_units in zip(demand, held, strict=True)),
+        purchases=all_purchases,
         held=tuple(held),
     )
 
 
-def checked(demand: Sequence[float], warm_up: int = 0) -> None:
+def check_demand(demand: Sequence[float], warm_up: int = 0) -> None:
     """Raises InvalidInput unless every hour's demand is a number of 0 or more and some hours count."""
     if not 0 <= warm_up < len(demand):
         raise InvalidInput(
             f"a warm-up of {warm_up} h leaves nothing of {len(demand)} h of demand to measure",
             hint="give a longer series or a shorter warm-up",
         )
-    for hour, wanted in enumerate(demand):
-        not_negative(f"demand of hour {hour}", wanted)
+    for hour, value in enumerate(demand):
+        not_negative(f"demand of hour {hour}", value)
 
 
 class Stock:
@@ -126,8 +126,8 @@ class Stock:
 
     def add(self, units: int, until: int) -> None:
         """``units`` more that lapse at the start of hour ``until``."""
-        last = self._lapsed[-1]
-        self._lapsed += [last] * (until + 1 - len(self._lapsed))
+        final = self._lapsed[-1]
+        self._lapsed += [final] * (until + 1 - len(self._lapsed))
         for hour in range(until, len(self._lapsed)):
             self._lapsed[hour] += units
         self._bought += units

@@ -11,9 +11,17 @@ from broker.agent.store import split_folder
 from broker.core.errors import BrokerError, RetryLater
 from broker.core.ports import EngineState, Observation
 from broker.engines.detached import Slot
-from broker.engines.handles import gone_as_recorded
-from broker.engines.skypilot.ends import Ends
-from broker.engines.skypilot.evidence import NO_WORD, CloudSays, CloudWord, EndOf, HowGone, WordOf, how_gone
+from broker.engines.handles import recorded_end
+from broker.engines.skypilot.ends import ClusterEnds
+from broker.engines.skypilot.evidence import (
+    NO_STATEMENT,
+    CloudStatement,
+    CloudVerdict,
+    MachineEnder,
+    MachinesEnd,
+    StatementQuery,
+    conclude_end,
+)
 from broker.engines.skypilot.reservations import OUTSIDE
 from broker.engines.skypilot.task import cluster_name
 from broker.runfolder.runfolder import AttemptFolder, RunFolder
@@ -38,7 +46,7 @@ def folder_of(slot: Slot) -> AttemptFolder | None:
     if launch is None:
         return None
     runs, attempt = run_folder(launch)
-    return runs.read_state(attempt)
+    return runs.read_attempt(attempt)
 
 
 class StillThere(RetryLater):
@@ -48,7 +56,7 @@ class StillThere(RetryLater):
 class CloudWitness:
     """Asks clouds who ended machines, and stores the answers with the attempt."""
 
-    def __init__(self, words: Mapping[str, WordOf], ends: Mapping[str, EndOf]) -> None:
+    def __init__(self, words: Mapping[str, StatementQuery], ends: Mapping[str, MachineEnder]) -> None:
         """``words`` ask a cloud who ended machines, ``ends`` end machines; both by SkyPilot's name of the cloud."""
         self._words, self._ends = words, ends
 
@@ -60,28 +68,28 @@ class CloudWitness:
         if slot.read(_BEFORE) is not None:
             return
         try:
-            word = self._ask(slot, key)
+            statement = self._ask(slot, key)
         except RetryLater as error:
-            word = CloudWord(CloudSays.UNKNOWN, str(error))
-        if word is not None:
-            slot.keep_first(_BEFORE, {"says": word.says.value, "words": word.words})
+            statement = CloudStatement(CloudVerdict.UNKNOWN, str(error))
+        if statement is not None:
+            slot.keep_first(_BEFORE, {"says": statement.says.value, "words": statement.words})
 
-    def after_end(self, slot: Slot, key: str) -> dict[str, CloudWord]:
+    def after_end(self, slot: Slot, key: str) -> dict[str, CloudStatement]:
         """The cloud's present and stored statements about machines that are gone.
 
         Raises `RetryLater`, also while the cloud still reports them as running: clouds report with a delay.
         """
-        found: dict[str, CloudWord] = {}
-        if before := slot.read(_BEFORE):
-            found["before"] = CloudWord(CloudSays(before["says"]), "")
-            if found["before"].says in (CloudSays.ANNOUNCED, CloudSays.TAKEN, CloudSays.BROKE):
-                found["before"] = CloudWord(CloudSays(before["says"]), str(before["words"]))
-        now = self._ask(slot, key)
-        if now is None:
-            return {**found, "now": NO_WORD}
-        if now.says in (CloudSays.RUNS, CloudSays.ANNOUNCED):
-            raise StillThere(f"its cloud does not know that yet ({now.words})")
-        return {**found, "now": now}
+        statements: dict[str, CloudStatement] = {}
+        if stored := slot.read(_BEFORE):
+            statements["before"] = CloudStatement(CloudVerdict(stored["says"]), "")
+            if statements["before"].says in (CloudVerdict.ANNOUNCED, CloudVerdict.TAKEN, CloudVerdict.BROKE):
+                statements["before"] = CloudStatement(CloudVerdict(stored["says"]), str(stored["words"]))
+        current = self._ask(slot, key)
+        if current is None:
+            return {**statements, "now": NO_STATEMENT}
+        if current.says in (CloudVerdict.RUNS, CloudVerdict.ANNOUNCED):
+            raise StillThere(f"its cloud does not know that yet ({current.words})")
+        return {**statements, "now": current}
 
     def end(self, slot: Slot, key: str) -> None:
         """End machines that SkyPilot no longer lists: if the tags of a launch's machines come late, SkyPilot abandons
@@ -98,7 +106,7 @@ class CloudWitness:
         else:
             log.warning("the machines of %s, which SkyPilot lost, are being ended", key)
 
-    def _ask(self, slot: Slot, key: str) -> CloudWord | None:
+    def _ask(self, slot: Slot, key: str) -> CloudStatement | None:
         """The cloud's statement; None for a cloud that cannot be asked. Raises `RetryLater`."""
         launch = slot.read("launch.json") or {}
         ask = self._words.get(str(launch.get("cloud")))
@@ -110,10 +118,10 @@ class CloudWitness:
             raise
         except BrokerError as error:
             log.warning("who ended the machines of %s is not known: %s", key, error)
-            return CloudWord(CloudSays.UNKNOWN, f"its cloud does not say who ended it: {error}")
+            return CloudStatement(CloudVerdict.UNKNOWN, f"its cloud does not say who ended it: {error}")
 
 
-def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datetime) -> Observation:
+def observe_vanished(slot: Slot, key: str, ends: ClusterEnds, witness: CloudWitness, now: datetime) -> Observation:
     """The observation of a cluster that the server no longer lists: its machines are gone, and earlier observations,
     the agent and the cloud give the reason. Billing ends when the server noticed it, else at ``now`` (UTC) of the first
     observation without it; the agent's end proves nothing.
@@ -128,36 +136,36 @@ def vanished(slot: Slot, key: str, ends: Ends, witness: CloudWitness, now: datet
     since = up["since"] if up else None
     if since is None and outcome.get("status") == "succeeded":
         since = launched_at
-    how = HowGone(False, False, "taken down by gpubroker")
+    ending = MachinesEnd(False, False, "taken down by gpubroker")
     if since is None and not cancelled and not outcome.get("failure"):
         return UNKNOWN  # the server may have restarted; it will report a machine that comes up
-    asked_for = now - datetime.fromisoformat(at)
+    waited = now - datetime.fromisoformat(at)
     if since is not None or outcome.get("failure"):  # machines of a failed launch may exist unseen
-        concluded = _concluded(slot, key, witness, cancelled=cancelled, refused=refused, early=asked_for < _ASK_AGAIN)
-        if isinstance(concluded, StillThere):
-            _lost(slot, key, witness, now, asked_for)
-        if isinstance(concluded, BrokerError):
-            return _not_settled(since, concluded)
-        how, refused = concluded[0], concluded[1] and slot.read(_SEEN) is None
+        conclusion = _conclude(slot, key, witness, cancelled=cancelled, refused=refused, early=waited < _ASK_AGAIN)
+        if isinstance(conclusion, StillThere):
+            _record_survivors(slot, key, witness, now, waited)
+        if isinstance(conclusion, BrokerError):
+            return _pending_observation(since, conclusion)
+        ending, refused = conclusion[0], conclusion[1] and slot.read(_SEEN) is None
     if outcome.get("failure") and not cancelled:
-        how = HowGone(how.interrupted, False, f"SkyPilot could not launch it: {outcome['failure']}")
-    billed = (since, since or at) if refused else _billed(slot, key, ends, since, early=asked_for < _ASK_AGAIN)
-    if isinstance(billed, RetryLater):
-        return _not_settled(since, billed)
-    since, at = billed
+        ending = MachinesEnd(ending.interrupted, False, f"SkyPilot could not launch it: {outcome['failure']}")
+    billing = (since, since or at) if refused else _billed_time(slot, key, ends, since, early=waited < _ASK_AGAIN)
+    if isinstance(billing, RetryLater):
+        return _pending_observation(since, billing)
+    since, at = billing
     record = {
         "since": since,
         "at": at,
-        "interrupted": how.interrupted,
-        "own_end": how.own_end,
-        "evidence": how.said,
+        "interrupted": ending.interrupted,
+        "own_end": ending.own_end,
+        "evidence": ending.said,
         "no_capacity": refused,
         "outside": (slot.read(OUTSIDE) or {}).get("machines", []),
     }
-    return gone_as_recorded(slot.keep_first("gone.json", record))
+    return recorded_end(slot.keep_first("gone.json", record))
 
 
-def _lost(slot: Slot, key: str, witness: CloudWitness, now: datetime, since: timedelta) -> None:
+def _record_survivors(slot: Slot, key: str, witness: CloudWitness, now: datetime, since: timedelta) -> None:
     """Record that the cloud still reports machines that SkyPilot no longer lists, so that they are billed until now.
 
     ``since``: how long this has been so; after `_LOST_AFTER`, the machines are ended.
@@ -167,8 +175,10 @@ def _lost(slot: Slot, key: str, witness: CloudWitness, now: datetime, since: tim
         witness.end(slot, key)
 
 
-def _billed(slot: Slot, key: str, ends: Ends, since: str | None, *, early: bool) -> tuple[str | None, str] | RetryLater:
-    """The billed time of machines that existed; its start is None if none did. ``early``: see `_concluded`."""
+def _billed_time(
+    slot: Slot, key: str, ends: ClusterEnds, since: str | None, *, early: bool
+) -> tuple[str | None, str] | RetryLater:
+    """The billed time of machines that existed; its start is None if none did. ``early``: see `_conclude`."""
     launch, outcome = slot.read("launch.json") or {}, slot.read("launched.json") or {}
     at = str((slot.read("vanished.json") or {})["at"])
     launched_at = str(launch.get("at", at))
@@ -183,26 +193,26 @@ def _billed(slot: Slot, key: str, ends: Ends, since: str | None, *, early: bool)
         since = launched_at  # it existed only between two queries
     if since is not None:
         at = max(min(at, ended.isoformat() if ended else at), since)
-    if seen := slot.read(_SEEN):  # the cloud's statement takes precedence over SkyPilot's
-        since, at = since or launched_at, max(at, str(seen["at"]))
+    if sighting := slot.read(_SEEN):  # the cloud's statement takes precedence over SkyPilot's
+        since, at = since or launched_at, max(at, str(sighting["at"]))
     return since, at
 
 
-def _concluded(
+def _conclude(
     slot: Slot, key: str, witness: CloudWitness, *, cancelled: bool, refused: bool, early: bool
-) -> tuple[HowGone, bool] | BrokerError:
+) -> tuple[MachinesEnd, bool] | BrokerError:
     """The outcome, and whether no machine ever existed, from the cloud and the run folder; or the error of a query that
     must be repeated first. ``early``: a missing answer may still come.
     """
     try:
-        told = witness.after_end(slot, key)
+        statements = witness.after_end(slot, key)
     except RetryLater as error:
         if early:
             return error
-        says = CloudSays.RUNS if isinstance(error, StillThere) else CloudSays.UNKNOWN
-        told = {"now": CloudWord(says, str(error))}
+        says = CloudVerdict.RUNS if isinstance(error, StillThere) else CloudVerdict.UNKNOWN
+        statements = {"now": CloudStatement(says, str(error))}
     # SkyPilot also reports "no capacity" for a machine that came up and that it could not use.
-    refused = refused and told["now"].says is CloudSays.UNKNOWN
+    refused = refused and statements["now"].says is CloudVerdict.UNKNOWN
     folder = None
     try:
         # The run folder shows whether the job ended first. Unless the broker ended it, wait until it can be read.
@@ -210,10 +220,10 @@ def _concluded(
     except BrokerError as error:
         if early or not (cancelled or refused):
             return error
-    return how_gone(folder, told, ended_by_us=cancelled), refused
+    return conclude_end(folder, statements, ended_by_us=cancelled), refused
 
 
-def _not_settled(since: str | None, error: BrokerError) -> Observation:
+def _pending_observation(since: str | None, error: BrokerError) -> Observation:
     """Observed as gone, with a query to be repeated. ``since``: start of billing."""
     state = EngineState.UP if since else EngineState.PENDING
     return Observation(state, datetime.fromisoformat(since) if since else None, evidence=f"gone, and {error}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from broker.core.errors import LoginMissing, MissingExtra, Unreachable
 from broker.core.market.machines import TAG
-from broker.engines.skypilot.evidence import CloudSays, CloudWord
+from broker.engines.skypilot.evidence import CloudStatement, CloudVerdict
 
 _TAKEN_REASONS = frozenset({"Server.SpotInstanceTermination", "Server.SpotInstanceShutdown"})
 _BROKE_REASONS = frozenset({"Server.InternalError", "Server.ScheduledStop"})
@@ -30,61 +30,70 @@ _TAKEN_STATUS = frozenset(
         "instance-stopped-no-capacity",
     }
 )
-_THERE = ("pending", "running")
-_WHY = "asking who ended a machine"
+_EXISTING = ("pending", "running")
+_PURPOSE = "asking who ended a machine"
 # The order in which the statements about several machines count: a machine that was taken back ends its gang.
-_ORDER = (CloudSays.TAKEN, CloudSays.BROKE, CloudSays.ANNOUNCED, CloudSays.RUNS, CloudSays.ASKED_FOR, CloudSays.UNKNOWN)
+_ORDER = (
+    CloudVerdict.TAKEN,
+    CloudVerdict.BROKE,
+    CloudVerdict.ANNOUNCED,
+    CloudVerdict.RUNS,
+    CloudVerdict.ASKED_FOR,
+    CloudVerdict.UNKNOWN,
+)
 
 
-def aws_word(key: str, region: str) -> CloudWord:
+def aws_statement(key: str, region: str) -> CloudStatement:
     """EC2's statement about the machines of that key. Raises what `ec2` raises."""
     tag = [{"Name": f"tag:{TAG}", "Values": [key]}]
-    answer = ec2(region, "DescribeInstances", _WHY, Filters=tag)
-    machines = [one for part in answer.get("Reservations") or () for one in part.get("Instances") or ()]
-    requests = [str(one["SpotInstanceRequestId"]) for one in machines if one.get("SpotInstanceRequestId")]
+    answer = ec2(region, "DescribeInstances", _PURPOSE, Filters=tag)
+    machines = [item for part in answer.get("Reservations") or () for item in part.get("Instances") or ()]
+    requests = [str(item["SpotInstanceRequestId"]) for item in machines if item.get("SpotInstanceRequestId")]
     statuses: dict[str, str] = {}
     if requests:
         # By filter and not by id: an unknown id would raise an error.
         ids = [{"Name": "spot-instance-request-id", "Values": requests}]
-        told = ec2(region, "DescribeSpotInstanceRequests", _WHY, Filters=ids)
-        for one in told.get("SpotInstanceRequests") or ():
-            statuses[str(one.get("SpotInstanceRequestId"))] = str((one.get("Status") or {}).get("Code") or "")
-    return of_machines(machines, statuses)
+        response = ec2(region, "DescribeSpotInstanceRequests", _PURPOSE, Filters=ids)
+        for item in response.get("SpotInstanceRequests") or ():
+            statuses[str(item.get("SpotInstanceRequestId"))] = str((item.get("Status") or {}).get("Code") or "")
+    return statement_about(machines, statuses)
 
 
 def aws_end(key: str, region: str) -> None:
     """End the machines of that key. Idempotent. Raises what `ec2` raises."""
-    there = [
+    filters = [
         {"Name": f"tag:{TAG}", "Values": [key]},
-        {"Name": "instance-state-name", "Values": [*_THERE, "stopping", "stopped"]},
+        {"Name": "instance-state-name", "Values": [*_EXISTING, "stopping", "stopped"]},
     ]
-    why = "ending a machine that SkyPilot lost"
-    answer = ec2(region, "DescribeInstances", why, Filters=there)
-    ids = [str(one["InstanceId"]) for part in answer.get("Reservations") or () for one in part.get("Instances") or ()]
+    purpose = "ending a machine that SkyPilot lost"
+    answer = ec2(region, "DescribeInstances", purpose, Filters=filters)
+    ids = [str(item["InstanceId"]) for part in answer.get("Reservations") or () for item in part.get("Instances") or ()]
     if ids:
-        ec2(region, "TerminateInstances", why, InstanceIds=ids)
+        ec2(region, "TerminateInstances", purpose, InstanceIds=ids)
 
 
-def of_machines(machines: Sequence[Mapping[str, Any]], statuses: Mapping[str, str]) -> CloudWord:
+def statement_about(machines: Sequence[Mapping[str, Any]], statuses: Mapping[str, str]) -> CloudStatement:
     """The statement about machines in the form of DescribeInstances. ``statuses``: of spot requests, by id. Pure."""
-    words = [_of_machine(one, statuses.get(str(one.get("SpotInstanceRequestId")), "")) for one in machines]
-    unknown = CloudWord(CloudSays.UNKNOWN, "EC2 knows no such machine any more")
-    return min(words, key=lambda word: _ORDER.index(word.says), default=unknown)
+    statements = [
+        _statement_of(machine, statuses.get(str(machine.get("SpotInstanceRequestId")), "")) for machine in machines
+    ]
+    unknown = CloudStatement(CloudVerdict.UNKNOWN, "EC2 knows no such machine any more")
+    return min(statements, key=lambda statement: _ORDER.index(statement.says), default=unknown)
 
 
-def _of_machine(machine: Mapping[str, Any], status: str) -> CloudWord:
+def _statement_of(machine: Mapping[str, Any], status: str) -> CloudStatement:
     reason = str((machine.get("StateReason") or {}).get("Code") or "")
     state = str((machine.get("State") or {}).get("Name") or "")
-    if state in _THERE:
-        says = CloudSays.ANNOUNCED if status in _ANNOUNCED_STATUS else CloudSays.RUNS
-        return CloudWord(says, f"EC2: {status if says is CloudSays.ANNOUNCED else state}")
+    if state in _EXISTING:
+        says = CloudVerdict.ANNOUNCED if status in _ANNOUNCED_STATUS else CloudVerdict.RUNS
+        return CloudStatement(says, f"EC2: {status if says is CloudVerdict.ANNOUNCED else state}")
     if reason in _TAKEN_REASONS or status in _TAKEN_STATUS:
-        return CloudWord(CloudSays.TAKEN, f"EC2: {reason if reason in _TAKEN_REASONS else status}")
+        return CloudStatement(CloudVerdict.TAKEN, f"EC2: {reason if reason in _TAKEN_REASONS else status}")
     if reason in _BROKE_REASONS:
-        return CloudWord(CloudSays.BROKE, f"EC2: {reason}")
+        return CloudStatement(CloudVerdict.BROKE, f"EC2: {reason}")
     if reason:
-        return CloudWord(CloudSays.ASKED_FOR, f"EC2: {reason}")
-    return CloudWord(CloudSays.UNKNOWN, f"EC2: {state}, without a reason")
+        return CloudStatement(CloudVerdict.ASKED_FOR, f"EC2: {reason}")
+    return CloudStatement(CloudVerdict.UNKNOWN, f"EC2: {state}, without a reason")
 
 
 def ec2(region: str, operation: str, needed_for: str, **parameters: Any) -> Mapping[str, Any]:

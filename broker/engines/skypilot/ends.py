@@ -17,7 +17,7 @@ from broker.engines.skypilot.sdk import Sdk
 log = logging.getLogger(__name__)
 
 
-class Ends:
+class ClusterEnds:
     """``missing``: clusters that the server no longer lists. Fetched on first use."""
 
     def __init__(self, sdk: Sdk, missing: Sequence[Slot]) -> None:
@@ -35,7 +35,7 @@ class Ends:
 
     def _ask(self) -> Mapping[str, datetime] | RetryLater:
         now = datetime.now(UTC)
-        age = max((now - _began(slot, now) for slot in self._missing), default=timedelta(0))
+        age = max((now - _start_of(slot, now) for slot in self._missing), default=timedelta(0))
         try:
             return self._sdk.ends(max(age, timedelta(0)).days + 2)
         except RetryLater as error:
@@ -45,9 +45,9 @@ class Ends:
             return {}
 
 
-def _began(slot: Slot, now: datetime) -> datetime:
-    said = (slot.read("launch.json") or {}).get("at") or (slot.read("up.json") or {}).get("since")
-    return datetime.fromisoformat(said) if said else now
+def _start_of(slot: Slot, now: datetime) -> datetime:
+    start = (slot.read("launch.json") or {}).get("at") or (slot.read("up.json") or {}).get("since")
+    return datetime.fromisoformat(start) if start else now
 
 
 KUBERNETES, GCP = 33, 26
@@ -62,8 +62,8 @@ def name_on_cloud(cluster: str, longest: int) -> str:
     name = re.sub(r"[._]", "-", cluster).lower()
     if len(name) <= longest:
         return name
-    number, hashed = int(hashlib.md5(cluster.encode(), usedforsecurity=False).hexdigest(), 16), ""
+    number, suffix = int(hashlib.md5(cluster.encode(), usedforsecurity=False).hexdigest(), 16), ""
     while number:
         number, digit = divmod(number, 36)
-        hashed = _DIGITS[digit] + hashed
-    return f"{name[: longest - 3].rstrip('-')}-{hashed[:2]}"
+        suffix = _DIGITS[digit] + suffix
+    return f"{name[: longest - 3].rstrip('-')}-{suffix[:2]}"

@@ -27,23 +27,23 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 from broker.agent.store import make_private
 from broker.core.errors import BrokerError, GiveUp, InvalidInput, RetryLater, TryAnotherOffer
 from broker.core.market.machines import Machine
-from broker.core.ports import EngineState, Launch, Observation, WayIn
+from broker.core.ports import EngineState, EntryCommand, Launch, Observation
 from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
-from broker.engines.handles import gone_as_recorded
+from broker.engines.handles import recorded_end
 from broker.engines.owner import note_owner, owner_of
-from broker.engines.skypilot.aftermath import UNKNOWN, CloudWitness, folder_of, run_folder, vanished
-from broker.engines.skypilot.aws_ends import AwsZones, aws_end, aws_word
-from broker.engines.skypilot.ends import Ends
-from broker.engines.skypilot.evidence import EndOf, WordOf
+from broker.engines.skypilot.aftermath import UNKNOWN, CloudWitness, folder_of, observe_vanished, run_folder
+from broker.engines.skypilot.aws_ends import AwsZones, aws_end, aws_statement
+from broker.engines.skypilot.ends import ClusterEnds
+from broker.engines.skypilot.evidence import MachineEnder, StatementQuery
 from broker.engines.skypilot.flex_start import flex_settings
-from broker.engines.skypilot.gcp_ends import gcp_end, gcp_word
-from broker.engines.skypilot.kubernetes_ends import kubernetes_word
+from broker.engines.skypilot.gcp_ends import gcp_end, gcp_statement
+from broker.engines.skypilot.kubernetes_ends import kubernetes_statement
 from broker.engines.skypilot.node import enter_script
 from broker.engines.skypilot.places import CLOUDS, ZoneNames
-from broker.engines.skypilot.reservations import check_room, outside_of_bought, settings
+from broker.engines.skypilot.reservations import check_outside, check_room, reservation_settings
 from broker.engines.skypilot.sdk import Sdk, SkyCluster, SkyRequest
-from broker.engines.skypilot.task import cluster_name, key_of, task_config, waits_in_line
+from broker.engines.skypilot.task import cluster_name, has_queue, key_of, task_config
 from broker.runfolder.agent_bundle import write_agent
 
 _HANDLE = re.compile(r"skypilot:(?P<place>[0-9a-f]{12}):(?P<key>[A-Za-z0-9-]{1,40})")
@@ -52,11 +52,15 @@ _PATIENCE = timedelta(minutes=2)  # from the stop in the lease to the end by for
 _DOWN_AGAIN, _DOWN_STUCK = timedelta(seconds=10), timedelta(minutes=10)
 _REFUSED_WITHIN = timedelta(minutes=3)  # a cloud without capacity answers within this time
 # The clouds that can tell why a machine ended, by SkyPilot's name. The other clouds cannot.
-_WORDS: Mapping[str, WordOf] = {"aws": aws_word, "gcp": gcp_word, "kubernetes": kubernetes_word}
-_ENDS: Mapping[str, EndOf] = {"aws": aws_end, "gcp": gcp_end}
+_STATEMENTS: Mapping[str, StatementQuery] = {
+    "aws": aws_statement,
+    "gcp": gcp_statement,
+    "kubernetes": kubernetes_statement,
+}
+_ENDS: Mapping[str, MachineEnder] = {"aws": aws_end, "gcp": gcp_end}
 
 
-def _words(value: object) -> object:
+def _split_words(value: object) -> object:
     """Splits a string like a shell, for a setting that an environment variable gives as one string."""
     return tuple(shlex.split(value)) if isinstance(value, str) else value
 
@@ -73,21 +77,21 @@ class SkypilotSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     shared_disk: bool = False
-    environment: Annotated[tuple[str, ...], BeforeValidator(_words)] = ()
+    environment: Annotated[tuple[str, ...], BeforeValidator(_split_words)] = ()
     clouds: dict[str, str] = {}
     look: float = 5.0
     refresh: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _ServerState:
     """One query of the server: time (monotonic), keys, result."""
 
     at: float
     keys: frozenset[str]
     requests: Mapping[str, SkyRequest]
     clusters: Mapping[str, SkyCluster]
-    ends: Ends
+    ends: ClusterEnds
 
 
 class Skypilot:
@@ -117,8 +121,8 @@ class Skypilot:
         settings: SkypilotSettings | None = None,
         sdk: Sdk | None = None,
         aws_zones: ZoneNames | None = None,
-        cloud_words: Mapping[str, WordOf] = _WORDS,
-        cloud_ends: Mapping[str, EndOf] = _ENDS,
+        cloud_words: Mapping[str, StatementQuery] = _STATEMENTS,
+        cloud_ends: Mapping[str, MachineEnder] = _ENDS,
     ) -> None:
         """``home``: the engine's own folder, created when needed.
 
@@ -133,7 +137,7 @@ class Skypilot:
         self._aws_zones = aws_zones or AwsZones()
         self._witness = CloudWitness(cloud_words, cloud_ends)
         self._refreshed = -math.inf
-        self._seen: _Seen | None = None
+        self._seen: _ServerState | None = None
 
     @property
     def remote(self) -> bool:
@@ -152,53 +156,55 @@ class Skypilot:
         from filelock import FileLock  # plans load this module for its features and need no lock
 
         with FileLock(slot.folder / "submit.lock", mode=0o600):
-            known = self.find(launch.key)
-            if known is not None:
-                return known
+            stored = self.find(launch.key)
+            if stored is not None:
+                return stored
             clouds = {**CLOUDS, **self._settings.clouds}
             config = task_config(launch, self._archive(), self._secrets(launch), clouds, self._aws_zones)
             offer = launch.placement.offer
             if launch.reservations:
                 check_room(clouds.get(offer.provider), offer.region, launch.reservations, launch.placement.nodes)
-            about = {
+            record = {
                 "run_folder": launch.run_folder,
                 "nodes": launch.placement.nodes,
-                "queued": waits_in_line(clouds.get(offer.provider)),
+                "queued": has_queue(clouds.get(offer.provider)),
                 "cloud": clouds.get(offer.provider),
                 "region": offer.region,
                 "reservations": list(launch.reservations),
                 "at": self._clock.now().isoformat(),
             }
-            slot.write("launch.json", about)
+            slot.write("launch.json", record)
             note_owner(slot, launch, self._clock)
             return self._remember(
                 slot,
                 launch.key,
                 self._sdk.launch(
-                    config, cluster_name(launch.key), {**settings(launch.reservations), **flex_settings(launch)}
+                    config,
+                    cluster_name(launch.key),
+                    {**reservation_settings(launch.reservations), **flex_settings(launch)},
                 ),
             )
 
     def find(self, key: str) -> str | None:
         slot = self._slot(key)
-        if known := slot.read("request.json"):
-            return str(known["handle"])
+        if stored := slot.read("request.json"):
+            return str(stored["handle"])
         # The server may know more than this folder: an interrupted launch, or one from another machine.
-        asked = self._sdk.launches(cluster_name(key))
-        if not asked:
+        launches = self._sdk.launches(cluster_name(key))
+        if not launches:
             return None
         make_private(slot.folder)
-        return self._remember(slot, key, asked[0].id)
+        return self._remember(slot, key, launches[0].id)
 
     def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
-        found = {handle: self._known(handle) for handle in handles}
-        open_ones = {handle: self._key(handle) for handle, one in found.items() if one is None}
-        if open_ones:
-            slots = {key: self._slot(key) for key in open_ones.values()}
-            seen = self._look(slots)
-            for handle, key in open_ones.items():
-                found[handle] = self._observe(slots[key], key, seen)
-        return {handle: one or UNKNOWN for handle, one in found.items()}
+        observations = {handle: self._known(handle) for handle in handles}
+        open_keys = {handle: self._key(handle) for handle, observation in observations.items() if observation is None}
+        if open_keys:
+            slots = {key: self._slot(key) for key in open_keys.values()}
+            server_state = self._look(slots)
+            for handle, key in open_keys.items():
+                observations[handle] = self._observe(slots[key], key, server_state)
+        return {handle: observation or UNKNOWN for handle, observation in observations.items()}
 
     def cancel(self, handle: str) -> None:
         key = self._own(handle)
@@ -222,13 +228,13 @@ class Skypilot:
         if key := self._own(handle):
             self._sdk.down(cluster_name(key))
 
-    def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> WayIn:
+    def way_in(self, handle: str, node: int, words: Sequence[str], *, terminal: bool) -> EntryCommand:
         key = self._own(handle)
         if key is None:
             raise GiveUp(f"{handle} belongs to another SkyPilot API server", hint="`sky api info` shows the one in use")
         options, host = self._sdk.ssh_host(cluster_name(key), node)
         options += ["-o", "LogLevel=ERROR", "-t" if terminal else "-T"]
-        return WayIn(("ssh", *options, host, enter_script(key, node, words)))
+        return EntryCommand(("ssh", *options, host, enter_script(key, node, words)))
 
     def _slot(self, key: str) -> Slot:
         return Slot.of(self._root, key)
@@ -240,8 +246,8 @@ class Skypilot:
             raise RetryLater(f"the agent cannot be packed: {error.strerror or error}", where=str(self._root)) from error
 
     def _secrets(self, launch: Launch) -> dict[str, str]:
-        handed = {name: os.environ[name] for name in self._settings.environment if name in os.environ}
-        return {**handed, **launch.secrets}
+        passed_on = {name: os.environ[name] for name in self._settings.environment if name in os.environ}
+        return {**passed_on, **launch.secrets}
 
     def _remember(self, slot: Slot, key: str, request: str) -> str:
         handle = f"skypilot:{self._sdk.place}:{key}"
@@ -265,8 +271,8 @@ class Skypilot:
         if parts["place"] != self._sdk.place:
             evidence = "another SkyPilot API server runs it; `sky api info` shows the one in use"
             return Observation(EngineState.ELSEWHERE, evidence=evidence)
-        gone = self._slot(parts["key"]).read("gone.json")
-        return gone_as_recorded(gone) if gone else None
+        gone_record = self._slot(parts["key"]).read("gone.json")
+        return recorded_end(gone_record) if gone_record else None
 
     def _requests(self, slots: Mapping[str, Slot]) -> dict[str, SkyRequest]:
         """The launch requests that are not known to have ended, by key."""
@@ -275,13 +281,13 @@ class Skypilot:
             request = (slot.read("request.json") or {}).get("request")
             if request and slot.read("launched.json") is None:
                 ids[str(request)] = key
-        return {ids[id]: one for id, one in self._sdk.requests(list(ids)).items() if id in ids}
+        return {ids[id]: request_state for id, request_state in self._sdk.requests(list(ids)).items() if id in ids}
 
-    def _look(self, slots: Mapping[str, Slot]) -> _Seen:
+    def _look(self, slots: Mapping[str, Slot]) -> _ServerState:
         """The server's state of those keys; at most ``look`` seconds old."""
-        seen, now = self._seen, time.monotonic()
-        if seen is not None and now - seen.at < self._settings.look and slots.keys() <= seen.keys:
-            return seen
+        last, now = self._seen, time.monotonic()
+        if last is not None and now - last.at < self._settings.look and slots.keys() <= last.keys:
+            return last
         # Read requests before clusters: a request that has succeeded by now has a cluster, or had one.
         requests = self._requests(slots)
         clusters = self._sdk.clusters([cluster_name(key) for key in slots])
@@ -290,14 +296,14 @@ class Skypilot:
             self._refreshed = now
             self._sdk.refresh(settled)
         missing = [slot for key, slot in slots.items() if cluster_name(key) not in clusters]
-        self._seen = _Seen(now, frozenset(slots), requests, clusters, Ends(self._sdk, missing))
+        self._seen = _ServerState(now, frozenset(slots), requests, clusters, ClusterEnds(self._sdk, missing))
         return self._seen
 
-    def _observe(self, slot: Slot, key: str, seen: _Seen) -> Observation:
-        request, cluster = seen.requests.get(key), seen.clusters.get(cluster_name(key))
+    def _observe(self, slot: Slot, key: str, server_state: _ServerState) -> Observation:
+        request, cluster = server_state.requests.get(key), server_state.clusters.get(cluster_name(key))
         if request is not None and request.finished:
             error = None if request.status == "succeeded" else self._sdk.failure(request.id)
-            refused = isinstance(error, TryAnotherOffer) and self._asked_briefly(slot)
+            refused = isinstance(error, TryAnotherOffer) and self._failed_quickly(slot)
             outcome = {"status": request.status, "failure": str(error) if error else "", "refused": refused}
             slot.keep_first("launched.json", outcome)
         launching = request is not None and not request.finished
@@ -309,12 +315,12 @@ class Skypilot:
                 return Observation(state, evidence=f"SkyPilot's launch is {request.status}")
             if not slot.folder.exists():
                 return UNKNOWN
-            return vanished(slot, key, seen.ends, self._witness, self._clock.now())
-        astray = outside_of_bought(slot, key, self._clock.now())
+            return observe_vanished(slot, key, server_state.ends, self._witness, self._clock.now())
+        outside_failure = check_outside(slot, key, self._clock.now())
         outcome = slot.read("launched.json") or {}
         # States that do not recover may cost money: a half-failed launch, dead nodes.
         broken = not cancelled and not launching and (cluster.status != "up" or bool(outcome.get("failure")))
-        broken = broken or bool(astray)
+        broken = broken or bool(outside_failure)
         stuck = ""
         if broken or (cancelled and not self._may_still_save(slot)):
             try:
@@ -326,10 +332,12 @@ class Skypilot:
         if launching and cluster.status != "up":
             state = EngineState.QUEUED if queued else EngineState.PENDING
             return Observation(state, since, evidence=f"SkyPilot: {cluster.why or 'starting'}")
-        why = astray or outcome.get("failure") or cluster.why
+        reason = outside_failure or outcome.get("failure") or cluster.why
         ending = stuck or ("; being taken down" if slot.read("down.json") else "")
         state = EngineState.PENDING if since is None else EngineState.UP
-        return Observation(state, since, evidence=f"SkyPilot: {cluster.status}{ending}" + (f": {why}" if why else ""))
+        return Observation(
+            state, since, evidence=f"SkyPilot: {cluster.status}{ending}" + (f": {reason}" if reason else "")
+        )
 
     def _since(self, slot: Slot, cluster: SkyCluster) -> datetime:
         """Start of billing (UTC): when SkyPilot asked the cloud for machines, since they may exist from then on. Never
@@ -339,7 +347,7 @@ class Skypilot:
         since = max(cluster.since, datetime.fromisoformat(launch["at"])) if launch else cluster.since
         return datetime.fromisoformat(slot.keep_first("up.json", {"since": since.isoformat()})["since"])
 
-    def _asked_briefly(self, slot: Slot) -> bool:
+    def _failed_quickly(self, slot: Slot) -> bool:
         """Whether the launch failed so quickly that no machine can have existed. SkyPilot also reports "no capacity" if
         some machines of a gang came up, or if machines came up and did not answer, but that takes longer.
         """
@@ -366,10 +374,10 @@ class Skypilot:
 
     def _end(self, slot: Slot, key: str) -> None:
         """Request the end of the cluster, and request it again if it had no effect."""
-        asked = slot.read("down.json")
-        if asked is not None:
-            passed = datetime.now(UTC) - datetime.fromisoformat(asked["wall"])
-            if passed < _DOWN_AGAIN or (passed < _DOWN_STUCK and not self._finished(asked["request"])):
+        down_request = slot.read("down.json")
+        if down_request is not None:
+            elapsed = datetime.now(UTC) - datetime.fromisoformat(down_request["wall"])
+            if elapsed < _DOWN_AGAIN or (elapsed < _DOWN_STUCK and not self._finished(down_request["request"])):
                 return
         else:
             self._witness.before_end(slot, key)
@@ -379,5 +387,5 @@ class Skypilot:
         slot.write("down.json", {"wall": datetime.now(UTC).isoformat(), "request": self._sdk.down(cluster_name(key))})
 
     def _finished(self, id: str) -> bool:
-        found = self._sdk.requests([id]).get(id)
-        return found is None or found.finished
+        request = self._sdk.requests([id]).get(id)
+        return request is None or request.finished

@@ -15,7 +15,7 @@ from broker.core.events.outcomes import Cause
 from broker.runfolder.runfolder import AttemptFolder
 
 
-class CloudSays(StrEnum):
+class CloudVerdict(StrEnum):
     """What a cloud says about a machine.
 
     ``RUNS``: it exists. ``ANNOUNCED``: it exists, and the cloud will take it back. ``TAKEN``: the cloud took it back.
@@ -32,26 +32,26 @@ class CloudSays(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CloudWord:
+class CloudStatement:
     """The cloud's statement, with an explanation for people."""
 
-    says: CloudSays
+    says: CloudVerdict
     words: str = ""
 
 
-WordOf = Callable[[str, str], CloudWord]
+StatementQuery = Callable[[str, str], CloudStatement]
 """Returns the cloud's statement about the machines of a key in a region. Raises `RetryLater` if asking again
 may help.
 """
 
-EndOf = Callable[[str, str], None]
+MachineEnder = Callable[[str, str], None]
 """Ends the machines of a key in a region, whatever SkyPilot knows. Raises `BrokerError`."""
 
-NO_WORD = CloudWord(CloudSays.UNKNOWN, "its cloud is not asked who ended it")
+NO_STATEMENT = CloudStatement(CloudVerdict.UNKNOWN, "its cloud is not asked who ended it")
 
 
 @dataclass(frozen=True, slots=True)
-class HowGone:
+class MachinesEnd:
     """``interrupted`` and ``own_end`` as in `Observation`; ``said``: the evidence, for people."""
 
     interrupted: bool
@@ -59,43 +59,47 @@ class HowGone:
     said: str
 
 
-def how_gone(folder: AttemptFolder | None, told: Mapping[str, CloudWord], *, ended_by_us: bool) -> HowGone:
+def conclude_end(
+    folder: AttemptFolder | None, statements: Mapping[str, CloudStatement], *, ended_by_us: bool
+) -> MachinesEnd:
     """How the machines ended.
 
-    ``folder``: the files of their agents; None if this machine does not know it. ``told``: the cloud's statements
+    ``folder``: the files of their agents; None if this machine does not know it. ``statements``: the cloud's statements
     before we ended them (``before``) and now (``now``).
 
     Only the cloud's statement decides whether time is free. If it does not state that it took the machine, an agent
     that died or that reports an interruption counts as failed, unless it saved a checkpoint and nothing contradicts its
     report: the cloud may not be able to tell, and a job that makes progress is not restarted forever.
     """
-    words = [told[when] for when in ("before", "now") if when in told]
-    all_said = [word.says for word in words]
-    taken = CloudSays.TAKEN in all_said
-    by_cloud = taken or CloudSays.ANNOUNCED in all_said or CloudSays.BROKE in all_said
-    cloud = "; ".join(word.words for word in words if word.words)
+    ordered = [statements[moment] for moment in ("before", "now") if moment in statements]
+    verdicts = [statement.says for statement in ordered]
+    was_taken = CloudVerdict.TAKEN in verdicts
+    by_cloud = was_taken or CloudVerdict.ANNOUNCED in verdicts or CloudVerdict.BROKE in verdicts
+    cloud = "; ".join(statement.words for statement in ordered if statement.words)
     if folder is None:
-        return HowGone(
-            taken, False, _joined("taken down by gpubroker" if ended_by_us else "the cluster is gone", cloud)
+        return MachinesEnd(
+            was_taken, False, _join("taken down by gpubroker" if ended_by_us else "the cluster is gone", cloud)
         )
-    last = folder.exit
-    if last is not None:
-        calls_it_taken = last.cause is Cause.PREEMPTED
-        own = calls_it_taken and not by_cloud and not _kept(folder)
-        return HowGone(taken, own, _joined(f"the cluster is gone; the agent ended: {last.cause.value}", cloud))
+    exit_record = folder.exit
+    if exit_record is not None:
+        reports_preemption = exit_record.cause is Cause.PREEMPTED
+        is_own_end = reports_preemption and not by_cloud and not _has_checkpoint(folder)
+        return MachinesEnd(
+            was_taken, is_own_end, _join(f"the cluster is gone; the agent ended: {exit_record.cause.value}", cloud)
+        )
     if ended_by_us:
-        own = bool(folder.claims) and not by_cloud and not _kept(folder)
-        return HowGone(taken, own, _joined("taken down by gpubroker", cloud))
+        is_own_end = bool(folder.claims) and not by_cloud and not _has_checkpoint(folder)
+        return MachinesEnd(was_taken, is_own_end, _join("taken down by gpubroker", cloud))
     if not folder.claims:
-        before = "the cluster went away before the agent started: setup failed, or the machine was taken"
-        return HowGone(taken, False, _joined(before, cloud))
-    own = not by_cloud and (CloudSays.ASKED_FOR in all_said or not _kept(folder))
-    return HowGone(taken, own, _joined("the cluster is gone, and its agent had not ended", cloud))
+        text = "the cluster went away before the agent started: setup failed, or the machine was taken"
+        return MachinesEnd(was_taken, False, _join(text, cloud))
+    is_own_end = not by_cloud and (CloudVerdict.ASKED_FOR in verdicts or not _has_checkpoint(folder))
+    return MachinesEnd(was_taken, is_own_end, _join("the cluster is gone, and its agent had not ended", cloud))
 
 
-def _kept(folder: AttemptFolder) -> bool:
+def _has_checkpoint(folder: AttemptFolder) -> bool:
     return any(isinstance(entry.body, CheckpointSaved) for entry in folder.journal)
 
 
-def _joined(said: str, cloud: str) -> str:
-    return f"{said}; {cloud}" if cloud else said
+def _join(text: str, cloud: str) -> str:
+    return f"{text}; {cloud}" if cloud else text

@@ -19,9 +19,9 @@ SUFFIX = "+flex-start"
 _SHORTEST, _LONGEST = timedelta(minutes=10), timedelta(days=7)
 # Added to the job's time: Google's time begins with the machine, the job's begins later, and a job that is stopped at
 # its end still saves a checkpoint.
-_AROUND = timedelta(minutes=20)
+_MARGIN = timedelta(minutes=20)
 # How long a launch waits for machines; then the job is placed again.
-_WAITS = timedelta(minutes=15)
+_PROVISION_TIMEOUT = timedelta(minutes=15)
 
 
 def machine_type(offer: Offer) -> str:
@@ -36,6 +36,6 @@ def flex_settings(launch: Launch) -> dict[str, Any]:
     """
     if not launch.placement.offer.instance_type.endswith(SUFFIX):
         return {}
-    longest = min(max((launch.job.max_duration or _LONGEST) + _AROUND, _SHORTEST), _LONGEST)
-    group = {"run_duration": int(longest.total_seconds()), "provision_timeout": int(_WAITS.total_seconds())}
+    longest = min(max((launch.job.max_duration or _LONGEST) + _MARGIN, _SHORTEST), _LONGEST)
+    group = {"run_duration": int(longest.total_seconds()), "provision_timeout": int(_PROVISION_TIMEOUT.total_seconds())}
     return {"gcp": {"managed_instance_group": group}}

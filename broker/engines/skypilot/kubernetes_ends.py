@@ -17,7 +17,7 @@ from typing import Any
 from broker.core.errors import LoginMissing, Unreachable
 from broker.core.market.machines import TAG
 from broker.engines.skypilot.ends import KUBERNETES, name_on_cloud
-from broker.engines.skypilot.evidence import CloudSays, CloudWord
+from broker.engines.skypilot.evidence import CloudStatement, CloudVerdict
 from broker.engines.skypilot.task import cluster_name
 
 _TIMEOUT = 30.0
@@ -35,22 +35,22 @@ KubectlList = Callable[[str, Sequence[str]], list[Any]]
 """The items that kubectl lists in a context."""
 
 
-def kubernetes_word(key: str, context: str, list_items: KubectlList | None = None) -> CloudWord:
+def kubernetes_statement(key: str, context: str, list_items: KubectlList | None = None) -> CloudStatement:
     """The statement of the cluster of that context about the pods of a key.
 
     Raises `Unreachable` if it does not answer, `LoginMissing` without the rights to list pods, events and nodes.
     ``list_items``: for tests.
     """
-    listed = list_items or kubectl_list
-    pods = listed(context, ["pods", "--all-namespaces", f"--selector={TAG}={key}"])
-    if any(_alive(one) for one in pods):
-        return CloudWord(CloudSays.RUNS, "Kubernetes: the pod runs")
-    about = ["events", "--all-namespaces", "--field-selector=involvedObject.kind=Pod"]
-    events = [one for one in listed(context, about) if _about(one, key)]
-    reasons = [str(one.get("reason")) for one in events]
-    found = [*map(_of_pod, pods), _word(reasons, _TAKEN_EVENTS, _BROKE_EVENTS)]
+    query = list_items or kubectl_list
+    pods = query(context, ["pods", "--all-namespaces", f"--selector={TAG}={key}"])
+    if any(_is_running(item) for item in pods):
+        return CloudStatement(CloudVerdict.RUNS, "Kubernetes: the pod runs")
+    event_query = ["events", "--all-namespaces", "--field-selector=involvedObject.kind=Pod"]
+    events = [item for item in query(context, event_query) if _is_about(item, key)]
+    reasons = [str(item.get("reason")) for item in events]
+    statements = [*map(_pod_statement, pods), _statement_from(reasons, _TAKEN_EVENTS, _BROKE_EVENTS)]
     names = _nodes(pods, events)
-    return next(filter(None, found), None) or _of_nodes(names, listed(context, ["nodes"]) if names else [])
+    return next(filter(None, statements), None) or _node_statement(names, query(context, ["nodes"]) if names else [])
 
 
 def kubectl_list(context: str, words: Sequence[str]) -> list[Any]:
@@ -58,47 +58,49 @@ def kubectl_list(context: str, words: Sequence[str]) -> list[Any]:
     hint = "who ended a pod is asked with kubectl: it takes the rights to list pods, events and nodes"
     command = ["kubectl", f"--context={context}", f"--request-timeout={_ANSWER_WITHIN}", "get", *words, "--output=json"]
     try:
-        done = subprocess.run(  # noqa: S603 (a fixed command; no shell reads its arguments)
+        result = subprocess.run(  # noqa: S603 (a fixed command; no shell reads its arguments)
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise Unreachable(f"kubectl did not answer within {_TIMEOUT:.0f} s", where=_WHERE) from error
     except OSError as error:
         raise LoginMissing(f"kubectl cannot be run: {error.strerror or error}", where=_WHERE, hint=hint) from error
-    said = " ".join(done.stderr.split())[:300]
-    if done.returncode and re.search(r"\b(Forbidden|Unauthorized|does not exist|must be logged in)\b", said):
-        raise LoginMissing(said, where=_WHERE, hint=hint)
+    error_text = " ".join(result.stderr.split())[:300]
+    if result.returncode and re.search(r"\b(Forbidden|Unauthorized|does not exist|must be logged in)\b", error_text):
+        raise LoginMissing(error_text, where=_WHERE, hint=hint)
     try:
-        items = json.loads(done.stdout)["items"] if not done.returncode else None
+        items = json.loads(result.stdout)["items"] if not result.returncode else None
     except (ValueError, KeyError, TypeError):
         items = None
     if not isinstance(items, list):
-        raise Unreachable(f"kubectl: {said or 'no list'}", where=_WHERE)
+        raise Unreachable(f"kubectl: {error_text or 'no list'}", where=_WHERE)
     return items
 
 
-def _alive(pod: Mapping[str, Any]) -> bool:
+def _is_running(pod: Mapping[str, Any]) -> bool:
     ending = (pod.get("metadata") or {}).get("deletionTimestamp") is not None
     return not ending and (pod.get("status") or {}).get("phase") in ("Pending", "Running")
 
 
-def _of_pod(pod: Mapping[str, Any]) -> CloudWord | None:
+def _pod_statement(pod: Mapping[str, Any]) -> CloudStatement | None:
     """The statement of a pod that is ending about itself."""
     status = pod.get("status") or {}
-    targets = [one for one in status.get("conditions") or () if one.get("type") == "DisruptionTarget"]
-    reasons = [str(one.get("reason")) for one in targets] + [str(status.get("reason") or "")]
-    return _word(reasons, _TAKEN_CONDITIONS, _BROKE_CONDITIONS)
+    targets = [condition for condition in status.get("conditions") or () if condition.get("type") == "DisruptionTarget"]
+    reasons = [str(condition.get("reason")) for condition in targets] + [str(status.get("reason") or "")]
+    return _statement_from(reasons, _TAKEN_CONDITIONS, _BROKE_CONDITIONS)
 
 
-def _word(reasons: Sequence[str], taken: frozenset[str], broke: frozenset[str]) -> CloudWord | None:
-    for known, says in ((taken, CloudSays.TAKEN), (broke, CloudSays.BROKE)):
+def _statement_from(
+    reasons: Sequence[str], taken_reasons: frozenset[str], broke: frozenset[str]
+) -> CloudStatement | None:
+    for known_reasons, says in ((taken_reasons, CloudVerdict.TAKEN), (broke, CloudVerdict.BROKE)):
         for reason in reasons:
-            if reason in known:
-                return CloudWord(says, f"Kubernetes: {reason}")
+            if reason in known_reasons:
+                return CloudStatement(says, f"Kubernetes: {reason}")
     return None
 
 
-def _about(event: Mapping[str, Any], key: str) -> bool:
+def _is_about(event: Mapping[str, Any], key: str) -> bool:
     """Whether the event is about a pod of the key.
 
     A pod that is gone has no labels any more; its name consists of SkyPilot's name of the cluster, a hash of SkyPilot's
@@ -113,21 +115,21 @@ def _about(event: Mapping[str, Any], key: str) -> bool:
 
 def _nodes(pods: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> set[str]:
     """The nodes on which the pods ran."""
-    found = {str((pod.get("spec") or {}).get("nodeName") or "") for pod in pods}
+    names = {str((pod.get("spec") or {}).get("nodeName") or "") for pod in pods}
     for event in events:
         if assigned := _ASSIGNED.search(str(event.get("message") or "")):
-            found.add(assigned[1])
-    return found - {""}
+            names.add(assigned[1])
+    return names - {""}
 
 
-def _of_nodes(names: set[str], nodes: Sequence[Mapping[str, Any]]) -> CloudWord:
+def _node_statement(names: set[str], nodes: Sequence[Mapping[str, Any]]) -> CloudStatement:
     """The statement about nodes: a deleted pod was ended on request, unless its node is being drained or is gone."""
-    there = {str(one["metadata"]["name"]): one for one in nodes}
+    nodes_by_name = {str(node["metadata"]["name"]): node for node in nodes}
     for name in sorted(names):
-        if name not in there:
-            return CloudWord(CloudSays.TAKEN, f"Kubernetes: node {name} is gone")
-        if (there[name].get("spec") or {}).get("unschedulable"):
-            return CloudWord(CloudSays.TAKEN, f"Kubernetes: node {name} is cordoned")
+        if name not in nodes_by_name:
+            return CloudStatement(CloudVerdict.TAKEN, f"Kubernetes: node {name} is gone")
+        if (nodes_by_name[name].get("spec") or {}).get("unschedulable"):
+            return CloudStatement(CloudVerdict.TAKEN, f"Kubernetes: node {name} is cordoned")
     if not names:
-        return CloudWord(CloudSays.UNKNOWN, "Kubernetes has no record of the pod any more")
-    return CloudWord(CloudSays.ASKED_FOR, "Kubernetes: the pod was deleted, and no event says why")
+        return CloudStatement(CloudVerdict.UNKNOWN, "Kubernetes has no record of the pod any more")
+    return CloudStatement(CloudVerdict.ASKED_FOR, "Kubernetes: the pod was deleted, and no event says why")

@@ -90,8 +90,8 @@ def power_off_commands(minutes: int) -> list[str]:
 
 def run_script(key: str, run_folder: str, *, workdir: bool) -> str:
     """Runs the agent. ``workdir``: whether the job has a working folder, which SkyPilot copies to a fixed place."""
-    copied = ' --workdir "$HOME/sky_workdir"' if workdir else ""
-    return _RUN.format(folder=_FOLDER, key=key, run_folder=shlex.quote(run_folder), workdir=copied)
+    option = ' --workdir "$HOME/sky_workdir"' if workdir else ""
+    return _RUN.format(folder=_FOLDER, key=key, run_folder=shlex.quote(run_folder), workdir=option)
 
 
 def enter_script(key: str, rank: int, words: Sequence[str]) -> str:

@@ -39,9 +39,9 @@ def infra(offer: Offer, cloud: str, aws_zones: ZoneNames) -> str:
     if cloud == "aws" and zone and _ZONE_ID.fullmatch(zone):
         names = aws_zones(offer.region)
         if zone not in names:
-            known = ", ".join(sorted(names)) or "none"
+            available = ", ".join(sorted(names)) or "none"
             raise TryAnotherOffer(
-                f"the AWS account has no zone {zone} in {offer.region}; it has {known}",
+                f"the AWS account has no zone {zone} in {offer.region}; it has {available}",
                 where="skypilot",
                 hint="zones of AWS differ between accounts; `aws ec2 describe-availability-zones` lists them",
             )
@@ -53,5 +53,5 @@ def accelerators(offer: Offer, cloud: str) -> dict[str, int]:
     """The accelerators to request in addition to the instance type: none if the type includes them, since SkyPilot
     rejects names other than its own (``H100-MEGA`` for a3-megagpu, ``H100`` for Azure's NCads H100 v5).
     """
-    attached = cloud == "gcp" and offer.instance_type.startswith("n1-")
-    return {offer.accelerator: offer.count} if offer.accelerator and (attached or cloud in BY_SIZE) else {}
+    is_attached = cloud == "gcp" and offer.instance_type.startswith("n1-")
+    return {offer.accelerator: offer.count} if offer.accelerator and (is_attached or cloud in BY_SIZE) else {}

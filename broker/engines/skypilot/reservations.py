@@ -18,12 +18,12 @@ from broker.engines.skypilot.aws_ends import ec2
 
 log = logging.getLogger(__name__)
 OUTSIDE = "outside.json"  # in the slot of a launch: its machines outside bought capacity
-_WHY = "launching into a reservation"
+_PURPOSE = "launching into a reservation"
 # A machine that is ending occupies no room, and is ignored.
-_THERE = frozenset({"pending", "running", "stopping", "stopped"})
+_EXISTING = frozenset({"pending", "running", "stopping", "stopped"})
 
 
-def settings(reservations: Sequence[str]) -> dict[str, Any]:
+def reservation_settings(reservations: Sequence[str]) -> dict[str, Any]:
     """SkyPilot's settings for a launch into these reservations."""
     return {"aws": {"specific_reservations": list(reservations)}} if reservations else {}
 
@@ -35,12 +35,12 @@ def check_room(cloud: str | None, region: str, reservations: Sequence[str], mach
     if cloud != "aws":
         raise TryAnotherOffer(f"gpubroker cannot pass reservations to SkyPilot on {cloud}", where="skypilot")
     # By filter and not by id: an unknown id would raise an error.
-    named = [{"Name": "capacity-reservation-id", "Values": list(reservations)}]
-    rows = ec2(region, "DescribeCapacityReservations", _WHY, Filters=named).get("CapacityReservations") or ()
-    free = sum(int(one.get("AvailableInstanceCount") or 0) for one in rows if one.get("State") == "active")
+    filters = [{"Name": "capacity-reservation-id", "Values": list(reservations)}]
+    rows = ec2(region, "DescribeCapacityReservations", _PURPOSE, Filters=filters).get("CapacityReservations") or ()
+    free = sum(int(row.get("AvailableInstanceCount") or 0) for row in rows if row.get("State") == "active")
     if free < machines:
         states = (
-            ", ".join(f"{one.get('CapacityReservationId')} is {one.get('State')}" for one in rows) or "none is known"
+            ", ".join(f"{row.get('CapacityReservationId')} is {row.get('State')}" for row in rows) or "none is known"
         )
         raise NoCapacity(
             f"the bought capacity has {free} free machines, {machines} are needed ({states})",
@@ -49,7 +49,7 @@ def check_room(cloud: str | None, region: str, reservations: Sequence[str], mach
         )
 
 
-def outside_of_bought(slot: Slot, key: str, now: datetime) -> str:
+def check_outside(slot: Slot, key: str, now: datetime) -> str:
     """The fault of a launch into bought capacity with machines outside of it; empty if it has none, or while EC2 does
     not answer.
 
@@ -57,45 +57,51 @@ def outside_of_bought(slot: Slot, key: str, now: datetime) -> str:
     More of them may appear while they are being ended.
     """
     launch = slot.read("launch.json") or {}
-    wanted = launch.get("reservations")
-    if not wanted or slot.read("inside.json") is not None:
+    reservations = launch.get("reservations")
+    if not reservations or slot.read("inside.json") is not None:
         return ""
-    before = slot.read(OUTSIDE) or {}
-    known = {one["id"]: one for one in before.get("machines", ())}
-    if len(known) >= int(launch["nodes"]):
-        return str(before["failure"])
+    stored = slot.read(OUTSIDE) or {}
+    known_machines = {item["id"]: item for item in stored.get("machines", ())}
+    if len(known_machines) >= int(launch["nodes"]):
+        return str(stored["failure"])
     try:
-        astray, inside = outside(key, str(launch["region"]), now)
+        outside_machines, inside = machines_outside(key, str(launch["region"]), now)
     except BrokerError as error:
-        log.warning("whether the machines of %s are in %s is not known: %s", key, ", ".join(wanted), error)
-        return str(before.get("failure", ""))
-    new = {one.id: {"id": one.id, "since": one.since.isoformat()} for one in astray if one.id not in known}
-    if new:
-        known |= new
-        failure = f"{', '.join(known)} came outside of the bought capacity {', '.join(wanted)}; all are ended"
-        kept = {"status": "failed", "failure": failure, "refused": False, "machines": list(known.values())}
-        slot.write(OUTSIDE, kept)
+        log.warning("whether the machines of %s are in %s is not known: %s", key, ", ".join(reservations), error)
+        return str(stored.get("failure", ""))
+    new_rows = {
+        item.id: {"id": item.id, "since": item.since.isoformat()}
+        for item in outside_machines
+        if item.id not in known_machines
+    }
+    if new_rows:
+        known_machines |= new_rows
+        failure = (
+            f"{', '.join(known_machines)} came outside of the bought capacity {', '.join(reservations)}; all are ended"
+        )
+        record = {"status": "failed", "failure": failure, "refused": False, "machines": list(known_machines.values())}
+        slot.write(OUTSIDE, record)
         return failure
-    if not before and inside >= int(launch["nodes"]):
+    if not stored and inside >= int(launch["nodes"]):
         slot.keep_first("inside.json", {"machines": inside})
-    return str(before.get("failure", ""))
+    return str(stored.get("failure", ""))
 
 
-def outside(key: str, region: str, now: datetime) -> tuple[list[MachineOutside], int]:
+def machines_outside(key: str, region: str, now: datetime) -> tuple[list[MachineOutside], int]:
     """The machines of that key that are in no reservation, and so cost the on-demand price, and the number of the
     others. A machine of an open reservation may be in another reservation of the account, as EC2 chooses; that one is
     paid for, too. Raises what `ec2` raises.
     """
     tag = [{"Name": f"tag:{TAG}", "Values": [key]}]
-    answer = ec2(region, "DescribeInstances", _WHY, Filters=tag)
-    machines = [one for part in answer.get("Reservations") or () for one in part.get("Instances") or ()]
-    there = [one for one in machines if _state(one) in _THERE]
-    astray = [
-        MachineOutside(str(one.get("InstanceId")), one.get("LaunchTime") or now)
-        for one in there
-        if not one.get("CapacityReservationId")
+    answer = ec2(region, "DescribeInstances", _PURPOSE, Filters=tag)
+    machines = [instance for part in answer.get("Reservations") or () for instance in part.get("Instances") or ()]
+    existing = [instance for instance in machines if _state(instance) in _EXISTING]
+    found_outside = [
+        MachineOutside(str(instance.get("InstanceId")), instance.get("LaunchTime") or now)
+        for instance in existing
+        if not instance.get("CapacityReservationId")
     ]
-    return astray, len(there) - len(astray)
+    return found_outside, len(existing) - len(found_outside)
 
 
 def _state(machine: Mapping[str, Any]) -> str:

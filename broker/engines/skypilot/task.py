@@ -21,7 +21,7 @@ from broker.engines.skypilot.flex_start import machine_type
 from broker.engines.skypilot.node import archive_path, run_script, setup_script
 from broker.engines.skypilot.places import BY_SIZE, ZoneNames, accelerators, infra
 from broker.placement.feasibility import request_served
-from broker.runfolder.signing import TICKET_LABEL, ticket_of
+from broker.runfolder.attempt_keys import TICKET_LABEL, ticket_of
 
 
 def cluster_name(key: str) -> str:
@@ -35,7 +35,7 @@ def key_of(cluster: str) -> str:
     return rest if not rest[:1].isalpha() else cluster
 
 
-def waits_in_line(cloud: str | None) -> bool:
+def has_queue(cloud: str | None) -> bool:
     """Whether launches on that cloud wait in a queue, so that a pending launch has no machine yet."""
     return cloud in BY_SIZE
 
@@ -51,10 +51,10 @@ def task_config(
     """
     job, key = launch.job, launch.key
     # For a job with a snapshot, the agent fetches the local files from the run store, not from this machine's disk.
-    copied = job.workdir if job.snapshot is None else None
+    workdir = job.workdir if job.snapshot is None else None
     mounts = {
-        place: _absolute(source)
-        for place, source in job.file_mounts.items()
+        target: _absolute(source)
+        for target, source in job.file_mounts.items()
         if job.snapshot is None or not is_local(source)
     }
     config: dict[str, Any] = {
@@ -63,10 +63,10 @@ def task_config(
         "resources": resources(launch, clouds, aws_zones),
         "file_mounts": {**mounts, archive_path(key): str(archive)},
         "setup": setup_script(key),
-        "run": run_script(key, launch.run_folder, workdir=copied is not None),
+        "run": run_script(key, launch.run_folder, workdir=workdir is not None),
     }
-    if copied is not None:
-        config["workdir"] = _absolute(copied)
+    if workdir is not None:
+        config["workdir"] = _absolute(workdir)
     if secrets:
         config["secrets"] = dict(secrets)
     if job.skypilot_config:
@@ -86,18 +86,18 @@ def resources(launch: Launch, clouds: Mapping[str, str], aws_zones: ZoneNames) -
         )
     request = request_served(offer, launch.job)
     labels = dict(request.labels) if request else {}
-    wanted: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "infra": infra(offer, cloud, aws_zones),
         "use_spot": offer.capacity_type is CapacityType.SPOT,
         "labels": {**labels, TAG: launch.key, **({STORE_TAG: launch.store} if launch.store else {}), **_ticket(launch)},
     }
-    if attached := accelerators(offer, cloud):
-        wanted["accelerators"] = attached
+    if requested := accelerators(offer, cloud):
+        fields["accelerators"] = requested
     if cloud in BY_SIZE:
-        wanted |= _size(offer, request)
+        fields |= _size(offer, request)
     else:
-        wanted["instance_type"] = machine_type(offer)
-    return wanted | (_further(request) if request else {})
+        fields["instance_type"] = machine_type(offer)
+    return fields | (_extra_resources(request) if request else {})
 
 
 def _ticket(launch: Launch) -> dict[str, str]:
@@ -106,7 +106,7 @@ def _ticket(launch: Launch) -> dict[str, str]:
     return {} if ticket is None else {TICKET_LABEL: ticket}
 
 
-def _further(request: MachineRequest) -> dict[str, Any]:
+def _extra_resources(request: MachineRequest) -> dict[str, Any]:
     """The job's requirements beyond the machine."""
     fields = {
         "disk_size": math.ceil(request.disk_gib) if request.disk_gib else None,

@@ -26,7 +26,7 @@ _HOURS = "Hours"
 _NANO, _PICO = 10**9, 10**12
 _HOUR_IN_MICROSECONDS = 3_600_000_000
 _MICROSECOND = timedelta(microseconds=1)
-_SHORTEST = timedelta(seconds=1)  # a charge without duration still needs an end after its start
+_MIN_PERIOD = timedelta(seconds=1)  # a charge without duration still needs an end after its start
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,38 +57,38 @@ def is_purchase(entry: Entry) -> bool:
 
 def _row(spent: SpentEntry, part: MonthlyPart, month: BillingMonth, account: str) -> dict[str, Value]:
     entry, tags = spent.entry, spent.entry.tags
-    bought, prepaid = is_purchase(entry), entry.money is MoneyKind.AMORTISED
-    moved = EGRESS in entry.movement_id.split("/")
+    is_bought, is_prepaid = is_purchase(entry), entry.money is MoneyKind.AMORTISED
+    is_transfer = EGRESS in entry.movement_id.split("/")
     # Refunds and charges without a time are adjustments, which have no price and no quantity.
-    adjusts = not bought and (entry.movement is not Movement.SETTLE or part.micros < 0)
-    row = every_row(tags, month, account, part.micros)
+    is_adjustment = not is_bought and (entry.movement is not Movement.SETTLE or part.micros < 0)
+    row = common_columns(tags, month, account, part.micros)
     row |= {
-        "BilledCost": 0 if prepaid else part.micros,
-        "EffectiveCost": 0 if bought else part.micros,
-        "PricingCurrencyEffectiveCost": 0 if bought else part.micros,
+        "BilledCost": 0 if is_prepaid else part.micros,
+        "EffectiveCost": 0 if is_bought else part.micros,
+        "PricingCurrencyEffectiveCost": 0 if is_bought else part.micros,
         "ChargePeriodStart": part.since,
-        "ChargePeriodEnd": max(part.until, part.since + _SHORTEST),
-        "ChargeCategory": "Purchase" if bought else "Adjustment" if adjusts else "Usage",
+        "ChargePeriodEnd": max(part.until, part.since + _MIN_PERIOD),
+        "ChargeCategory": "Purchase" if is_bought else "Adjustment" if is_adjustment else "Usage",
         "ChargeClass": "Correction" if part.correction else None,
         "ChargeDescription": _description(tags, entry.movement),
-        "ChargeFrequency": _frequency(entry, bought=bought, adjusts=adjusts),
+        "ChargeFrequency": _frequency(entry, is_bought=is_bought, is_adjustment=is_adjustment),
         "x_MoneyKind": entry.money.value,
         "x_MovementId": entry.movement_id,
         "x_Note": entry.note or None,
     }
-    if moved:
-        row |= _MOVED
+    if is_transfer:
+        row |= _TRANSFER_SERVICE
     if tags.attempt is not None:
         row["ResourceId"] = row["ResourceName"] = f"{tags.job_id}-{tags.attempt}"
         row["ResourceType"] = "GPU machine"
-    elif bought:
+    elif is_bought:
         row["ResourceId"] = row["ResourceName"] = tags.job_id
         row["ResourceType"] = "Capacity purchase"
-    if prepaid or bought:
-        row |= commitment(tags)
-    if not adjusts:
-        _price(row, spent, part, per_hour=not (bought or moved))
-        if prepaid and not bought:
+    if is_prepaid or is_bought:
+        row |= commitment_columns(tags)
+    if not is_adjustment:
+        _set_price(row, spent, part, per_hour=not (is_bought or is_transfer))
+        if is_prepaid and not is_bought:
             row["CommitmentDiscountStatus"] = "Used"
             if tags.gpus:
                 row["CommitmentDiscountQuantity"] = gpu_hours(part.until - part.since, tags.gpus)
@@ -99,11 +99,11 @@ def _row(spent: SpentEntry, part: MonthlyPart, month: BillingMonth, account: str
     return row
 
 
-def every_row(tags: Tags, month: BillingMonth, account: str, micros: int) -> dict[str, Value]:
+def common_columns(tags: Tags, month: BillingMonth, account: str, micros: int) -> dict[str, Value]:
     """The columns that every row about machines with these tags has in the month: costs without a discount
     (micro-dollars), owner, and purpose."""
     return {
-        **_of_tags(tags),
+        **_tag_columns(tags),
         "BillingAccountId": account,
         "BillingPeriodStart": month.start,
         "BillingPeriodEnd": month.end,
@@ -119,7 +119,7 @@ def gpu_hours(time: timedelta, gpus: int) -> Decimal:
     return Decimal(time // _MICROSECOND * gpus * _NANO // _HOUR_IN_MICROSECONDS) / _NANO
 
 
-_MOVED: Mapping[str, Value] = {
+_TRANSFER_SERVICE: Mapping[str, Value] = {
     "ServiceCategory": "Networking",
     "ServiceSubcategory": "Other (Networking)",
     "ServiceName": "Data transfer",
@@ -127,7 +127,7 @@ _MOVED: Mapping[str, Value] = {
 
 
 @lru_cache(maxsize=4096)
-def _of_tags(tags: Tags) -> Mapping[str, Value]:
+def _tag_columns(tags: Tags) -> Mapping[str, Value]:
     provider = tags.provider or "unknown"
     return {
         "BillingAccountName": "gpubroker",
@@ -145,7 +145,7 @@ def _of_tags(tags: Tags) -> Mapping[str, Value]:
         "SubAccountId": tags.team,
         "SubAccountName": tags.team,
         "SubAccountType": "Team" if tags.team else None,
-        "Tags": _tags(tags.team, tags.project, tags.user, tags.workload, tags.environment),
+        "Tags": _tags_json(tags.team, tags.project, tags.user, tags.workload, tags.environment),
         "x_Accelerator": tags.accelerator,
         "x_Attempt": None if tags.attempt is None else f"#{tags.attempt}",
         "x_CapacityType": tags.capacity_type.value if tags.capacity_type else None,
@@ -159,7 +159,7 @@ def _of_tags(tags: Tags) -> Mapping[str, Value]:
     }
 
 
-def _price(row: dict[str, Value], spent: SpentEntry, part: MonthlyPart, *, per_hour: bool) -> None:
+def _set_price(row: dict[str, Value], spent: SpentEntry, part: MonthlyPart, *, per_hour: bool) -> None:
     """Sets quantity, unit price and SKU. The price is cost / quantity, so that price × quantity is exactly the cost."""
     entry, tags = spent.entry, spent.entry.tags
     time = (part.until - part.since) // _MICROSECOND * (spent.nodes or 1)
@@ -186,11 +186,11 @@ def _price(row: dict[str, Value], spent: SpentEntry, part: MonthlyPart, *, per_h
         row |= {"ConsumedQuantity": quantity, "ConsumedUnit": unit}
 
 
-def _frequency(entry: Entry, *, bought: bool, adjusts: bool) -> str:
+def _frequency(entry: Entry, *, is_bought: bool, is_adjustment: bool) -> str:
     """The charge frequency of a purchase: payments over its period recur daily; upfront payments are one-time."""
-    if bought and entry.covers_to > entry.covers_from:
+    if is_bought and entry.covers_to > entry.covers_from:
         return "Recurring"
-    return "One-Time" if bought or adjusts else "Usage-Based"
+    return "One-Time" if is_bought or is_adjustment else "Usage-Based"
 
 
 def _category(entry: Entry) -> str:
@@ -199,14 +199,14 @@ def _category(entry: Entry) -> str:
     return "Dynamic" if entry.tags.capacity_type is CapacityType.SPOT else "Standard"
 
 
-def commitment(tags: Tags) -> dict[str, Value]:
+def commitment_columns(tags: Tags) -> dict[str, Value]:
     """The id of the commitment that capacity with these tags belongs to, the same for its use, its purchase and its
     unused part."""
     kind = tags.capacity_type.value if tags.capacity_type else "prepaid"
-    where = f"{tags.provider}/{tags.region}/{tags.accelerator or 'cpu'}/{kind}"
+    commitment_id = f"{tags.provider}/{tags.region}/{tags.accelerator or 'cpu'}/{kind}"
     return {
-        "CommitmentDiscountId": where,
-        "CommitmentDiscountName": where,
+        "CommitmentDiscountId": commitment_id,
+        "CommitmentDiscountName": commitment_id,
         "CommitmentDiscountCategory": "Usage",
         "CommitmentDiscountType": "Owned machines" if tags.capacity_type is CapacityType.OWNED else "Prepaid capacity",
     }
@@ -214,15 +214,17 @@ def commitment(tags: Tags) -> dict[str, Value]:
 
 @lru_cache(maxsize=4096)
 def _description(tags: Tags, movement: Movement) -> str:
-    what = f"{tags.gpus} x {tags.accelerator}" if tags.accelerator and tags.gpus else tags.accelerator or "machines"
-    where = " ".join(filter(None, (tags.provider, tags.region)))
+    machines = f"{tags.gpus} x {tags.accelerator}" if tags.accelerator and tags.gpus else tags.accelerator or "machines"
+    place = " ".join(filter(None, (tags.provider, tags.region)))
     kind = tags.capacity_type.value if tags.capacity_type else ""
-    about = f"{tags.job_id}, attempt {tags.attempt}" if tags.attempt is not None else tags.job_id
-    text = ", ".join(filter(None, (what, kind, where, movement.value, about)))
+    subject = f"{tags.job_id}, attempt {tags.attempt}" if tags.attempt is not None else tags.job_id
+    text = ", ".join(filter(None, (machines, kind, place, movement.value, subject)))
     return text.encode("ascii", "replace").decode()  # required by the specification
 
 
 @lru_cache(maxsize=4096)
-def _tags(team: str | None, project: str | None, user: str, workload: str | None, environment: str | None) -> str:
-    found = {"team": team, "project": project, "user": user, "workload": workload, "environment": environment}
-    return json.dumps({name: value for name, value in found.items() if value}, ensure_ascii=False, sort_keys=True)
+def _tags_json(team: str | None, project: str | None, user: str, workload: str | None, environment: str | None) -> str:
+    tags_by_name = {"team": team, "project": project, "user": user, "workload": workload, "environment": environment}
+    return json.dumps(
+        {name: value for name, value in tags_by_name.items() if value}, ensure_ascii=False, sort_keys=True
+    )

@@ -15,17 +15,17 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
-from broker.finops.focus.charges import GPU_HOURS, Value, commitment, every_row, gpu_hours
+from broker.finops.focus.charges import GPU_HOURS, Value, commitment_columns, common_columns, gpu_hours
 from broker.finops.focus.months import BillingMonth
 from broker.finops.idle import paid_for
 from broker.ledger.entries import Tags
 
-_KINDS = {HoldingKind.OWNED: CapacityType.OWNED, HoldingKind.RESERVATION: CapacityType.RESERVED}
+_CAPACITY_TYPES = {HoldingKind.OWNED: CapacityType.OWNED, HoldingKind.RESERVATION: CapacityType.RESERVED}
 _MICRO = Decimal(1).scaleb(-6)
 
 
 @dataclass(slots=True)
-class _Held:
+class _Commitment:
     """A commitment in the month: its GPU-hours, their cost, and the number of unused ones."""
 
     tags: Tags
@@ -36,55 +36,56 @@ class _Held:
     unused: Decimal
 
 
-def unused(
+def unused_rows(
     holdings: Iterable[Holding], used: Mapping[str, Decimal], month: BillingMonth, until: datetime, account: str
 ) -> Iterator[dict[str, Value]]:
     """The rows of unused capacity in the month until ``until`` (UTC), by the column names of FOCUS 1.2. ``used``: the
     GPU-hours of the month's rows by `CommitmentDiscountId`."""
-    held = _held(holdings, month, min(until, month.end))
+    commitments = _commitments(holdings, month, min(until, month.end))
     for name, hours in sorted(used.items()):
-        rest = hours
+        uncovered = hours
         kind = name.split("/")[-2:]
-        elsewhere = (other for other in sorted(held) if other != name and other.split("/")[-2:] == kind)
+        elsewhere = (other for other in sorted(commitments) if other != name and other.split("/")[-2:] == kind)
         for other in (name, *elsewhere):
-            if (one := held.get(other)) is not None:
-                taken = min(rest, one.unused)
-                one.unused, rest = one.unused - taken, rest - taken
-    for name, one in sorted(held.items()):
-        if one.unused:
-            yield _row(name, one, month, account)
+            if (capacity := commitments.get(other)) is not None:
+                offset = min(uncovered, capacity.unused)
+                capacity.unused, uncovered = capacity.unused - offset, uncovered - offset
+    for name, capacity in sorted(commitments.items()):
+        if capacity.unused:
+            yield _row(name, capacity, month, account)
 
 
-def _held(holdings: Iterable[Holding], month: BillingMonth, end: datetime) -> dict[str, _Held]:
-    found: dict[str, _Held] = {}
+def _commitments(holdings: Iterable[Holding], month: BillingMonth, end: datetime) -> dict[str, _Commitment]:
+    commitments: dict[str, _Commitment] = {}
     for holding in holdings:
         since, until = max(month.start, holding.starts), min(end, holding.ends)
-        if holding.kind not in _KINDS or since >= until:
+        if holding.kind not in _CAPACITY_TYPES or since >= until:
             continue
         tags = Tags(
-            "", "", provider=holding.provider, region=holding.site, capacity_type=_KINDS[holding.kind],
+            "", "", provider=holding.provider, region=holding.site, capacity_type=_CAPACITY_TYPES[holding.kind],
             accelerator=holding.accelerator,
         )  # fmt: skip
         hours, paid = gpu_hours(until - since, holding.gpus), paid_for(holding, until - since)
-        one = found.setdefault(
-            str(commitment(tags)["CommitmentDiscountId"]), _Held(tags, since, until, Decimal(0), Money.ZERO, Decimal(0))
+        entry = commitments.setdefault(
+            str(commitment_columns(tags)["CommitmentDiscountId"]),
+            _Commitment(tags, since, until, Decimal(0), Money.ZERO, Decimal(0)),
         )
-        one.since, one.until = min(one.since, since), max(one.until, until)
-        one.hours, one.paid, one.unused = one.hours + hours, one.paid + paid, one.unused + hours
-    return found
+        entry.since, entry.until = min(entry.since, since), max(entry.until, until)
+        entry.hours, entry.paid, entry.unused = entry.hours + hours, entry.paid + paid, entry.unused + hours
+    return commitments
 
 
-def _row(name: str, one: _Held, month: BillingMonth, account: str) -> dict[str, Value]:
-    share = Decimal(one.paid.micros) * one.unused / one.hours
+def _row(name: str, held: _Commitment, month: BillingMonth, account: str) -> dict[str, Value]:
+    share = Decimal(held.paid.micros) * held.unused / held.hours
     micros = int(share.to_integral_value(ROUND_HALF_EVEN))
-    tags = one.tags
-    price = (Decimal(micros) * _MICRO / one.unused).quantize(Decimal(1).scaleb(-12))
+    tags = held.tags
+    price = (Decimal(micros) * _MICRO / held.unused).quantize(Decimal(1).scaleb(-12))
     return {
-        **every_row(tags, month, account, micros),
-        **commitment(tags),
+        **common_columns(tags, month, account, micros),
+        **commitment_columns(tags),
         "BilledCost": 0,
-        "ChargePeriodStart": one.since,
-        "ChargePeriodEnd": one.until,
+        "ChargePeriodStart": held.since,
+        "ChargePeriodEnd": held.until,
         "ChargeCategory": "Usage",
         "ChargeClass": None,
         "ChargeDescription": f"{tags.accelerator} held at {name}, unused".encode("ascii", "replace").decode(),
@@ -93,7 +94,7 @@ def _row(name: str, one: _Held, month: BillingMonth, account: str) -> dict[str, 
         "ResourceName": name,
         "ResourceType": "Capacity commitment",
         "PricingCategory": "Committed",
-        "PricingQuantity": one.unused,
+        "PricingQuantity": held.unused,
         "PricingUnit": GPU_HOURS,
         "ListUnitPrice": price,
         "ContractedUnitPrice": price,
@@ -103,7 +104,7 @@ def _row(name: str, one: _Held, month: BillingMonth, account: str) -> dict[str, 
         "SkuPriceId": name,
         "SkuMeter": "GPU hours held",
         "CommitmentDiscountStatus": "Unused",
-        "CommitmentDiscountQuantity": one.unused,
+        "CommitmentDiscountQuantity": held.unused,
         "CommitmentDiscountUnit": GPU_HOURS,
         "x_MoneyKind": MoneyKind.AMORTISED.value,
         "x_MovementId": f"unused/{name}/{month.name}",

@@ -73,21 +73,21 @@ def parts(
 ) -> Iterator[MonthlyPart]:
     """The parts of an amount that are billed in ``month``: at most one for time in the month itself, and one for each
     earlier month that was closed when the amount was posted. Parts of zero are omitted."""
-    if posted < month.closes and (part := _within(micros, covers_from, covers_to, month, correction=False)):
+    if posted < month.closes and (part := _part_in_month(micros, covers_from, covers_to, month, correction=False)):
         yield part
     if (
         covers_from >= month.start or not month.start + OPEN_FOR <= posted < month.closes
     ):  # the month before was open then
         return
-    earlier, found = month.before, []
+    earlier, corrections = month.before, []
     while covers_from < earlier.end:
-        if part := _within(micros, covers_from, covers_to, earlier, correction=True):
-            found.append(part)
+        if part := _part_in_month(micros, covers_from, covers_to, earlier, correction=True):
+            corrections.append(part)
         earlier = earlier.before
-    yield from reversed(found)
+    yield from reversed(corrections)
 
 
-def _within(
+def _part_in_month(
     micros: int, covers_from: datetime, covers_to: datetime, month: BillingMonth, *, correction: bool
 ) -> MonthlyPart | None:
     if month.start <= covers_from < month.end and covers_to < month.end:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from broker.core.job.jobs import DiskTier, MachineRequest
 from broker.core.market.offers import MoneyKind, Offer
-from broker.core.packaged import packaged
+from broker.core.package_data import load_packaged_toml
 from broker.core.values.money import Money
 
 MONTH = timedelta(hours=730)
@@ -42,7 +42,7 @@ def keeping_rates() -> tuple[KeepingRate, ...]:
     """The table, in the order in which rows are tried."""
     return tuple(
         KeepingRate(row["store"], Money.usd(row["usd_per_gb_month"]), row["source"], row["as_of"])
-        for row in packaged("broker.placement.pricing", "storage_cost.toml")["rate"]
+        for row in load_packaged_toml("broker.placement.pricing", "storage_cost.toml")["rate"]
     )
 
 
@@ -74,7 +74,7 @@ def egress_rates() -> tuple[EgressRate, ...]:
     """The table, in the order in which rows are tried."""
     return tuple(
         EgressRate(row["from"], row["to"], Money.usd(row["usd_per_gb"]), row["source"], row["as_of"])
-        for row in packaged("broker.placement.pricing", "egress.toml")["rate"]
+        for row in load_packaged_toml("broker.placement.pricing", "egress.toml")["rate"]
     )
 
 
@@ -93,7 +93,7 @@ def egress_rate(origin: str, destination: str) -> EgressRate:
 DEFAULT_GIB = 256
 """The disk that SkyPilot attaches to a machine whose job names no `disk_size` (sky/resources.py of 0.14)."""
 _ATTACHES_DISKS = "skypilot"  # the engine that attaches such disks
-_HOURS_A_MONTH = MONTH // timedelta(hours=1)
+_HOURS_PER_MONTH = MONTH // timedelta(hours=1)
 
 
 class DiskRate(BaseModel):
@@ -123,32 +123,34 @@ def attaches_disk(offer: Offer) -> bool:
     return offer.engine == _ATTACHES_DISKS and offer.money is MoneyKind.CASH
 
 
-def disk_gib(wanted: MachineRequest | None) -> int:
+def disk_gib(request: MachineRequest | None) -> int:
     """The size in GiB of the disk that a job's machine gets."""
-    return math.ceil(wanted.disk_gib) if wanted is not None and wanted.disk_gib else DEFAULT_GIB
+    return math.ceil(request.disk_gib) if request is not None and request.disk_gib else DEFAULT_GIB
 
 
-def rate_for(offer: Offer, wanted: MachineRequest | None) -> DiskRate:
+def rate_for(offer: Offer, request: MachineRequest | None) -> DiskRate:
     """The rate of the disk that a job's machine gets there: its list price, or an upper bound where none is known. An
     unknown price is never zero."""
-    tier = wanted.disk_tier if wanted is not None and wanted.disk_tier else DiskTier.MEDIUM
+    tier = request.disk_tier if request is not None and request.disk_tier else DiskTier.MEDIUM
     return disk_rate(offer.location, offer.instance_type, tier)
 
 
-def disk_price(offer: Offer, wanted: MachineRequest | None, unknown: Money | None = None) -> Money:
+def disk_price(offer: Offer, request: MachineRequest | None, unknown: Money | None = None) -> Money:
     """USD an hour for the disk of one machine; zero if none is rented. ``unknown``: USD per GiB and month, a lower
     bound for disks without a known list price than the one of the table."""
     if not attaches_disk(offer):
         return Money.ZERO
-    rate, gib = rate_for(offer, wanted), disk_gib(wanted)
+    rate, gib = rate_for(offer, request), disk_gib(request)
     price = rate.per_hour(gib)
-    return price if unknown is None or not rate.upper_bound else min(price, (unknown * gib).share(1, _HOURS_A_MONTH))
+    return price if unknown is None or not rate.upper_bound else min(price, (unknown * gib).share(1, _HOURS_PER_MONTH))
 
 
 @cache
 def rates() -> tuple[DiskRate, ...]:
     """The table, in the order in which rows are tried."""
-    return tuple(DiskRate.model_validate(row) for row in packaged("broker.placement.pricing", "disk_cost.toml")["rate"])
+    return tuple(
+        DiskRate.model_validate(row) for row in load_packaged_toml("broker.placement.pricing", "disk_cost.toml")["rate"]
+    )
 
 
 @cache  # called for every offer of a plan; there are few places, machine types and tiers
@@ -165,4 +167,4 @@ def disk_rate(place: str, instance_type: str, tier: DiskTier = DiskTier.MEDIUM) 
 
 @cache
 def _hourly(per_gib_month: str, per_disk_month: str, gib: int) -> Money:
-    return (Money.usd(per_gib_month) * gib + Money.usd(per_disk_month)).share(1, _HOURS_A_MONTH)
+    return (Money.usd(per_gib_month) * gib + Money.usd(per_disk_month)).share(1, _HOURS_PER_MONTH)

@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from broker.core.job.jobs import MachineRequest
-from broker.core.job.placements import CostTerm, Moved, Placement
+from broker.core.job.placements import CostTerm, Placement, TransferKind
 from broker.core.market.offers import Billing, Offer
-from broker.core.values.figures import gigabytes, hours, hours_of, span
+from broker.core.values.figures import duration_in_hours, gigabytes, hours, hours_of
 from broker.core.values.money import Money
 from broker.placement.pricing.data_cost import egress_rate
 from broker.placement.pricing.run_model import Effort, RunModel, Spell, run_model
 from broker.placement.shares import machines
 
-_LEAST_STORAGE_COST = Money(5_000)  # half a cent; lower costs get no line
+_MIN_STORAGE_COST = Money(5_000)  # half a cent; lower costs get no line
 # Below this useful fraction a job hardly makes progress between interruptions.
-LEAST_USEFUL_FRACTION = 0.05
+MIN_USEFUL_FRACTION = 0.05
 
 Hazard = Callable[[Offer], float]
 """Expected interruptions per hour of one machine of an offer."""
@@ -46,24 +46,24 @@ class Estimator:
     def placement(self, offer: Offer, machine: MachineRequest) -> Placement | None:
         """The placement on this offer, which must be feasible and serve ``machine``.
 
-        None when less than `LEAST_USEFUL_FRACTION` of the billed time would become progress: the job would hardly ever
+        None when less than `MIN_USEFUL_FRACTION` of the billed time would become progress: the job would hardly ever
         finish there. When the work is not known, ``expected_cost`` is the cost of one hour and of reading the data
         once: each start reads the data, however long it runs.
         """
         assert offer.price is not None
         model = self._model(offer, machine)
         useful = model.run.useful_fraction
-        if useful < LEAST_USEFUL_FRACTION:
+        if useful < MIN_USEFUL_FRACTION:
             return None
         nodes = machines(offer, self.effort.nodes)
         rate = offer.price if nodes == 1 else offer.price * nodes
         price = f"{rate}/h" if nodes == 1 else f"{rate}/h for {nodes} machines"
         terms = [_term(spell, rate, price) for spell in model.spells]
         if model.duration is not None:
-            unused, elsewhere = self._extra(model, offer)
+            unused, other_terms = self._extra(model, offer)
             if unused is not None:
                 terms.append(_term(unused, rate, price))
-            terms += elsewhere
+            terms += other_terms
         else:
             terms += _data_egress(self.effort, offer.location, 1)
         duration = model.duration
@@ -83,21 +83,21 @@ class Estimator:
     def _model(self, offer: Offer, machine: MachineRequest) -> RunModel:
         nodes = machines(offer, self.effort.nodes)
         interruptions = self.hazard(offer) * nodes
-        each = offer.count * nodes // self.effort.nodes
-        used = machine.count if machine.accelerator and not machine.at_least else each
+        per_node = offer.count * nodes // self.effort.nodes
+        used = machine.count if machine.accelerator and not machine.at_least else per_node
         key = (offer.accelerator, used, interruptions, self.effort.start_on(offer.capacity_type))
-        known = self._models.get(key)
-        if known is None:
-            known = self._models[key] = run_model(self.effort, *key)
-        return known
+        cached = self._models.get(key)
+        if cached is None:
+            cached = self._models[key] = run_model(self.effort, *key)
+        return cached
 
     def _extra(self, model: RunModel, offer: Offer) -> tuple[Spell | None, list[CostTerm]]:
         key = (model, offer.location, offer.billing)
-        known = self._extras.get(key)
-        if known is None:
-            elsewhere = [*_egress(self.effort, *key[:2]), *_kept(self.effort, model)]
-            known = self._extras[key] = (_unused(model, offer.billing), elsewhere)
-        return known
+        cached = self._extras.get(key)
+        if cached is None:
+            other_terms = [*_egress(self.effort, *key[:2]), *_storage_terms(self.effort, model)]
+            cached = self._extras[key] = (_unused_time(model, offer.billing), other_terms)
+        return cached
 
 
 def margin(placement: Placement, effort: Effort) -> timedelta:
@@ -119,7 +119,7 @@ def _term(spell: Spell, rate: Money, price: str) -> CostTerm:
     return CostTerm(spell.name, Money(round(rate.micros * spell.hours)), f"{spell.how} × {price}")
 
 
-def _unused(model: RunModel, billing: Billing) -> Spell | None:
+def _unused_time(model: RunModel, billing: Billing) -> Spell | None:
     """Billed time that is not used, because of a minimum or of long billing steps; None below a second."""
     duration = model.duration
     assert duration is not None
@@ -130,48 +130,64 @@ def _unused(model: RunModel, billing: Billing) -> Spell | None:
         extra += model.run.interruptions * hours_of(billing.granularity) / 2
     if extra * 3600 < 1:
         return None
-    least = f", at least {span(billing.minimum)}" if billing.minimum else ""
-    how = f"{hours(extra)} billed but not used (billed in steps of {span(billing.granularity)}{least})"
-    return Spell("billing steps", extra, how)
+    minimum = f", at least {duration_in_hours(billing.minimum)}" if billing.minimum else ""
+    explanation = (
+        f"{hours(extra)} billed but not used (billed in steps of {duration_in_hours(billing.granularity)}{minimum})"
+    )
+    return Spell("billing steps", extra, explanation)
 
 
-def _egress(effort: Effort, model: RunModel, here: str) -> list[CostTerm]:
+def _egress(effort: Effort, model: RunModel, place: str) -> list[CostTerm]:
     """Data is read once per start, by all nodes together; each checkpoint is written once and read once per restart."""
     terms: list[CostTerm] = []
     run = model.run
-    terms += _data_egress(effort, here, 1 + run.interruptions)
-    if effort.size and effort.store_location and effort.store_location != here:
+    terms += _data_egress(effort, place, 1 + run.interruptions)
+    if effort.size and effort.store_location and effort.store_location != place:
         writes = run.work / model.interval
         restored = 1 if effort.resuming else 0
         reads = run.interruptions + restored
-        terms += _transfer(Moved.CHECKPOINT, here, effort.store_location, effort.size, writes, "checkpoints")
-        terms += _transfer(Moved.RESTORE, effort.store_location, here, effort.size, reads, "restores", a_start=restored)
+        terms += _transfer(TransferKind.CHECKPOINT, place, effort.store_location, effort.size, writes, "checkpoints")
+        terms += _transfer(
+            TransferKind.RESTORE, effort.store_location, place, effort.size, reads, "restores", per_start=restored
+        )
     return terms
 
 
-def _data_egress(effort: Effort, here: str, starts: float) -> list[CostTerm]:
-    if not effort.data_size or not effort.data_location or effort.data_location == here:
+def _data_egress(effort: Effort, place: str, starts: float) -> list[CostTerm]:
+    if not effort.data_size or not effort.data_location or effort.data_location == place:
         return []
-    return _transfer(Moved.DATA, effort.data_location, here, effort.data_size, starts, "starts", a_start=1)
+    return _transfer(TransferKind.DATA, effort.data_location, place, effort.data_size, starts, "starts", per_start=1)
 
 
-def _kept(effort: Effort, model: RunModel) -> list[CostTerm]:
+def _storage_terms(effort: Effort, model: RunModel) -> list[CostTerm]:
     """The cost of storing the newest checkpoints during the job, at their maximum number from the first hour."""
     duration = model.duration
     if effort.keeping is None or not effort.size or duration is None:
         return []
     count = min(effort.keep, max(1, math.ceil(model.run.work / model.interval)))
     amount = effort.keeping.cost(effort.size * count, duration)
-    if amount < _LEAST_STORAGE_COST:
+    if amount < _MIN_STORAGE_COST:
         return []
     price = f"{effort.keeping.per_gb_month}/GB and month"
-    return [CostTerm("keeping checkpoints", amount, f"{count} × {gigabytes(effort.size)} × {span(duration)} × {price}")]
+    return [
+        CostTerm(
+            "keeping checkpoints",
+            amount,
+            f"{count} × {gigabytes(effort.size)} × {duration_in_hours(duration)} × {price}",
+        )
+    ]
 
 
 def _transfer(
-    moved: Moved, origin: str, destination: str, size: int, times: float, what: str, a_start: float | None = None
+    kind: TransferKind,
+    origin: str,
+    destination: str,
+    size: int,
+    times: float,
+    unit: str,
+    per_start: float | None = None,
 ) -> list[CostTerm]:
-    """The cost of moving ``size`` bytes ``times`` times. ``a_start``: how many of these belong to one start; None:
+    """The cost of moving ``size`` bytes ``times`` times. ``per_start``: how many of these belong to one start; None:
     unknown."""
     per_gb = egress_rate(origin, destination).per_gb
 
@@ -180,5 +196,5 @@ def _transfer(
 
     if not (amount := cost(times)):
         return []
-    how = f"{gigabytes(size)} × {times:.3g} {what} × {per_gb}/GB, {origin} to {destination}"
-    return [CostTerm(f"{moved} egress", amount, how, None if a_start is None else cost(a_start), moved)]
+    explanation = f"{gigabytes(size)} × {times:.3g} {unit} × {per_gb}/GB, {origin} to {destination}"
+    return [CostTerm(f"{kind} egress", amount, explanation, None if per_start is None else cost(per_start), kind)]

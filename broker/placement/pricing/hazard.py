@@ -8,7 +8,7 @@ Losses over machine-hours at risk, each shrunk as the mean of a gamma posterior 
     by age  λ(b) = the same over band b of the pool, shrunk towards λ · Λ(b) / Λ
 
 By age this is the Nelson-Aalen hazard, summed over bands, since fresh spot machines are lost more often. ``E₀``: the
-weight of a prior in hours: those in which it expects `PRIOR_LOSSES`, at most `MOST_PRIOR_HOURS`. A pool's prior is its
+weight of a prior in hours: those in which it expects `PRIOR_LOSSES`, at most `MAX_PRIOR_HOURS`. A pool's prior is its
 provider's figure, else an assumption by capacity type (`priors`). Without data the estimate is the prior; with data it
 lies between prior and observation; more losses in the same hours never lower it. Weights halve every `HALF_LIFE_HOURS`.
 Times are hours, ``now`` is 0 and the past positive.
@@ -47,10 +47,10 @@ _BANDS = tuple(zip(EDGES, (*EDGES[1:], math.inf), strict=True))
 HALF_LIFE_HOURS = 7 * 24.0
 PRIOR_LOSSES = 2.0
 # Hardware failures are so rare that their prior would outweigh a month of losses.
-MOST_PRIOR_HOURS = 500.0
+MAX_PRIOR_HOURS = 500.0
 # A pool's score changes its prior by at most this factor: providers do not define their scores.
-_SCORE_COUNTS = 2.0
-_WORTH_NAMING = 1.0  # observed hours below which data hardly changes the estimate
+_MAX_SCORE_EFFECT = 2.0
+_MIN_HOURS = 1.0  # observed hours below which data hardly changes the estimate
 
 Family = tuple[str, str | None, CapacityType]
 
@@ -144,33 +144,35 @@ class _Evidence:
     @classmethod
     def of(cls, history: PoolHistory) -> _Evidence:
         losses, hours = [0.0] * len(EDGES), [0.0] * len(EDGES)
-        raw = 0.0
+        total_hours = 0.0
         for stretch in history.there:
-            lived = stretch.began - stretch.ended
-            raw += lived * stretch.machines
+            lifetime = stretch.began - stretch.ended
+            total_hours += lifetime * stretch.machines
             for band, (low, high) in enumerate(_BANDS):
-                if lived <= low:
+                if lifetime <= low:
                     break
                 until = max(stretch.began - high, stretch.ended)
                 hours[band] += stretch.machines * _weighted(stretch.began - low, until)
             if stretch.over:
-                losses[_band(lived)] += _weight(stretch.ended)
+                losses[_band(lifetime)] += _weight(stretch.ended)
         return cls(
             tuple(losses),
             tuple(hours),
             returns=sum(_weight(stretch.ended) for stretch in history.away if stretch.over),
             away=sum(_weighted(stretch.began, stretch.ended) for stretch in history.away),
-            seen=ObservedTime(raw, sum(stretch.over for stretch in history.there)),
+            seen=ObservedTime(total_hours, sum(stretch.over for stretch in history.there)),
         )
 
     @classmethod
     def together(cls, all_of: Sequence[_Evidence]) -> _Evidence:
         return cls(
-            tuple(map(sum, zip(*(one.losses for one in all_of), strict=True))),
-            tuple(map(sum, zip(*(one.hours for one in all_of), strict=True))),
-            sum(one.returns for one in all_of),
-            sum(one.away for one in all_of),
-            ObservedTime(sum(one.seen.hours for one in all_of), sum(one.seen.losses for one in all_of)),
+            tuple(map(sum, zip(*(evidence.losses for evidence in all_of), strict=True))),
+            tuple(map(sum, zip(*(evidence.hours for evidence in all_of), strict=True))),
+            sum(evidence.returns for evidence in all_of),
+            sum(evidence.away for evidence in all_of),
+            ObservedTime(
+                sum(evidence.seen.hours for evidence in all_of), sum(evidence.seen.losses for evidence in all_of)
+            ),
         )
 
 
@@ -211,11 +213,11 @@ class Risks:
     def of(self, offer: Offer) -> Risk:
         """The estimate with its basis."""
         key = f"{offer.pool} {offer.interruption_rate} {offer.score}"
-        known = self._known.get(key)
-        if known is None:
+        cached = self._known.get(key)
+        if cached is None:
             family = self._families.get(family_of(offer))
-            known = self._known[key] = _risk(offer, family, self._pools.get(offer.pool, _NOTHING))
-        return known
+            cached = self._known[key] = _risk(offer, family, self._pools.get(offer.pool, _NO_EVIDENCE))
+        return cached
 
 
 def family_of(offer: Offer) -> Family:
@@ -227,7 +229,7 @@ def estimate(histories: Iterable[PoolHistory]) -> Risks:
     """The risks from these histories, one per pool, in any order."""
     families: dict[Family, list[tuple[Offer, _Evidence]]] = {}
     pools: dict[str, _Evidence] = {}
-    for history in sorted(histories, key=lambda one: one.offer.id):
+    for history in sorted(histories, key=lambda entry: entry.offer.id):
         if history.there or history.away:
             evidence = pools[history.offer.pool] = _Evidence.of(history)
             families.setdefault(family_of(history.offer), []).append((history.offer, evidence))
@@ -242,19 +244,19 @@ def stretches(
 
     A stretch with an unobserved start begins at its first observation.
     """
-    found: dict[bool, list[AvailabilityStretch]] = {True: [], False: []}
+    by_state: dict[bool, list[AvailabilityStretch]] = {True: [], False: []}
     state: bool | None = None
     since = 0.0
-    for at, then in [*changes, (known_until, None)]:
-        if then is state:
+    for at, available in [*changes, (known_until, None)]:
+        if available is state:
             continue
         if state is not None and since > at:
-            found[state].append(AvailabilityStretch(since, at, over=then is not None))
-        state, since = then, at
-    return tuple(found[True]), tuple(found[False])
+            by_state[state].append(AvailabilityStretch(since, at, over=available is not None))
+        state, since = available, at
+    return tuple(by_state[True]), tuple(by_state[False])
 
 
-_NOTHING = _Evidence()
+_NO_EVIDENCE = _Evidence()
 
 
 def _family(members: Sequence[tuple[Offer, _Evidence]]) -> _FamilyRisk:
@@ -292,9 +294,9 @@ def _risk(offer: Offer, family: _FamilyRisk | None, own: _Evidence) -> Risk:
 
 
 def _basis(offer: Offer, family: _FamilyRisk, own: _Evidence) -> HazardBasis:
-    if own.seen.hours >= _WORTH_NAMING:
+    if own.seen.hours >= _MIN_HOURS:
         return HazardBasis.OWN
-    return HazardBasis.FAMILY if family.seen.hours >= _WORTH_NAMING else _without_history(offer)
+    return HazardBasis.FAMILY if family.seen.hours >= _MIN_HOURS else _without_history(offer)
 
 
 def _without_history(offer: Offer) -> HazardBasis:
@@ -305,13 +307,13 @@ def _prior(offer: Offer, family_score: float | None) -> float:
     rate = interruption_rate(offer)
     if offer.interruption_rate is not None or not offer.score or not family_score:
         return rate
-    return rate * min(max(family_score / offer.score, 1 / _SCORE_COUNTS), _SCORE_COUNTS)
+    return rate * min(max(family_score / offer.score, 1 / _MAX_SCORE_EFFECT), _MAX_SCORE_EFFECT)
 
 
 def _posterior(prior: float, events: float, hours: float) -> float:
     """The mean rate after these events and hours; between ``prior`` and events / hours."""
-    counts_for = min(PRIOR_LOSSES / prior, MOST_PRIOR_HOURS) if prior > 0 else MOST_PRIOR_HOURS
-    return (prior * counts_for + events) / (counts_for + hours)
+    prior_hours = min(PRIOR_LOSSES / prior, MAX_PRIOR_HOURS) if prior > 0 else MAX_PRIOR_HOURS
+    return (prior * prior_hours + events) / (prior_hours + hours)
 
 
 def _life_from(by_age: Sequence[float], age: float) -> float:

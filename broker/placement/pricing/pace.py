@@ -31,7 +31,7 @@ class Pace:
 Paces = Mapping[Machine, Pace]
 
 
-def measured(paces: Paces, machine: Machine, reference: Machine) -> tuple[float, str] | None:
+def measured_speed(paces: Paces, machine: Machine, reference: Machine) -> tuple[float, str] | None:
     """The speed of ``machine`` relative to ``reference`` and its derivation; None without usable measurements.
 
     Uses the measured pace of the reference. Without it, the geometric mean of the paces derived from the measured
@@ -44,34 +44,34 @@ def measured(paces: Paces, machine: Machine, reference: Machine) -> tuple[float,
     if nearest is None:
         return None
     base = _nearest(paces, reference)
-    of_reference = _by_the_table(paces, reference) if base is None else paces[base].per_hour / base[1] * reference[1]
+    of_reference = _from_table(paces, reference) if base is None else paces[base].per_hour / base[1] * reference[1]
     if of_reference is None:
         return None
     throughput = paces[nearest].per_hour / nearest[1] * machine[1] / of_reference
-    scaled = "" if nearest == machine else f" with {nearest[0]}:{nearest[1]}"
-    how = (
+    scaling_note = "" if nearest == machine else f" with {nearest[0]}:{nearest[1]}"
+    derivation = (
         f" ({machine[0]}:{machine[1]} does {throughput:.2f} × what {reference[0]}:{reference[1]} does, "
-        f"measured over {hours(paces[nearest].hours)} of earlier attempts{scaled})"
+        f"measured over {hours(paces[nearest].hours)} of earlier attempts{scaling_note})"
     )
-    return throughput, how
+    return throughput, derivation
 
 
 def _nearest(paces: Paces, machine: Machine) -> Machine | None:
     """The measured machine with the same accelerator and the nearest count."""
-    same = [known for known in paces if known[0] == machine[0]]
-    return min(same, key=lambda known: (abs(math.log(known[1] / machine[1])), known[1]), default=None)
+    candidates = [candidate for candidate in paces if candidate[0] == machine[0]]
+    return min(candidates, key=lambda candidate: (abs(math.log(candidate[1] / machine[1])), candidate[1]), default=None)
 
 
-def _by_the_table(paces: Paces, reference: Machine) -> float | None:
+def _from_table(paces: Paces, reference: Machine) -> float | None:
     """Steps per hour of the reference machine, from other machines' paces and the accelerator table."""
-    found = []
+    estimates = []
     for (accelerator, count), pace in paces.items():
         try:
-            one = relative_throughput(accelerator, reference[0])
+            ratio = relative_throughput(accelerator, reference[0])
         except UnknownName:
-            one = None
-        if one:
-            found.append((accelerator, math.log(pace.per_hour / (one * count / reference[1]))))
-    if len({accelerator for accelerator, _ in found}) < 2:
+            ratio = None
+        if ratio:
+            estimates.append((accelerator, math.log(pace.per_hour / (ratio * count / reference[1]))))
+    if len({accelerator for accelerator, _ in estimates}) < 2:
         return None
-    return math.exp(sum(log for _, log in found) / len(found))
+    return math.exp(sum(log for _, log in estimates) / len(estimates))

@@ -21,7 +21,7 @@ from broker.core.values.figures import hours, hours_of
 from broker.placement.conditions import Conditions
 from broker.placement.pricing.checkpoints import BilledRun, daly_interval, expected_run
 from broker.placement.pricing.data_cost import KeepingRate
-from broker.placement.pricing.pace import Paces, measured
+from broker.placement.pricing.pace import Paces, measured_speed
 
 # Below this number of expected interruptions, the cost lines call them rare hardware failures.
 _RARE = 0.005
@@ -29,7 +29,7 @@ _RARE = 0.005
 # most three times the mean time between interruptions: without checkpoints 3 / (e³ - 1), a sixth of the time, is then
 # useful, and spot is not rejected because of an assumption.
 ASSUMED_WORK = 8.0
-_MOST_INTERRUPTED = 3.0
+_MAX_INTERRUPTIONS = 3.0
 _LARGEST_WRITE = 0.1  # as a share of the job's own checkpoint interval, if their size is unknown
 
 
@@ -68,8 +68,8 @@ class Effort:
         for all of it. If it is less than the job's work, the job loads a checkpoint at its start."""
         plan = job.checkpoint
         declared = (plan.every, plan.size, plan.restart) != (None, None, None)
-        left = remaining if remaining is not None else job.work.duration if job.work else None
-        begun = remaining is not None and (job.work is None or remaining < job.work.duration)
+        work_left = remaining if remaining is not None else job.work.duration if job.work else None
+        has_started = remaining is not None and (job.work is None or remaining < job.work.duration)
         write = hours_of(conditions.write)
         if plan.size is not None:
             write = plan.size / job.num_nodes / conditions.write_bytes_per_second / 3600  # each node writes its part
@@ -78,10 +78,10 @@ class Effort:
             write = min(write, hours_of(plan.every) * _LARGEST_WRITE)
         return cls(
             nodes=job.num_nodes,
-            remaining=left,
-            work=None if left is None else hours_of(left),
+            remaining=work_left,
+            work=None if work_left is None else hours_of(work_left),
             reference=job.work or _first_machine(job),
-            resuming=begun and declared,
+            resuming=has_started and declared,
             checkpoints=declared,
             interval=hours_of(plan.every) if plan.every else None,
             size=plan.size,
@@ -115,7 +115,7 @@ class Effort:
         """
         work = (ASSUMED_WORK if self.work is None else self.work) / throughput
         if self.work is None and interruptions > 0:
-            work = min(work, _MOST_INTERRUPTED / interruptions)
+            work = min(work, _MAX_INTERRUPTIONS / interruptions)
         # Before the first checkpoint there is none to load.
         restore = self.restart if work > interval or self.resuming else 0.0
         return expected_run(work, interruptions, interval, self.write, start + restore)
@@ -149,7 +149,7 @@ class RunModel:
 def run_model(effort: Effort, accelerator: str | None, count: int, interruptions: float, start: float) -> RunModel:
     """The run on ``count`` accelerators per node, with ``interruptions`` per hour for all nodes, and ``start`` hours
     from launch to the first useful step."""
-    throughput, how_fast = speed(effort, accelerator, count)
+    throughput, speed_note = speed(effort, accelerator, count)
     interval = effort.interval_at(interruptions)
     run = effort.run(throughput, interruptions, interval, start)
     if effort.work is None:
@@ -159,22 +159,22 @@ def run_model(effort: Effort, accelerator: str | None, count: int, interruptions
         first = start + (effort.restart if effort.resuming else 0.0)
         # The limit keeps timedelta from overflowing; an offer where the job never finishes is rejected anyway.
         duration = timedelta(hours=min(run.hours + first, 1e9))
-        spells = tuple(_spells(effort, run, how_fast, first))
+        spells = tuple(_spells(effort, run, speed_note, first))
     return RunModel(run, spells, duration, throughput, interruptions, interval)
 
 
-def _spells(effort: Effort, run: BilledRun, how_fast: str, first: float) -> list[Spell]:
-    spells = [Spell("compute", run.work, f"{hours(run.work)} of work{how_fast}")]
+def _spells(effort: Effort, run: BilledRun, speed_note: str, first: float) -> list[Spell]:
+    spells = [Spell("compute", run.work, f"{hours(run.work)} of work{speed_note}")]
     if run.checkpoints > 0:
-        how = f"{hours(run.checkpoints)} of writing them, {hours(effort.write)} each"
-        spells.append(Spell("checkpoints", run.checkpoints, how))
+        explanation = f"{hours(run.checkpoints)} of writing them, {hours(effort.write)} each"
+        spells.append(Spell("checkpoints", run.checkpoints, explanation))
     if run.interruptions >= _RARE:
         expected = f"{run.interruptions:.3g} interruptions expected"
-        again = f"{expected}, {hours(run.lost / run.interruptions)} of work done again after each"
-        spells.append(Spell("lost work", run.lost, again))
+        derivation = f"{expected}, {hours(run.lost / run.interruptions)} of work done again after each"
+        spells.append(Spell("lost work", run.lost, derivation))
         if run.restarts > 0:
-            each = hours(run.restarts / run.interruptions)
-            spells.append(Spell("restarts", run.restarts, f"{expected}, {each} each to start and restore"))
+            per_restart = hours(run.restarts / run.interruptions)
+            spells.append(Spell("restarts", run.restarts, f"{expected}, {per_restart} each to start and restore"))
     elif run.lost + run.restarts > 0:
         lost = run.lost + run.restarts
         spells.append(Spell("lost work", lost, f"{hours(lost)} for hardware failures, which are rare"))
@@ -198,23 +198,29 @@ def speed(effort: Effort, accelerator: str | None, count: int) -> tuple[float, s
     reference = effort.reference
     if accelerator is None or reference is None or reference.accelerator is None or count == 0:
         return 1.0, ""
-    machine, against = (accelerator, count), (reference.accelerator, max(reference.count, 1))
-    return measured(effort.paces, machine, against) or _relative(*machine, *against)
+    machine, reference_machine = (accelerator, count), (reference.accelerator, max(reference.count, 1))
+    return measured_speed(effort.paces, machine, reference_machine) or _relative(*machine, *reference_machine)
 
 
 @cache
 def _relative(accelerator: str, count: int, reference: str, reference_count: int) -> tuple[float, str]:
     try:
-        one = relative_throughput(accelerator, reference)
+        ratio = relative_throughput(accelerator, reference)
     except UnknownName:
-        one = None
-    throughput = (1.0 if one is None else one) * count / reference_count
-    against = f"{reference}:{reference_count}"
-    if one is None:
-        return throughput, f" (how {accelerator} compares with {against} is not known: taken as equal per card)"
+        ratio = None
+    throughput = (1.0 if ratio is None else ratio) * count / reference_count
+    reference_machine = f"{reference}:{reference_count}"
+    if ratio is None:
+        return (
+            throughput,
+            f" (how {accelerator} compares with {reference_machine} is not known: taken as equal per card)",
+        )
     if throughput == 1.0:
         return throughput, ""
-    return throughput, f" ({accelerator}:{count} does {throughput:.2f} × what {against} does, by their peak speeds)"
+    return (
+        throughput,
+        f" ({accelerator}:{count} does {throughput:.2f} × what {reference_machine} does, by their peak speeds)",
+    )
 
 
 # Added to the bound: a start may take longer, and a hold is topped up a quarter of an hour before its end.
@@ -223,7 +229,7 @@ _MANY = 200.0  # above this expectation, the number of interruptions is approxim
 _NEVER = 1e9  # hours
 
 
-def longest_of(job: Job, placement: Placement, share: float) -> timedelta | None:
+def quantile_duration(job: Job, placement: Placement, share: float) -> timedelta | None:
     """The time from launch to finish that at least ``share`` of the runs on this placement do not exceed, plus `SPARE`;
     None if the work is unknown. ``share``: over 0 and below 1. Pure."""
     if placement.duration is None:
@@ -233,31 +239,31 @@ def longest_of(job: Job, placement: Placement, share: float) -> timedelta | None
     interval = effort.interval_at(rate)
     work = hours_of(placement.duration) * placement.useful_fraction
     restart = start + effort.restart
-    found = restart + run_within(share, work, rate, interval, effort.write, restart)
-    return max(timedelta(hours=min(found, _NEVER)), placement.duration) + SPARE
+    longest = restart + run_quantile(share, work, rate, interval, effort.write, restart)
+    return max(timedelta(hours=min(longest, _NEVER)), placement.duration) + SPARE
 
 
-def run_within(share: float, work: float, rate: float, interval: float, write: float, restart: float) -> float:
+def run_quantile(share: float, work: float, rate: float, interval: float, write: float, restart: float) -> float:
     """Hours that at least ``share`` of the runs do not exceed. Arguments as of `expected_run`."""
     if work <= interval:
         stretches, stretch, running = 1, work, work
     else:
         stretches, stretch = math.ceil(work / interval), interval + write
         running = work + stretches * write
-    most = interruptions_within(share, stretches, rate * stretch)
-    return running + most * (stretch + restart)
+    interruptions = interruption_quantile(share, stretches, rate * stretch)
+    return running + interruptions * (stretch + restart)
 
 
-def interruptions_within(share: float, stretches: int, exposed: float) -> float:
-    """The number of interruptions that at least ``share`` of the runs do not exceed. ``exposed``: expected
+def interruption_quantile(share: float, stretches: int, per_stretch: float) -> float:
+    """The number of interruptions that at least ``share`` of the runs do not exceed. ``per_stretch``: expected
     interruptions in the time of one stretch; a stretch is done when it passes without one."""
-    if exposed <= 0:
+    if per_stretch <= 0:
         return 0
-    expected = stretches * math.expm1(min(exposed, 50.0))
+    expected = stretches * math.expm1(min(per_stretch, 50.0))
     if expected > _MANY:
-        deviation = math.sqrt(expected * math.exp(min(exposed, 50.0)))
+        deviation = math.sqrt(expected * math.exp(min(per_stretch, 50.0)))
         return math.ceil(expected + NormalDist().inv_cdf(share) * deviation)
-    passes = math.exp(-exposed)
+    passes = math.exp(-per_stretch)
     chance, number = passes**stretches, 0
     total = chance
     while total < share and chance > 0:

@@ -16,7 +16,7 @@ from broker.placement.planner import Deny
 from broker.placement.pricing.estimate import margin
 from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
 from broker.placement.queue.queue import QueueEntry, QueueOption
-from broker.placement.ranking import weighed
+from broker.placement.ranking import ranking_cost
 
 # Maximum number of limited pools among a job's options.
 _LIMITED = 8
@@ -40,17 +40,17 @@ def entry_of(  # noqa: PLR0913 - a job, a market, and what `Judge.of` wants to k
     now.
     """
 
-    def options(one: Job) -> tuple[QueueOption, ...]:
+    def options(variant: Job) -> tuple[QueueOption, ...]:
         judge = board.judge(
-            one, now=now, submitted_at=submitted_at, conditions=conditions, remaining=remaining, excluded=excluded,
+            variant, now=now, submitted_at=submitted_at, conditions=conditions, remaining=remaining, excluded=excluded,
             deny=deny,
         )  # fmt: skip
         return _options(board.ranked(judge, most_limited=_LIMITED), judge.effort)
 
     effort = Effort.of(job, conditions, remaining)
-    found = options(job)
-    if not found and job.deadline is not None:
-        found = options(job.model_copy(update={"deadline": None, "value_of_time": Money.ZERO}))
+    entry_options = options(job)
+    if not entry_options and job.deadline is not None:
+        entry_options = options(job.model_copy(update={"deadline": None, "value_of_time": Money.ZERO}))
     deadline = job.deadline_at(submitted_at)
     value = conditions.value_of_time if job.value_of_time is None else job.value_of_time
     return QueueEntry(
@@ -59,10 +59,10 @@ def entry_of(  # noqa: PLR0913 - a job, a market, and what `Judge.of` wants to k
         priority=job.priority,
         nodes=job.num_nodes,
         gpus=job.num_nodes * max((machine.count for machine in job.resources), default=0) or job.num_nodes,
-        options=found,
+        options=entry_options,
         deadline=None if deadline is None else hours_of(deadline - now),
         handed_in=hours_of(submitted_at - now),
-        needs=min((option.hours for option in found), default=effort.work or 0.0),
+        needs=min((option.hours for option in entry_options), default=effort.work or 0.0),
         open_ended=effort.work is None,
         # $0 is a value too: the job waits while waiting is cheaper. A deadline overrides the value of time.
         value_of_time=None if value is None or deadline is not None else _usd(value),
@@ -70,18 +70,18 @@ def entry_of(  # noqa: PLR0913 - a job, a market, and what `Judge.of` wants to k
 
 
 def _options(ranked: Iterator[Placement], effort: Effort) -> tuple[QueueOption, ...]:
-    found: list[QueueOption] = []
-    least = Money.ZERO
+    options: list[QueueOption] = []
+    minimum = Money.ZERO
     for placement in ranked:
         offer = placement.offer
         # A later option never weighs less, even if the ranking is not by money.
-        least = max(least, weighed(placement))
+        minimum = max(minimum, ranking_cost(placement))
         if offer.slots is None:
             # Unlimited capacity serves the job however long the queue is; later options would not be used.
-            found.append(_option(placement, None, least, effort))
+            options.append(_option(placement, None, minimum, effort))
             break
-        found.append(_option(placement, offer.capacity, least, effort))
-    return tuple(found)
+        options.append(_option(placement, offer.capacity, minimum, effort))
+    return tuple(options)
 
 
 def _option(placement: Placement, pool: str | None, weighs: Money, effort: Effort) -> QueueOption:

@@ -119,8 +119,8 @@ class Free:
         """``now`` are free; ``returns``: times and amounts that come back."""
         steps: list[tuple[float, Any]] = [(0.0, now)]
         number: Any = now
-        for at, more in sorted(returns, key=lambda one: one[0]):
-            number = number + more
+        for at, amount in sorted(returns, key=lambda entry: entry[0]):
+            number = number + amount
             steps.append((max(at, 0.0), number))
         return cls(tuple(steps))
 
@@ -136,7 +136,7 @@ class QueueRules:
     running: Mapping[str, int] = field(default_factory=dict)
 
 
-def in_turn(entries: Iterable[QueueEntry], running: Mapping[str, int] | None = None) -> list[QueueEntry]:
+def order_by_turn(entries: Iterable[QueueEntry], running: Mapping[str, int] | None = None) -> list[QueueEntry]:
     """A cheap order of jobs: by priority; nearly late; team with the fewest turns; least slack; first come."""
     return [entry for entry, _ in _with_turns(entries, running or {})]
 
@@ -166,12 +166,12 @@ def latest_start(entry: QueueEntry, option: QueueOption) -> float:
 def place(
     entries: Sequence[QueueEntry], free: Mapping[str, Free], rules: QueueRules | None = None, *, effort: int = EFFORT
 ) -> list[Turn]:
-    """A turn for every job, in the order of `in_turn`. ``free``: every pool that an option names."""
+    """A turn for every job, in the order of `order_by_turn`. ``free``: every pool that an option names."""
     from broker.placement.queue.search import Profile, Search  # here, because it imports this module
 
     rules = rules or QueueRules()
-    weight, ordered = weights(entries, rules), in_turn(entries, rules.running)
-    profiles = {pool: Profile(list(of.steps)) for pool, of in free.items()}
+    weight, ordered = weights(entries, rules), order_by_turn(entries, rules.running)
+    profiles = {pool: Profile(list(pool_free.steps)) for pool, pool_free in free.items()}
     turns: dict[str, Turn] = {}
     for _, tier in groupby(ordered, key=lambda entry: entry.priority):
         jobs = list(tier)
@@ -185,28 +185,28 @@ def place(
 
 def total(turns: Iterable[Turn], rules: QueueRules | None = None) -> tuple[int, float]:
     """The objective of a round: how many placed jobs are late, and the sum of their burdens."""
-    rules, placed = rules or QueueRules(), list(turns)
-    weight = weights([turn.entry for turn in placed], rules)
+    rules, all_turns = rules or QueueRules(), list(turns)
+    weight = weights([turn.entry for turn in all_turns], rules)
     burdens = [
         burden(turn.entry, turn.option, turn.start, weight[turn.entry.id], rules)
-        for turn in placed
+        for turn in all_turns
         if turn.option is not None
     ]
-    return sum(turn.late and turn.option is not None for turn in placed), sum(burdens)
+    return sum(turn.late and turn.option is not None for turn in all_turns), sum(burdens)
 
 
 def _with_turns(entries: Iterable[QueueEntry], running: Mapping[str, int]) -> list[tuple[QueueEntry, int]]:
-    had: Counter[str] = Counter(running)
+    turns_by_team: Counter[str] = Counter(running)
     numbered: list[tuple[QueueEntry, int]] = []
     tier: Priority | None = None
-    for entry in sorted(entries, key=lambda one: (TIERS.index(one.priority), one.slack, one.handed_in, one.id)):
+    for entry in sorted(entries, key=lambda item: (TIERS.index(item.priority), item.slack, item.handed_in, item.id)):
         if entry.priority is not tier:
-            tier, had = entry.priority, Counter(running)
-        numbered.append((entry, had[entry.team]))
-        had[entry.team] += 1
+            tier, turns_by_team = entry.priority, Counter(running)
+        numbered.append((entry, turns_by_team[entry.team]))
+        turns_by_team[entry.team] += 1
 
-    def key(one: tuple[QueueEntry, int]) -> tuple[int, bool, int, float, float, str]:
-        entry, turn = one
+    def key(item: tuple[QueueEntry, int]) -> tuple[int, bool, int, float, float, str]:
+        entry, turn = item
         return TIERS.index(entry.priority), entry.slack >= _PRESSING, turn, entry.slack, entry.handed_in, entry.id
 
     return sorted(numbered, key=key)

@@ -42,9 +42,9 @@ class Profile:
         self.counts = list(merged.values())
 
     def copy(self) -> Profile:
-        twin = Profile(())
-        twin.times, twin.counts = self.times[:], self.counts[:]
-        return twin
+        duplicate = Profile(())
+        duplicate.times, duplicate.counts = self.times[:], self.counts[:]
+        return duplicate
 
     def earliest(self, hours: float, amount: Any) -> float | None:
         """The first time from which the amount is free for ``hours``; None if never."""
@@ -73,7 +73,7 @@ class Profile:
         return i
 
 
-Held = tuple[int | None, ...]  # for each job the place of the option that it is held to
+Holds = tuple[int | None, ...]  # for each job the place of the option that it is held to
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Round:
     late: int
     cost: float
     order: list[int]
-    held_to: Held
+    held_to: Holds
     turns: list[Turn]
 
     @property
@@ -121,26 +121,26 @@ class Search:
             sorted(range(n), key=lambda i: (hours[i], i)),
             sorted(range(n), key=lambda i: (-gain[i] * hours[i], i)),
         ]
-        none: Held = (None,) * n
-        best = min((self._decode(order, none) for order in starts), key=_objective)
+        no_holds: Holds = (None,) * n
+        best = min((self._decode(order, no_holds) for order in starts), key=_objective)
         if n > 1:
             for order in starts:
-                best = min(best, self._improved(order, none), key=_objective)
-        chance = random.Random(n)  # noqa: S311  # a seeded search, no secret
-        in_vain = 0
-        while n > 1 and self._effort > 0 and in_vain < _PATIENCE:
-            found = self._improved(*self._shaken(best, chance))
-            in_vain = 0 if found.objective < best.objective else in_vain + 1
-            best = min(best, found, key=_objective)
+                best = min(best, self._improve(order, no_holds), key=_objective)
+        rng = random.Random(n)  # noqa: S311  # a seeded search, no secret
+        failures = 0
+        while n > 1 and self._effort > 0 and failures < _PATIENCE:
+            candidate = self._improve(*self._shake(best, rng))
+            failures = 0 if candidate.objective < best.objective else failures + 1
+            best = min(best, candidate, key=_objective)
         return [*best.turns, *(Turn(job, None, 0.0, late=True) for job in self._hopeless)]
 
-    def _shaken(self, found: Round, chance: random.Random) -> tuple[list[int], Held]:
+    def _shake(self, current: Round, rng: random.Random) -> tuple[list[int], Holds]:
         """The round with a few random changes, to leave a local optimum."""
-        order = found.order[:]
+        order = current.order[:]
         for _ in range(_SHAKES):
-            i, j = chance.randrange(len(order)), chance.randrange(len(order))
+            i, j = rng.randrange(len(order)), rng.randrange(len(order))
             order.insert(j, order.pop(i))
-        return order, self._other(found.held_to, chance.randrange(len(order)), chance.randrange(_MANY))
+        return order, self._other_hold(current.held_to, rng.randrange(len(order)), rng.randrange(_MANY))
 
     def _gain(self, i: int) -> float:
         """The maximum saving of job ``i`` on limited capacity, per machine-hour."""
@@ -149,51 +149,51 @@ class Search:
         elsewhere = min((o.weighs for o in in_time if o.pool is None), default=math.inf)
         if math.isinf(elsewhere):
             return math.inf
-        saved = [weight * (elsewhere - o.weighs) / (o.hours * job.nodes) for o in in_time if o.pool is not None]
-        return max(saved, default=0.0)
+        savings = [weight * (elsewhere - o.weighs) / (o.hours * job.nodes) for o in in_time if o.pool is not None]
+        return max(savings, default=0.0)
 
-    def _improved(self, order: list[int], held_to: Held) -> Round:
+    def _improve(self, order: list[int], held_to: Holds) -> Round:
         """The order after exchanges of two jobs, moves of one, and holds, while these improve the round."""
         best = self._decode(order, held_to)
-        chance = random.Random(len(order))  # noqa: S311  # a seeded search, no secret
-        improved = True
-        while improved and self._effort > 0:
-            improved = False
-            for kind, i, j in self._moves(len(order), chance):
+        rng = random.Random(len(order))  # noqa: S311  # a seeded search, no secret
+        is_improved = True
+        while is_improved and self._effort > 0:
+            is_improved = False
+            for kind, i, j in self._moves(len(order), rng):
                 if self._effort <= 0:
                     break
-                tried, held = best.order, best.held_to
+                candidate_order, candidate_holds = best.order, best.held_to
                 if kind == 0:
-                    held = self._other(held, i, j)
+                    candidate_holds = self._other_hold(candidate_holds, i, j)
                 elif kind == 1:
-                    tried = tried[:]
-                    tried[i], tried[j] = tried[j], tried[i]
+                    candidate_order = candidate_order[:]
+                    candidate_order[i], candidate_order[j] = candidate_order[j], candidate_order[i]
                 else:
-                    tried = tried[:]
-                    tried.insert(j, tried.pop(i))
-                found = self._decode(tried, held)
-                if found.objective < (best.late, best.cost - EPSILON):
-                    best, improved = found, True
+                    candidate_order = candidate_order[:]
+                    candidate_order.insert(j, candidate_order.pop(i))
+                candidate = self._decode(candidate_order, candidate_holds)
+                if candidate.objective < (best.late, best.cost - EPSILON):
+                    best, is_improved = candidate, True
         return best
 
-    def _other(self, held_to: Held, i: int, which: int) -> Held:
+    def _other_hold(self, held_to: Holds, i: int, choice: int) -> Holds:
         """Another hold on job ``i``: one of its options, or none."""
         options = len(self._jobs[i].options)
-        which %= options + 1
-        return (*held_to[:i], which if which < options else None, *held_to[i + 1 :])
+        choice %= options + 1
+        return (*held_to[:i], choice if choice < options else None, *held_to[i + 1 :])
 
-    def _moves(self, n: int, chance: random.Random) -> Iterable[tuple[int, int, int]]:
+    def _moves(self, n: int, rng: random.Random) -> Iterable[tuple[int, int, int]]:
         """All moves of a short queue; for a long one, a random sample."""
         if n * n * n <= self._effort:
             moves = [(0, i, j) for i in range(n) for j in range(len(self._jobs[i].options) + 1)]
             moves += [(1, i, j) for i in range(n) for j in range(i)]
             moves += [(2, i, j) for i in range(n) for j in range(n) if abs(i - j) > 1]
-            chance.shuffle(moves)
+            rng.shuffle(moves)
             return moves
-        many = max(self._effort // n, 1)
-        return [(chance.randrange(3), chance.randrange(n), chance.randrange(n)) for _ in range(many)]
+        sample_size = max(self._effort // n, 1)
+        return [(rng.randrange(3), rng.randrange(n), rng.randrange(n)) for _ in range(sample_size)]
 
-    def _decode(self, order: list[int], held_to: Held) -> Round:
+    def _decode(self, order: list[int], held_to: Holds) -> Round:
         """Place jobs in order, in time if possible, on the held option if there is one."""
         self._effort -= len(order)
         profiles: dict[str, Profile] = {}
@@ -202,26 +202,26 @@ class Search:
             job, (weight, hour), latest = self._jobs[i], self._worth[i], self._latest[i]
             best: tuple[bool, bool, float, float, QueueOption] | None = None
             for number, option in enumerate(job.options):
-                other = held_to[i] is not None and held_to[i] != number
+                off_hold = held_to[i] is not None and held_to[i] != number
                 start = 0.0
                 if option.pool is not None:
-                    if best is not None and (latest[number] < 0, other, weight * option.weighs) >= best[:3]:
+                    if best is not None and (latest[number] < 0, off_hold, weight * option.weighs) >= best[:3]:
                         continue  # not better even if it starts at once
                     profile = profiles.get(option.pool) or self._profiles[option.pool]
-                    at = profile.earliest(option.hours, option.takes(job.nodes))
-                    if at is None:
+                    earliest = profile.earliest(option.hours, option.takes(job.nodes))
+                    if earliest is None:
                         continue
-                    start = at
-                found = start > latest[number], other, weight * (option.weighs + hour * start)
-                if best is None or found < best[:3]:
-                    best = *found, start, option
+                    start = earliest
+                value = start > latest[number], off_hold, weight * (option.weighs + hour * start)
+                if best is None or value < best[:3]:
+                    best = *value, start, option
             if best is None:
                 turns.append(Turn(job, None, 0.0, late=True))
                 continue
-            is_late_, _, weighs, start, option = best
-            late += is_late_
+            is_late, _, weighs, start, option = best
+            late += is_late
             cost += weighs
-            turns.append(Turn(job, option, start, is_late_))
+            turns.append(Turn(job, option, start, is_late))
             if option.pool is not None:
                 if option.pool not in profiles:
                     profiles[option.pool] = self._profiles[option.pool].copy()
@@ -229,5 +229,5 @@ class Search:
         return Round(late, cost, order, held_to, turns)
 
 
-def _objective(found: Round) -> tuple[int, float]:
-    return found.objective
+def _objective(candidate: Round) -> tuple[int, float]:
+    return candidate.objective

@@ -12,7 +12,7 @@ from broker.placement.strategy.regimes import HOUR, UP, Floats, Regimes, ages
 
 MEMORY = 24.0
 """Hours after which the weight of the job's own observations has fallen to a third."""
-USUAL_SPELL = 3.0
+TYPICAL_SPELL = 3.0
 """Assumed spell length in hours of the rival model, which knows only the job's own observations."""
 
 Bits = NDArray[np.int64]
@@ -55,7 +55,7 @@ class Outlook:
         regimes = (1 - self.redraw) * regimes + (regimes @ self.redraw)[:, None] * self.weights
 
         at = np.arange(len(up)), belief.up
-        rival = (belief.ended[at] + 1) / (belief.seen[at] + max(USUAL_SPELL * HOUR / self.tick, 1.1))
+        rival = (belief.ended[at] + 1) / (belief.seen[at] + max(TYPICAL_SPELL * HOUR / self.tick, 1.1))
         gain = np.where(left, np.log(rival / expected), np.log((1 - rival) / (1 - expected)))
         fade = float(np.exp(-self.tick / (MEMORY * HOUR)))
         ended, seen = belief.ended * fade, belief.seen * fade
@@ -80,7 +80,7 @@ def outlook(model: Regimes, rows: Sequence[int], tick: float) -> Outlook:
     return Outlook(model, weights, tick, model.hazard_for(tick), model.redraw_for(tick), lives)
 
 
-def believe(model: Regimes, rows: Sequence[int], histories: Sequence[NDArray[np.bool_]]) -> Belief:
+def initial_belief(model: Regimes, rows: Sequence[int], histories: Sequence[NDArray[np.bool_]]) -> Belief:
     """The belief at the last tick of the history of ``rows`` that ``model`` was fitted on."""
     up = np.array([int(history[-1]) if len(history) else 0 for history in histories], dtype=np.int64)
     age = np.array([ages(history, model.gap)[-1] if len(history) else 0.0 for history in histories])
@@ -97,9 +97,9 @@ def _lives(model: Regimes, weights: Floats, tick: float) -> Floats:
     ageing = model.ageing(tick)
     stay = np.zeros((bands, regimes, bands, regimes))
     for band in range(bands):
-        going_on = (1 - hazard[band])[:, None] * redrawn
-        stay[band, :, min(band + 1, bands - 1)] += ageing[band] * going_on
-        stay[band, :, band] += (1 - ageing[band]) * going_on
+        continuing = (1 - hazard[band])[:, None] * redrawn
+        stay[band, :, min(band + 1, bands - 1)] += ageing[band] * continuing
+        stay[band, :, band] += (1 - ageing[band]) * continuing
     size = bands * regimes
     lives = np.linalg.solve(np.eye(size) - stay.reshape(size, size), np.full(size, tick))
     return np.asarray(lives.reshape(bands, regimes))

@@ -28,7 +28,7 @@ HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class StrategyChoices:
     """The placements that the job may choose between now. ``spot``: the cheapest placement of each pool; ``price``: USD
     per hour of work on the steady machine.
     """
@@ -66,7 +66,7 @@ def is_spot(placement: Placement) -> bool:
     return placement.offer.capacity_type is CapacityType.SPOT
 
 
-def ground(
+def strategy_choices(
     job: Job,
     conditions: Conditions,
     in_time: Plan,
@@ -75,7 +75,7 @@ def ground(
     work: timedelta,
     tick: float,
     on: Placement | None = None,
-) -> Ground | None:
+) -> StrategyChoices | None:
     """A strategy's choices; None if there are none: no deadline, a capacity order above cost, no steady placement that
     makes the deadline, or one that costs no more than spot.
 
@@ -89,8 +89,8 @@ def ground(
     spot: dict[str, Placement] = {}
     for placement in anyhow.placements:
         if is_spot(placement) and placement.throughput >= steady.throughput * 0.999:
-            known = spot.setdefault(placement.offer.pool, placement)
-            if placement.rate < known.rate:
+            cheapest = spot.setdefault(placement.offer.pool, placement)
+            if placement.rate < cheapest.rate:
                 spot[placement.offer.pool] = placement
     price = {pool: useful_rate(p, steady) for pool, p in spot.items()}
     if price and min(price.values()) >= steady.rate.micros / 1e6:
@@ -98,7 +98,7 @@ def ground(
     deadline = (in_time.deadline - submitted_at).total_seconds()
     changeover = changeover_of(job, conditions, max((p.interruptions_per_hour for p in spot.values()), default=0.1))
     task = StrategyTask(seconds_on(steady, work), deadline, changeover, tick)
-    return Ground(task, steady, spot, price)
+    return StrategyChoices(task, steady, spot, price)
 
 
 def useful_rate(placement: Placement, steady: Placement) -> float:
@@ -106,64 +106,64 @@ def useful_rate(placement: Placement, steady: Placement) -> float:
     return placement.rate.micros / 1e6 * steady.throughput / placement.throughput
 
 
-def situation(ground: Ground, standing: LiveJob, submitted_at: datetime, avoid: frozenset[str]) -> Situation:
+def situation(choices: StrategyChoices, live_job: LiveJob, submitted_at: datetime, avoid: frozenset[str]) -> Situation:
     """The current situation. Pools in ``avoid`` were just preempted: they count as unavailable while there are others.
     A running machine counts as capacity, whatever the market reports.
     """
-    rested = {pool: price for pool, price in ground.price.items() if pool not in avoid}
-    spot = rested or dict(ground.price)
+    not_avoided = {pool: price for pool, price in choices.price.items() if pool not in avoid}
+    spot = not_avoided or dict(choices.price)
     mode, pool, left = Mode.IDLE, None, 0.0
-    if standing.on is not None:
-        mode = Mode.SPOT if is_spot(standing.on) else Mode.ON_DEMAND
+    if live_job.on is not None:
+        mode = Mode.SPOT if is_spot(live_job.on) else Mode.ON_DEMAND
         if mode is Mode.SPOT:
-            pool = standing.on.offer.pool
-            spot[pool] = ground.price.get(pool, useful_rate(standing.on, ground.steady))
-        if not standing.running:
-            waited = (standing.now - (standing.started or standing.now)).total_seconds()
-            left = max(ground.task.changeover - waited, 0.0)
-    elapsed = (standing.now - submitted_at).total_seconds()
-    work_left = ground.seconds(standing.remaining)
-    return Situation(elapsed, work_left, mode, pool, left, spot, ground.on_demand_price)
+            pool = live_job.on.offer.pool
+            spot[pool] = choices.price.get(pool, useful_rate(live_job.on, choices.steady))
+        if not live_job.running:
+            booting_for = (live_job.now - (live_job.started or live_job.now)).total_seconds()
+            left = max(choices.task.changeover - booting_for, 0.0)
+    elapsed = (live_job.now - submitted_at).total_seconds()
+    work_left = choices.seconds(live_job.remaining)
+    return Situation(elapsed, work_left, mode, pool, left, spot, choices.on_demand_price)
 
 
-def decide(session: StrategySession, ground: Ground, now: Situation) -> StrategyDecision:
+def decide(session: StrategySession, choices: StrategyChoices, now: Situation) -> StrategyDecision:
     """The strategy's decision, extended by cases a recorded market lacks: machines that fail to start, and offers so
     much better that leaving a working machine pays.
     """
-    booted = now.mode is Mode.SPOT and now.changeover_left > 0
-    if booted and slack(ground.task, now) - now.changeover_left < ground.task.changeover - ground.task.tick:
+    is_booting = now.mode is Mode.SPOT and now.changeover_left > 0
+    if is_booting and slack(choices.task, now) - now.changeover_left < choices.task.changeover - choices.task.tick:
         return StrategyDecision(Mode.ON_DEMAND, why="safety net: the machine has not come up")
     decision = session.decide(now)
     if decision.mode is Mode.SPOT and now.mode is Mode.SPOT and decision.pool == now.pool:
-        better = better_pool(ground, now)
+        better = better_pool(choices, now)
         if better is not None:
-            moved = StrategyDecision(Mode.SPOT, better, why="so much cheaper that moving pays")
-            return keep_deadline(ground.task, now, moved)
+            move = StrategyDecision(Mode.SPOT, better, why="so much cheaper that moving pays")
+            return keep_deadline(choices.task, now, move)
     return decision
 
 
-def better_pool(ground: Ground, now: Situation) -> str | None:
+def better_pool(choices: StrategyChoices, now: Situation) -> str | None:
     """A pool whose saving, over the life expected there or the work left, is worth several moves; None if none is."""
-    task = ground.task
+    task = choices.task
     if now.mode is not Mode.SPOT or now.pool is None or now.changeover_left > 0:
         return None
-    others = [pool for pool in now.spot if pool != now.pool and pool in ground.spot]
-    best = min(others, key=lambda pool: (now.spot[pool], pool), default=None)
+    other_pools = [pool for pool in now.spot if pool != now.pool and pool in choices.spot]
+    best = min(other_pools, key=lambda pool: (now.spot[pool], pool), default=None)
     if best is None or slack(task, now) < 3 * task.changeover:
         return None
-    rate = ground.spot[best].interruptions_per_hour
+    rate = choices.spot[best].interruptions_per_hour
     life = min(HOUR / rate if rate > 0 else math.inf, now.work_left)
     saving = (now.spot[now.pool] - now.spot[best]) * life / HOUR
     return best if saving > WORTH_MOVING * now.spot[best] * task.changeover / HOUR else None
 
 
-def in_order(decision: StrategyDecision, ground: Ground, plan: Plan) -> Sequence[Placement]:
+def placement_order(decision: StrategyDecision, choices: StrategyChoices, plan: Plan) -> Sequence[Placement]:
     """The placements to try: first the decision's, then alternatives if money or policies refuse it. Empty: wait."""
     if decision.mode is Mode.IDLE:
         return ()
     steady = [p for p in plan.placements if not is_spot(p)]
-    steady.sort(key=lambda p: p.offer.id != ground.steady.offer.id)
-    spot = sorted(ground.spot.values(), key=lambda p: (p.offer.pool != decision.pool, ground.price[p.offer.pool]))
+    steady.sort(key=lambda p: p.offer.id != choices.steady.offer.id)
+    spot = sorted(choices.spot.values(), key=lambda p: (p.offer.pool != decision.pool, choices.price[p.offer.pool]))
     return (*steady, *spot) if decision.mode is Mode.ON_DEMAND else (*spot, *steady)
 
 

@@ -31,8 +31,8 @@ class UniformProgress:
         if now.mode is Mode.SPOT and now.pool in now.spot:
             return StrategyDecision(Mode.SPOT, now.pool, why="never leave a working spot machine")
         if now.mode is Mode.ON_DEMAND:
-            ahead = progress >= (now.elapsed + 2 * task.changeover) * pace - EPSILON
-            return (take_spot(now) if ahead else None) or StrategyDecision(Mode.ON_DEMAND, why="catch up")
+            is_ahead = progress >= (now.elapsed + 2 * task.changeover) * pace - EPSILON
+            return (take_spot(now) if is_ahead else None) or StrategyDecision(Mode.ON_DEMAND, why="catch up")
         if progress < now.elapsed * pace - EPSILON:
             return take_spot(now) or StrategyDecision(Mode.ON_DEMAND, why="behind the line")
         return take_spot(now) or StrategyDecision(Mode.IDLE, why="on the line")

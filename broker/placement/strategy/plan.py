@@ -19,12 +19,12 @@ from broker.placement.strategy.regimes import DOWN, HOUR, UP, Floats, Regimes
 Floats32 = NDArray[np.float32]
 STEP = 600.0
 """Least seconds between the decisions of a plan; real decisions may be more frequent."""
-MOST_STEPS = 700
-MOST_BOOT_STEPS = 4
+MAX_STEPS = 700
+MAX_BOOT_STEPS = 4
 FINEST = 5
 COARSENING = 1.06
 _ROWS = 96
-MOST_BYTES = 100_000_000
+MAX_BYTES = 100_000_000
 """Long jobs get a coarser grid rather than a larger table."""
 
 
@@ -60,20 +60,22 @@ class ValueTable:
         """Expected cost with ``left`` seconds to the deadline and ``spare`` of slack, over the states in ``mix``."""
         if left <= 0:
             return 0.0
-        at = min(left / self.terms.step, len(self.value) - 1.0)
-        t = min(int(at), len(self.value) - 2)
-        late = at - t
+        position = min(left / self.terms.step, len(self.value) - 1.0)
+        t = min(int(position), len(self.value) - 2)
+        time_fraction = position - t
         spare = min(max(spare, 0.0), float(self.slacks[-1]))
         low = min(int(np.searchsorted(self.slacks, spare, side="right")) - 1, len(self.slacks) - 2)
-        more = (spare - self.slacks[low]) / (self.slacks[low + 1] - self.slacks[low])
+        slack_fraction = (spare - self.slacks[low]) / (self.slacks[low + 1] - self.slacks[low])
         (a, b), (c, d) = self.value[t : t + 2, low : low + 2, machine] @ mix
-        return float((1 - late) * (a + more * (b - a)) + late * (c + more * (d - c)))
+        return float(
+            (1 - time_fraction) * (a + slack_fraction * (b - a)) + time_fraction * (c + slack_fraction * (d - c))
+        )
 
 
 def step_for(tick: float, horizon: float, changeover: float) -> float:
     """A multiple of the tick near ten minutes, longer for long horizons and long changeovers."""
-    wanted = max(STEP, horizon / MOST_STEPS, changeover / MOST_BOOT_STEPS)
-    return tick * max(round(wanted / tick), 1)
+    target = max(STEP, horizon / MAX_STEPS, changeover / MAX_BOOT_STEPS)
+    return tick * max(round(target / tick), 1)
 
 
 def transitions(model: Regimes, weights: Floats, step: float) -> Floats:
@@ -101,23 +103,23 @@ def solve(chain: Floats, terms: PlanTerms) -> ValueTable:
     boots = tuple(max(terms.changeover - terms.step * i, 0.0) for i in range(boot_steps + 1))
     steps = math.ceil(terms.horizon / terms.step - 1e-9)
     machines = 1 + 2 * boot_steps
-    slacks = _slack_grid(terms, MOST_BYTES // ((steps + 1) * machines * len(chain) * 4))
-    used = (terms.step, *(min(boot, terms.step) for boot in boots))
-    plan_ahead = _PlanAhead(terms, slacks, boots, {amount: _spend(slacks, amount) for amount in used})
+    slacks = _slack_grid(terms, MAX_BYTES // ((steps + 1) * machines * len(chain) * 4))
+    slack_amounts = (terms.step, *(min(boot, terms.step) for boot in boots))
+    plan_ahead = _PlanAhead(terms, slacks, boots, {amount: _spend(slacks, amount) for amount in slack_amounts})
     value = np.zeros((steps + 1, len(slacks), machines, len(chain)), dtype=np.float32)
     chain_t = np.ascontiguousarray(chain.T, dtype=np.float32)
     for t in range(1, steps + 1):
-        before = value[t - 1]
+        previous = value[t - 1]
         if terms.loss:
             spot = slice(1, 1 + boot_steps)
-            before = before.copy()
-            before[:, spot] += terms.loss * (before[:, :1] - before[:, spot])
-        after = _times(before.reshape(-1, len(chain)), chain_t).reshape(before.shape)
-        plan_ahead.fill(value[t], after, np.maximum(t * terms.step - slacks, 0.0))
+            previous = previous.copy()
+            previous[:, spot] += terms.loss * (previous[:, :1] - previous[:, spot])
+        expected = _multiply(previous.reshape(-1, len(chain)), chain_t).reshape(previous.shape)
+        plan_ahead.fill(value[t], expected, np.maximum(t * terms.step - slacks, 0.0))
     return ValueTable(terms, slacks, boots[1:], value)
 
 
-def _times(rows: Floats32, matrix: Floats32) -> Floats32:
+def _multiply(rows: Floats32, matrix: Floats32) -> Floats32:
     """The matrix product, in pieces too small for the linear algebra library to start threads. On a busy machine its
     threads wait for each other up to a hundred times as long as they work."""
     product = np.empty_like(rows)
@@ -161,25 +163,25 @@ class _PlanAhead:
         paid = price / HOUR * np.minimum(boot + work, step)
         return self._after(after[:, machine], min(boot, step)) + paid[:, None].astype(np.float32)
 
-    def _after(self, value: Floats32, used_up: float) -> Floats32:
-        low, share = self.spent[used_up]
-        here = value[low]
-        here += share * (value[low + 1] - here)
-        return here
+    def _after(self, value: Floats32, used_slack: float) -> Floats32:
+        low, share = self.spent[used_slack]
+        result = value[low]
+        result += share * (value[low + 1] - result)
+        return result
 
 
-def _slack_grid(terms: PlanTerms, most_points: int) -> Floats:
+def _slack_grid(terms: PlanTerms, max_points: int) -> Floats:
     """Seconds from 0 to the maximum slack: evenly spaced and fine at first, then growing, including the limits of the
-    safety net's rules. Points are at most two steps apart, or more if ``most_points`` requires it."""
-    changeover, step, most = terms.changeover, terms.step, terms.most_slack
+    safety net's rules. Points are at most two steps apart, or more if ``max_points`` requires it."""
+    changeover, step, max_slack = terms.changeover, terms.step, terms.most_slack
     unit = min(step, max(changeover, step / 4)) / FINEST
-    fine = list(np.arange(0.0, min(2 * changeover + 2 * step, most) + 2 * unit, unit))
+    fine = list(np.arange(0.0, min(2 * changeover + 2 * step, max_slack) + 2 * unit, unit))
     for widest in (2.0, 4.0, 8.0, math.inf):
         points, width = list(fine), unit
-        while points[-1] < most:
+        while points[-1] < max_slack:
             width = min(width * COARSENING, widest * step)
             points.append(points[-1] + width)
-        if len(points) <= most_points:
+        if len(points) <= max_points:
             break
     edges = [changeover, 2 * changeover, changeover + step]
     return np.unique(np.round([*points, *(edge for edge in edges if edge <= points[-1])], 3))

@@ -102,19 +102,19 @@ def fit(histories: Sequence[Any], gap: float, shape: RegimeShape | None = None) 
     hazard = np.clip(np.repeat(scale, bands, axis=1) * pooled, 1e-6, 0.95)
     weights = np.full((len(arrays), shape.regimes), 1 / shape.regimes)
     family = np.full(shape.regimes, 1 / shape.regimes)
-    usual = min(per_block * gap / (shape.persistence * HOUR), 0.5)
-    redraw = np.full(shape.regimes, usual)
+    prior_redraw = min(per_block * gap / (shape.persistence * HOUR), 0.5)
+    redraw = np.full(shape.regimes, prior_redraw)
     belief = weights.copy()
     for _ in range(shape.iterations if blocks else 0):
         posterior, draws, ends, belief = _smooth(exposed, left, hazard, weights, redraw)
-        seen = np.einsum("pbk,pbc->kc", posterior, exposed)
-        gone = np.einsum("pbk,pbc->kc", posterior, left)
-        expected = (seen * pooled).reshape(-1, 2, bands).sum(2)
-        multiplier = (gone.reshape(-1, 2, bands).sum(2) + 1) / (expected + 1)
+        exposure = np.einsum("pbk,pbc->kc", posterior, exposed)
+        ended_spells = np.einsum("pbk,pbc->kc", posterior, left)
+        expected = (exposure * pooled).reshape(-1, 2, bands).sum(2)
+        multiplier = (ended_spells.reshape(-1, 2, bands).sum(2) + 1) / (expected + 1)
         centre = np.repeat(multiplier, bands, axis=1) * pooled
-        hazard = np.clip((gone + shape.pseudo) / (seen + shape.pseudo / centre), 1e-6, 0.95)
+        hazard = np.clip((ended_spells + shape.pseudo) / (exposure + shape.pseudo / centre), 1e-6, 0.95)
         stays = posterior.sum((0, 1))
-        redraw = np.clip((ends + shape.redraw_pseudo) / (stays + shape.redraw_pseudo / usual), 1e-4, 0.5)
+        redraw = np.clip((ends + shape.redraw_pseudo) / (stays + shape.redraw_pseudo / prior_redraw), 1e-4, 0.5)
         family = (draws.sum(0) + 1 / shape.regimes) / (draws.sum() + 1)
         weights = (draws + shape.pool_pseudo * family) / (draws.sum(1, keepdims=True) + shape.pool_pseudo)
     persistence = -per_block * gap / np.log1p(-redraw)
@@ -166,17 +166,17 @@ def _smooth(exposed: Floats, left: Floats, hazard: Floats, weights: Floats, redr
     draws = np.zeros((pools, regimes))
     ends = np.zeros(regimes)
     for t in range(blocks - 1, -1, -1):
-        both = filtered[t] * later
-        posterior[t] = both / both.sum(1, keepdims=True)
+        joint = filtered[t] * later
+        posterior[t] = joint / joint.sum(1, keepdims=True)
         if t == 0:
             break
         message = likelihood[t] * later
-        anew = weights * message
+        new_draw = weights * message
         chance = (predicted[t] * message).sum(1, keepdims=True)
-        draws += (filtered[t - 1] @ redraw)[:, None] * anew / chance
-        fresh = anew.sum(1, keepdims=True)
-        ends += (filtered[t - 1] * redraw * fresh / chance).sum(0)
-        later = (1 - redraw) * message + redraw * fresh
+        draws += (filtered[t - 1] @ redraw)[:, None] * new_draw / chance
+        new_total = new_draw.sum(1, keepdims=True)
+        ends += (filtered[t - 1] * redraw * new_total / chance).sum(0)
+        later = (1 - redraw) * message + redraw * new_total
         later /= later.max(1, keepdims=True)
     draws += posterior[0]
     return posterior.transpose(1, 0, 2), draws, ends, filtered[-1]

@@ -24,17 +24,17 @@ def may_wait(task: StrategyTask, now: Situation) -> bool:
     return spare >= 2 * task.changeover - EPSILON and spare - task.tick >= task.changeover - EPSILON
 
 
-def keep_deadline(task: StrategyTask, now: Situation, wish: StrategyDecision) -> StrategyDecision:
-    """The strategy's ``wish`` if it is safe and possible, else the nearest safe decision. Never raises."""
-    if wish.mode is Mode.ON_DEMAND:
-        return wish
-    if wish.mode is Mode.SPOT and wish.pool in now.spot:
-        if now.mode is Mode.SPOT and wish.pool == now.pool:
-            return wish
+def keep_deadline(task: StrategyTask, now: Situation, decision: StrategyDecision) -> StrategyDecision:
+    """The strategy's ``decision`` if it is safe and possible, else the nearest safe decision. Never raises."""
+    if decision.mode is Mode.ON_DEMAND:
+        return decision
+    if decision.mode is Mode.SPOT and decision.pool in now.spot:
+        if now.mode is Mode.SPOT and decision.pool == now.pool:
+            return decision
         if may_start_spot(task, now):
-            return wish
+            return decision
     elif may_wait(task, now):
-        return wish if wish.mode is Mode.IDLE else StrategyDecision(Mode.IDLE, why="no such capacity")
+        return decision if decision.mode is Mode.IDLE else StrategyDecision(Mode.IDLE, why="no such capacity")
     if now.mode is Mode.SPOT and now.pool in now.spot:
         return StrategyDecision(Mode.SPOT, now.pool, why="safety net: no time to move")
     spare, needed = slack(task, now) / 60, 2 * task.changeover / 60

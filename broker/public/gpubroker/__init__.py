@@ -19,7 +19,7 @@ version.
 
 from __future__ import annotations
 
-from gpubroker._parts_found import check_parts
+from gpubroker._part_check import check_parts
 
 check_parts()
 

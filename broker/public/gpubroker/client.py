@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any, Self
 
 from broker.app.alerts import approvers
-from broker.app.jobs import details, jobs, kept_files
+from broker.app.jobs import details, job_files, jobs
 from broker.app.jobs.bills import bill_of
-from broker.app.jobs.job_input import read_job, with_commit
+from broker.app.jobs.job_input import pin_commit, read_job
 from broker.app.jobs.preview import Preview, preview
 from broker.app.jobs.submit import submit
-from broker.app.policy.policies import adopt
+from broker.app.policy.policies import adopt_configured
 from broker.app.service import background
 from broker.app.wiring import Broker
 from broker.cli.identity import process_actor
-from broker.cli.jobs.job_view import step_words
+from broker.cli.jobs.job_view import step_text
 from broker.core.actors import Actor, EntryPoint, ProcessAccount
 from broker.core.errors import BrokerError
 from broker.core.events.events import body_to_json
@@ -35,8 +35,8 @@ from broker.settings import check_names, read_settings
 from cli import registries
 from gpubroker.job_array import combinations
 
-_LOOK_EVERY = timedelta(seconds=0.5)  # between two reads of the store during a wait (broker's clock)
-_SETTLING = timedelta(seconds=20)  # longest wait for the bill of an ended job (wall clock)
+_POLL_INTERVAL = timedelta(seconds=0.5)  # between two reads of the store during a wait (broker's clock)
+_BILL_WAIT = timedelta(seconds=20)  # longest wait for the bill of an ended job (wall clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class SubmittedJob:
         self._broker = broker
         self._actor = actor
         self.id = job_id
-        self._over_since: float | None = None  # when a wait first saw its end (monotonic clock)
+        self._final_since: float | None = None  # when a wait first saw its end (monotonic clock)
 
     def __repr__(self) -> str:
         return f"<SubmittedJob {self.id}>"
@@ -114,8 +114,8 @@ class SubmittedJob:
     @property
     def progress(self) -> str:
         """``step 120 of 400``, as its command last reported; empty without a report."""
-        found = details.details(self._broker, self._view(), progress=True)
-        return step_words(found.step, found.total_steps)
+        job_details = details.details(self._broker, self._view(), progress=True)
+        return step_text(job_details.step, job_details.total_steps)
 
     def result(self, timeout: timedelta | None = None) -> JobResult:
         """Wait until the job has ended and its bill is settled, or until it needs a person to continue;
@@ -123,18 +123,18 @@ class SubmittedJob:
 
         Raises `TimeoutError` if ``timeout`` (wall clock; None: no limit) ends first; the job continues.
         """
-        began = time.monotonic()
+        started = time.monotonic()
         while True:
             view, now = self._view(), time.monotonic()
-            if view.state.final and self._over_since is None:
-                self._over_since = now  # kept between calls: `watch` makes many short ones
-            settles = self._over_since is not None and now - self._over_since <= _SETTLING.total_seconds()
-            if view.closed or jobs.waiting_for_people(view) or (view.state.final and not settles):
+            if view.state.final and self._final_since is None:
+                self._final_since = now  # kept between calls: `watch` makes many short ones
+            is_settling = self._final_since is not None and now - self._final_since <= _BILL_WAIT.total_seconds()
+            if view.closed or jobs.is_waiting_for_people(view) or (view.state.final and not is_settling):
                 return self._result(view)
             background.revive(self._broker)
-            if timeout is not None and now - began > timeout.total_seconds():
+            if timeout is not None and now - started > timeout.total_seconds():
                 raise TimeoutError(f"{self.id} is {view.state.value} after {timeout.total_seconds():g} s; it continues")
-            self._broker.clock.sleep(_LOOK_EVERY.total_seconds())
+            self._broker.clock.sleep(_POLL_INTERVAL.total_seconds())
 
     def logs(self, attempt: int | None = None) -> Iterator[str]:
         """The lines that the job's command has printed so far, of all attempts or of one, oldest first. Raises
@@ -152,21 +152,21 @@ class SubmittedJob:
         """
         view = self._view()
         if view.job.array is not None:
-            done = kept_files.fetch_array(self._broker, view, path, to)
+            download = job_files.fetch_array(self._broker, view, path, to)
         else:
-            found = kept_files.matching(kept_files.outputs(self._broker, view), path)
-            done = kept_files.fetch_outputs(self._broker, view, found, to)
-        return [to / file.path for file in done.files]
+            results = job_files.matching_outputs(job_files.outputs(self._broker, view), path)
+            download = job_files.fetch_outputs(self._broker, view, results, to)
+        return [to / file.path for file in download.files]
 
     def events(self) -> list[JobEvent]:
         """The job's events so far, in order."""
-        found = []
+        job_events = []
         for event in jobs.events(self._broker, self._view()):
             fields = json.loads(body_to_json(event.body))
             kind = fields.pop("kind")
             fields.pop("format", None)
-            found.append(JobEvent(event.seq, event.at, event.attempt, kind, fields))
-        return found
+            job_events.append(JobEvent(event.seq, event.at, event.attempt, kind, fields))
+        return job_events
 
     def cancel(self) -> None:
         """Request that the job be stopped after a last checkpoint; returns at once. Idempotent; a job that has ended
@@ -200,12 +200,12 @@ class Client:
     """
 
     def __init__(self, *, home: Path | None = None) -> None:
-        settings, plugged = read_settings(), registries()
+        settings, plugins = read_settings(), registries()
         if home is not None:
             settings = settings.model_copy(update={"home": home})
-        check_names(settings, plugged.providers, plugged.engines)
+        check_names(settings, plugins.providers, plugins.engines)
         self._actor = process_actor(EntryPoint.PYTHON)
-        self._broker = Broker(settings, plugged, ProcessAccount(self._actor.identity))
+        self._broker = Broker(settings, plugins, ProcessAccount(self._actor.identity))
 
     def __enter__(self) -> Self:
         return self
@@ -228,7 +228,7 @@ class Client:
     def plan(self, job: Job) -> Preview:
         """Where the job would run, at what cost (USD), and what the policies say, by the prices now in the store. Holds
         no money and launches nothing. Raises `InvalidInput` for a job that cannot be planned."""
-        adopt(self._broker, by=self._actor)
+        adopt_configured(self._broker, by=self._actor)
         return preview(self._broker, job, by=self._actor)
 
     def submit(self, job: Job, agreed: Preview | None = None) -> SubmittedJob:
@@ -239,10 +239,10 @@ class Client:
         idempotent: each call submits a job. Raises `NotAllowed`, `NoFeasibleCapacity`, `DearerNow`, `InvalidInput`,
         `StoreProblem` or `Unreachable`; then no job exists.
         """
-        adopt(self._broker, by=self._actor)
-        view = submit(self._broker, with_commit(job)[0], agreed, by=self._actor)
+        adopt_configured(self._broker, by=self._actor)
+        view = submit(self._broker, pin_commit(job)[0], agreed, by=self._actor)
         background.ensure(self._broker, for_secrets_of=view)
-        approvers.tell(self._broker, view)
+        approvers.notify_approvers(self._broker, view)
         return SubmittedJob(self._broker, view.id, self._actor)
 
     def map(self, job: Job, /, **values: Iterable[object]) -> list[SubmittedJob]:
@@ -254,12 +254,12 @@ class Client:
         """
         submitted: list[SubmittedJob] = []
         try:
-            for one in list(combinations(job, values)):
-                submitted.append(self.submit(one))
+            for variant in list(combinations(job, values)):
+                submitted.append(self.submit(variant))
         except BaseException:
-            for one_submitted in submitted:
+            for earlier in submitted:
                 with suppress(BrokerError):  # if one cannot be cancelled, still cancel the others
-                    one_submitted.cancel()
+                    earlier.cancel()
             raise
         return submitted
 
@@ -280,5 +280,5 @@ class Client:
         """The jobs that match all given arguments, newest first; jobs that this version cannot read are left out.
         ``limit``: the maximum number; None: all."""
         users, teams = [user] if user else [], [team] if team else []
-        found = jobs.search(self._broker, states=states, users=users, teams=teams, limit=limit)
-        return [SubmittedJob(self._broker, view.id, self._actor) for view in found.views]
+        listing = jobs.search(self._broker, states=states, users=users, teams=teams, limit=limit)
+        return [SubmittedJob(self._broker, view.id, self._actor) for view in listing.views]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpubroker.client import JobResult, SubmittedJob
 
-_LOOK_EVERY = timedelta(seconds=1)
+_POLL_INTERVAL = timedelta(seconds=1)
 
 
 def watch(*jobs: SubmittedJob, timeout: timedelta | None = None) -> list[JobResult]:
@@ -23,23 +23,23 @@ def watch(*jobs: SubmittedJob, timeout: timedelta | None = None) -> list[JobResu
     Raises `TimeoutError` if ``timeout`` (wall clock; None: no limit) ends first; the jobs continue.
     """
     show = _display()
-    began = monotonic()
-    found: dict[int, JobResult] = {}
-    while len(found) < len(jobs):
-        pause = _LOOK_EVERY  # wait only for the first unfinished job; check the others without waiting
+    started = monotonic()
+    finished: dict[int, JobResult] = {}
+    while len(finished) < len(jobs):
+        pause = _POLL_INTERVAL  # wait only for the first unfinished job; check the others without waiting
         for number, job in enumerate(jobs):
-            if number not in found:
-                if (result := _ended(job, pause)) is not None:
-                    found[number] = result
+            if number not in finished:
+                if (result := _result_within(job, pause)) is not None:
+                    finished[number] = result
                 pause = timedelta(0)
         if show is not None:
             show(line(jobs))
-        if timeout is not None and monotonic() - began > timeout.total_seconds():
-            left = f"{len(jobs) - len(found)} of {len(jobs)} jobs"
-            raise TimeoutError(f"{left} have not ended after {timeout.total_seconds():g} s; they continue")
+        if timeout is not None and monotonic() - started > timeout.total_seconds():
+            unfinished = f"{len(jobs) - len(finished)} of {len(jobs)} jobs"
+            raise TimeoutError(f"{unfinished} have not ended after {timeout.total_seconds():g} s; they continue")
     if show is not None:
         show(line(jobs), last=True)
-    return [found[number] for number in range(len(jobs))]
+    return [finished[number] for number in range(len(jobs))]
 
 
 def line(jobs: Sequence[SubmittedJob]) -> str:
@@ -54,7 +54,7 @@ def line(jobs: Sequence[SubmittedJob]) -> str:
     return f"{len(jobs)} jobs: {', '.join(f'{n} {_words(state)}' for state, n in states.most_common())}, {so_far}"
 
 
-def _ended(job: SubmittedJob, within: timedelta) -> JobResult | None:
+def _result_within(job: SubmittedJob, within: timedelta) -> JobResult | None:
     try:
         return job.result(timeout=within)
     except TimeoutError:
@@ -81,5 +81,5 @@ def _cell() -> Any:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is None or not hasattr(shell, "kernel"):
         return None
-    display = sys.modules["IPython"].display.display
-    return display({"text/plain": ""}, raw=True, display_id=True)
+    show = sys.modules["IPython"].display.display
+    return show({"text/plain": ""}, raw=True, display_id=True)

@@ -34,13 +34,13 @@ from broker.ledger.holds import (
     paid_until,
 )
 from broker.placement.planner import Deny, fallbacks
-from broker.placement.pricing.run_model import longest_of
+from broker.placement.pricing.run_model import quantile_duration
 from broker.reconciler.admission.facts import FactsFor
 from broker.reconciler.admission.hold_limits import HoldLimit
 
 HOLD_QUANTILE = 95.0
 """The percentage of a job's possible runs that its hold covers, if the policies do not set another one."""
-_ABOUT_JOB = ("max_job_cost", "approve_above", "max_kg_co2e")  # of an array, they judge all tasks together
+_JOB_RULES = ("max_job_cost", "approve_above", "max_kg_co2e")  # of an array, they judge all tasks together
 _STRICTNESS = (Answer.ALLOW, Answer.ASK, Answer.DENY)
 
 
@@ -96,7 +96,7 @@ def denials(policy: PolicySet, action: Action, facts: Facts) -> Deny:
     return deny
 
 
-def switched_off(policy: PolicySet, action: Action) -> Verdict | None:
+def reference_price_denial(policy: PolicySet, action: Action) -> Verdict | None:
     """The denial of a start at a reference price, if the policies' default forbids it; plans omit such placements
     before any rule judges them. None if it does not apply."""
     offer = action.placement.offer if action.placement else None
@@ -114,39 +114,39 @@ def switched_off(policy: PolicySet, action: Action) -> Verdict | None:
     )
 
 
-def with_occupancy(offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> list[Offer]:
+def subtract_occupied(offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> list[Offer]:
     """The offers without the capacity that running attempts occupy: machines are subtracted from free slots, parts from
     the free part of a shared machine."""
-    used: Counter[str] = Counter()
-    given: defaultdict[str, MachineShare] = defaultdict(MachineShare)
+    machines_used: Counter[str] = Counter()
+    shared: defaultdict[str, MachineShare] = defaultdict(MachineShare)
     for attempt in live:
         if attempt.capacity:
-            given[attempt.capacity] += attempt.share
+            shared[attempt.capacity] += attempt.share
         else:
-            used[attempt.pool] += attempt.nodes
+            machines_used[attempt.pool] += attempt.nodes
 
     def left(offer: Offer) -> Offer:
-        if offer.slots is not None and used[offer.pool]:
-            return replace(offer, slots=max(offer.slots - used[offer.pool], 0))
-        return replace(offer, left=(offer.left or offer.has) - given[offer.capacity]) if offer.divided else offer
+        if offer.slots is not None and machines_used[offer.pool]:
+            return replace(offer, slots=max(offer.slots - machines_used[offer.pool], 0))
+        return replace(offer, left=(offer.left or offer.has) - shared[offer.capacity]) if offer.divided else offer
 
     return [left(offer) for offer in offers]
 
 
-def unused(offers: Iterable[Offer]) -> list[Offer]:
+def as_if_unoccupied(offers: Iterable[Offer]) -> list[Offer]:
     """The offers as if no job used a part of a shared machine."""
     return [replace(offer, left=None) if offer.left is not None else offer for offer in offers]
 
 
-def still_free(placement: Placement, offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> bool:
+def is_still_free(placement: Placement, offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> bool:
     """Whether the machines of a limited pool are still free since the plan was made. ``offers``: as reported, without
-    `with_occupancy`."""
+    `subtract_occupied`."""
     if placement.offer.slots is None:
         return True
-    as_told = [offer for offer in offers if offer.id == placement.offer.id]
+    same_offers = [offer for offer in offers if offer.id == placement.offer.id]
     return all(
         (offer.slots or 0) >= placement.nodes and (offer.left is None or offer.left >= placement.offer.has)
-        for offer in with_occupancy(as_told, live)
+        for offer in subtract_occupied(same_offers, live)
     )
 
 
@@ -170,34 +170,36 @@ def admit(
     exposed = exposures(candidates, egress=egress)
     quantile = hold_quantile(job, policy)
     held_for = held_time(job, candidates, quantile, max_duration)
-    money = _to_hold(exposed, held_for, job.max_cost)
-    for_all_time = _to_hold(exposed, held_for, None)
+    money = _needed_hold(exposed, held_for, job.max_cost)
+    unlimited = _needed_hold(exposed, held_for, None)
     shorter = HoldLimit.SESSION if job.session is not None else HoldLimit.EXPECTED
-    by_time = shorter if held_for < max_duration else HoldLimit.MAX_DURATION
+    time_limit = shorter if held_for < max_duration else HoldLimit.MAX_DURATION
     limited_by = {
-        kind: HoldLimit.MAX_COST if amount < for_all_time[kind] else by_time for kind, amount in money.items()
+        kind: HoldLimit.MAX_COST if amount < unlimited[kind] else time_limit for kind, amount in money.items()
     }
     window = (now, now + max_duration)
-    lacking = [_short_of(placement, money.get(placement.money, Money.ZERO), now) for placement in candidates]
+    shortfalls = [_missing_hold(placement, money.get(placement.money, Money.ZERO), now) for placement in candidates]
 
     def judged(number: int) -> Admission:
         placement = candidates[number]
         # Dated at this placement's rate. A later move to a more expensive one is judged again.
-        here = {**exposed, **exposures([placement], egress={placement.money: egress_of(placement)})}
-        burns = {kind: _burn(amount, here[kind], max_duration, now) for kind, amount in money.items()}
+        exposure = {**exposed, **exposures([placement], egress={placement.money: egress_of(placement)})}
+        burns = {kind: _burn(amount, exposure[kind], max_duration, now) for kind, amount in money.items()}
         action = Action(ActionKind.LAUNCH, job, user, placement=placement, hold=money, window=window, burns=burns)
         verdicts = tuple(policy.judge(action, facts_for(action)))
-        return Admission(strictest(verdicts), action, placement, money, verdicts, lacking[number], limited_by, quantile)
+        return Admission(
+            strictest(verdicts), action, placement, money, verdicts, shortfalls[number], limited_by, quantile
+        )
 
-    payable = [number for number, short in enumerate(lacking) if short is None] or [0]
+    payable = [number for number, shortfall in enumerate(shortfalls) if shortfall is None] or [0]
     best = judged(payable[0])
     if best.answer is Answer.ASK:  # prefer a placement that needs no approval
         best = next((other for other in map(judged, payable[1:]) if other.answer is Answer.ALLOW), best)
-    return best if job.array is None else of_array(best, job.array, job.max_cost, policy, facts_for)
+    return best if job.array is None else judge_array(best, job.array, job.max_cost, policy, facts_for)
 
 
-def of_array(
-    found: Admission,
+def judge_array(
+    admission: Admission,
     array: JobArray,
     max_cost: Money | None,
     policy: PolicySet,
@@ -206,34 +208,36 @@ def of_array(
 ) -> Admission:
     """The judgment of one task of the array, by rules about a job as if all tasks were one job: the money of all, at
     most the array's ``max_cost``, and the machines of those that run at once. Other rules judge task by task."""
-    action, placed = found.action, found.placement
-    all_of_it = {kind: amount * array.count for kind, amount in found.money.items()}
+    action, placement = admission.action, admission.placement
+    total_hold = {kind: amount * array.count for kind, amount in admission.money.items()}
     if max_cost is not None:
-        for kind in all_of_it.keys() - {MoneyKind.AMORTISED}:
-            all_of_it[kind] = min(all_of_it[kind], max_cost)
-    rate = placed.kg_co2e_per_hour
-    side_by_side = replace(
-        placed,
-        nodes=placed.nodes * array.at_once,
-        rate=placed.rate * array.at_once,
-        expected_cost=placed.expected_cost * array.count,
+        for kind in total_hold.keys() - {MoneyKind.AMORTISED}:
+            total_hold[kind] = min(total_hold[kind], max_cost)
+    rate = placement.kg_co2e_per_hour
+    all_placements = replace(
+        placement,
+        nodes=placement.nodes * array.at_once,
+        rate=placement.rate * array.at_once,
+        expected_cost=placement.expected_cost * array.count,
         kg_co2e_per_hour=None if rate is None else rate * array.count,
     )
-    whole = replace(action, job_id=array_id, placement=side_by_side, hold=all_of_it)
+    action_of_all = replace(action, job_id=array_id, placement=all_placements, hold=total_hold)
     verdicts = tuple(
-        max(of_all, of_task, key=lambda one: _STRICTNESS.index(one.answer))
-        if _is_about_job(of_task, policy)
-        else of_task
-        for of_task, of_all in zip(found.verdicts, policy.judge(whole, facts_for(whole)), strict=True)
+        max(array_verdict, task_verdict, key=lambda verdict: _STRICTNESS.index(verdict.answer))
+        if _is_about_job(task_verdict, policy)
+        else task_verdict
+        for task_verdict, array_verdict in zip(
+            admission.verdicts, policy.judge(action_of_all, facts_for(action_of_all)), strict=True
+        )
     )
-    if verdicts == found.verdicts:
-        return found
-    return replace(found, answer=strictest(verdicts), action=whole, verdicts=verdicts)
+    if verdicts == admission.verdicts:
+        return admission
+    return replace(admission, answer=strictest(verdicts), action=action_of_all, verdicts=verdicts)
 
 
 def _is_about_job(verdict: Verdict, policy: PolicySet) -> bool:
     condition = "" if verdict.rule == "budget" else policy.when(verdict.name)
-    return verdict.rule in _ABOUT_JOB or any(group in condition for group in ("spend.", "placement."))
+    return verdict.rule in _JOB_RULES or any(group in condition for group in ("spend.", "placement."))
 
 
 def hold_quantile(job: Job, policy: PolicySet) -> float:
@@ -254,19 +258,19 @@ def held_time(job: Job, placements: Iterable[Placement], quantile: float, longes
     One hour for a session. With known work: the running time that ``quantile`` percent of its runs do not exceed on the
     slowest of these placements. More money is held while the job runs (`broker.reconciler.controllers.top_up`).
     """
-    most = job.held_for(longest)
+    limit = job.held_for(longest)
     if quantile >= 100 or job.session is not None:
-        return most
-    times = [longest_of(job, placement, quantile / 100) for placement in placements]
-    known = [time for time in times if time is not None]
-    return min(max(known), most) if known and len(known) == len(times) else most
+        return limit
+    times = [quantile_duration(job, placement, quantile / 100) for placement in placements]
+    known_times = [time for time in times if time is not None]
+    return min(max(known_times), limit) if known_times and len(known_times) == len(times) else limit
 
 
 def whole_hold(plan: Plan, max_duration: timedelta) -> Money:
     """The maximum hold and spend of a job without ``max_cost`` within ``max_duration`` (USD)."""
     candidates = fallbacks(plan)
     egress = {kind: max(egress_of(p) for p in candidates if p.money is kind) for kind in {p.money for p in candidates}}
-    held = _to_hold(exposures(candidates, egress=egress), max_duration, None)
+    held = _needed_hold(exposures(candidates, egress=egress), max_duration, None)
     return sum((amount for kind, amount in held.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
 
 
@@ -289,15 +293,17 @@ def re_place(
     approval could allow, else the refusal of the best one. Raises ValueError for a plan without placements.
     """
     left = max(view.max_duration - billed, timedelta(seconds=1))
-    mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
-    spent, already = (sum(amounts, Money.ZERO) for amounts in ([b.spent for b in mine], [b.held for b in mine]))
+    cash_balances = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
+    spent, held_already = (
+        sum(amounts, Money.ZERO) for amounts in ([b.spent for b in cash_balances], [b.held for b in cash_balances])
+    )
     budget = None if view.max_cost is None else max(view.max_cost - spent, Money.ZERO)
     window = (now, now + left)
     refused: Admission | None = None
     for placement in plan.placements:
         exposed = exposures([placement], egress={placement.money: egress_of(placement)})
         time = held_time(view.job, [placement], hold_quantile(view.job, policy), left)
-        needed = _to_hold(exposed, time, budget)
+        needed = _needed_hold(exposed, time, budget)
         top_up = {
             money: amount - held
             for money, amount in needed.items()
@@ -317,7 +323,7 @@ def re_place(
             elapsed=billed,
             spent=spent,
             job_id=view.id,
-            held=already,
+            held=held_already,
             submitted_at=view.submitted_at,
             attempts=view.attempt_count,
             by_owner=by_owner,
@@ -326,12 +332,12 @@ def re_place(
         )
         verdicts = tuple(policy.judge(action, facts_for(action)))
         held = balance[placement.money].held if placement.money in balance else Money.ZERO
-        short_of = _short_of(placement, held + top_up.get(placement.money, Money.ZERO), now)
-        found = Admission(strictest(verdicts), action, placement, top_up, verdicts, short_of)
-        if found.may_launch:
-            return found
-        if refused is None or (refused.answer is Answer.DENY and found.answer is Answer.ASK):
-            refused = found
+        short_of = _missing_hold(placement, held + top_up.get(placement.money, Money.ZERO), now)
+        admission = Admission(strictest(verdicts), action, placement, top_up, verdicts, short_of)
+        if admission.may_launch:
+            return admission
+        if refused is None or (refused.answer is Answer.DENY and admission.answer is Answer.ASK):
+            refused = admission
     if refused is None:
         raise ValueError("a plan without placements cannot be judged")
     return refused
@@ -347,10 +353,10 @@ class MoreMoney:
     rate: Money
 
 
-def keep_going(
+def judge_continuation(
     view: JobView,
     attempt: AttemptView,
-    more: MoreMoney,
+    extra: MoreMoney,
     policy: PolicySet,
     facts_for: FactsFor,
     balance: Mapping[MoneyKind, Balance],
@@ -360,11 +366,11 @@ def keep_going(
 ) -> Admission:
     """Judge money and time for an attempt that continues where it runs. Rules see the price of now, not that of the
     start. ``balance``: the money that the job may use."""
-    nodes, burn = attempt.placement.nodes, more.burn
-    offer = replace(attempt.placement.offer, price=more.rate.share(1, nodes), as_of=now)
-    placement = replace(attempt.placement, offer=offer, rate=more.rate)
-    kind, mine = placement.money, [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
-    money = {kind: more.amount} if more.amount > Money.ZERO else {}
+    nodes, burn = attempt.placement.nodes, extra.burn
+    offer = replace(attempt.placement.offer, price=extra.rate.share(1, nodes), as_of=now)
+    placement = replace(attempt.placement, offer=offer, rate=extra.rate)
+    kind, cash_balances = placement.money, [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
+    money = {kind: extra.amount} if extra.amount > Money.ZERO else {}
     own = balance[kind].burn if kind in balance else None
     action = Action(
         ActionKind.EXTEND,
@@ -374,9 +380,9 @@ def keep_going(
         hold=money,
         window=(now, max(now, min(burn.end, now + view.max_duration - billed))),
         elapsed=billed,
-        spent=sum((b.spent for b in mine), Money.ZERO),
+        spent=sum((b.spent for b in cash_balances), Money.ZERO),
         job_id=view.id,
-        held=sum((b.held for b in mine), Money.ZERO),
+        held=sum((b.held for b in cash_balances), Money.ZERO),
         submitted_at=view.submitted_at,
         attempts=view.attempt_count,
         in_place=True,
@@ -387,41 +393,41 @@ def keep_going(
     return Admission(strictest(verdicts), action, placement, money, verdicts)
 
 
-def lasts(money: Mapping[MoneyKind, Money], plan: Plan, max_duration: timedelta, now: datetime) -> timedelta:
+def hold_duration(money: Mapping[MoneyKind, Money], plan: Plan, max_duration: timedelta, now: datetime) -> timedelta:
     """How long a hold for the plan lasts at the most expensive of its placements; at most ``max_duration``."""
     candidates = fallbacks(plan)
     ends = [now + max_duration]
     for kind, exposure in exposures(candidates).items():
-        moving = max(egress_of(placement) for placement in candidates if placement.money is kind)
-        until = paid_until(now, money.get(kind, Money.ZERO) - moving, exposure.rate, stop_grace=STOP_GRACE)
+        egress = max(egress_of(placement) for placement in candidates if placement.money is kind)
+        until = paid_until(now, money.get(kind, Money.ZERO) - egress, exposure.rate, stop_grace=STOP_GRACE)
         if until is not None and kind is not MoneyKind.AMORTISED:
             ends.append(until)
     return min(ends) - now
 
 
-def least_to_start(placement: Placement) -> Money:
+def min_start_hold(placement: Placement) -> Money:
     """The minimum hold (USD) for a start there: the provider's minimum in whole steps, longer than the stop grace, and
     the expected cost of moving data and checkpoints."""
     billing, step = placement.offer.billing, placement.offer.billing.granularity
-    least = max(billing.minimum, (STOP_GRACE // step + 1) * step)
-    whole_steps = -(-least // step) * step
+    minimum = max(billing.minimum, (STOP_GRACE // step + 1) * step)
+    whole_steps = -(-minimum // step) * step
     rate = ledger_rate(placement.offer) * placement.nodes
     return rate.for_duration(whole_steps) + egress_of(placement) + Money(1)  # guards against rounding
 
 
-def _short_of(placement: Placement, left: Money, now: datetime) -> Money | None:
+def _missing_hold(placement: Placement, left: Money, now: datetime) -> Money | None:
     """The minimum hold for a start there, if ``left`` (USD) does not pay for a start: the machine would have to stop
     before the job's command runs. None if it does; prepaid capacity needs no money.
     """
     if placement.money is MoneyKind.AMORTISED:
         return None
     rate = ledger_rate(placement.offer) * placement.nodes
-    for_time = max(left - egress_of(placement), Money.ZERO)
-    until = paid_until(now, for_time, rate, billing=placement.offer.billing, stop_grace=STOP_GRACE)
-    return least_to_start(placement) if until is not None and until <= now else None
+    time_money = max(left - egress_of(placement), Money.ZERO)
+    until = paid_until(now, time_money, rate, billing=placement.offer.billing, stop_grace=STOP_GRACE)
+    return min_start_hold(placement) if until is not None and until <= now else None
 
 
-def _to_hold(
+def _needed_hold(
     exposed: Mapping[MoneyKind, Exposure], max_duration: timedelta, max_cost: Money | None
 ) -> dict[MoneyKind, Money]:
     return hold_needed(exposed, max_duration=max_duration, max_cost=max_cost, stop_grace=STOP_GRACE)

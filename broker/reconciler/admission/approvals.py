@@ -11,19 +11,26 @@ from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import ApprovalEnded
 from broker.core.market.offers import MoneyKind
-from broker.core.policy.approvals import RequestedApproval, expiry, lasts, questions, standing_used, total_of
+from broker.core.policy.approvals import (
+    RequestedApproval,
+    expiry,
+    max_run_time,
+    questions,
+    total_of,
+    used_standing_grants,
+)
 from broker.core.policy.decisions import Decision
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance
-from broker.ledger.journal import Writing
+from broker.ledger.journal import JournalWriter
 from broker.reconciler.admission.admission import Admission
-from broker.reconciler.settlement.settlement import release, release_of, waiting
+from broker.reconciler.settlement.settlement import pending_hold, release, release_of
 
 _ASKED_AT = "asked_at"  # in `Decision.seen`
 
 
 def ask(
-    found: Admission,
+    admission: Admission,
     now: datetime,
     *,
     by: str = "",
@@ -36,24 +43,24 @@ def ask(
     ``extension``: requests higher limits (``max_cost``, ``max_duration``) for a job that continues meanwhile. An
     approval of a limit covers spending up to it.
     """
-    asked, longest = questions(found.verdicts), lasts(found.action)
+    open_questions, run_time = questions(admission.verdicts), max_run_time(admission.action)
     return ev.ApprovalAsked(
         by=by,
-        approvers=tuple(sorted({name for question in asked for name in question.approvers})),
-        because="; ".join(question.because for question in asked),
-        expires_at=expiry(found.verdicts, now),
-        questions=asked,
-        total=max(total_of(found.action), max_cost or Money.ZERO),
-        held=dict(found.money),
-        gpus=found.placement.gpus,
-        lasts_seconds=None if longest is None else longest.total_seconds(),
+        approvers=tuple(sorted({name for question in open_questions for name in question.approvers})),
+        because="; ".join(question.because for question in open_questions),
+        expires_at=expiry(admission.verdicts, now),
+        questions=open_questions,
+        total=max(total_of(admission.action), max_cost or Money.ZERO),
+        held=dict(admission.money),
+        gpus=admission.placement.gpus,
+        lasts_seconds=None if run_time is None else run_time.total_seconds(),
         extension=extension,
         max_cost=max_cost,
         max_duration_seconds=None if max_duration is None else max_duration.total_seconds(),
     )
 
 
-def of_ask(record: Decision, at: datetime) -> Decision:
+def mark_as_request(record: Decision, at: datetime) -> Decision:
     """The record of a request, marked as such, made ``at`` a time (UTC).
 
     The job may have other judgments at that time.
@@ -61,38 +68,40 @@ def of_ask(record: Decision, at: datetime) -> Decision:
     return replace(record, seen={**record.seen, _ASKED_AT: _moment(at)})
 
 
-def is_of(record: Decision, asked: RequestedApproval) -> bool:
+def is_record_of(record: Decision, request: RequestedApproval) -> bool:
     """Whether the record is that of this request."""
-    return record.seen.get(_ASKED_AT) == _moment(asked.at)
+    return record.seen.get(_ASKED_AT) == _moment(request.at)
 
 
 def _moment(at: datetime) -> str:
     return at.astimezone(UTC).isoformat()
 
 
-def through_standing(tx: Writing, found: Admission, job_id: str, *, array: bool = False) -> list[ev.ApprovalGiven]:
+def approve_by_standing_grants(
+    tx: JournalWriter, admission: Admission, job_id: str, *, array: bool = False
+) -> list[ev.ApprovalGiven]:
     """The events of approvals by standing grants; a move then needs no new approval. The job's money counts against the
     grants from now on, of an ``array`` judged as a whole all of it."""
-    given, longest = [], lasts(found.action)
-    looked_at = {verdict.name: verdict.looked_at for verdict in found.verdicts}
-    for number, (by, rules) in standing_used(found.verdicts).items():
-        tx.use_standing(number, job_id, total_of(found.action) if array else Money.ZERO)
-        given.append(
+    approvals, run_time = [], max_run_time(admission.action)
+    looked_at = {verdict.name: verdict.looked_at for verdict in admission.verdicts}
+    for number, (by, rules) in used_standing_grants(admission.verdicts).items():
+        tx.use_standing(number, job_id, total_of(admission.action) if array else Money.ZERO)
+        approvals.append(
             ev.ApprovalGiven(
                 by=by,
                 note=f"standing grant {number}",
                 rules=rules,
                 standing=number,
-                total=total_of(found.action),
-                gpus=(found.action.placement or found.placement).gpus,
-                lasts_seconds=None if longest is None else longest.total_seconds(),
+                total=total_of(admission.action),
+                gpus=(admission.action.placement or admission.placement).gpus,
+                lasts_seconds=None if run_time is None else run_time.total_seconds(),
                 facts={rule: looked_at[rule] for rule in rules},
             )
         )
-    return given
+    return approvals
 
 
-def refuse(tx: Writing, view: JobView, now: datetime, *, by: str = "", note: str = "") -> JobView:
+def refuse(tx: JournalWriter, view: JobView, now: datetime, *, by: str = "", note: str = "") -> JobView:
     """Refuse the pending request (``by`` empty: it expired) and release its hold.
 
     A job that never ran ends; one that waits for the answer is paused; a running one continues with its previous
@@ -102,13 +111,16 @@ def refuse(tx: Writing, view: JobView, now: datetime, *, by: str = "", note: str
     sums = tx.sums([view.id]).get(view.id, ())
     waits = view.state is JobState.AWAITING_APPROVAL
     tx.post(release(view, sums, now) if waits else release_of(view, sums, view.asked.held, now))
-    after = tx.append(view.id, [(None, ev.ApprovalRefused(by=by, note=note))], now)
-    if after.attempts or after.state is not JobState.PAUSED_BUDGET:
-        return after
-    ended = ev.JobEnded(state=JobState.CANCELLED, reason=ApprovalEnded(by=by, note=note))
-    return tx.append(view.id, [(None, ended)], now)
+    current = tx.append(view.id, [(None, ev.ApprovalRefused(by=by, note=note))], now)
+    if current.attempts or current.state is not JobState.PAUSED_BUDGET:
+        return current
+    end_event = ev.JobEnded(state=JobState.CANCELLED, reason=ApprovalEnded(by=by, note=note))
+    return tx.append(view.id, [(None, end_event)], now)
 
 
-def usable(view: JobView, balance: Mapping[MoneyKind, Balance]) -> Mapping[MoneyKind, Balance]:
+def usable_balances(view: JobView, balance: Mapping[MoneyKind, Balance]) -> Mapping[MoneyKind, Balance]:
     """The job's balance without holds of pending requests."""
-    return {kind: replace(one, held=one.held - waiting(view, kind)) for kind, one in balance.items()}
+    return {
+        kind: replace(kind_balance, held=kind_balance.held - pending_hold(view, kind))
+        for kind, kind_balance in balance.items()
+    }

@@ -25,27 +25,27 @@ from broker.core.policy.policy import (
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
-from broker.ledger.budgets import Window, budget_uses, held_in, periods_span, told_as_one_until
-from broker.ledger.journal import OpenHold, Reading
-from broker.placement.wait_for_reserved import PAID
+from broker.ledger.budgets import Window, budget_uses, held_in, periods_span, summable_until
+from broker.ledger.journal import JournalReader, OpenHold
+from broker.placement.wait_for_reserved import PREPAID
 
 FactsFor = Callable[[Action], Facts]
 
 
 def facts_of(
-    look: Reading, policy: PolicySet, now: datetime, occupied: Sequence[LiveAttempt] | None = None
+    snapshot: JournalReader, policy: PolicySet, now: datetime, occupied: Sequence[LiveAttempt] | None = None
 ) -> FactsFor:
     """The facts for rules, from this snapshot of the store: running attempts, each budget in the periods of an action's
     money, approvals, and capacity in hand. Each is read at most once, however many placements, or windows in the same
     periods, are judged; budgets only if an amount is requested, pending approval requests only if a budget lacks room
     for it, capacity in hand only if a rule needs it. ``occupied``: the running attempts, if read already."""
-    grants_for = grants_of(look, policy, now)
+    grants_for = grants_of(snapshot, policy, now)
     live = [] if occupied is None else [tuple(occupied)]
     uses: dict[tuple[str, Window], tuple[BudgetUse, ...]] = {}
     in_hand: list[Mapping[str, CapacityInHand]] = []
     asks_known: set[tuple[str, Window]] = set()
     in_line: dict[tuple[str, str | None], Sequence[Burn]] = {}  # by budget and job
-    rented = cache(lambda since: look.rented_hours(since, now))
+    rented = cache(lambda since: snapshot.rented_hours(since, now))
     spot_shares_of = cache(lambda work: policy.spot_shares(work, now, rented))
     last: list[tuple[Action, Facts]] = []  # asked again when the decision is recorded
 
@@ -57,16 +57,16 @@ def facts_of(
     def facts_of_action(action: Action) -> Facts:
         window = action.covers or (now, now)
         if not live:
-            live.append(tuple(look.live_attempts()))
+            live.append(tuple(snapshot.live_attempts()))
         budgets = policy.budgets(action.job, action.user) if action.hold is not None else ()
         reads = {budget.id: (budget.id, periods_span(budget, window)) for budget in budgets}
         for budget in budgets:
             if reads[budget.id] not in uses:
-                held = look.held(budget, told_as_one_until(budget, now))
-                spent, until = partial(look.spent, budget), partial(look.spent_until, budget)
+                held = snapshot.held(budget, summable_until(budget, now))
+                spent, until = partial(snapshot.spent, budget), partial(snapshot.spent_until, budget)
                 uses[reads[budget.id]] = budget_uses(budget, window, now, spent, held, until)
         if policy.needs_holdings and not in_hand:
-            in_hand.append(look.in_hand(now))
+            in_hand.append(snapshot.in_hand(now))
         budgets_of = {b.id: uses[reads[b.id]] for b in budgets}
         facts = Facts(
             now,
@@ -80,47 +80,47 @@ def facts_of(
         waits = waits_with_money(action)
         if not (unread or waits) or not lacks_room(policy, action, facts):
             return facts
-        fuller = with_asks(look, unread, facts.budgets, now)
+        fuller = add_pending_requests(snapshot, unread, facts.budgets, now)
         asks_known.update(reads[b.id] for b in unread)
         uses.update((reads[b.id], fuller[b.id]) for b in unread)
-        known = {**facts.budgets, **fuller}
+        extended = {**facts.budgets, **fuller}
         if not waits:
-            return replace(facts, budgets=known)
+            return replace(facts, budgets=extended)
         for budget in budgets:
             if (budget.id, action.job_id) not in in_line:
-                in_line[budget.id, action.job_id] = held_behind(look, budget, action, now)
-        return replace(facts, budgets=with_behind(known, {b.id: in_line[b.id, action.job_id] for b in budgets}))
+                in_line[budget.id, action.job_id] = held_behind(snapshot, budget, action, now)
+        return replace(facts, budgets=add_holds_behind(extended, {b.id: in_line[b.id, action.job_id] for b in budgets}))
 
     return facts_for
 
 
-def occupied_in(look: Reading, policy: PolicySet, offers: Iterable[Offer]) -> Sequence[LiveAttempt]:
+def occupied_in(snapshot: JournalReader, policy: PolicySet, offers: Iterable[Offer]) -> Sequence[LiveAttempt]:
     """The running attempts, for a plan over these offers. Read only if a rule or an offer depends on them."""
-    matters = policy.counts_live or any(one.slots is not None or one.capacity_type in PAID for one in offers)
-    return look.live_attempts() if matters else ()
+    is_needed = policy.counts_live or any(offer.slots is not None or offer.capacity_type in PREPAID for offer in offers)
+    return snapshot.live_attempts() if is_needed else ()
 
 
-def grants_of(look: Reading, policy: PolicySet, now: datetime) -> Callable[[Action], tuple[Grant, ...]]:
+def grants_of(snapshot: JournalReader, policy: PolicySet, now: datetime) -> Callable[[Action], tuple[Grant, ...]]:
     """Returns the approvals that may apply to an action: its job's and standing ones. They are read once, and only if
     some rule requires approvals."""
     standing: list[Sequence[StandingGrant]] = []
-    known: dict[tuple[str | None, str | None], tuple[Grant, ...]] = {}
+    grants_by_job: dict[tuple[str | None, str | None], tuple[Grant, ...]] = {}
 
     def grants_for(action: Action) -> tuple[Grant, ...]:
         if not policy.asks:
             return ()
         id, array = action.job_id, action.job.task.array if action.job.task else None
-        if (id, array) not in known:
+        if (id, array) not in grants_by_job:
             if not standing:
-                standing.append(list(look.standing_grants(now)))
-            view = look.job(id) if id else None
-            ahead = [
-                one.grant(look.standing_share(one.number, id, array) if id or array else Money.ZERO)
-                for one in standing[0]
-                if one.is_for(action)
+                standing.append(list(snapshot.standing_grants(now)))
+            view = snapshot.job(id) if id else None
+            applicable = [
+                grant.grant(snapshot.standing_share(grant.number, id, array) if id or array else Money.ZERO)
+                for grant in standing[0]
+                if grant.applies_to(action)
             ]
-            known[id, array] = (*(view.grants if view else ()), *ahead)
-        return known[id, array]
+            grants_by_job[id, array] = (*(view.grants if view else ()), *applicable)
+        return grants_by_job[id, array]
 
     return grants_for
 
@@ -131,18 +131,20 @@ def lacks_room(policy: PolicySet, action: Action, facts: Facts) -> bool:
     return any(rule.judge(action, facts).answer is not Answer.ALLOW for rule in budgets)
 
 
-def with_asks(
-    look: Reading, budgets: Sequence[BudgetSpec], uses: Mapping[str, tuple[BudgetUse, ...]], now: datetime
+def add_pending_requests(
+    snapshot: JournalReader, budgets: Sequence[BudgetSpec], uses: Mapping[str, tuple[BudgetUse, ...]], now: datetime
 ) -> dict[str, tuple[BudgetUse, ...]]:
     """The states of these budgets, each with the pending requests that hold a part of it."""
-    waiting = {view.id: view for view in look.undecided()} if budgets else {}
+    waiting = {view.id: view for view in snapshot.undecided()} if budgets else {}
     if not waiting:
         return dict(uses)
-    found = {}
+    extended = {}
     for budget in budgets:
-        holds = [hold for hold in look.open_holds(budget) if hold.job_id in waiting]
-        found[budget.id] = tuple(replace(use, asks=_asks(use, holds, waiting, now)) for use in uses[budget.id])
-    return found
+        holds = [hold for hold in snapshot.open_holds(budget) if hold.job_id in waiting]
+        extended[budget.id] = tuple(
+            replace(use, asks=_pending_requests(use, holds, waiting, now)) for use in uses[budget.id]
+        )
+    return extended
 
 
 def waits_with_money(action: Action) -> bool:
@@ -156,14 +158,14 @@ def waits_with_money(action: Action) -> bool:
     return action.kind is ActionKind.RE_PLACE and action.submitted_at is not None and bool(action.own)
 
 
-def held_behind(look: Reading, budget: BudgetSpec, action: Action, now: datetime) -> list[Burn]:
+def held_behind(snapshot: JournalReader, budget: BudgetSpec, action: Action, now: datetime) -> list[Burn]:
     """The holds under the budget, from ``now`` on, of jobs that wait behind the judged one."""
     assert action.submitted_at is not None, "only starts of jobs on record are in line"
-    until = told_as_one_until(budget, now)
-    return [burn.seen(now) for burn in look.held_behind(budget, action.job_id or "", action.submitted_at, until)]
+    until = summable_until(budget, now)
+    return [burn.seen(now) for burn in snapshot.held_behind(budget, action.job_id or "", action.submitted_at, until)]
 
 
-def with_behind(
+def add_holds_behind(
     uses: Mapping[str, tuple[BudgetUse, ...]], behind: Mapping[str, Sequence[Burn]]
 ) -> dict[str, tuple[BudgetUse, ...]]:
     """The states of budgets, each with the holds under it of jobs that wait behind the judged one."""
@@ -173,21 +175,23 @@ def with_behind(
     }
 
 
-def _asks(
+def _pending_requests(
     use: BudgetUse, holds: Sequence[OpenHold], waiting: Mapping[str, JobView], now: datetime
 ) -> tuple[OpenAsk, ...]:
-    found: dict[str, OpenAsk] = {}
+    requests: dict[str, OpenAsk] = {}
     for hold in holds:
         view = waiting[hold.job_id]
-        asked = view.asked
-        assert asked is not None, "only jobs with a pending request get here"
+        request = view.asked
+        assert request is not None, "only jobs with a pending request get here"
         # If the job runs while it waits for the answer, the rest of its hold was approved earlier.
-        amount = min(hold.held, asked.held.get(hold.money, Money.ZERO))
+        amount = min(hold.held, request.held.get(hold.money, Money.ZERO))
         held = hold.burn.seen(now).last(amount).share((use.period_start, use.period_end))
         if held <= Money.ZERO:
             continue
-        if (before := found.get(view.id)) is not None:
-            held += before.held
-        who = tuple(name for name in asked.approvers if asked.answerable_by(name, view.user)) or asked.approvers
-        found[view.id] = OpenAsk(view.id, view.user, who, asked.expires_at, held)
-    return tuple(found[job_id] for job_id in waiting if job_id in found)
+        if (earlier := requests.get(view.id)) is not None:
+            held += earlier.held
+        approvers = (
+            tuple(name for name in request.approvers if request.questions_for(name, view.user)) or request.approvers
+        )
+        requests[view.id] = OpenAsk(view.id, view.user, approvers, request.expires_at, held)
+    return tuple(requests[job_id] for job_id in waiting if job_id in requests)

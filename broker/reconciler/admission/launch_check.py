@@ -22,10 +22,10 @@ from broker.core.job.reasons import count_reasons
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
 from broker.ledger.entries import Movement
-from broker.ledger.journal import Journal, Reading, Writing, writing_if
+from broker.ledger.journal import Journal, JournalReader, JournalWriter, writing_if
 from broker.placement.planner import make_plan
-from broker.reconciler.admission.admission import re_place, with_occupancy
-from broker.reconciler.admission.approvals import through_standing, usable
+from broker.reconciler.admission.admission import re_place, subtract_occupied
+from broker.reconciler.admission.approvals import approve_by_standing_grants, usable_balances
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.admission.records import decision_of, held_of, hold_entries, movements_of
 from broker.reconciler.controllers.placement import MarketFor, PlanInputs
@@ -94,96 +94,102 @@ class Rejudging:
         now, policy = self._now(), self._policy()
         if not _within(attempt.requested_at, now, self._validity.request):
             return Objection(Cause.REQUEST_EXPIRED, f"requested at {attempt.requested_at:%Y-%m-%d %H:%M} UTC")
-        with self._journal.asking() as look:
-            if self._is_valid(look, view, attempt, policy, now):
+        with self._journal.asking() as snapshot:
+            if self._is_valid(snapshot, view, attempt, policy, now):
                 return Ruling.LAUNCH
         market = self._market(view.job)
         with writing_if(self._journal, view) as tx:
             if self._policy().version != policy.version:
                 return Ruling.LOOK_AGAIN
-            placement = _at_present(tx, view, attempt, market, now)
+            placement = _current_placement(tx, view, attempt, market, now)
             if isinstance(placement, Objection):
                 return placement
-            return _judged(tx, view, attempt, placement, policy, now)
+            return _judge(tx, view, attempt, placement, policy, now)
 
     def holds(self, view: JobView, attempt: AttemptView) -> bool:
         policy, now = self._policy(), self._now()
-        with self._journal.asking() as look:  # what changes after the first answer could change after the second
-            current = look.job(view.id)
-            known = None if current is None or current.cancel_requested else current.attempt(attempt.number)
-            if current is None or known is None or known.state is not AttemptState.REQUESTED:
+        with self._journal.asking() as snapshot:  # what changes after the first answer could change after the second
+            current = snapshot.job(view.id)
+            current_attempt = None if current is None or current.cancel_requested else current.attempt(attempt.number)
+            if current is None or current_attempt is None or current_attempt.state is not AttemptState.REQUESTED:
                 return False
-            return self._is_valid(look, current, known, policy, now)
+            return self._is_valid(snapshot, current, current_attempt, policy, now)
 
-    def _is_valid(self, look: Reading, view: JobView, attempt: AttemptView, policy: PolicySet, now: datetime) -> bool:
-        last = look.last_judged(view.id, attempt.number)
+    def _is_valid(
+        self, snapshot: JournalReader, view: JobView, attempt: AttemptView, policy: PolicySet, now: datetime
+    ) -> bool:
+        last = snapshot.last_judged(view.id, attempt.number)
         return (
             last is not None
             and last.answer is Answer.ALLOW
             and last.policy_version == policy.version
             and _within(last.at, now, self._validity.judgement)
-            and not _denied_by_now(view, attempt, policy, now)
+            and not _is_denied_by_time(view, attempt, policy, now)
         )
 
 
-def _within(then: datetime, now: datetime, longest: timedelta) -> bool:
-    """Whether ``then`` is at most ``longest`` ago. A future time (the clock was set back) is not."""
-    return timedelta(0) <= now - then <= longest
+def _within(moment: datetime, now: datetime, longest: timedelta) -> bool:
+    """Whether ``moment`` is at most ``longest`` ago. A future time (the clock was set back) is not."""
+    return timedelta(0) <= now - moment <= longest
 
 
-def _denied_by_now(view: JobView, attempt: AttemptView, policy: PolicySet, now: datetime) -> bool:
+def _is_denied_by_time(view: JobView, attempt: AttemptView, policy: PolicySet, now: datetime) -> bool:
     """Whether a rule denies the launch because of time alone, such as a freeze that has begun."""
     start = Action(ActionKind.LAUNCH, view.job, view.user, placement=attempt.placement)
     return any(verdict.answer is Answer.DENY for verdict in policy.judge(start, Facts(now)))
 
 
-def _at_present(
-    look: Reading, view: JobView, attempt: AttemptView, market: PlanInputs, now: datetime
+def _current_placement(
+    snapshot: JournalReader, view: JobView, attempt: AttemptView, market: PlanInputs, now: datetime
 ) -> Placement | Objection:
     """The attempt's placement at its offer's current price, or why the job must not start there."""
-    before = attempt.placement
-    offers = [offer for offer in market.offers if offer.id == before.offer.id]
+    requested = attempt.placement
+    offers = [offer for offer in market.offers if offer.id == requested.offer.id]
     limited = any(offer.slots is not None for offer in offers)
-    others = [one for one in look.live_attempts() if one.job_id != view.id] if limited else []
+    other_attempts = (
+        [live_attempt for live_attempt in snapshot.live_attempts() if live_attempt.job_id != view.id] if limited else []
+    )
     plan = make_plan(
         view.job.model_copy(update={"deadline": None}),  # a late finish is better than none
-        with_occupancy(offers, others),
+        subtract_occupied(offers, other_attempts),
         now=now,
         submitted_at=view.submitted_at,
         conditions=market.conditions,
         remaining=remaining_work(view),
     )
-    found = plan.best
-    if found is None:
+    best = plan.best
+    if best is None:
         reasons = ", ".join(count_reasons(plan.rejections)) or "it is not offered"
-        return Objection(Cause.REQUEST_EXPIRED, f"{before.offer.pool} is no longer available: {reasons}")
-    if found.rate != before.rate:  # also if it fell: a fixed price is booked as the launch records it
-        why = f"{before.offer.pool} costs {found.rate} per hour now, and {before.rate} was judged"
-        return Objection(Cause.REQUEST_EXPIRED, why)
-    return found
+        return Objection(Cause.REQUEST_EXPIRED, f"{requested.offer.pool} is no longer available: {reasons}")
+    if best.rate != requested.rate:  # also if it fell: a fixed price is booked as the launch records it
+        reason = f"{requested.offer.pool} costs {best.rate} per hour now, and {requested.rate} was judged"
+        return Objection(Cause.REQUEST_EXPIRED, reason)
+    return best
 
 
-def _judged(
-    tx: Writing, view: JobView, attempt: AttemptView, placement: Placement, policy: PolicySet, now: datetime
+def _judge(
+    tx: JournalWriter, view: JobView, attempt: AttemptView, placement: Placement, policy: PolicySet, now: datetime
 ) -> Ruling | Objection:
     """Judge the start, with the job's hold and a top-up if necessary, by the rules in force. Records the answer and
     dates the hold from now."""
     plan = Plan(now, (placement,), (), 1, remaining_work(view), view.deadline)
-    facts_for, mine = facts_of(tx, policy, now), usable(view, tx.balance(view.id))
-    found = re_place(view, plan, policy, facts_for, mine, billed=billed_time(view, now), now=now)
-    record = decision_of(found, plan, policy, facts_for(found.action))
+    facts_for, usable_balance = facts_of(tx, policy, now), usable_balances(view, tx.balance(view.id))
+    admission = re_place(view, plan, policy, facts_for, usable_balance, billed=billed_time(view, now), now=now)
+    record = decision_of(admission, plan, policy, facts_for(admission.action))
     tx.record(replace(record, job_id=view.id, attempt=attempt.number))
-    if found.answer is not Answer.ALLOW:
-        words = "; ".join(f"{verdict.message} ({verdict.source})" for verdict in found.objections)
-        return Objection(Cause.DENIED_BEFORE_LAUNCH, words)
-    if found.short_of is not None:
-        why = f"the remaining money does not cover a start, which needs at least {found.short_of}"
-        return Objection(Cause.REQUEST_EXPIRED, why)
+    if admission.answer is not Answer.ALLOW:
+        text = "; ".join(f"{verdict.message} ({verdict.source})" for verdict in admission.objections)
+        return Objection(Cause.DENIED_BEFORE_LAUNCH, text)
+    if admission.short_of is not None:
+        reason = f"the remaining money does not cover a start, which needs at least {admission.short_of}"
+        return Objection(Cause.REQUEST_EXPIRED, reason)
     # The money is used from the launch on, not from the request on.
-    dated = hold_entries(tags_of(view), held_of(mine), found.burns, Movement.TOP_UP, movements_of(tx, view.id))
-    tx.post(dated)
-    given = through_standing(tx, found, view.id)
-    if given:
-        tx.append(view.id, [(None, one) for one in given], now)
+    hold = hold_entries(
+        tags_of(view), held_of(usable_balance), admission.burns, Movement.TOP_UP, movements_of(tx, view.id)
+    )
+    tx.post(hold)
+    approvals = approve_by_standing_grants(tx, admission, view.id)
+    if approvals:
+        tx.append(view.id, [(None, approval) for approval in approvals], now)
         return Ruling.LOOK_AGAIN
     return Ruling.LAUNCH

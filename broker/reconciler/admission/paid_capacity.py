@@ -11,8 +11,8 @@ from typing import Protocol
 from broker.core.job.placements import Plan
 from broker.core.market.offers import Offer
 from broker.core.policy.policy import LiveAttempt
-from broker.ledger.journal import Reading
-from broker.placement.wait_for_reserved import PAID, Occupant, WaitForReserved, worth_waiting
+from broker.ledger.journal import JournalReader
+from broker.placement.wait_for_reserved import PREPAID, Occupant, WaitForReserved, find_reserved_wait
 
 
 class PaidMarket(Protocol):
@@ -25,7 +25,7 @@ class PaidMarket(Protocol):
 
 
 def wait_for_paid(
-    look: Reading,
+    snapshot: JournalReader,
     market: PaidMarket,
     live: Sequence[LiveAttempt],
     free: Plan,
@@ -41,23 +41,27 @@ def wait_for_paid(
     ``free``: the plan over free capacity. ``unoccupied`` makes the plan over all capacity and the offers passed to it;
     it is called only if prepaid machines are in use or coming and ``free`` would rent.
     """
-    if not longest or not free.placements or any(p.offer.capacity_type in PAID for p in free.placements):
+    if not longest or not free.placements or any(p.offer.capacity_type in PREPAID for p in free.placements):
         return None
-    pools = {offer.capacity for offer in market.offers if offer.capacity_type in PAID}
-    busy = [one for one in live if (one.capacity or one.pool) in pools]
+    pools = {offer.capacity for offer in market.offers if offer.capacity_type in PREPAID}
+    busy = [attempt for attempt in live if (attempt.capacity or attempt.pool) in pools]
     if not (busy or market.coming):
         return None
     occupants = [
-        Occupant(one.capacity or one.pool, one.share if one.capacity else one.nodes, _done_at(look, one))
-        for one in busy
+        Occupant(
+            attempt.capacity or attempt.pool,
+            attempt.share if attempt.capacity else attempt.nodes,
+            _expected_finish(snapshot, attempt),
+        )
+        for attempt in busy
     ]
     # A purchase whose period has not begun counts as occupied until it begins.
     occupants += [Occupant(offer.capacity, offer.slots or 0, begins) for offer, begins in market.coming]
-    all_of_it = unoccupied([offer for offer, _ in market.coming])
-    return worth_waiting(free, all_of_it, occupants, now=now, since=since, longest=longest)
+    plan_of_all = unoccupied([offer for offer, _ in market.coming])
+    return find_reserved_wait(free, plan_of_all, occupants, now=now, since=since, longest=longest)
 
 
-def _done_at(look: Reading, live: LiveAttempt) -> datetime | None:
+def _expected_finish(snapshot: JournalReader, live: LiveAttempt) -> datetime | None:
     """When that job is expected to finish there, by its plan (UTC); None if unknown."""
-    latest = next((view.latest for view in look.views([live.job_id])), None)
+    latest = next((view.latest for view in snapshot.views([live.job_id])), None)
     return latest.placement.finish if latest is not None else None

@@ -22,9 +22,9 @@ from broker.core.market.offers import MoneyKind
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement
-from broker.ledger.journal import Journal, Reading, TaskCounts, Writing, append_if, writing_if
-from broker.reconciler.admission.admission import Admission, admit, of_array, unused, whole_hold
-from broker.reconciler.admission.approvals import through_standing
+from broker.ledger.journal import Journal, JournalReader, JournalWriter, TaskCounts, append_if, writing_if
+from broker.reconciler.admission.admission import Admission, admit, as_if_unoccupied, judge_array, whole_hold
+from broker.reconciler.admission.approvals import approve_by_standing_grants
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.admission.records import decision_of, hold_entries, nothing_fits, refusal_of
 from broker.reconciler.controller import (
@@ -36,12 +36,12 @@ from broker.reconciler.controller import (
     RetryReason,
     TryLater,
 )
-from broker.reconciler.controllers.going_on import denied_at_gate, is_out_of_money
+from broker.reconciler.controllers.continuation import denied_at_gate, is_out_of_money
 from broker.reconciler.controllers.placement import Plans
 from broker.reconciler.settlement.settlement import tags_of
 
 # If machines are occupied, the end of a task frees some and is noticed at once; the end of other jobs is not.
-_LOOK_AGAIN = timedelta(seconds=15)
+_RECHECK_AFTER = timedelta(seconds=15)
 BY_ARRAY = "its array"
 _WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED)
 
@@ -63,24 +63,26 @@ class StartedTasks:
     refusal: Admission | None = None
 
 
-def room_for(plan: Plan, most: int) -> int:
-    """The number of tasks that fit on free machines; ``most`` if machines can be rented. ``plan``: for one task."""
+def room_for(plan: Plan, limit: int) -> int:
+    """The number of tasks that fit on free machines; ``limit`` if machines can be rented. ``plan``: for one task."""
     fits: dict[str, int] = {}
     for placement in plan.placements:
         offer, count = placement.offer, 0
         if offer.slots is None:
-            return most
+            return limit
         if offer.divided:
             left = offer.left or offer.has
-            while left >= offer.has and count < most:
+            while left >= offer.has and count < limit:
                 left, count = left - offer.has, count + 1
         else:
             count = offer.slots // placement.nodes
         fits[offer.capacity] = max(fits.get(offer.capacity, 0), count)
-    return min(sum(fits.values()), most)
+    return min(sum(fits.values()), limit)
 
 
-def start_tasks(tx: Writing, view: JobView, plan: Plan, policy: PolicySet, now: datetime, *, room: int) -> StartedTasks:
+def start_tasks(
+    tx: JournalWriter, view: JobView, plan: Plan, policy: PolicySet, now: datetime, *, room: int
+) -> StartedTasks:
     """Start as many tasks of the array as it has slots, machines and money for.
 
     Each is judged as a submission of its own, with the holds of the tasks before it. ``plan``: for one task; it has
@@ -92,7 +94,7 @@ def start_tasks(tx: Writing, view: JobView, plan: Plan, policy: PolicySet, now: 
     first = counts.started
     waiting = sum(counts.states.get(state, 0) for state in _WAITING)
     slots = min(array.at_once - counts.open, array.count - first, max(room, 1) - waiting)
-    count, limit = _shares(tx, view, plan, max(slots, 0), others=counts.open > 0)
+    count, limit = _task_limits(tx, view, plan, max(slots, 0), others=counts.open > 0)
     for turn in range(first, first + count):
         refused = _start(tx, view, array.number(turn), limit, plan, policy, now)
         if refused is not None:
@@ -101,18 +103,20 @@ def start_tasks(tx: Writing, view: JobView, plan: Plan, policy: PolicySet, now: 
 
 
 def _start(
-    tx: Writing, view: JobView, number: int, limit: Money | None, plan: Plan, policy: PolicySet, now: datetime
+    tx: JournalWriter, view: JobView, number: int, limit: Money | None, plan: Plan, policy: PolicySet, now: datetime
 ) -> Admission | None:
     """Hold the money of one task and record its submission; returns the gate's refusal, if any."""
     job = view.job.of_task(view.id, number, deadline=view.deadline, max_cost=limit)
     facts_for = facts_of(tx, policy, now)
-    found = admit(job, view.user, plan, policy, facts_for, max_duration=view.max_duration, now=now)
+    admission = admit(job, view.user, plan, policy, facts_for, max_duration=view.max_duration, now=now)
     assert view.job.array is not None, "only an array has tasks"
-    whole = of_array(found, view.job.array, view.max_cost, policy, facts_for, view.id)
-    if not whole.may_launch:
-        return whole
-    if whole is not found and (for_all := through_standing(tx, whole, view.id, array=True)):
-        tx.append(view.id, [(None, one) for one in for_all], now)
+    array_admission = judge_array(admission, view.job.array, view.max_cost, policy, facts_for, view.id)
+    if not array_admission.may_launch:
+        return array_admission
+    if array_admission is not admission and (
+        array_approvals := approve_by_standing_grants(tx, array_admission, view.id, array=True)
+    ):
+        tx.append(view.id, [(None, approval) for approval in array_approvals], now)
     submitted = ev.Submitted(
         job=job,
         user=view.user,
@@ -123,25 +127,27 @@ def _start(
     )
     id = task_id(view.id, number)
     task = tx.append(id, [(None, submitted)], now)
-    record = decision_of(found, plan, policy, facts_for(found.action))
+    record = decision_of(admission, plan, policy, facts_for(admission.action))
     tx.record(replace(record, job_id=id, attempt=1))
-    tx.post(hold_entries(tags_of(task), {}, found.burns, Movement.HOLD, 1))
-    given: list[tuple[int | None, EventBody]] = [(None, one) for one in through_standing(tx, found, id)]
-    if given:
-        tx.append(id, given, now)
+    tx.post(hold_entries(tags_of(task), {}, admission.burns, Movement.HOLD, 1))
+    approvals: list[tuple[int | None, EventBody]] = [
+        (None, approval) for approval in approve_by_standing_grants(tx, admission, id)
+    ]
+    if approvals:
+        tx.append(id, approvals, now)
     for grant in _standing_grants(tx, view.id):
         tx.use_standing(grant, id)  # the money of an array is that of its tasks
     return None
 
 
-def _standing_grants(tx: Writing, array: str) -> set[int]:
+def _standing_grants(tx: JournalWriter, array: str) -> set[int]:
     """The numbers of the standing grants that approved the array as a whole."""
     current = tx.job(array)
-    given = (event.body for event in tx.events(array)) if current is not None and current.grants else ()
-    return {body.standing for body in given if isinstance(body, ev.ApprovalGiven) and body.standing is not None}
+    approvals = (event.body for event in tx.events(array)) if current is not None and current.grants else ()
+    return {body.standing for body in approvals if isinstance(body, ev.ApprovalGiven) and body.standing is not None}
 
 
-def _shares(tx: Reading, view: JobView, plan: Plan, slots: int, *, others: bool) -> tuple[int, Money | None]:
+def _task_limits(tx: JournalReader, view: JobView, plan: Plan, slots: int, *, others: bool) -> tuple[int, Money | None]:
     """The number of tasks to start, and the maximum cost of each (None: no limit).
 
     Fewer than ``slots`` if the rest of the array's ``max_cost`` does not pay for as many unlimited holds. If it does
@@ -150,25 +156,25 @@ def _shares(tx: Reading, view: JobView, plan: Plan, slots: int, *, others: bool)
     if view.max_cost is None or not slots:
         return slots, None
     left = max(view.max_cost - committed(tx, view.id), Money.ZERO)
-    each = whole_hold(plan, view.max_duration)
-    payable = min(left.micros // each.micros, slots) if each else slots
+    hold_per_task = whole_hold(plan, view.max_duration)
+    payable = min(left.micros // hold_per_task.micros, slots) if hold_per_task else slots
     count = payable or (0 if others else 1)
     return count, Money(left.micros // count) if count else None  # no rounding may make it more than is left
 
 
-def committed(look: Reading, array: str) -> Money:
+def committed(snapshot: JournalReader, array: str) -> Money:
     """The used part of the array's ``max_cost`` (USD): the cost of closed tasks, and the maximum cost of the others.
     While an array has a limit, each of its tasks has one (`jobs extend` gives none to an array with others)."""
-    balances = look.task_money(array, closed=True)
-    closed = sum((one.spent for kind, one in balances.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
-    return sum((task.max_cost for task in look.open_tasks(array) if task.max_cost is not None), closed)
+    balances = snapshot.task_money(array, closed=True)
+    closed = sum((balance.spent for kind, balance in balances.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
+    return sum((task.max_cost for task in snapshot.open_tasks(array) if task.max_cost is not None), closed)
 
 
-def _new_limit(look: Reading, array: JobView, task: JobView, paused: int) -> Money | None:
+def _new_limit(snapshot: JournalReader, array: JobView, task: JobView, paused: int) -> Money | None:
     """The ``max_cost`` of a paused task (USD) with its share of what is left of the array's."""
     if task.max_cost is None or array.max_cost is None:
         return None
-    return task.max_cost + max(array.max_cost - committed(look, array.id), Money.ZERO).share(1, paused)
+    return task.max_cost + max(array.max_cost - committed(snapshot, array.id), Money.ZERO).share(1, paused)
 
 
 class RunningArrays(Controller):
@@ -210,22 +216,24 @@ class RunningArrays(Controller):
         return self._start(view, plan, policy, now, room)
 
     def _open_tasks(self, view: JobView) -> Sequence[JobView]:
-        with self._journal.reading() as look:
-            return look.open_tasks(view.id)
+        with self._journal.reading() as snapshot:
+            return snapshot.open_tasks(view.id)
 
     def _resume(self, view: JobView, paused: Sequence[JobView], now: datetime) -> bool:
         """Continue the first paused task that there is money for again, with its share of what is left of the array's
         ``max_cost``; returns whether there is one."""
         policy = self._policy()
         for task in paused:
-            with self._journal.reading() as look:
-                limit = _new_limit(look, view, task, len(paused))
+            with self._journal.reading() as snapshot:
+                limit = _new_limit(snapshot, view, task, len(paused))
             body = ev.Extended(by=BY_ARRAY, max_cost=limit)
             after = advance(task, ev.Event(task.id, task.seq + 1, now, None, body))
             plans = self._plans(after, policy, now)
             with writing_if(self._journal, task) as tx:
-                current = self._policy().version == policy.version and limit == _new_limit(tx, view, task, len(paused))
-                if current and not denied_at_gate(tx, after, policy, plans, now):
+                is_current = self._policy().version == policy.version and limit == _new_limit(
+                    tx, view, task, len(paused)
+                )
+                if is_current and not denied_at_gate(tx, after, policy, plans, now):
                     tx.append(task.id, [(None, body)], now)
                     return True
         return False
@@ -244,18 +252,18 @@ class RunningArrays(Controller):
             if self._policy().version != policy.version:
                 return DecideAnew()
             started = start_tasks(tx, view, plan, policy, now, room=room)
-            told: list[tuple[int | None, EventBody]] = []
+            events: list[tuple[int | None, EventBody]] = []
             if started.count and (view.waiting is not None or not started.first):
-                told.append((None, ev.TasksStarted(first=started.first, count=started.count)))
+                events.append((None, ev.TasksStarted(first=started.first, count=started.count)))
             if started.refusal is not None:
                 reason = refusal_of(started.refusal).reason
                 if started.count or not same_reason(reason, view.waiting):
-                    told.append((None, ev.NothingFeasible(reason=reason)))
-            if told:
-                tx.append(view.id, told, now)
+                    events.append((None, ev.NothingFeasible(reason=reason)))
+            if events:
+                tx.append(view.id, events, now)
         if started.refusal is not None:
             return TryLater(RetryReason.NO_PLACE)
-        return DecideAnew() if started.count else AtRest(now + _LOOK_AGAIN)
+        return DecideAnew() if started.count else AtRest(now + _RECHECK_AFTER)
 
     def _plan(self, view: JobView, policy: PolicySet, now: datetime) -> tuple[Plan, Plan]:
         """Two plans for one task: one that includes machines occupied by our own jobs, for which it would wait its
@@ -265,12 +273,12 @@ class RunningArrays(Controller):
         for plan in (plans.in_time, plans.anyhow):
             if plan.placements:
                 return plan, plan
-        occupied = plans.over(unused(plans.market.offers)) if plans.over is not None else plans.anyhow
+        occupied = plans.over(as_if_unoccupied(plans.market.offers)) if plans.over is not None else plans.anyhow
         return occupied, plans.anyhow
 
     def _counts(self, view: JobView) -> TaskCounts:
-        with self._journal.reading() as look:
-            return look.task_counts(view.id)
+        with self._journal.reading() as snapshot:
+            return snapshot.task_counts(view.id)
 
     def _note(self, view: JobView, reason: WaitReason, now: datetime) -> None:
         if not same_reason(reason, view.waiting):

@@ -18,7 +18,7 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.events.wait_reasons import RulesDeny
 from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
-from broker.core.policy.decisions import Decision, sealed, written
+from broker.core.policy.decisions import Decision, dump_inputs, inputs_hash
 from broker.core.policy.policy import (
     Action,
     ActionKind,
@@ -40,10 +40,10 @@ from broker.reconciler.controller import AtRest, Controller, ControllerResult, D
 from broker.reconciler.progress import billed_time
 
 log = logging.getLogger(__name__)
-_NONE_OVER: Mapping[str, tuple[BudgetUse, ...]] = {}
+_NONE_EXCEEDED: Mapping[str, tuple[BudgetUse, ...]] = {}
 
 UsageOf = Callable[[JobView, AttemptView], Sequence[Usage]]
-OverOf = Callable[[PolicySet, datetime], Mapping[str, tuple[BudgetUse, ...]]]
+ExceededBudgets = Callable[[PolicySet, datetime], Mapping[str, tuple[BudgetUse, ...]]]
 UnusualOf = Callable[[datetime], Mapping[str, UnusualSpending]]
 
 
@@ -60,7 +60,7 @@ class Enforcement(Controller):
         now: Callable[[], datetime],
         usage: UsageOf = lambda view, attempt: (),
         every: timedelta = timedelta(seconds=15),
-        over: OverOf = lambda policy, now: {},
+        over: ExceededBudgets = lambda policy, now: {},
         unusual: UnusualOf = lambda now: {},
     ) -> None:
         self._journal = journal
@@ -78,7 +78,7 @@ class Enforcement(Controller):
 
     def goes_by(self, about: JobContext) -> str | None:
         attempt = about.view.latest
-        if attempt is None or not _runs(about.view, attempt):
+        if attempt is None or not _can_be_stopped(about.view, attempt):
             return None
         policy = self._active(about.now)
         return None if policy is None else policy.version
@@ -89,14 +89,14 @@ class Enforcement(Controller):
         assert attempt is not None, "a job without an attempt gets no such step"
         assert policy is not None, "without a policy nothing stops a job"
         usage = self._usage_of(view, attempt) if policy.needs_usage else ()
-        over = self._over_of(policy, now)
+        exceeded = self._exceeded_budgets(policy, now)
         unusual = self._unusual_of(now).get(view.id) if policy.needs_anomalies else None
-        said = said_to_running(about.money, policy, view, attempt, usage, now, over, unusual)
-        if said.answer is not Answer.DENY:
-            self._keep_warnings(view, attempt, policy, said)
+        judgment = judge_running(about.money, policy, view, attempt, usage, now, exceeded, unusual)
+        if judgment.answer is not Answer.DENY:
+            self._keep_warnings(view, attempt, policy, judgment)
             return AtRest(now + self._every)
-        denied = said.decision(policy, view, attempt)
-        objections = tuple(one.objection for one in denied.verdicts if one.answer is Answer.DENY)
+        denied = judgment.decision(policy, view, attempt)
+        objections = tuple(verdict.objection for verdict in denied.verdicts if verdict.answer is Answer.DENY)
         self._read = None  # if the policy is not read now, the attempt is judged by the one in force at that time
         with writing_if(self._journal, view) as tx:
             if self._policy().version == policy.version:
@@ -109,24 +109,26 @@ class Enforcement(Controller):
     def forget(self, key: str) -> None:
         self._warned.pop(key, None)
 
-    def _keep_warnings(self, view: JobView, attempt: AttemptView, policy: PolicySet, said: SaidToRunning) -> None:
+    def _keep_warnings(self, view: JobView, attempt: AttemptView, policy: PolicySet, judgment: RunningJudgment) -> None:
         """Record, once per attempt, the verdicts of rules that only warn."""
-        told = attempt.number, frozenset(verdict.name for verdict in said.verdicts if verdict.warns)
-        if not told[1] or self._warned.get(view.id) == told:
+        warnings = attempt.number, frozenset(verdict.name for verdict in judgment.verdicts if verdict.warns)
+        if not warnings[1] or self._warned.get(view.id) == warnings:
             return
         with writing_if(self._journal, view) as tx:
-            kept = tx.decisions(job_id=view.id, action=ActionKind.CONTINUE)
-            known = {(one.attempt, frozenset(v.name for v in one.verdicts if v.warns)) for one in kept}
-            if told not in known:
-                tx.record(said.decision(policy, view, attempt))
-        self._warned[view.id] = told
+            recorded = tx.decisions(job_id=view.id, action=ActionKind.CONTINUE)
+            recorded_warnings = {
+                (decision.attempt, frozenset(v.name for v in decision.verdicts if v.warns)) for decision in recorded
+            }
+            if warnings not in recorded_warnings:
+                tx.record(judgment.decision(policy, view, attempt))
+        self._warned[view.id] = warnings
 
     def max_unattended(self, job: Job) -> timedelta | None:
         """The longest time that a job's rented machines may run without a broker: the shorter limit of the job and of
         the last readable policy. None: their funded time."""
         policy = self._active(self._now()) or self._last
-        said = (job.max_unattended, policy.defaults.max_unattended if policy else None)
-        return min((longest for longest in said if longest is not None), default=None)
+        limits = (job.max_unattended, policy.defaults.max_unattended if policy else None)
+        return min((longest for longest in limits if longest is not None), default=None)
 
     def idle_limits(self, view: JobView) -> tuple[IdleLimit, ...]:
         """The idleness limits that the job's node enforces alone, of the last readable policy. Rules with a condition
@@ -136,15 +138,15 @@ class Enforcement(Controller):
             return ()
         if self._idle is None or self._idle[0] != policy.version:
             rules = [
-                one
-                for one in policy.rules
-                if isinstance(one, LimitsIdleness) and not policy.when(one.name) and not policy.warns(one.name)
+                rule
+                for rule in policy.rules
+                if isinstance(rule, LimitsIdleness) and not policy.when(rule.name) and not policy.warns(rule.name)
             ]
             self._idle = (policy.version, rules)
         if not self._idle[1]:
             return ()
         action = Action(ActionKind.CONTINUE, view.job, view.user)
-        return tuple(limit for one in self._idle[1] if (limit := one.idle_limit(action)) is not None)
+        return tuple(limit for rule in self._idle[1] if (limit := rule.idle_limit(action)) is not None)
 
     def edges_ahead(self, view: JobView, kind: MoneyKind) -> tuple[datetime, ...]:
         """The ends of the current periods (UTC) of the budgets that count this money of the job, by the last readable
@@ -168,7 +170,7 @@ class Enforcement(Controller):
         self._read = (now, policy)
         return policy
 
-    def _over_of(self, policy: PolicySet, now: datetime) -> Mapping[str, tuple[BudgetUse, ...]]:
+    def _exceeded_budgets(self, policy: PolicySet, now: datetime) -> Mapping[str, tuple[BudgetUse, ...]]:
         try:
             return self._over(policy, now)
         except BrokerError as error:
@@ -191,7 +193,7 @@ class Enforcement(Controller):
 
 
 @dataclass(frozen=True, slots=True)
-class SaidToRunning:
+class RunningJudgment:
     """The rules' verdicts on a running attempt, with their inputs."""
 
     action: Action
@@ -204,7 +206,7 @@ class SaidToRunning:
 
     def decision(self, policy: PolicySet, view: JobView, attempt: AttemptView) -> Decision:
         """The record of it."""
-        inputs = written(self.action, self.facts)
+        inputs = dump_inputs(self.action, self.facts)
         return Decision(
             at=self.facts.now,
             action=self.action.kind,
@@ -212,7 +214,7 @@ class SaidToRunning:
             job_name=view.job.name,
             answer=self.answer,
             policy_version=policy.version,
-            facts_hash=sealed(inputs, policy.version),
+            facts_hash=inputs_hash(inputs, policy.version),
             job_id=view.id,
             attempt=attempt.number,
             pool=attempt.placement.offer.pool,
@@ -221,28 +223,28 @@ class SaidToRunning:
         )
 
 
-def said_to_running(
+def judge_running(
     money: Mapping[MoneyKind, Balance],
     policy: PolicySet,
     view: JobView,
     attempt: AttemptView,
     usage: Sequence[Usage],
     now: datetime,
-    over: Mapping[str, tuple[BudgetUse, ...]] = _NONE_OVER,
+    over: Mapping[str, tuple[BudgetUse, ...]] = _NONE_EXCEEDED,
     unusual: UnusualSpending | None = None,
-) -> SaidToRunning:
+) -> RunningJudgment:
     """Judges a running attempt. A guardrail that requires an approval lets only approved attempts continue. ``over``:
     the budgets that stop running attempts; ``unusual``: its part in an anomaly of spending."""
     billed = billed_time(view, now)
-    mine = [b for kind, b in money.items() if kind is not MoneyKind.AMORTISED]
+    cash_balances = [b for kind, b in money.items() if kind is not MoneyKind.AMORTISED]
     action = Action(
         ActionKind.CONTINUE,
         view.job,
         view.user,
         placement=attempt.placement,
         elapsed=billed,
-        spent=sum((b.spent for b in mine), Money.ZERO),
-        held=sum((b.held for b in mine), Money.ZERO),
+        spent=sum((b.spent for b in cash_balances), Money.ZERO),
+        held=sum((b.held for b in cash_balances), Money.ZERO),
         job_id=view.id,
         submitted_at=view.submitted_at,
         attempts=view.attempt_count,
@@ -250,12 +252,12 @@ def said_to_running(
     )
     # Other running attempts and budget balances matter only for starts: of two running attempts, neither is the one too
     # many. Reading them for every job would take longer than the interval between judgments.
-    mine_over = {b.id: over[b.id] for b in policy.budgets(view.job, view.user) if b.id in over} if over else {}
-    facts = Facts(now, budgets=mine_over, grants=view.grants, unusual=unusual)
-    return SaidToRunning(action, facts, tuple(policy.judge(action, facts)))
+    own_exceeded = {b.id: over[b.id] for b in policy.budgets(view.job, view.user) if b.id in over} if over else {}
+    facts = Facts(now, budgets=own_exceeded, grants=view.grants, unusual=unusual)
+    return RunningJudgment(action, facts, tuple(policy.judge(action, facts)))
 
 
-def _runs(view: JobView, attempt: AttemptView) -> bool:
+def _can_be_stopped(view: JobView, attempt: AttemptView) -> bool:
     """Whether it has a machine to stop and no stop was requested."""
     return (
         not attempt.state.final

@@ -22,8 +22,8 @@ from broker.ledger.journal import Journal, append_if, writing_if
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 from broker.placement.wait_for_reserved import WaitForReserved
-from broker.reconciler.admission.admission import denials, re_place, still_free, with_occupancy
-from broker.reconciler.admission.approvals import ask, of_ask, through_standing, usable
+from broker.reconciler.admission.admission import denials, is_still_free, re_place, subtract_occupied
+from broker.reconciler.admission.approvals import approve_by_standing_grants, ask, mark_as_request, usable_balances
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.admission.paid_capacity import wait_for_paid
 from broker.reconciler.admission.records import (
@@ -45,7 +45,7 @@ from broker.reconciler.controller import (
     RetryReason,
     TryLater,
 )
-from broker.reconciler.pools import left_alone, refused_everywhere, untried_first
+from broker.reconciler.pools import avoided_pools, permanent_refusal, untried_first
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.settlement.settlement import tags_of
 
@@ -108,7 +108,7 @@ Advise = Callable[[JobView, Plans, datetime], PlacementAdvice | None]
 """Returns the strategy's advice; None to keep the plan's ranking."""
 
 
-class Placing(Controller):
+class PlacementController(Controller):
     """Places jobs. ``missing_secrets``: returns a job's secrets that this process lacks. ``queue_decision``: returns
     the queue's result for a job. ``refused``: called with each job that the gate refused."""
 
@@ -157,19 +157,19 @@ class Placing(Controller):
         """
         plans = self.plans(view, policy, now, queued.taken)
         market = plans.market
-        advice = _own(queued, plans) or self._advise(view, plans, now)
+        advice = _reserved_first(queued, plans) or self._advise(view, plans, now)
         if advice is not None and not advice.placements:
             return self._note(view, StrategyWaits(pool=advice.pool, because=advice.why), now)
-        plan, at_risk = _late(view, plans)
+        plan, at_risk = _plan_ignoring_deadline(view, plans)
         ordered = advice.placements if advice is not None else untried_first(plan.placements, view)
         plan = replace(plan, placements=ordered)
-        if not plan.placements and (refused := refused_everywhere(view, plan.rejections)) is not None:
+        if not plan.placements and (refused := permanent_refusal(view, plan.rejections)) is not None:
             append_if(self._journal, view, [(None, ev.JobEnded(state=JobState.FAILED, reason=refused))], now)
             return True
         if not plan.placements:
             return self._note(view, nothing_fits(plan.rejections), now)
-        if (waiting := self._waits(view, plans, plan, policy, now)) is not None:
-            return self._note(view, waits_for_paid(waiting), now)
+        if (paid_wait := self._waits(view, plans, plan, policy, now)) is not None:
+            return self._note(view, waits_for_paid(paid_wait), now)
         billed = billed_time(view, now)
         with writing_if(self._journal, view) as tx:
             # The plan was made outside the transaction, so that other writers need not wait; its inputs may have
@@ -177,21 +177,23 @@ class Placing(Controller):
             if self._policy().version != policy.version:
                 return True
             facts_for = facts_of(tx, policy, now)
-            mine = usable(view, tx.balance(view.id))
-            found = re_place(view, plan, policy, facts_for, mine, billed=billed, now=now)
-            facts = facts_for(found.action)
-            if not still_free(found.placement, market.offers, facts.live):
+            usable_balance = usable_balances(view, tx.balance(view.id))
+            admission = re_place(view, plan, policy, facts_for, usable_balance, billed=billed, now=now)
+            facts = facts_for(admission.action)
+            if not is_still_free(admission.placement, market.offers, facts.live):
                 return True
-            record = decision_of(found, plan, policy, facts)
-            number, moved = view.attempt_count + 1, movements_of(tx, view.id)
-            dated = hold_entries(tags_of(view), held_of(mine), found.burns, Movement.TOP_UP, moved)
-            if found.answer is Answer.ASK and found.short_of is None and view.asked is None:
-                tx.record(replace(of_ask(record, now), job_id=view.id))
-                tx.post(dated)
-                tx.append(view.id, [(None, ask(found, now))], now)
+            record = decision_of(admission, plan, policy, facts)
+            number, movement_count = view.attempt_count + 1, movements_of(tx, view.id)
+            hold = hold_entries(
+                tags_of(view), held_of(usable_balance), admission.burns, Movement.TOP_UP, movement_count
+            )
+            if admission.answer is Answer.ASK and admission.short_of is None and view.asked is None:
+                tx.record(replace(mark_as_request(record, now), job_id=view.id))
+                tx.post(hold)
+                tx.append(view.id, [(None, ask(admission, now))], now)
                 return True
-            if not found.may_launch:
-                body = refusal_of(found)
+            if not admission.may_launch:
+                body = refusal_of(admission)
                 paused = isinstance(body, ev.Paused)
                 if paused or not same_reason(body.reason, view.waiting):
                     tx.record(replace(record, job_id=view.id))
@@ -200,11 +202,11 @@ class Placing(Controller):
                     self._refused(view)
                 return paused
             tx.record(replace(record, job_id=view.id, attempt=number))
-            tx.post(dated)
+            tx.post(hold)
             items: list[tuple[int | None, EventBody]] = [(None, body) for body in at_risk]
-            why = advice.why if advice is not None else ""
-            items += [(None, given) for given in through_standing(tx, found, view.id)]
-            items.append((number, launch_request(view.id, number, found.placement, view, why)))
+            advice_text = advice.why if advice is not None else ""
+            items += [(None, approval) for approval in approve_by_standing_grants(tx, admission, view.id)]
+            items.append((number, launch_request(view.id, number, admission.placement, view, advice_text)))
             tx.append(view.id, items, now)
         return True
 
@@ -213,13 +215,13 @@ class Placing(Controller):
     ) -> WaitForReserved | None:
         """The prepaid capacity for which the job should wait instead of renting; None without."""
         since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
-        with self._journal.reading() as look:
+        with self._journal.reading() as snapshot:
             return wait_for_paid(
-                look,
+                snapshot,
                 plans.market,
                 plans.facts.live,
                 plan,
-                lambda more: plans.over([*plans.market.offers, *more]),
+                lambda extra: plans.over([*plans.market.offers, *extra]),
                 now=now,
                 since=since,
                 longest=policy.defaults.wait_for_paid,
@@ -229,14 +231,14 @@ class Placing(Controller):
         """The plans for the job's remaining work. ``taken``: limited pools whose free machines are reserved for
         others."""
         market = self._market(view.job)
-        with self._journal.reading() as look:
-            action = moving_on(view, now)
-            facts = facts_of(look, policy, now)(action)
+        with self._journal.reading() as snapshot:
+            action = placement_action(view, now)
+            facts = facts_of(snapshot, policy, now)(action)
         deny = denials(policy, action, facts)
 
         free = [
             replace(offer, slots=0) if offer.capacity in taken else offer
-            for offer in with_occupancy(market.offers, facts.live)
+            for offer in subtract_occupied(market.offers, facts.live)
         ]
 
         def plan(job: Job, offers: Sequence[Offer] = free) -> Plan:
@@ -247,7 +249,7 @@ class Placing(Controller):
                 submitted_at=view.submitted_at,
                 conditions=market.conditions,
                 remaining=remaining_work(view),
-                excluded=left_alone(view, now),
+                excluded=avoided_pools(view, now),
                 deny=deny,
             )
 
@@ -265,7 +267,7 @@ class Placing(Controller):
         return False
 
 
-def _own(queued: QueueDecision, plans: Plans) -> PlacementAdvice | None:
+def _reserved_first(queued: QueueDecision, plans: Plans) -> PlacementAdvice | None:
     """The placements with the machines reserved for the job first; None if those are no longer suitable."""
     placements = plans.in_time.placements or plans.anyhow.placements
     if queued.first is None or all(p.offer.id != queued.first for p in placements):
@@ -273,7 +275,7 @@ def _own(queued: QueueDecision, plans: Plans) -> PlacementAdvice | None:
     return PlacementAdvice(tuple(sorted(placements, key=lambda p: p.offer.id != queued.first)), "its turn in the queue")
 
 
-def _late(view: JobView, plans: Plans) -> tuple[Plan, list[ev.DeadlineAtRisk]]:
+def _plan_ignoring_deadline(view: JobView, plans: Plans) -> tuple[Plan, list[ev.DeadlineAtRisk]]:
     """The plan; if only the deadline prevents one, the plan without it, and a warning event, once."""
     late = plans.anyhow
     if plans.in_time.placements:
@@ -283,7 +285,7 @@ def _late(view: JobView, plans: Plans) -> tuple[Plan, list[ev.DeadlineAtRisk]]:
     return late, [ev.DeadlineAtRisk(expected_finish=late.placements[0].finish, because="no placement meets it now")]
 
 
-def moving_on(view: JobView, now: datetime) -> Action:
+def placement_action(view: JobView, now: datetime) -> Action:
     """The action that rules judge when a job is placed again, before its placement is known."""
     return Action(
         ActionKind.RE_PLACE,

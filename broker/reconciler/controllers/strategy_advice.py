@@ -21,8 +21,8 @@ from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.ledger.journal import Journal, append_if
-from broker.placement.pricing.time_value import better_place, value_of_time, worth_waiting
-from broker.placement.shares import price_now
+from broker.placement.pricing.time_value import better_place, find_spot_wait, value_of_time
+from broker.placement.shares import current_price
 from broker.placement.strategy import live
 from broker.placement.strategy.choose import session_for
 from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategySession
@@ -37,13 +37,13 @@ TICK = timedelta(minutes=5)
 REACH = timedelta(days=30)
 REST = timedelta(minutes=5)
 """How long a pool is avoided after an interruption there, if there are others."""
-MOST_POOLS = 8
+MAX_POOLS = 8
 """The maximum number of pools considered, cheapest first; learning about each takes time."""
-TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST)
+INTERRUPTION_CAUSES = (Cause.PREEMPTED, Cause.MACHINE_LOST)
 
 
 class TickHistory(Protocol):
-    """Ticks of several pools, as `broker.app.market.strategy_history.Record`."""
+    """Ticks of several pools, as `broker.app.market.strategy_history.MarketRecord`."""
 
     @property
     def available(self) -> Mapping[str, Sequence[bool]]: ...
@@ -81,25 +81,28 @@ class _JobMemory:
 
 
 class Strategist:
-    """The strategies of all jobs. ``told`` is called with each decision."""
+    """The strategies of all jobs. ``on_decision`` is called with each decision."""
 
     def __init__(
-        self, history: HistoryOf, tick: timedelta = TICK, told: Callable[[LoggedDecision], None] = lambda said: None
+        self,
+        history: HistoryOf,
+        tick: timedelta = TICK,
+        on_decision: Callable[[LoggedDecision], None] = lambda said: None,
     ) -> None:
         self._history = history
         self._tick = tick
-        self._told = told
+        self._told = on_decision
         self._kept: dict[str, _JobMemory] = {}
 
     def place(self, view: JobView, plans: Plans, now: datetime) -> PlacementAdvice | None:
         """The placements to try for the job's next attempt, in order; None to keep the plan's ranking."""
         if view.deadline is None:
-            return _patient(view, plans, now)
-        found = self._decide(view, plans, now, None)
-        if found is None:
+            return _wait_advice(view, plans, now)
+        decided = self._decide(view, plans, now, None)
+        if decided is None:
             return None
-        ground, decision = found
-        return PlacementAdvice(tuple(live.in_order(decision, ground, plans.in_time)), decision.why)
+        choices, decision = decided
+        return PlacementAdvice(tuple(live.placement_order(decision, choices, plans.in_time)), decision.why)
 
     def moves(self, view: JobView, plans: Plans, now: datetime) -> MovesElsewhere | None:
         """Why the running attempt should stop and the job be placed again; None if it should continue."""
@@ -107,16 +110,16 @@ class Strategist:
         if attempt is None or attempt.state.final:
             return None
         if attempt.waits_in_queue:
-            return _out_of_the_queue(view, attempt, plans, 2 * self._tick)
+            return _leave_queue(view, attempt, plans, 2 * self._tick)
         if view.deadline is None:
-            return _cheaper_elsewhere(view, attempt, plans)
-        found = self._decide(view, plans, now, attempt)
-        if found is None:
+            return _better_value_move(view, attempt, plans)
+        decided = self._decide(view, plans, now, attempt)
+        if decided is None:
             return None
-        _, decision = found
+        _, decision = decided
         on_spot = live.is_spot(attempt.placement)
-        here = attempt.placement.offer.pool if on_spot else None
-        if decision.mode is (Mode.SPOT if on_spot else Mode.ON_DEMAND) and decision.pool == here:
+        current_pool = attempt.placement.offer.pool if on_spot else None
+        if decision.mode is (Mode.SPOT if on_spot else Mode.ON_DEMAND) and decision.pool == current_pool:
             return None
         to = {Mode.IDLE: None, Mode.ON_DEMAND: CapacityType.ON_DEMAND, Mode.SPOT: CapacityType.SPOT}[decision.mode]
         advantage = MoveAdvantage.STRATEGY
@@ -128,167 +131,178 @@ class Strategist:
 
     def _decide(
         self, view: JobView, plans: Plans, now: datetime, attempt: AttemptView | None
-    ) -> tuple[live.Ground, StrategyDecision] | None:
+    ) -> tuple[live.StrategyChoices, StrategyDecision] | None:
         remaining = remaining_work(view)
         if view.deadline is None or view.work is None or remaining is None:
             return None
-        begun, tick = view.submitted_at, self._tick.total_seconds()
+        started, tick = view.submitted_at, self._tick.total_seconds()
         conditions = plans.market.conditions
         on = attempt.placement if attempt is not None else None
-        ground = live.ground(view.job, conditions, plans.in_time, plans.anyhow, begun, view.work, tick, on)
-        if ground is None:
+        choices = live.strategy_choices(view.job, conditions, plans.in_time, plans.anyhow, started, view.work, tick, on)
+        if choices is None:
             return None
-        offers = _spot_offers(ground, plans, on)
-        if not offers and not ground.spot:
+        offers = _spot_offers(choices, plans, on)
+        if not offers and not choices.spot:
             return None
-        standing = live.LiveJob(now, remaining)
+        live_job = live.LiveJob(now, remaining)
         if attempt is not None:
             running = attempt.state in (AttemptState.RUNNING, AttemptState.STOPPING)
-            standing = live.LiveJob(now, remaining, attempt.placement, attempt.requested_at, running)
-        seen = live.situation(ground, standing, begun, resting(view, now))
-        kept = self._course(view, ground, offers, plans, now)
-        at = int(seen.elapsed // tick)
-        if attempt is None and kept.moving is not None and kept.moving[0] == at and _possible(kept.moving[1], seen):
-            return ground, kept.moving[1]  # the move decided in this tick is being carried out
-        decision = live.decide(kept.course, ground, seen)
-        moves = decision.mode is not seen.mode or decision.pool != seen.pool
-        kept.moving = (at, decision) if attempt is not None and moves else None
-        self._told(LoggedDecision(view.id, now, seen, decision))
-        return ground, decision
+            live_job = live.LiveJob(now, remaining, attempt.placement, attempt.requested_at, running)
+        situation = live.situation(choices, live_job, started, resting_pools(view, now))
+        memory = self._session_memory(view, choices, offers, plans, now)
+        tick_number = int(situation.elapsed // tick)
+        if (
+            attempt is None
+            and memory.moving is not None
+            and memory.moving[0] == tick_number
+            and _is_possible(memory.moving[1], situation)
+        ):
+            return choices, memory.moving[1]  # the move decided in this tick is being carried out
+        decision = live.decide(memory.course, choices, situation)
+        moves = decision.mode is not situation.mode or decision.pool != situation.pool
+        memory.moving = (tick_number, decision) if attempt is not None and moves else None
+        self._told(LoggedDecision(view.id, now, situation, decision))
+        return choices, decision
 
-    def _course(
-        self, view: JobView, ground: live.Ground, offers: Sequence[Offer], plans: Plans, now: datetime
+    def _session_memory(
+        self, view: JobView, choices: live.StrategyChoices, offers: Sequence[Offer], plans: Plans, now: datetime
     ) -> _JobMemory:
         """The job's session: begins with the history before its start and has processed every tick before this one."""
-        known = self._kept.get(view.id)
-        made_for = (ground.task.deadline, ground.steady.offer.pool)
+        memory = self._kept.get(view.id)
+        made_for = (choices.task.deadline, choices.steady.offer.pool)
         current = int((now - view.submitted_at) // self._tick)
-        if known is None or known.made_for != made_for:
-            course, why = self._made(ground, offers, _kin(ground, offers, plans), view.submitted_at)
-            log.info("job %s: %s", view.id, why)
-            known = self._kept[view.id] = _JobMemory(course, made_for, known.moving if known else None)
-        behind = current - getattr(known.course, "ticks_seen", current)
-        if behind > 0:
+        if memory is None or memory.made_for != made_for:
+            session, reason = self._made(choices, offers, _related_offers(choices, offers, plans), view.submitted_at)
+            log.info("job %s: %s", view.id, reason)
+            memory = self._kept[view.id] = _JobMemory(session, made_for, memory.moving if memory else None)
+        missing_ticks = current - getattr(memory.course, "ticks_seen", current)
+        if missing_ticks > 0:
             until = view.submitted_at + current * self._tick
-            missed = self._history(offers, until, behind * self._tick, self._tick)
-            for i in range(missed.ticks - min(behind, missed.ticks), missed.ticks):
-                known.course.see(missed.at(i))  # type: ignore[attr-defined]  # courses that count ticks can see them
-        return known
+            missed = self._history(offers, until, missing_ticks * self._tick, self._tick)
+            for i in range(missed.ticks - min(missing_ticks, missed.ticks), missed.ticks):
+                memory.course.see(missed.at(i))  # type: ignore[attr-defined]  # courses that count ticks can see them
+        return memory
 
     def _made(
-        self, ground: live.Ground, offers: Sequence[Offer], kin: Sequence[Offer], began: datetime
+        self, choices: live.StrategyChoices, offers: Sequence[Offer], related: Sequence[Offer], began: datetime
     ) -> tuple[StrategySession, str]:
         past = self._history(offers, began, REACH, self._tick)
-        beside = self._history(kin, began, REACH, self._tick)  # queried separately, as the lengths may differ
-        family = {pool: bits for pool, bits in beside.available.items() if not all(bits)}  # else perhaps unpolled
-        steady = ground.steady
+        related_history = self._history(
+            related, began, REACH, self._tick
+        )  # queried separately, as the lengths may differ
+        family = {
+            pool: bits for pool, bits in related_history.available.items() if not all(bits)
+        }  # else perhaps unpolled
+        steady = choices.steady
         price = {
-            pool: [each * steady.nodes * _worth(ground, pool) for each in prices]
-            for pool, prices in {**past.price, **beside.price}.items()
+            pool: [amount * steady.nodes * _price_factor(choices, pool) for amount in prices]
+            for pool, prices in {**past.price, **related_history.price}.items()
             if pool in family or pool in past.available
         }
         return session_for(
-            ground.task,
+            choices.task,
             sorted(past.available),
             {**past.available, **family},
             price,
             gap=self._tick.total_seconds(),
-            on_demand_price=ground.on_demand_price,
+            on_demand_price=choices.on_demand_price,
         )
 
 
-def resting(view: JobView, now: datetime) -> frozenset[str]:
+def resting_pools(view: JobView, now: datetime) -> frozenset[str]:
     """The pools where this job was interrupted a short while ago."""
     return frozenset(
         attempt.placement.offer.pool
         for attempt in view.attempts
-        if attempt.cause in TAKEN and now - (attempt.ended_at or now) < REST
+        if attempt.cause in INTERRUPTION_CAUSES and now - (attempt.ended_at or now) < REST
     )
 
 
-def _patient(view: JobView, plans: Plans, now: datetime) -> PlacementAdvice | None:
+def _wait_advice(view: JobView, plans: Plans, now: datetime) -> PlacementAdvice | None:
     """The advice to wait for spot capacity, for a job without a deadline; None if it should start now."""
     value = value_of_time(view.job, plans.market.conditions)
     if not value or plans.over is None:
         return None
-    gone = _sold_out(plans)
-    if not gone:
+    sold_out = _sold_out(plans)
+    if not sold_out:
         return None
-    returned = plans.over([replace(offer, availability=Availability.AVAILABLE, slots=None) for offer in gone])
+    plan = plans.over([replace(offer, availability=Availability.AVAILABLE, slots=None) for offer in sold_out])
     since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
-    wait = worth_waiting(
-        plans.anyhow.best, returned.placements, plans.market.conditions.away, value, max(now - since, timedelta(0))
+    wait = find_spot_wait(
+        plans.anyhow.best, plan.placements, plans.market.conditions.away, value, max(now - since, timedelta(0))
     )
     return None if wait is None else PlacementAdvice((), wait.why, wait.placement.offer.pool)
 
 
-def _out_of_the_queue(view: JobView, attempt: AttemptView, plans: Plans, margin: timedelta) -> MovesElsewhere | None:
+def _leave_queue(view: JobView, attempt: AttemptView, plans: Plans, margin: timedelta) -> MovesElsewhere | None:
     """Why a job should leave its engine's queue: elsewhere it would still meet its deadline, with at most ``margin`` to
     spare. None for a job without a deadline, and for one that would be late everywhere.
     """
-    others = [p for p in plans.in_time.placements if p.offer.pool != attempt.placement.offer.pool and p.finish]
-    first = min(others, key=lambda p: p.finish or view.submitted_at, default=None)
+    alternatives = [p for p in plans.in_time.placements if p.offer.pool != attempt.placement.offer.pool and p.finish]
+    first = min(alternatives, key=lambda p: p.finish or view.submitted_at, default=None)
     if view.deadline is None or first is None or first.finish is None or view.deadline - first.finish > margin:
         return None
     offer = first.offer
     return MovesElsewhere(advantage=MoveAdvantage.QUEUE_TOO_LONG, to=offer.capacity_type, pool=offer.pool)
 
 
-def _cheaper_elsewhere(view: JobView, attempt: AttemptView, plans: Plans) -> MovesElsewhere | None:
+def _better_value_move(view: JobView, attempt: AttemptView, plans: Plans) -> MovesElsewhere | None:
     """Why a job without a deadline should move, by cost and value of time; None if it should not."""
     value, left = value_of_time(view.job, plans.market.conditions), remaining_work(view)
     if not value or left is None or attempt.state is not AttemptState.RUNNING:
         return None
-    here, offers = attempt.placement, {offer.id: offer for offer in plans.market.offers}
-    known = offers.get(here.offer.id)
-    if known is not None and (price := price_now(known, here.offer)) is not None:
-        here = replace(here, rate=price * here.nodes)
-    others = plans.anyhow.placements
-    rate = max((p.interruptions_per_hour for p in others), default=0.0)
-    changeover = live.changeover_of(view.job, plans.market.conditions, max(rate, here.interruptions_per_hour)) / 3600
-    there = better_place(here, others, left / timedelta(hours=1), changeover, value)
-    if there is None:
+    current, offers = attempt.placement, {offer.id: offer for offer in plans.market.offers}
+    current_offer = offers.get(current.offer.id)
+    if current_offer is not None and (price := current_price(current_offer, current.offer)) is not None:
+        current = replace(current, rate=price * current.nodes)
+    alternatives = plans.anyhow.placements
+    rate = max((p.interruptions_per_hour for p in alternatives), default=0.0)
+    changeover = live.changeover_of(view.job, plans.market.conditions, max(rate, current.interruptions_per_hour)) / 3600
+    better = better_place(current, alternatives, left / timedelta(hours=1), changeover, value)
+    if better is None:
         return None
-    offer = there.offer
+    offer = better.offer
     return MovesElsewhere(advantage=MoveAdvantage.BETTER_VALUE, to=offer.capacity_type, pool=offer.pool)
 
 
-def _worth(ground: live.Ground, pool: str) -> float:
+def _price_factor(choices: live.StrategyChoices, pool: str) -> float:
     """The factor that converts a price in that pool to the price of the same work on the steady machine."""
-    placement = ground.spot.get(pool)
-    return ground.steady.throughput / placement.throughput if placement else 1.0
+    placement = choices.spot.get(pool)
+    return choices.steady.throughput / placement.throughput if placement else 1.0
 
 
-def _spot_offers(ground: live.Ground, plans: Plans, on: Placement | None) -> list[Offer]:
+def _spot_offers(choices: live.StrategyChoices, plans: Plans, on: Placement | None) -> list[Offer]:
     """The spot pools to consider: the job's present one, available ones, and sold-out ones with the machine type of the
     steady placement. One offer per pool, cheapest first.
     """
-    found = {pool: placement.offer for pool, placement in ground.spot.items()}
-    machine = ground.steady.offer.machine
+    offers_by_pool = {pool: placement.offer for pool, placement in choices.spot.items()}
+    machine = choices.steady.offer.machine
     for offer in _sold_out(plans):
         if offer.machine == machine:
-            found.setdefault(offer.pool, offer)
+            offers_by_pool.setdefault(offer.pool, offer)
     running = on.offer.pool if on is not None else None
 
     def worth(offer: Offer) -> tuple[bool, bool, bool, int, str]:
         price = offer.price.micros if offer.price else 0
-        return offer.pool != running, offer.pool not in ground.spot, offer.price is None, price, offer.pool
+        return offer.pool != running, offer.pool not in choices.spot, offer.price is None, price, offer.pool
 
-    return sorted(found.values(), key=worth)[:MOST_POOLS]
+    return sorted(offers_by_pool.values(), key=worth)[:MAX_POOLS]
 
 
-def _kin(ground: live.Ground, offers: Sequence[Offer], plans: Plans) -> list[Offer]:
+def _related_offers(choices: live.StrategyChoices, offers: Sequence[Offer], plans: Plans) -> list[Offer]:
     """Spot offers with the steady placement's machine type in pools outside ``offers``: their history shows how often
     such capacity appears and disappears. The first ones by name, so that a restart selects the same.
     """
-    known = {offer.pool for offer in offers}
-    machine = ground.steady.offer.machine
-    found: dict[str, Offer] = {}
+    known_pools = {offer.pool for offer in offers}
+    machine = choices.steady.offer.machine
+    offers_by_pool: dict[str, Offer] = {}
     for offer in plans.market.offers:
-        spot = offer.capacity_type is CapacityType.SPOT and not offer.reference
-        if spot and offer.machine == machine and offer.pool not in known:
-            found[offer.pool] = min(found.get(offer.pool, offer), offer, key=lambda each: each.id)
-    return [found[pool] for pool in sorted(found)[:MOST_POOLS]]
+        is_spot = offer.capacity_type is CapacityType.SPOT and not offer.reference
+        if is_spot and offer.machine == machine and offer.pool not in known_pools:
+            offers_by_pool[offer.pool] = min(
+                offers_by_pool.get(offer.pool, offer), offer, key=lambda candidate: candidate.id
+            )
+    return [offers_by_pool[pool] for pool in sorted(offers_by_pool)[:MAX_POOLS]]
 
 
 def _sold_out(plans: Plans) -> list[Offer]:
@@ -299,8 +313,8 @@ def _sold_out(plans: Plans) -> list[Offer]:
     return [o for o in plans.market.offers if o.id in sold_out and o.capacity_type is CapacityType.SPOT]
 
 
-def _possible(decision: StrategyDecision, seen: Situation) -> bool:
-    return decision.mode is not Mode.SPOT or decision.pool in seen.spot
+def _is_possible(decision: StrategyDecision, situation: Situation) -> bool:
+    return decision.mode is not Mode.SPOT or decision.pool in situation.spot
 
 
 class Moving(Controller):
@@ -330,7 +344,7 @@ class Moving(Controller):
     def goes_by(self, about: JobContext) -> int | None:
         """The tick; None if there is nothing to move."""
         attempt = about.view.latest
-        if attempt is None or not _could_move(about.view, attempt):
+        if attempt is None or not _can_move(about.view, attempt):
             self._in_line.discard(about.view.id)
             return None
         return self._tick(about.view, about.now)
@@ -351,8 +365,8 @@ class Moving(Controller):
             self._rests_until = self._seconds() + self._rest * (self._seconds() - began)
         if reason is None:
             return AtRest()
-        told = ev.StopRequested(cause=Cause.MOVED, by="the strategy", reason=reason)
-        append_if(self._journal, view, [(attempt.number, told)], now)
+        stop = ev.StopRequested(cause=Cause.MOVED, by="the strategy", reason=reason)
+        append_if(self._journal, view, [(attempt.number, stop)], now)
         return DecideAnew()
 
     def forget(self, key: str) -> None:
@@ -365,15 +379,15 @@ class Moving(Controller):
 
     def _has_turn(self, job_id: str, now: float) -> bool:
         """Whether it is the job's turn: not during a rest, and no second turn while another job waits for its first."""
-        again = job_id in self._had_turn
+        had_turn = job_id in self._had_turn
         if now < self._rests_until:
-            if not again:
+            if not had_turn:
                 self._in_line.add(job_id)
             return False
-        if again and self._in_line and job_id not in self._gave_way:
+        if had_turn and self._in_line and job_id not in self._gave_way:
             self._gave_way.add(job_id)
             return False
-        if again:
+        if had_turn:
             # No job waits; or no job had a turn since this one gave way, so the jobs that waited are gone.
             self._had_turn.clear()
             self._in_line.clear()
@@ -383,6 +397,6 @@ class Moving(Controller):
         return True
 
 
-def _could_move(view: JobView, attempt: AttemptView) -> bool:
-    moving = attempt.state in (AttemptState.LAUNCHED, AttemptState.STARTING, AttemptState.RUNNING)
-    return moving and attempt.stop_requested is None and not view.cancel_requested
+def _can_move(view: JobView, attempt: AttemptView) -> bool:
+    is_up = attempt.state in (AttemptState.LAUNCHED, AttemptState.STARTING, AttemptState.RUNNING)
+    return is_up and attempt.stop_requested is None and not view.cancel_requested

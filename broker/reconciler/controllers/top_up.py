@@ -28,10 +28,10 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.budgets import edges_ahead
 from broker.ledger.entries import Balance, Movement
-from broker.ledger.holds import STOP_GRACE, billed_at_a_stroke, burn_of
-from broker.ledger.journal import Journal, Reading, Writing, writing_if
-from broker.reconciler.admission.admission import Admission, MoreMoney, keep_going
-from broker.reconciler.admission.approvals import ask, of_ask, through_standing, usable
+from broker.ledger.holds import STOP_GRACE, burn_of, longest_billing_step
+from broker.ledger.journal import Journal, JournalReader, JournalWriter, writing_if
+from broker.reconciler.admission.admission import Admission, MoreMoney, judge_continuation
+from broker.reconciler.admission.approvals import approve_by_standing_grants, ask, mark_as_request, usable_balances
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.admission.records import decision_of, held_of, hold_entries, movements_of
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext, KnownMoney
@@ -97,16 +97,16 @@ def need_of(
     if trigger is None:
         return None
     since = max(paid, now)
-    wanted = min(since + pace.step, ends_at) if trigger is HoldTrigger.ENDS else min(since, ends_at)
-    amount = funds.lacking(wanted)
+    target = min(since + pace.step, ends_at) if trigger is HoldTrigger.ENDS else min(since, ends_at)
+    amount = funds.lacking(target)
     if view.max_cost is not None:
         amount = min(amount, max(view.max_cost - committed, Money.ZERO))
     # Money that the attempt cannot use in its remaining time is released; it gets no new dates.
-    with_it = replace(funds, left=funds.left + amount)
-    whole = held + amount - min(with_it.to_spare(ends_at), held)
-    longest = ends_at - now + billed_at_a_stroke(funds.billing) + STOP_GRACE
-    burn = burn_of(whole, funds.rate, funds.egress, now, longest)
-    until = replace(with_it, judged_until=burn.end).paid_until or now
+    funded = replace(funds, left=funds.left + amount)
+    total = held + amount - min(funded.to_spare(ends_at), held)
+    longest = ends_at - now + longest_billing_step(funds.billing) + STOP_GRACE
+    burn = burn_of(total, funds.rate, funds.egress, now, longest)
+    until = replace(funded, judged_until=burn.end).paid_until or now
     until = max(since, min(until, ends_at)) if amount else min(until, ends_at)
     if (
         trigger is HoldTrigger.ENDS
@@ -137,19 +137,19 @@ class TopUp(Controller):
     def goes_by(self, about: JobContext) -> bool | None:
         """Whether the machine is up; None if the attempt does not run on money that may end."""
         attempt = about.view.latest
-        if attempt is None or not _lives_on_money(about.view, attempt):
+        if attempt is None or not _needs_funding(about.view, attempt):
             return None
         return attempt.up_since is not None
 
     def reconcile(self, about: JobContext) -> ControllerResult:
         view, attempt, now = about.view, about.view.latest, about.now
         assert attempt is not None, "a job without an attempt gets no such step"
-        known = about.known  # perhaps outdated: `_judge` reads it again in its transaction
-        if known is None:
-            with self._journal.reading() as look:
-                known = _known(look, view)
-        funds = self._funds(known, self._price_series, view, attempt, now)
-        need = self._need(known, view, attempt, funds, now)
+        money = about.known  # perhaps outdated: `_judge` reads it again in its transaction
+        if money is None:
+            with self._journal.reading() as snapshot:
+                money = _read_money(snapshot, view)
+        funds = self._funds(money, self._price_series, view, attempt, now)
+        need = self._need(money, view, attempt, funds, now)
         last = (funds.within_judgement or now) - self._pace.last
         wait = self._pace.every if need is None else self._pace.again
         again_at = min(now + wait, last) if last > now else now + self._pace.every
@@ -163,18 +163,18 @@ class TopUp(Controller):
             )
             return AtRest(again_at)
 
-    def _need(self, known: KnownMoney, view: JobView, attempt: AttemptView, funds: Funds, now: datetime) -> Need | None:
-        mine = [b for kind, b in known.balances.items() if kind is not MoneyKind.AMORTISED]
-        committed = sum((b.spent + b.held for b in mine), Money.ZERO)
-        held = usable(view, known.balances).get(attempt.placement.money, Balance()).held
+    def _need(self, money: KnownMoney, view: JobView, attempt: AttemptView, funds: Funds, now: datetime) -> Need | None:
+        cash_balances = [b for kind, b in money.balances.items() if kind is not MoneyKind.AMORTISED]
+        committed = sum((b.spent + b.held for b in cash_balances), Money.ZERO)
+        held = usable_balances(view, money.balances).get(attempt.placement.money, Balance()).held
         return need_of(view, funds, held, committed, billed_time(view, now), now, self._pace)
 
     def _funds(
-        self, known: KnownMoney, series_of: SeriesOf, view: JobView, attempt: AttemptView, now: datetime
+        self, money: KnownMoney, series_of: SeriesOf, view: JobView, attempt: AttemptView, now: datetime
     ) -> Funds:
         """The attempt's funds by these records."""
         kind = attempt.placement.money
-        judged = known.balances.get(kind, Balance()).burn
+        judged = money.balances.get(kind, Balance()).burn
 
         def edges() -> tuple[datetime, ...]:
             try:
@@ -182,89 +182,93 @@ class TopUp(Controller):
             except BrokerError:
                 return ()  # nothing can be judged for now
 
-        return funds_of(view, attempt, known.sums, series_of, now, known.meters.get(attempt.number), judged, edges)
+        return funds_of(view, attempt, money.sums, series_of, now, money.meters.get(attempt.number), judged, edges)
 
     def _price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
-        with self._journal.reading() as look:
-            return look.price_series(offer, start, end)
+        with self._journal.reading() as snapshot:
+            return snapshot.price_series(offer, start, end)
 
     def _judge(self, view: JobView, attempt: AttemptView, now: datetime, again_at: datetime) -> ControllerResult:
         policy = self._policy()
         with writing_if(self._journal, view) as tx:
             if self._policy().version != policy.version:
                 return DecideAnew()
-            known = _known(tx, view)
-            funds = self._funds(known, tx.price_series, view, attempt, now)
-            need = self._need(known, view, attempt, funds, now)
+            money = _read_money(tx, view)
+            funds = self._funds(money, tx.price_series, view, attempt, now)
+            need = self._need(money, view, attempt, funds, now)
             if need is None:
                 return AtRest(again_at)
-            facts_for, mine = facts_of(tx, policy, now), usable(view, known.balances)
-            found = keep_going(
-                view, attempt, MoreMoney(need.amount, need.burn, funds.rate), policy, facts_for, mine,
+            facts_for, usable_balance = facts_of(tx, policy, now), usable_balances(view, money.balances)
+            admission = judge_continuation(
+                view, attempt, MoreMoney(need.amount, need.burn, funds.rate), policy, facts_for, usable_balance,
                 billed=billed_time(view, now), now=now,
             )  # fmt: skip
-            here = Plan(now, (found.placement,), (), 1, None, view.deadline)
-            record = decision_of(found, here, policy, facts_for(found.action))
-            items = self._follows(tx, view, attempt, found, need, funds, now)
+            plan = Plan(now, (admission.placement,), (), 1, None, view.deadline)
+            record = decision_of(admission, plan, policy, facts_for(admission.action))
+            items = self._apply_verdict(tx, view, attempt, admission, need, funds, now)
             if any(isinstance(body, ev.ApprovalAsked) for _, body in items):
-                record = of_ask(record, now)
+                record = mark_as_request(record, now)
             tx.record(replace(record, job_id=view.id, attempt=attempt.number))
             if items:
                 tx.append(view.id, items, now)
         return DecideAnew(again_at) if items else AtRest(again_at)
 
-    def _follows(
+    def _apply_verdict(
         self,
-        tx: Writing,
+        tx: JournalWriter,
         view: JobView,
         attempt: AttemptView,
-        found: Admission,
+        admission: Admission,
         need: Need,
         funds: Funds,
         now: datetime,
     ) -> list[tuple[int | None, EventBody]]:
         """Post the entries of the hold, and return the events that follow from the verdict."""
-        number, held = attempt.number, held_of(usable(view, tx.balance(view.id)))
-        dated = hold_entries(tags_of(view), held, found.burns, Movement.TOP_UP, movements_of(tx, view.id))
-        if found.answer is Answer.ALLOW:
-            tx.post(dated)
-            given = [(None, one) for one in through_standing(tx, found, view.id)]
+        number, held = attempt.number, held_of(usable_balances(view, tx.balance(view.id)))
+        hold = hold_entries(tags_of(view), held, admission.burns, Movement.TOP_UP, movements_of(tx, view.id))
+        if admission.answer is Answer.ALLOW:
+            tx.post(hold)
+            approvals = [(None, approval) for approval in approve_by_standing_grants(tx, admission, view.id)]
             if need.amount:
-                return [*given, (number, ev.ToppedUp(amount=need.amount, until=need.until))]
+                return [*approvals, (number, ev.ToppedUp(amount=need.amount, until=need.until))]
             if need.trigger is not HoldTrigger.ENDS:
                 log.warning(
                     "job %s: %s; %s is held for it until %s now", view.id, need.trigger, need.burn.amount, need.burn.end
                 )
-            redated = ev.HoldDated(amount=need.burn.amount, rate=need.burn.rate, until=need.until, trigger=need.trigger)
-            return [*given, (number, redated)]
-        if found.answer is Answer.ASK and not _was_refused(tx, view, attempt):
+            date_event = ev.HoldDated(
+                amount=need.burn.amount, rate=need.burn.rate, until=need.until, trigger=need.trigger
+            )
+            return [*approvals, (number, date_event)]
+        if admission.answer is Answer.ASK and not _was_refused(tx, view, attempt):
             if need.amount:
-                tx.post(dated)
-            return [(None, ask(found, now, extension=True))]
+                tx.post(hold)
+            return [(None, ask(admission, now, extension=True))]
         if (funds.within_judgement or now) - now > self._pace.last:
             return []  # there is time to ask again
         denied = MoreMoneyDenied(
             trigger=need.trigger,
             paid_until=funds.paid_until or now,
-            objections=tuple(verdict.objection for verdict in found.objections),
+            objections=tuple(verdict.objection for verdict in admission.objections),
         )
         return [(number, ev.StopRequested(cause=Cause.MONEY_REFUSED, by="the policy", reason=denied))]
 
 
-def _known(look: Reading, view: JobView) -> KnownMoney:
+def _read_money(snapshot: JournalReader, view: JobView) -> KnownMoney:
     ids = [view.id]
-    return KnownMoney(look.sums(ids).get(view.id, ()), look.meters(ids).get(view.id, {}), look.balance(view.id))
+    return KnownMoney(
+        snapshot.sums(ids).get(view.id, ()), snapshot.meters(ids).get(view.id, {}), snapshot.balance(view.id)
+    )
 
 
-def _lives_on_money(view: JobView, attempt: AttemptView) -> bool:
+def _needs_funding(view: JobView, attempt: AttemptView) -> bool:
     """Whether it runs on money that may end, and neither an approval request nor a stop is pending."""
-    runs = not attempt.state.final and attempt.state is not AttemptState.REQUESTED
-    told = attempt.stop_requested is not None or view.cancel_requested
-    return runs and not told and view.asked is None and attempt.placement.money is not MoneyKind.AMORTISED
+    is_launched = not attempt.state.final and attempt.state is not AttemptState.REQUESTED
+    is_stopping = attempt.stop_requested is not None or view.cancel_requested
+    return is_launched and not is_stopping and view.asked is None and attempt.placement.money is not MoneyKind.AMORTISED
 
 
-def _was_refused(look: Reading, view: JobView, attempt: AttemptView) -> bool:
+def _was_refused(snapshot: JournalReader, view: JobView, attempt: AttemptView) -> bool:
     """Whether a request for more money for this attempt was rejected or expired; it is not repeated."""
-    about_approvals = look.approval_events([view.id]).get(view.id, ())
-    refused = (one.at for one in about_approvals if isinstance(one.body, ev.ApprovalRefused))
+    approvals = snapshot.approval_events([view.id]).get(view.id, ())
+    refused = (event.at for event in approvals if isinstance(event.body, ev.ApprovalRefused))
     return any(at >= attempt.requested_at for at in refused)

@@ -18,7 +18,7 @@ from itertools import islice
 
 from broker.core.events.views import JobView
 from broker.ledger.entries import Entry, Sum
-from broker.ledger.journal import Journal, Reading, Writing
+from broker.ledger.journal import Journal, JournalReader, JournalWriter
 from broker.ledger.meter import Meter
 from broker.reconciler.settlement.outside import charged_outside, uncharged
 from broker.reconciler.settlement.settlement import LATE, Settled, is_due, is_metered, release, settle
@@ -28,30 +28,36 @@ AT_ONCE, AT_MOST = 10, 300
 
 
 def post_due(
-    tx: Writing, views: Sequence[JobView], now: datetime, every: timedelta = timedelta(0), late: timedelta = LATE
+    tx: JournalWriter,
+    views: Sequence[JobView],
+    now: datetime,
+    interval: timedelta = timedelta(0),
+    late: timedelta = LATE,
 ) -> None:
     """Settle these jobs in this transaction. Call `catch_up` before it."""
-    views = [view for view in views if any(one.up_since is not None or one.outside for one in view.attempts)]
+    views = [
+        view for view in views if any(attempt.up_since is not None or attempt.outside for attempt in view.attempts)
+    ]
     if not views:
         return  # no machine was ever up
     ids = [view.id for view in views]
     sums, meters = tx.sums(ids), tx.meters(ids)
     entries: list[Entry] = []
-    kept: dict[str, Mapping[int, Meter]] = {}
+    new_meters: dict[str, Mapping[int, Meter]] = {}
     for view in views:
         settled = settle(
-            view, sums.get(view.id, ()), meters.get(view.id, {}), tx.price_series, tx.posted, now, every, late
+            view, sums.get(view.id, ()), meters.get(view.id, {}), tx.price_series, tx.posted, now, interval, late
         )
         entries += settled.entries
-        kept[view.id] = settled.meters
+        new_meters[view.id] = settled.meters
     tx.post(entries)
-    tx.keep_meters(kept)
+    tx.keep_meters(new_meters)
     for view in views:
         if left := uncharged(view, sums.get(view.id, ())):
             tx.post(charged_outside(view, tx.sums([view.id]).get(view.id, ()), left, tx.offers, now))
 
 
-def release_all(tx: Writing, views: Sequence[JobView], now: datetime) -> None:
+def release_all(tx: JournalWriter, views: Sequence[JobView], now: datetime) -> None:
     """Settle all attempts of these jobs at the prices known now and release what the jobs still hold."""
     post_due(tx, views, now, late=timedelta.max)
     sums = tx.sums([view.id for view in views]) if views else {}
@@ -59,7 +65,7 @@ def release_all(tx: Writing, views: Sequence[JobView], now: datetime) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reckoned:
+class _JobSettlement:
     """The settlement of a job, and the records from which it was computed."""
 
     view: JobView
@@ -68,48 +74,52 @@ class _Reckoned:
     settled: Settled
 
 
-def _reckon(look: Reading, views: Sequence[JobView], now: datetime, every: timedelta) -> list[_Reckoned]:
+def _compute_settlements(
+    snapshot: JournalReader, views: Sequence[JobView], now: datetime, interval: timedelta
+) -> list[_JobSettlement]:
     """The settlements of these jobs, from a snapshot of the store.
 
     Omits jobs that changed since their view was read, and empty settlements.
     """
     ids = [view.id for view in views]
-    last, sums, meters = look.last_events(ids), look.sums(ids), look.meters(ids)
-    found = []
+    last, sums, meters = snapshot.last_events(ids), snapshot.sums(ids), snapshot.meters(ids)
+    settlements = []
     for view in views:
         if last.get(view.id) != view.seq:
             continue
-        known = sums.get(view.id, ()), meters.get(view.id, {})
-        settled = settle(view, *known, look.price_series, look.posted, now, every)
+        records = sums.get(view.id, ()), meters.get(view.id, {})
+        settled = settle(view, *records, snapshot.price_series, snapshot.posted, now, interval)
         if settled.meters:  # every settlement that posts entries has a meter
-            found.append(_Reckoned(view, *known, settled))
-    return found
+            settlements.append(_JobSettlement(view, *records, settled))
+    return settlements
 
 
-def _post(tx: Writing, reckoned: Sequence[_Reckoned], now: datetime) -> None:
+def _post(tx: JournalWriter, settlements: Sequence[_JobSettlement], now: datetime) -> None:
     """Post the settlements of jobs that have not changed since."""
-    ids = [one.view.id for one in reckoned]
+    ids = [item.view.id for item in settlements]
     last, sums, meters = tx.last_events(ids), tx.sums(ids), tx.meters(ids)
     valid = [
-        one
-        for one in reckoned
-        if last.get(one.view.id) == one.view.seq
-        and sums.get(one.view.id, ()) == one.sums
-        and meters.get(one.view.id, {}) == one.meters
+        item
+        for item in settlements
+        if last.get(item.view.id) == item.view.seq
+        and sums.get(item.view.id, ()) == item.sums
+        and meters.get(item.view.id, {}) == item.meters
     ]
-    tx.post([entry for one in valid for entry in one.settled.entries])
-    tx.keep_meters({one.view.id: one.settled.meters for one in valid})
+    tx.post([entry for item in valid for entry in item.settled.entries])
+    tx.keep_meters({item.view.id: item.settled.meters for item in valid})
 
 
 def catch_up(journal: Journal, view: JobView, now: datetime) -> None:
     """Settle a job whose attempts have no meters, as after an upgrade: this reads all its entries, which `post_due`
     would do while it blocks all other writers. Raises `StoreProblem`."""
-    with journal.reading() as look:
-        sums, meters = look.sums([view.id]).get(view.id, ()), look.meters([view.id]).get(view.id, {})
-        reckoned = [] if is_metered(view, sums, meters) else _reckon(look, [view], now, timedelta(0))
-    if reckoned:
+    with journal.reading() as snapshot:
+        sums, meters = snapshot.sums([view.id]).get(view.id, ()), snapshot.meters([view.id]).get(view.id, {})
+        settlements = (
+            [] if is_metered(view, sums, meters) else _compute_settlements(snapshot, [view], now, timedelta(0))
+        )
+    if settlements:
         with journal.writing() as tx:
-            _post(tx, reckoned, now)
+            _post(tx, settlements, now)
 
 
 class Settling:
@@ -129,16 +139,16 @@ class Settling:
     def settle(self, now: datetime) -> None:
         """Settle the jobs whose turn it is. Jobs that change meanwhile are queued again by the next tick. Raises
         `StoreProblem`."""
-        turn = list(islice(self._line.values(), self._at_most))
-        for view in turn:
+        due = list(islice(self._line.values(), self._at_most))
+        for view in due:
             del self._line[view.id]
-        for first in range(0, len(turn), self._at_once):
-            some = turn[first : first + self._at_once]
-            with self._journal.reading() as look:
-                reckoned = _reckon(look, some, now, self._every)
-            if reckoned:
+        for first in range(0, len(due), self._at_once):
+            batch = due[first : first + self._at_once]
+            with self._journal.reading() as snapshot:
+                settlements = _compute_settlements(snapshot, batch, now, self._every)
+            if settlements:
                 with self._journal.writing() as tx:
-                    _post(tx, reckoned, now)
+                    _post(tx, settlements, now)
 
     def forget(self, job_id: str) -> None:
         """Remove a closed job from the queue."""

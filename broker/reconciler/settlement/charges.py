@@ -24,7 +24,7 @@ from broker.ledger.journal import PaidAttempt
 from broker.reconciler.settlement.settlement import charged_elsewhere, tags_of
 
 RIPE_AFTER = timedelta(days=3)  # AWS and Azure change the figures of a day for up to three days
-_BLUR = timedelta(minutes=5)  # tolerance between a provider's times and ours: clocks differ, ends are seen late
+_TOLERANCE = timedelta(minutes=5)  # tolerance between a provider's times and ours: clocks differ, ends are seen late
 LONGEST_AFTER = timedelta(days=62)
 """How long after the end of a machine its charges may begin. Bills are closed by then: what is dated later is not asked
 for, and is the charge of something else."""
@@ -69,38 +69,38 @@ class Comparison:
         return self.billed - self.metered
 
 
-class Charged:
+class ChargeIndex:
     """Charges by provider and attempt."""
 
     def __init__(self, charges: Iterable[Charge], now: datetime) -> None:
         self._now = now
         self._of: dict[tuple[str, str], list[Charge]] = defaultdict(list)
         self._horizon: dict[str, datetime] = {}
-        for one in charges:
-            self._of[one.provider, one.key].append(one)
-            if self._ripe(one):
-                self._horizon[one.provider] = max(one.ends, self._horizon.get(one.provider, one.ends))
+        for charge in charges:
+            self._of[charge.provider, charge.key].append(charge)
+            if self._ripe(charge):
+                self._horizon[charge.provider] = max(charge.ends, self._horizon.get(charge.provider, charge.ends))
 
     def of(self, provider: str, key: str, gone_at: datetime | None) -> Sequence[Charge]:
         """The charges for an attempt. ``gone_at``: when its machine was gone; None: it is there."""
-        return [one for one in self._of.get((provider, key), ()) if not is_late(one, gone_at)]
+        return [charge for charge in self._of.get((provider, key), ()) if not is_late(charge, gone_at)]
 
     def complete(self, provider: str, key: str, since: datetime, until: datetime) -> bool:
         """Whether the attempt's charges are all ripe and cover that time, and the provider's ripe charges reach its
         end."""
-        own = self.of(provider, key, until)
+        charges = self.of(provider, key, until)
         horizon = self._horizon.get(provider)
-        ripe = bool(own) and all(map(self._ripe, own)) and horizon is not None and horizon >= until
-        return ripe and _cover(own, since, until)
+        ripe = bool(charges) and all(map(self._ripe, charges)) and horizon is not None and horizon >= until
+        return ripe and _cover(charges, since, until)
 
     def for_others(self, ends: Mapping[str, datetime | None]) -> Mapping[str, Money]:
         """The charges by provider (USD) that belong to none of these attempts: without a tag, of another store, or
         dated long after the attempt's machine was gone. ``ends``: when that was, by key; None: it is there."""
-        found = dict[str, Money]()
+        totals = dict[str, Money]()
         for (provider, key), charges in self._of.items():
-            if others := [one.amount for one in charges if key not in ends or is_late(one, ends[key])]:
-                found[provider] = sum(others, found.get(provider, Money.ZERO))
-        return found
+            if others := [charge.amount for charge in charges if key not in ends or is_late(charge, ends[key])]:
+                totals[provider] = sum(others, totals.get(provider, Money.ZERO))
+        return totals
 
     def _ripe(self, charge: Charge) -> bool:
         return not charge.estimated or self._now - charge.ends >= RIPE_AFTER
@@ -116,51 +116,54 @@ def _cover(charges: Iterable[Charge], since: datetime, until: datetime) -> bool:
 
     Credits do not count: one may cover months.
     """
-    for one in sorted((one for one in charges if one.amount >= Money.ZERO), key=lambda one: one.starts):
-        if one.starts > since + _BLUR:
+    for charge in sorted(
+        (charge for charge in charges if charge.amount >= Money.ZERO), key=lambda charge: charge.starts
+    ):
+        if charge.starts > since + _TOLERANCE:
             break
-        since = max(since, one.ends)
-    return since + _BLUR >= until
+        since = max(since, charge.ends)
+    return since + _TOLERANCE >= until
 
 
 def is_billed(attempt: AttemptView) -> bool:
     """Whether a provider charges for the attempt: its machine was up and costs cash."""
-    cash = attempt.placement.money is MoneyKind.CASH
-    return cash and attempt.up_since is not None and not attempt.refused
+    costs_cash = attempt.placement.money is MoneyKind.CASH
+    return costs_cash and attempt.up_since is not None and not attempt.refused
 
 
-def compared_as_placed(found: PaidAttempt, key: str, charged: Charged) -> Comparison | None:
+def compare_from_sums(attempt: PaidAttempt, key: str, charged: ChargeIndex) -> Comparison | None:
     """The comparison of an attempt from sums alone, if it was settled by the second at the price of its placement: the
     quoted amount then equals the metered one, and its job need not be read. ``key``: the attempt's.
 
     None if the job must be read: the price changed, the provider bills otherwise, there was no machine, or data was
     moved.
     """
-    metered = found.spent - found.adjusted
-    if found.moved or found.until <= found.since:
+    metered = attempt.spent - attempt.adjusted
+    if attempt.moved or attempt.until <= attempt.since:
         return None
-    quoted = cost_of(found.price, found.nodes, found.since, found.until, metering=Metering.ENDED)
+    quoted = cost_of(attempt.price, attempt.nodes, attempt.since, attempt.until, metering=Metering.ENDED)
     if quoted != metered:
         return None
-    charges, standing = charged.of(found.provider, key, found.until), ComparisonState.RUNNING
-    if found.closed:
-        complete = charged.complete(found.provider, key, found.since, found.until)
+    charges, standing = charged.of(attempt.provider, key, attempt.until), ComparisonState.RUNNING
+    if attempt.closed:
+        complete = charged.complete(attempt.provider, key, attempt.since, attempt.until)
         standing = ComparisonState.COMPARED if complete else ComparisonState.AWAITED
     return Comparison(
-        found.job_id, found.attempt, key, found.provider, found.capacity_type, standing, found.until, quoted, metered,
-        sum((one.amount for one in charges), Money.ZERO) if charges else None,
-        found.adjusted, any(one.estimated for one in charges),
+        attempt.job_id, attempt.attempt, key, attempt.provider, attempt.capacity_type, standing, attempt.until,
+        quoted, metered,
+        sum((charge.amount for charge in charges), Money.ZERO) if charges else None,
+        attempt.adjusted, any(charge.estimated for charge in charges),
     )  # fmt: skip
 
 
 def compare(
-    view: JobView, attempt: AttemptView, entries: Iterable[Entry], charged: Charged, now: datetime
+    view: JobView, attempt: AttemptView, entries: Iterable[Entry], charged: ChargeIndex, now: datetime
 ) -> Comparison:
     """The comparison of an attempt for which `is_billed` holds. ``entries``: the job's."""
     assert attempt.up_since is not None, "called for an attempt whose machine was never up"
     offer = attempt.placement.offer
     spent = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
-    adjusted = sum((e.amount for e in spent if _is_ours(e)), Money.ZERO)
+    adjusted = sum((e.amount for e in spent if _is_adjustment(e)), Money.ZERO)
     end = attempt.gone_at if attempt.gone and attempt.gone_at else max(now, attempt.up_since)
     charges = charged.of(offer.provider, attempt.key, attempt.gone_at)
     standing = ComparisonState.RUNNING
@@ -177,9 +180,9 @@ def compare(
         gone_at=attempt.gone_at,
         quoted=_quoted(attempt, end),
         metered=sum((e.amount for e in spent), Money.ZERO) - adjusted - charged_elsewhere(spent),
-        billed=sum((one.amount for one in charges), Money.ZERO) if charges else None,
+        billed=sum((charge.amount for charge in charges), Money.ZERO) if charges else None,
         adjusted=adjusted,
-        estimated=any(one.estimated for one in charges),
+        estimated=any(charge.estimated for charge in charges),
     )
 
 
@@ -194,7 +197,7 @@ def _quoted(attempt: AttemptView, end: datetime) -> Money:
 
 
 def adjustment(
-    view: JobView, attempt: AttemptView, compared: Comparison, entries: Iterable[Entry], now: datetime
+    view: JobView, attempt: AttemptView, comparison: Comparison, entries: Iterable[Entry], now: datetime
 ) -> Sequence[Entry]:
     """The entries that bring the ledger to the charged amount, or back to the metered one where it cannot be compared
     (any more); none if it matches.
@@ -203,20 +206,20 @@ def adjustment(
     """
     if attempt.up_since is None:
         return ()
-    charged = "has no complete charge" if compared.difference is None else f"charged {compared.billed}"
-    before = {e.movement_id for e in entries if e.tags.attempt == attempt.number and _is_ours(e)}
+    outcome = "has no complete charge" if comparison.difference is None else f"charged {comparison.billed}"
+    earlier_ids = {e.movement_id for e in entries if e.tags.attempt == attempt.number and _is_adjustment(e)}
     return move(
         Movement.ADJUST,
-        (compared.difference or Money.ZERO) - compared.adjusted,
-        movement_id=f"{view.id}/{attempt.number}/{BILLED}/{len(before)}",
+        (comparison.difference or Money.ZERO) - comparison.adjusted,
+        movement_id=f"{view.id}/{attempt.number}/{BILLED}/{len(earlier_ids)}",
         money=attempt.placement.money,
         at=now,
         covers=(attempt.up_since, attempt.gone_at or attempt.up_since),
         tags=tags_of(view, attempt),
-        note=f"{compared.provider} {charged}, metered {compared.metered}",
+        note=f"{comparison.provider} {outcome}, metered {comparison.metered}",
     )
 
 
-def _is_ours(entry: Entry) -> bool:
+def _is_adjustment(entry: Entry) -> bool:
     """Whether the entry was made by `adjustment`."""
     return entry.movement is Movement.ADJUST and entry.movement_id.split("/")[-2] == BILLED

@@ -14,7 +14,7 @@ from broker.ledger.entries import Account, Balance, Entry, balances
 from broker.ledger.holds import STOP_GRACE, ledger_rate, paid_until, shortfall
 from broker.ledger.meter import Meter
 from broker.reconciler.admission.admission import egress_of
-from broker.reconciler.settlement.settlement import SeriesOf, waiting
+from broker.reconciler.settlement.settlement import SeriesOf, pending_hold
 from broker.runfolder.mailbox import LeaseGrant
 
 EdgesOf = Callable[[], Sequence[datetime]]
@@ -104,21 +104,21 @@ def funds_of(
     is used faster than was judged.
     """
     offer, kind = attempt.placement.offer, attempt.placement.money
-    own = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
-    left = balances(entries).get(kind, Balance()).held - waiting(view, kind)
+    spent_entries = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
+    left = balances(entries).get(kind, Balance()).held - pending_hold(view, kind)
     start, price, settled = attempt.up_since or now, ledger_rate(offer), Money.ZERO
     if offer.capacity_type is CapacityType.SPOT:
         # Its price changes: from the last settlement on, the rest lasts at the current price.
-        start = max((e.covers_to for e in own), default=start) if meter is None else meter.settled_to
+        start = max((e.covers_to for e in spent_entries), default=start) if meter is None else meter.settled_to
         price = next((price for _, price in reversed(series_of(offer, now, now))), price)
     else:
-        settled = sum((e.amount for e in own), Money.ZERO) if meter is None else meter.settled
+        settled = sum((e.amount for e in spent_entries), Money.ZERO) if meter is None else meter.settled
     egress = egress_of(attempt.placement) if attempt.up_since is None else Money.ZERO
     until = None if judged is None else judged.end_at(now)
     rate = price * attempt.placement.nodes
-    found = tuple(edges()) if judged is not None and rate > judged.rate else ()
+    period_ends = tuple(edges()) if judged is not None and rate > judged.rate else ()
     left = max(left - egress, Money.ZERO) + settled
-    return Funds(start, left, rate, offer.billing, settled, egress, judged, until, found)
+    return Funds(start, left, rate, offer.billing, settled, egress, judged, until, period_ends)
 
 
 def lease_of(view: JobView, attempt: AttemptView, funds: Funds, billed: timedelta, now: datetime) -> LeaseGrant:

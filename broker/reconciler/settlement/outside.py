@@ -17,14 +17,14 @@ from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.ledger.entries import OUTSIDE, Account, Balance, Entry, Movement, Sum, balances, move
 from broker.ledger.holds import Metering, cost_of
-from broker.reconciler.settlement.settlement import tags_of, waiting
+from broker.reconciler.settlement.settlement import pending_hold, tags_of
 
 log = logging.getLogger(__name__)
 
 
 def uncharged(view: JobView, sums: Sequence[Sum]) -> list[AttemptView]:
     """The attempts whose machines outside bought capacity are gone and not in the ledger yet."""
-    spent = {one.tags.attempt for one in sums if one.money is MoneyKind.CASH and one.account is Account.SPENT}
+    spent = {entry.tags.attempt for entry in sums if entry.money is MoneyKind.CASH and entry.account is Account.SPENT}
     return [
         attempt
         for attempt in view.attempts
@@ -47,11 +47,11 @@ def charged_outside(
     ``sums``: of the job's entries so far; ``offers_of``: returns the market's current offers. Machines of a type
     without an on-demand price are left for later, with a warning.
     """
-    found: list[Entry] = []
-    left = balances(sums).get(MoneyKind.CASH, Balance()).held - waiting(view, MoneyKind.CASH)
+    entries: list[Entry] = []
+    left = balances(sums).get(MoneyKind.CASH, Balance()).held - pending_hold(view, MoneyKind.CASH)
     for attempt in attempts:
-        like = _on_demand(attempt.placement.offer, offers_of)
-        if like is None or like.price is None or attempt.gone_at is None:
+        on_demand = _on_demand(attempt.placement.offer, offers_of)
+        if on_demand is None or on_demand.price is None or attempt.gone_at is None:
             log.warning(
                 "%s: machines ran outside bought capacity, and the on-demand price of %s is unknown: "
                 "their cost is not in the ledger yet",
@@ -60,27 +60,29 @@ def charged_outside(
             )
             continue
         end, amount = attempt.gone_at, Money.ZERO
-        for one in attempt.outside:
-            amount += cost_of(like.price, 1, min(one.since, end), end, like.billing, metering=Metering.ENDED)
+        for machine in attempt.outside:
+            amount += cost_of(
+                on_demand.price, 1, min(machine.since, end), end, on_demand.billing, metering=Metering.ENDED
+            )
         covered = min(amount, max(left, Money.ZERO))
         left -= covered
-        ids = ", ".join(one.id for one in attempt.outside)
+        ids = ", ".join(machine.id for machine in attempt.outside)
         for movement, part in ((Movement.SETTLE, covered), (Movement.ADJUST, amount - covered)):
-            found += move(
+            entries += move(
                 movement,
                 part,
                 movement_id=f"{view.id}/{attempt.number}/{OUTSIDE}/{movement}",
                 money=MoneyKind.CASH,
                 at=now,
-                covers=(min(end, *(one.since for one in attempt.outside)), end),
+                covers=(min(end, *(machine.since for machine in attempt.outside)), end),
                 tags=replace(
                     tags_of(view, attempt),
                     capacity_type=CapacityType.ON_DEMAND,
                     gpus=attempt.placement.offer.count * len(attempt.outside),
                 ),
-                note=f"outside of the bought capacity, at {like.price} an hour on demand: {ids}",
+                note=f"outside of the bought capacity, at {on_demand.price} an hour on demand: {ids}",
             )
-    return found
+    return entries
 
 
 def _on_demand(offer: Offer, offers_of: Callable[[OfferQuery], Sequence[Offer]]) -> Offer | None:
@@ -88,14 +90,21 @@ def _on_demand(offer: Offer, offers_of: Callable[[OfferQuery], Sequence[Offer]])
     the provider. If there are several, the one with the highest price.
     """
     query = OfferQuery(providers=(offer.provider,), capacity_types=(CapacityType.ON_DEMAND,))
-    alike = [
-        one
-        for one in offers_of(query)
-        if one.instance_type == offer.instance_type and one.money is MoneyKind.CASH and one.has_valid_price()
+    candidates = [
+        candidate
+        for candidate in offers_of(query)
+        if candidate.instance_type == offer.instance_type
+        and candidate.money is MoneyKind.CASH
+        and candidate.has_valid_price()
     ]
 
-    def nearness(one: Offer) -> tuple[bool, bool, bool, Money]:
-        here = one.region == offer.region
-        return here, here and one.zone in (offer.zone, None), not one.reference, one.price or Money.ZERO
+    def nearness(candidate: Offer) -> tuple[bool, bool, bool, Money]:
+        same_region = candidate.region == offer.region
+        return (
+            same_region,
+            same_region and candidate.zone in (offer.zone, None),
+            not candidate.reference,
+            candidate.price or Money.ZERO,
+        )
 
-    return max(alike, key=nearness, default=None)
+    return max(candidates, key=nearness, default=None)

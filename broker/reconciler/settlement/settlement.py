@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.core.events.views import AttemptView, JobView
-from broker.core.job.placements import Moved, Placement
+from broker.core.job.placements import Placement, TransferKind
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import EGRESS, Account, Entry, Movement, Sum, Tags, balances, move, movements
 from broker.ledger.holds import Metering, PriceSeries, ledger_rate
 from broker.ledger.journal import Posted
-from broker.ledger.meter import BilledTime, CostStretch, Meter, advance, fits, recount
+from broker.ledger.meter import BilledTime, CostStretch, Meter, advance, can_continue, recount
 
 # The cost of moving a job's data and checkpoints is posted once per start of its machines.
 #
@@ -22,51 +22,51 @@ from broker.ledger.meter import BilledTime, CostStretch, Meter, advance, fits, r
 # machines come up, dated at that moment. Providers' charges correct it later, as far as they are reported by attempt:
 # the machines' provider charges for uploaded checkpoints, with the tags of the machines. Data and checkpoints that
 # machines read are charged by the provider that stores them, without reference to an attempt.
-_SENT = Moved.CHECKPOINT  # sent by the machines; the others are read by them
+_SENT = TransferKind.CHECKPOINT  # sent by the machines; the others are read by them
 
 
-def per_start(placement: Placement) -> Mapping[str, Money]:
+def egress_per_start(placement: Placement) -> Mapping[str, Money]:
     """The expected cost of moving data and checkpoints for one start there (USD), by what is moved."""
     amounts = {
         term.moves.value: term.amount if term.per_start is None else term.per_start
         for term in placement.terms
         if term.moves is not None
     }
-    return {what: amount for what, amount in amounts.items() if amount > Money.ZERO}
+    return {kind: amount for kind, amount in amounts.items() if amount > Money.ZERO}
 
 
-def to_be_posted(attempt: AttemptView, moved: Money) -> Mapping[str, Money]:
+def unposted_egress(attempt: AttemptView, moved: Money) -> Mapping[str, Money]:
     """The part that is not posted yet; ``moved``: the posted part.
 
     All is posted at once, so the result is everything or nothing. An attempt that had no machine moved nothing.
     """
-    return {} if moved or attempt.refused else per_start(attempt.placement)
+    return {} if moved or attempt.refused else egress_per_start(attempt.placement)
 
 
-def movements_of(
+def egress_movements(
     attempt: AttemptView, amounts: Mapping[str, Money], held: Money, job_id: str, tags: Tags, now: datetime
 ) -> list[Entry]:
     """The movements that post these amounts for the start of the attempt: up to ``held`` (USD) from the hold, the rest
     as adjustments, as providers charge it in any case.
     """
     assert attempt.up_since is not None, "its machines are not up"
-    found: list[Entry] = []
+    entries: list[Entry] = []
     left = max(held, Money.ZERO)
-    for what, amount in amounts.items():
+    for kind, amount in amounts.items():
         covered = min(amount, left)
         left -= covered
         for movement, part in ((Movement.SETTLE, covered), (Movement.ADJUST, amount - covered)):
-            found += move(
+            entries += move(
                 movement,
                 part,
-                movement_id=f"{job_id}/{attempt.number}/{EGRESS}/{what}/{movement}",
+                movement_id=f"{job_id}/{attempt.number}/{EGRESS}/{kind}/{movement}",
                 money=attempt.placement.money,
                 at=now,
                 covers=(attempt.up_since, attempt.up_since),
                 tags=tags,
-                note=f"{what} {EGRESS}",
+                note=f"{kind} {EGRESS}",
             )
-    return found
+    return entries
 
 
 def charged_elsewhere(entries: Iterable[Entry]) -> Money:
@@ -83,7 +83,7 @@ PostedOf = Callable[[str, int], Posted]
 LATE = timedelta(days=1)
 
 
-def waiting(view: JobView, kind: MoneyKind) -> Money:
+def pending_hold(view: JobView, kind: MoneyKind) -> Money:
     """The hold of a pending request for more, which must not be spent (USD)."""
     return view.asked.held.get(kind, Money.ZERO) if view.asked and view.asked.extension else Money.ZERO
 
@@ -122,12 +122,12 @@ def settle(
     series_of: SeriesOf,
     posted_of: PostedOf,
     now: datetime,
-    every: timedelta,
+    interval: timedelta,
     late: timedelta = LATE,
 ) -> Settled:
     """Settles a job's attempts up to ``now`` (UTC): their machine time, and the egress of their starts.
 
-    ``sums`` and ``meters``: the job's records. Running machines are settled at most once in ``every``, ended ones at
+    ``sums`` and ``meters``: the job's records. Running machines are settled at most once in ``interval``, ended ones at
     once, and again for prices that become known until ``late`` after their end. Each amount is dated when it was
     incurred; so are corrections of earlier settlements.
 
@@ -138,49 +138,49 @@ def settle(
     that money in the meantime.
     """
     entries: list[Entry] = []
-    kept: dict[int, Meter] = {}
-    before = balances(sums)
-    held = {kind: balance.held - waiting(view, kind) for kind, balance in before.items()}
+    new_meters: dict[int, Meter] = {}
+    old_balances = balances(sums)
+    held = {kind: balance.held - pending_hold(view, kind) for kind, balance in old_balances.items()}
     for attempt in view.attempts:
         if attempt.up_since is None:
             continue
-        own = _own(attempt, sums)
-        meter, stretches = _known(attempt, own, meters), list[CostStretch]()
-        if meter is None or _looks_due(attempt, meter, now, every, late):
-            meter, stretches = _metered(view, attempt, meter, series_of, posted_of, now)
-        egress = to_be_posted(attempt, meter.moved)
+        attempt_sums = _attempt_sums(attempt, sums)
+        meter, stretches = _meter_of(attempt, attempt_sums, meters), list[CostStretch]()
+        if meter is None or _may_be_due(attempt, meter, now, interval, late):
+            meter, stretches = _measure(view, attempt, meter, series_of, posted_of, now)
+        egress = unposted_egress(attempt, meter.moved)
         if attempt.refused and meter.moved:
             stretches.append(CostStretch(attempt.up_since, attempt.up_since, -meter.moved))
             meter = replace(meter, moved=Money.ZERO)
         if not stretches and not egress and (not attempt.gone or meter == meters.get(attempt.number)):
             continue
-        kept[attempt.number] = replace(meter, moved=meter.moved + sum(egress.values(), Money.ZERO))
+        new_meters[attempt.number] = replace(meter, moved=meter.moved + sum(egress.values(), Money.ZERO))
         kind = attempt.placement.money
         left = held.get(kind, Money.ZERO)
-        found = movements_of(attempt, egress, left, view.id, tags_of(view, attempt), now)
-        left += _of_hold(found)
-        found += _movements(view, attempt, own, stretches, left, now)
-        if (back := _of_hold(found)) > Money.ZERO and not before[kind].held:
-            found += _dated_anew(view, attempt, back, sums, now)
-        held[kind] = held.get(kind, Money.ZERO) + _of_hold(found)
-        entries += found
-    return Settled(entries, kept)
+        postings = egress_movements(attempt, egress, left, view.id, tags_of(view, attempt), now)
+        left += _hold_change(postings)
+        postings += _movements(view, attempt, attempt_sums, stretches, left, now)
+        if (restored := _hold_change(postings)) > Money.ZERO and not old_balances[kind].held:
+            postings += _redate_hold(view, attempt, restored, sums, now)
+        held[kind] = held.get(kind, Money.ZERO) + _hold_change(postings)
+        entries += postings
+    return Settled(entries, new_meters)
 
 
-def is_due(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter], now: datetime, every: timedelta) -> bool:
+def is_due(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter], now: datetime, interval: timedelta) -> bool:
     """Whether `settle` would post anything. Reads no prices: running spot machines count at the price of their last
     settlement, and ended attempts are not checked for prices that became known late."""
     for attempt in view.attempts:
         if attempt.up_since is None:
             continue
-        own = _own(attempt, sums)
-        meter = _known(attempt, own, meters)
-        if meter is None or to_be_posted(attempt, meter.moved):
+        attempt_sums = _attempt_sums(attempt, sums)
+        meter = _meter_of(attempt, attempt_sums, meters)
+        if meter is None or unposted_egress(attempt, meter.moved):
             return True
-        if not _looks_due(attempt, meter, now, every, timedelta(0)):
+        if not _may_be_due(attempt, meter, now, interval, timedelta(0)):
             continue
-        usage, rates = _usage(attempt, now), [(meter.since, meter.rate)]
-        if attempt.gone or not fits(meter, rates, usage) or advance(meter, rates, usage)[1]:
+        usage, rates = _billed_time(attempt, now), [(meter.since, meter.rate)]
+        if attempt.gone or not can_continue(meter, rates, usage) or advance(meter, rates, usage)[1]:
             return True
     return False
 
@@ -188,20 +188,20 @@ def is_due(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter], now:
 def is_metered(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter]) -> bool:
     """Whether each attempt has a meter or none is needed; else `settle` reads all entries of the job."""
     return all(
-        _known(attempt, _own(attempt, sums), meters) is not None
+        _meter_of(attempt, _attempt_sums(attempt, sums), meters) is not None
         for attempt in view.attempts
         if attempt.up_since is not None
     )
 
 
-def _own(attempt: AttemptView, sums: Sequence[Sum]) -> list[Sum]:
+def _attempt_sums(attempt: AttemptView, sums: Sequence[Sum]) -> list[Sum]:
     """The entries for the attempt's placement, without those for its machines outside bought capacity, which cost
     another kind of money.
     """
-    return [one for one in sums if one.tags.attempt == attempt.number and one.money is attempt.placement.money]
+    return [entry for entry in sums if entry.tags.attempt == attempt.number and entry.money is attempt.placement.money]
 
 
-def _dated_anew(view: JobView, attempt: AttemptView, held: Money, sums: Sequence[Sum], now: datetime) -> list[Entry]:
+def _redate_hold(view: JobView, attempt: AttemptView, held: Money, sums: Sequence[Sum], now: datetime) -> list[Entry]:
     """The movement that gives new dates to a hold that was used up and then restored: from now, at the rate of the
     attempt's machines.
     """
@@ -222,12 +222,12 @@ def _dated_anew(view: JobView, attempt: AttemptView, held: Money, sums: Sequence
     )
 
 
-def _of_hold(entries: Iterable[Entry]) -> Money:
+def _hold_change(entries: Iterable[Entry]) -> Money:
     """The change of the hold by these entries (USD); negative if they draw on it."""
     return sum((entry.amount for entry in entries if entry.account is Account.HELD), Money.ZERO)
 
 
-def _usage(attempt: AttemptView, now: datetime) -> BilledTime:
+def _billed_time(attempt: AttemptView, now: datetime) -> BilledTime:
     """The machine time of an attempt whose machines were up."""
     start, billing = attempt.up_since, attempt.placement.offer.billing
     assert start is not None, "called for an attempt whose machine was never up"
@@ -239,46 +239,46 @@ def _usage(attempt: AttemptView, now: datetime) -> BilledTime:
     return BilledTime(start, max(attempt.gone_at or now, start), billing, metering)
 
 
-def _in_place(attempt: AttemptView) -> int:
+def _machines_in_place(attempt: AttemptView) -> int:
     """The number of its machines on bought capacity; the others are charged separately (`outside.charged_outside`)."""
     return max(attempt.placement.nodes - len(attempt.outside), 0)
 
 
-def _known(attempt: AttemptView, own: Sequence[Sum], meters: Mapping[int, Meter]) -> Meter | None:
+def _meter_of(attempt: AttemptView, attempt_sums: Sequence[Sum], meters: Mapping[int, Meter]) -> Meter | None:
     """The attempt's meter; a new one if nothing was posted for it; None if its meter is missing."""
-    if attempt.number in meters or any(one.account is Account.SPENT for one in own):
+    if attempt.number in meters or any(entry.account is Account.SPENT for entry in attempt_sums):
         return meters.get(attempt.number)
     assert attempt.up_since is not None, "called for an attempt whose machine was never up"
     return Meter.new(attempt.up_since, ledger_rate(attempt.placement.offer) * attempt.placement.nodes)
 
 
-def _looks_due(attempt: AttemptView, meter: Meter, now: datetime, every: timedelta, late: timedelta) -> bool:
+def _may_be_due(attempt: AttemptView, meter: Meter, now: datetime, interval: timedelta, late: timedelta) -> bool:
     """Whether the cost of the machines may differ from the settled amount by now.
 
     A clock that was set back counts as one that advanced.
     """
-    end = _usage(attempt, now).end
+    end = _billed_time(attempt, now).end
     if not attempt.gone:
-        return abs(end - meter.settled_to) >= every
+        return abs(end - meter.settled_to) >= interval
     may_change = attempt.placement.offer.capacity_type is CapacityType.SPOT and now - end < late
     return may_change or not meter.ended or meter.settled_to != end
 
 
-def _metered(
+def _measure(
     view: JobView, attempt: AttemptView, meter: Meter | None, series_of: SeriesOf, posted_of: PostedOf, now: datetime
 ) -> tuple[Meter, list[CostStretch]]:
     """The attempt's meter after posting the stretches, and these: on-demand machines at the rate of their placement,
     spot machines at the observed prices."""
-    usage = _usage(attempt, now)
+    usage = _billed_time(attempt, now)
 
     def rates(since: datetime) -> PriceSeries:
-        offer, nodes = attempt.placement.offer, _in_place(attempt)
+        offer, nodes = attempt.placement.offer, _machines_in_place(attempt)
         spot = offer.capacity_type is CapacityType.SPOT
         observed = series_of(offer, since, max(usage.end, since)) if spot else ()
         return [(at, price * nodes) for at, price in observed or [(usage.start, ledger_rate(offer))]]
 
-    if meter is not None and fits(meter, known := rates(meter.since), usage):
-        return advance(meter, known, usage)
+    if meter is not None and can_continue(meter, rate_series := rates(meter.since), usage):
+        return advance(meter, rate_series, usage)
     posted = posted_of(view.id, attempt.number)
     return recount(posted.time, rates(usage.start), usage, posted.moved)
 
@@ -286,7 +286,7 @@ def _metered(
 def _movements(
     view: JobView,
     attempt: AttemptView,
-    own: Sequence[Sum],
+    attempt_sums: Sequence[Sum],
     stretches: Sequence[CostStretch],
     held: Money,
     now: datetime,
@@ -296,9 +296,9 @@ def _movements(
     The total due comes from the hold, up to ``held`` (USD). If the total is negative, it returns to the hold as far as
     it came from there.
     """
-    due = sum((one.amount for one in stretches), Money.ZERO)
+    due = sum((row.amount for row in stretches), Money.ZERO)
     spent, drawn = (
-        sum((one.amount for one in own if one.account is account), Money.ZERO)
+        sum((row.amount for row in attempt_sums if row.account is account), Money.ZERO)
         for account in (Account.SPENT, Account.HELD)
     )
     left = {
@@ -306,25 +306,27 @@ def _movements(
         # The part of this attempt's cost that came from the hold is at most its cost.
         Movement.RESTORE: min(max(-due, Money.ZERO), max(-drawn - (spent + due), Money.ZERO)),
     }
-    number = sum(one.count for one in own if one.account is Account.SPENT)  # each stretch adds one or two movements
-    found: list[Entry] = []
-    for one in stretches:
-        movement, sign = (Movement.SETTLE, 1) if one.amount > Money.ZERO else (Movement.RESTORE, -1)
-        part = min(one.amount * sign, left[movement])
+    number = sum(
+        row.count for row in attempt_sums if row.account is Account.SPENT
+    )  # each stretch adds one or two movements
+    entries: list[Entry] = []
+    for row in stretches:
+        movement, sign = (Movement.SETTLE, 1) if row.amount > Money.ZERO else (Movement.RESTORE, -1)
+        part = min(row.amount * sign, left[movement])
         left[movement] -= part
-        for kind, amount in ((movement, part), (Movement.ADJUST, one.amount - part * sign)):
+        for kind, amount in ((movement, part), (Movement.ADJUST, row.amount - part * sign)):
             posted = move(
                 kind,
                 amount,
                 movement_id=f"{view.id}/{attempt.number}/{kind}/{number}",
                 money=attempt.placement.money,
                 at=now,
-                covers=(one.start, one.end),
+                covers=(row.start, row.end),
                 tags=tags_of(view, attempt),
             )
             number += bool(posted)
-            found += posted
-    return found
+            entries += posted
+    return entries
 
 
 def release(view: JobView, sums: Sequence[Sum], now: datetime) -> list[Entry]:

@@ -24,7 +24,7 @@ from broker.store.schema.access import ApiTokenRow, AuditLogRow, PageSessionRow,
 from broker.store.schema.row import Row, table_of
 
 
-class AccessReading:
+class AccessReader:
     """One consistent snapshot of people, tokens and the audit log."""
 
     def __init__(self, connection: Connection) -> None:
@@ -47,7 +47,7 @@ class AccessReading:
     def token_and_owner(self, id: str) -> tuple[ApiToken, Person] | None:
         """The token with that id and its owner, from one query; None if either is unknown."""
         row = self._connection.execute(_TOKEN_AND_OWNER, {"asked": id}).first()
-        return None if row is None else _owned(row)
+        return None if row is None else _token_and_person(row)
 
     def session_and_owner(self, digest: str) -> tuple[PageSession, ApiToken, Person] | None:
         """The page session with that hash, its token and the token's owner, from one query; None if one of them is
@@ -56,7 +56,9 @@ class AccessReading:
         row = self._connection.execute(_SESSION_AND_OWNER, {"asked": digest}).first()
         if row is None:
             return None
-        return value_of(PageSession, _part(row, PageSessionRow, _OF_TOKEN + len(table_of(PersonRow).c))), *_owned(row)
+        return value_of(
+            PageSession, _part(row, PageSessionRow, _OF_TOKEN + len(table_of(PersonRow).c))
+        ), *_token_and_person(row)
 
     def tokens(self, person: str | None = None) -> Sequence[ApiToken]:
         """Every token, or those of a person, oldest first, including revoked and expired ones."""
@@ -86,14 +88,14 @@ class AccessReading:
     ) -> Sequence[tuple[int, AuditRecord]]:
         """The newest lines of the audit log that match all arguments, with their numbers, newest first."""
         query = select(AuditLogRow).order_by(AuditLogRow.number.desc()).limit(limit)
-        wanted = {"person": person, "subject": subject}
+        filters = {"person": person, "subject": subject}
         query = query.where(
-            *(getattr(AuditLogRow, column) == value for column, value in wanted.items() if value is not None)
+            *(getattr(AuditLogRow, column) == value for column, value in filters.items() if value is not None)
         )
         return [(row.number, value_of(AuditRecord, row)) for row in self._connection.execute(query)]
 
 
-class AccessWriting(AccessReading):
+class AccessWriter(AccessReader):
     """A serialized transaction: a change and its line in the audit log are stored together."""
 
     def keep_person(self, person: Person) -> None:
@@ -111,7 +113,7 @@ class AccessWriting(AccessReading):
         self._connection.execute(change.values(revoked_at=to_micros(at), revoked_by=by))
         return replace(token, revoked_at=from_micros(to_micros(at)), revoked_by=by)
 
-    def token_used(self, id: str, at: datetime) -> None:
+    def record_token_use(self, id: str, at: datetime) -> None:
         """Record a use of the token."""
         self._connection.execute(update(ApiTokenRow).where(ApiTokenRow.id == id).values(used_at=to_micros(at)))
 
@@ -122,7 +124,7 @@ class AccessWriting(AccessReading):
     use_link = query(sign_ins.use_link)
     end_links = query(sign_ins.end_links)
     begin_session = query(sign_ins.begin_session)
-    session_seen = query(sign_ins.session_seen)
+    record_session_use = query(sign_ins.record_session_use)
     end_session = query(sign_ins.end_session)
     end_sessions = query(sign_ins.end_sessions)
     begin_device_login = query(sign_ins.begin_device_login)
@@ -147,32 +149,36 @@ class AccessStore:
         self._database = database
 
     @contextmanager
-    def reading(self) -> Iterator[AccessReading]:
+    def reading(self) -> Iterator[AccessReader]:
         """A consistent snapshot; read-only."""
         with self._database.reading() as connection:
-            yield AccessReading(connection)
+            yield AccessReader(connection)
 
     @contextmanager
-    def writing(self) -> Iterator[AccessWriting]:
+    def writing(self) -> Iterator[AccessWriter]:
         """A write transaction: committed on leaving, rolled back on any exception. Does not nest."""
         with self._database.writing() as connection:
-            yield AccessWriting(connection)
+            yield AccessWriter(connection)
 
 
 _OF_TOKEN = len(table_of(ApiTokenRow).c)
-_OWNED = join(ApiTokenRow, PersonRow, PersonRow.name == ApiTokenRow.person)
-_TOKEN_AND_OWNER = select(ApiTokenRow, PersonRow).select_from(_OWNED).where(ApiTokenRow.id == bindparam("asked"))
+_TOKEN_OWNER_JOIN = join(ApiTokenRow, PersonRow, PersonRow.name == ApiTokenRow.person)
+_TOKEN_AND_OWNER = (
+    select(ApiTokenRow, PersonRow).select_from(_TOKEN_OWNER_JOIN).where(ApiTokenRow.id == bindparam("asked"))
+)
 _SESSION_AND_OWNER = (
     select(ApiTokenRow, PersonRow, PageSessionRow)
-    .select_from(_OWNED.join(PageSessionRow, PageSessionRow.token == ApiTokenRow.id))
+    .select_from(_TOKEN_OWNER_JOIN.join(PageSessionRow, PageSessionRow.token == ApiTokenRow.id))
     .where(PageSessionRow.digest == bindparam("asked"))
 )
 
 
-def _part(row: Any, of: type[Row], at: int) -> SimpleNamespace:
-    """The columns of one table in a row of a join; ``at``: the index of the first of them."""
-    return SimpleNamespace(**dict(zip(table_of(of).c.keys(), row[at : at + len(table_of(of).c)], strict=True)))
+def _part(row: Any, table: type[Row], start: int) -> SimpleNamespace:
+    """The columns of one table in a row of a join; ``start``: the index of the first of them."""
+    return SimpleNamespace(
+        **dict(zip(table_of(table).c.keys(), row[start : start + len(table_of(table).c)], strict=True))
+    )
 
 
-def _owned(row: Any) -> tuple[ApiToken, Person]:
+def _token_and_person(row: Any) -> tuple[ApiToken, Person]:
     return value_of(ApiToken, _part(row, ApiTokenRow, 0)), value_of(Person, _part(row, PersonRow, _OF_TOKEN))

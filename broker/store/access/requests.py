@@ -10,11 +10,11 @@ from sqlalchemy import Connection, delete, insert, select, update
 from broker.store.engine.times import to_micros
 from broker.store.schema.access import ApiRequestRow
 
-_KEPT = timedelta(days=7)  # after that, the same key is a new request
+_RETENTION = timedelta(days=7)  # after that, the same key is a new request
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRequest:
+class StoredRequest:
     """One request.
 
     ``digest``: hash of its content; ``status``: that of the answer, None while the request is processed or if the
@@ -26,17 +26,17 @@ class KeptRequest:
     body: str
 
 
-def read(connection: Connection, person: str, key: str) -> KeptRequest | None:
+def read(connection: Connection, person: str, key: str) -> StoredRequest | None:
     """The person's request with that idempotency key; None if there is none."""
     row = connection.execute(
         select(ApiRequestRow).where(ApiRequestRow.person == person, ApiRequestRow.key == key)
     ).first()
-    return None if row is None else KeptRequest(row.digest, row.status, row.body)
+    return None if row is None else StoredRequest(row.digest, row.status, row.body)
 
 
 def begin(connection: Connection, person: str, key: str, digest: str, at: datetime) -> None:
     """Record a request before anything is changed, and delete old ones."""
-    connection.execute(delete(ApiRequestRow).where(ApiRequestRow.at < to_micros(at - _KEPT)))
+    connection.execute(delete(ApiRequestRow).where(ApiRequestRow.at < to_micros(at - _RETENTION)))
     values = {"person": person, "key": key, "digest": digest, "at": to_micros(at), "status": None, "body": ""}
     connection.execute(insert(ApiRequestRow).values(**values))
 

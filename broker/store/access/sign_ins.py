@@ -25,7 +25,7 @@ def begin_session(connection: Connection, session: PageSession) -> None:
     connection.execute(insert(PageSessionRow).values(columns_of(PageSessionRow, session)))
 
 
-def session_seen(connection: Connection, digest: str, at: datetime) -> None:
+def record_session_use(connection: Connection, digest: str, at: datetime) -> None:
     """Record a use of the session."""
     change = update(PageSessionRow).where(PageSessionRow.digest == digest)
     connection.execute(change.values(seen_at=to_micros(at)))

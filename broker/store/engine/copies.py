@@ -48,52 +48,58 @@ def copy_to(database: Database, file: Path) -> StoreCopy:
     os.close(handle)
     part = Path(name)
     try:
-        with _explained(file):
-            with closing(_opened(source)) as store, closing(sqlite3.connect(part)) as copy:
+        with _explain_copy_errors(file):
+            with closing(_open_read_only(source)) as store, closing(sqlite3.connect(part)) as copy:
                 store.backup(copy, pages=-1, sleep=_STEP)  # in several steps, each commit meanwhile would restart it
                 copy.execute("PRAGMA journal_mode=DELETE")
-            found = _undamaged(part, source)
+            checked = _verify_copy(part, source)
             os.link(part, file)  # unlike a rename, never over another file
     except FileExistsError as error:
         raise NotAllowed(f"{file} exists and is not overwritten", hint="give the name of a new file") from error
     finally:
         part.unlink(missing_ok=True)
-    return StoreCopy(file, file.stat().st_size, found.revision, found.newest_event)
+    return StoreCopy(file, file.stat().st_size, checked.revision, checked.newest_event)
 
 
-def put_back(database: Database, file: Path) -> StoreCopy:
+def restore_from(database: Database, file: Path) -> StoreCopy:
     """Replace the content of the store by that of a copy, in one transaction: other processes see all of it or nothing.
 
     Raises `InvalidInput` as `copy_to` and for a file that is not an undamaged store that this version can read;
     `StoreProblem` if the store is damaged or is in use for longer than a writer waits.
     """
     target = _path_of(database)
-    found = examined(file)
+    description = examine(file)
     until = time.monotonic() + BUSY_SECONDS
 
-    def in_time(status: int, left: int, of: int) -> None:  # `left` is also 0 while it waits for other writers
+    def check_deadline(
+        status: int, remaining: int, total: int
+    ) -> None:  # `left` is also 0 while it waits for other writers
         if time.monotonic() > until and status & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise sqlite3.OperationalError("another process writes to it")
 
     database.close()
-    with _explained(target), closing(_opened(file)) as copy, closing(sqlite3.connect(target, timeout=_STEP)) as store:
-        copy.backup(store, pages=-1, sleep=_STEP, progress=in_time)
-    return found
+    with (
+        _explain_copy_errors(target),
+        closing(_open_read_only(file)) as copy,
+        closing(sqlite3.connect(target, timeout=_STEP)) as store,
+    ):
+        copy.backup(store, pages=-1, sleep=_STEP, progress=check_deadline)
+    return description
 
 
-def _undamaged(part: Path, source: Path) -> StoreCopy:
+def _verify_copy(part: Path, source: Path) -> StoreCopy:
     """The description of a new copy. If it is damaged, so is the store."""
     try:
-        return examined(part)
+        return examine(part)
     except InvalidInput as error:
         hint = "to restore a copy, first move it away, with its -wal and -shm files"
         raise StoreProblem(f"the store is damaged: {error.message}", where=str(source), hint=hint) from error
 
 
-def examined(file: Path) -> StoreCopy:
+def examine(file: Path) -> StoreCopy:
     """The description of a copy. Raises `InvalidInput` if it is not an undamaged store that this version can read."""
     try:
-        with closing(_opened(file)) as copy:
+        with closing(_open_read_only(file)) as copy:
             (state,) = copy.execute("PRAGMA quick_check(1)").fetchone()
             (revision,) = copy.execute("SELECT version_num FROM alembic_version").fetchone()
             (newest,) = copy.execute(_NEWEST).fetchone()
@@ -124,13 +130,13 @@ def _path_of(database: Database) -> Path:
     return database.path
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open_read_only(path: Path) -> sqlite3.Connection:
     """Open for reading; creates nothing."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 
 @contextmanager
-def _explained(where: Path) -> Iterator[None]:
+def _explain_copy_errors(where: Path) -> Iterator[None]:
     try:
         yield
     except FileExistsError:

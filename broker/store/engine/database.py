@@ -33,7 +33,7 @@ _WAL_PAUSE = 0.02
 # SQLite's own busy handler sleeps longer each time, up to 0.1 s: among many writers, the longest-waiting one gets the
 # lock least often. With short random pauses all have the same chance.
 _TURN_PAUSE = (0.001, 0.004)
-_STILL_GOOD = 2.0  # for so many seconds after its last use, a connection to PostgreSQL is not checked
+_TRUSTED_SECONDS = 2.0  # for so many seconds after its last use, a connection to PostgreSQL is not checked
 _CONNECT: dict[str, Any] = {"connect_timeout": 10, "autocommit": True}  # seconds; for autocommit, see `_BEGIN_READING`
 _WAL_LIMIT = 64 * 1024 * 1024
 # Connections to PostgreSQL are in autocommit mode, and these statements begin a transaction in one round trip together
@@ -69,7 +69,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """One consistent snapshot; read-only on PostgreSQL. Raises `StoreProblem`."""
-        with explained(self.where), self.engine.connect() as connection, connection.begin():
+        with explain_errors(self.where), self.engine.connect() as connection, connection.begin():
             if not self.is_sqlite:
                 connection.exec_driver_sql(_BEGIN_READING)
             yield connection
@@ -83,7 +83,7 @@ class Database:
             with self.reading() as connection:
                 yield connection
             return
-        with explained(self.where), self.engine.connect() as connection:
+        with explain_errors(self.where), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
@@ -94,7 +94,7 @@ class Database:
         lost: it may have been committed.
         """
         committing = False
-        with explained(self.where), self.engine.connect() as connection:
+        with explain_errors(self.where), self.engine.connect() as connection:
             connection = connection.execution_options(gpubroker_writes=True)
             try:
                 with connection.begin():
@@ -103,7 +103,7 @@ class Database:
                     yield connection
                     committing = True
             except DBAPIError as error:
-                if committing and _lost_the_answer(error):
+                if committing and _is_outcome_unknown(error):
                     raise CommitUnknown(
                         f"the connection was lost while the transaction was committed ({error.orig})",
                         where=self.where,
@@ -115,7 +115,7 @@ class Database:
     def apart(self) -> Iterator[Connection]:
         """A separate connection to PostgreSQL for long use; each statement is its own transaction."""
         engine = create_engine(self.url, poolclass=NullPool, connect_args=_CONNECT)
-        with explained(self.where), engine.connect() as connection:
+        with explain_errors(self.where), engine.connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
     def close(self) -> None:
@@ -165,9 +165,9 @@ def _create_private(path: Path) -> None:
 
 
 def _sqlite_engine(url: URL) -> Engine:
-    waits = {} if "timeout" in url.query else {"timeout": BUSY_SECONDS}
+    connect_args = {} if "timeout" in url.query else {"timeout": BUSY_SECONDS}
     patience = float(str(url.query.get("timeout", BUSY_SECONDS)))
-    engine = create_engine(url, connect_args=waits)
+    engine = create_engine(url, connect_args=connect_args)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _: object) -> None:
@@ -179,16 +179,16 @@ def _sqlite_engine(url: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get("gpubroker_writes")
-        if writes:
-            _wait_for_a_turn(connection, patience)
+        is_writing = connection.get_execution_options().get("gpubroker_writes")
+        if is_writing:
+            _begin_exclusive(connection, patience)
         else:
             connection.exec_driver_sql("BEGIN")
 
     return engine
 
 
-def _wait_for_a_turn(connection: Connection, patience: float) -> None:
+def _begin_exclusive(connection: Connection, patience: float) -> None:
     """Begin a write transaction when no other one is active. Raises the driver's error after ``patience`` seconds."""
     driver = connection.connection.driver_connection
     assert driver is not None
@@ -231,7 +231,7 @@ def _postgres_engine(url: URL) -> Engine:
     @event.listens_for(engine, "checkout")
     def check(connection: DBAPIConnection, record: ConnectionPoolEntry, _: object) -> None:
         used_at = record.info.get("used_at")
-        if used_at is None or time.monotonic() - used_at < _STILL_GOOD:
+        if used_at is None or time.monotonic() - used_at < _TRUSTED_SECONDS:
             return
         try:
             engine.dialect.do_ping(connection)
@@ -239,14 +239,14 @@ def _postgres_engine(url: URL) -> Engine:
             raise DisconnectionError("the connection is gone") from error  # the pool opens another one
 
     @event.listens_for(engine, "checkin")
-    def used(_: object, record: ConnectionPoolEntry) -> None:
+    def mark_used(_: object, record: ConnectionPoolEntry) -> None:
         record.info["used_at"] = time.monotonic()
 
     return engine
 
 
 @contextmanager
-def explained(where: str) -> Iterator[None]:
+def explain_errors(where: str) -> Iterator[None]:
     """Convert database errors to `StoreProblem` with advice. Other exceptions pass.
 
     A Ctrl-C during a commit remains a KeyboardInterrupt: SQLAlchemy asserts in a ``finally`` that the commit is done,
@@ -262,7 +262,7 @@ def explained(where: str) -> Iterator[None]:
         raise explain(error.orig or error, where) from error
 
 
-def _lost_the_answer(error: DBAPIError) -> bool:
+def _is_outcome_unknown(error: DBAPIError) -> bool:
     """Whether an error of a commit leaves its result unknown.
 
     Any other error is the database's answer that nothing was committed.
@@ -275,7 +275,7 @@ _LOCKED = ("another process has been writing to the store for too long", "try ag
 _FULL = ("the disk is full", "free some space, then try again: nothing that was committed is lost")
 _READ_ONLY = ("the store cannot be written to", "check the owner and mode of the file and its folder")
 _DAMAGED = ("the store's file is damaged", "restore a backup, or rescue it with `sqlite3 FILE .recover`")
-_NOT_ONE = ("the file is not a gpubroker store", "point GPUBROKER_STORE (or GPUBROKER_HOME) elsewhere")
+_NOT_A_STORE = ("the file is not a gpubroker store", "point GPUBROKER_STORE (or GPUBROKER_HOME) elsewhere")
 _CANNOT_OPEN = (
     "the store's file cannot be opened",
     "check that its folder exists and that both are yours; several people share a store on PostgreSQL",
@@ -288,7 +288,7 @@ _SQLITE = {
     sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
-    sqlite3.SQLITE_NOTADB: _NOT_ONE,
+    sqlite3.SQLITE_NOTADB: _NOT_A_STORE,
     sqlite3.SQLITE_CANTOPEN: _CANNOT_OPEN,
     sqlite3.SQLITE_PERM: _CANNOT_OPEN,
     sqlite3.SQLITE_IOERR: _IO,
@@ -324,19 +324,19 @@ _POSTGRES = {
 
 def explain(error: BaseException, where: str) -> StoreProblem:
     """The `StoreProblem` for a database or file error: one sentence, with advice."""
-    said: Any = str(error).splitlines()[0] if str(error) else type(error).__name__
-    found = None
+    reason: Any = str(error).splitlines()[0] if str(error) else type(error).__name__
+    entry = None
     if isinstance(error, sqlite3.Error):
-        found = _SQLITE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+        entry = _SQLITE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
     elif isinstance(error, OSError):
-        found = _CANNOT_OPEN
+        entry = _CANNOT_OPEN
     else:
         state = getattr(error, "sqlstate", None) or ""
-        found = _POSTGRES.get(state) or _POSTGRES.get(state[:3]) or _POSTGRES.get(state[:2])
-        if found is None and not state:
-            found = ("the database cannot be reached", "check that it runs and that GPUBROKER_STORE is correct")
-    what, advice = found or ("the store refused", "")
-    return StoreProblem(f"{what} ({said})", where=where, hint=advice)
+        entry = _POSTGRES.get(state) or _POSTGRES.get(state[:3]) or _POSTGRES.get(state[:2])
+        if entry is None and not state:
+            entry = ("the database cannot be reached", "check that it runs and that GPUBROKER_STORE is correct")
+    problem, advice = entry or ("the store refused", "")
+    return StoreProblem(f"{problem} ({reason})", where=where, hint=advice)
 
 
 P = ParamSpec("P")

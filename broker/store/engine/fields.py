@@ -21,19 +21,24 @@ from broker.store.schema.row import Row, table_of
 T = TypeVar("T")
 
 
-def columns_of(row: type[Row], value: object, **more: object) -> dict[str, Any]:
+def columns_of(row: type[Row], value: object, **overrides: object) -> dict[str, Any]:
     """The row of a value: for each column the argument of that name, else the value's field."""
     names = [column.name for column in table_of(row).c]
-    return {name: _stored(more[name] if name in more else getattr(value, name)) for name in names}
+    return {name: _to_column(overrides[name] if name in overrides else getattr(value, name)) for name in names}
 
 
-def value_of(kind: type[T], row: Any, **more: object) -> T:
+def value_of(kind: type[T], row: Any, **overrides: object) -> T:
     """The dataclass in a row: for each field the argument of that name, else the column."""
     types = _types(kind)  # type: ignore[arg-type]  # a class is hashable
-    return kind(**{name: more[name] if name in more else _read(of, getattr(row, name)) for name, of in types})
+    return kind(
+        **{
+            name: overrides[name] if name in overrides else _from_column(field_type, getattr(row, name))
+            for name, field_type in types
+        }
+    )
 
 
-def _stored(value: object) -> object:
+def _to_column(value: object) -> object:
     match value:
         case datetime():
             return to_micros(value)
@@ -57,16 +62,16 @@ def _types(kind: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((field.name, hints[field.name]) for field in fields(kind))
 
 
-def _read(of: Any, stored: Any) -> Any:
-    if isinstance(of, UnionType):  # an optional type
-        return None if stored is None else _read(get_args(of)[0], stored)
-    origin, inner = get_origin(of), get_args(of)
+def _from_column(kind: Any, cell: Any) -> Any:
+    if isinstance(kind, UnionType):  # an optional type
+        return None if cell is None else _from_column(get_args(kind)[0], cell)
+    origin, inner = get_origin(kind), get_args(kind)
     if origin in (frozenset, tuple):
-        return origin(_read(inner[0], one) for one in json.loads(stored))
+        return origin(_from_column(inner[0], item) for item in json.loads(cell))
     if origin is Mapping:
-        return {key: _read(inner[1], one) for key, one in json.loads(stored).items()}
-    if of is datetime:
-        return from_micros(stored)
+        return {key: _from_column(inner[1], item) for key, item in json.loads(cell).items()}
+    if kind is datetime:
+        return from_micros(cell)
     if origin is not None:
-        return stored
-    return of(stored) if of is Money or issubclass(of, Enum | bool) else stored
+        return cell
+    return kind(cell) if kind is Money or issubclass(kind, Enum | bool) else cell

@@ -39,24 +39,24 @@ def shared(database: Database) -> Iterator[None]:
 
 
 @contextmanager
-def sole(database: Database, wait: float = 5.0) -> Iterator[bool]:
+def exclusive(database: Database, wait: float = 5.0) -> Iterator[bool]:
     """During the block, no process is in a block of `shared`; yields false if one was for ``wait`` seconds.
 
     Raises `StoreProblem`.
     """
     if database.path is not None:
         with _lock_file(database.path) as descriptor:
-            yield _tried(descriptor, wait)
+            yield _try_exclusive(descriptor, wait)
         return
     with database.apart() as connection:
         until = time.monotonic() + wait
         query, key = text("SELECT pg_try_advisory_lock(:key)"), {"key": AdvisoryLock.SNAPSHOTS.value}
-        while not (taken := bool(connection.scalar(query, key))) and time.monotonic() < until:
+        while not (is_locked := bool(connection.scalar(query, key))) and time.monotonic() < until:
             time.sleep(_PAUSE)
-        yield taken
+        yield is_locked
 
 
-def _tried(descriptor: int, wait: float) -> bool:
+def _try_exclusive(descriptor: int, wait: float) -> bool:
     until = time.monotonic() + wait
     while True:
         try:

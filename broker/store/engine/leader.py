@@ -57,12 +57,12 @@ def lead(database: Database, duty: LeaderRole = LeaderRole.JOBS) -> Iterator[Sti
     if database.path is not None:
         # `is_led` takes the lock briefly, so wait half a second. For local sources, do not wait: the process that polls
         # them now provides a recent result.
-        with _file_lead(database.path, duty, wait=0 if duty is LeaderRole.LOCAL else 0.5) as still:
-            yield still
+        with _file_lead(database.path, duty, wait=0 if duty is LeaderRole.LOCAL else 0.5) as is_leading:
+            yield is_leading
         return
     if duty is LeaderRole.LOCAL:
-        with _short_lead(database, duty) as still:
-            yield still
+        with _short_lead(database, duty) as is_leading:
+            yield is_leading
         return
     with database.apart() as connection:
         if not connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": AdvisoryLock[duty.name].value}):
@@ -71,7 +71,7 @@ def lead(database: Database, duty: LeaderRole = LeaderRole.JOBS) -> Iterator[Sti
 
         lost = False
 
-        def still() -> bool:
+        def is_leading() -> bool:
             # Once lost, leadership is not regained: a new connection would answer, but has no lock.
             nonlocal lost
             try:
@@ -81,9 +81,9 @@ def lead(database: Database, duty: LeaderRole = LeaderRole.JOBS) -> Iterator[Sti
             return not lost
 
         try:
-            yield still
+            yield is_leading
         finally:
-            if still():
+            if is_leading():
                 connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": AdvisoryLock[duty.name].value})
 
 
@@ -92,17 +92,17 @@ def _short_lead(database: Database, duty: LeaderRole) -> Iterator[StillLeading |
     """Leadership for one transaction of a pooled connection: each submission may need it, and a separate connection
     would cost the server more than the rest of the submission."""
     with database.reading() as connection:
-        taken = connection.scalar(
+        is_locked = connection.scalar(
             text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": AdvisoryLock[duty.name].value}
         )
-        yield (lambda: True) if taken else None
+        yield (lambda: True) if is_locked else None
 
 
 def is_led(database: Database, duty: LeaderRole = LeaderRole.JOBS) -> bool:
     """Whether a process is the leader now. Raises `StoreProblem`."""
     if database.path is not None:
-        with _file_lead(database.path, duty, wait=0) as still:
-            return still is None
+        with _file_lead(database.path, duty, wait=0) as leadership:
+            return leadership is None
     with database.reading() as connection:
         query = text(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = :key"

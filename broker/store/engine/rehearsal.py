@@ -14,7 +14,7 @@ class _Undo(Exception):
     """Rolls the transaction back."""
 
 
-class RehearsedDatabase(Database):
+class RehearsalDatabase(Database):
     """One transaction of ``before`` that contains all reads and writes. For one thread."""
 
     def __init__(self, before: Database, connection: Connection) -> None:
@@ -44,9 +44,9 @@ class RehearsedDatabase(Database):
 
 
 @contextmanager
-def rehearsed(database: Database) -> Iterator[Database]:
+def rehearse(database: Database) -> Iterator[Database]:
     """A database during the block; its writes are always rolled back at the end. Other writers wait meanwhile, so keep
     it short."""
     with suppress(_Undo), database.writing() as connection:
-        yield RehearsedDatabase(database, connection)
+        yield RehearsalDatabase(database, connection)
         raise _Undo

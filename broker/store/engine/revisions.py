@@ -54,10 +54,10 @@ def _stamp(database: Database, connection: Connection) -> str | None:
         # Not to_regclass: its cache may be older than the wait for the process that created the tables.
         exists = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'alembic_version'"
     if connection.exec_driver_sql(exists).first() is None:
-        others = inspect(connection).get_table_names()
-        if others:
+        tables = inspect(connection).get_table_names()
+        if tables:
             raise StoreProblem(
-                f"this database has other tables and no gpubroker tables ({', '.join(sorted(others)[:5])})",
+                f"this database has other tables and no gpubroker tables ({', '.join(sorted(tables)[:5])})",
                 where=database.where,
                 hint="give gpubroker a database of its own: set GPUBROKER_STORE",
             )
@@ -67,27 +67,27 @@ def _stamp(database: Database, connection: Connection) -> str | None:
         return stamp
     if is_before_first(stamp):
         raise StoreProblem(
-            "the store was made before 0.3.0; start a new one", where=database.where, hint=_anew(database)
+            "the store was made before 0.3.0; start a new one", where=database.where, hint=_new_store_hint(database)
         )
-    found = None
+    writer_version = None
     if inspect(connection).has_table("setting"):
-        found = connection.scalar(select(SettingRow.value).where(SettingRow.key == _VERSION))
-    wrote = f"version {found}" if found else "of an unknown version"
+        writer_version = connection.scalar(select(SettingRow.value).where(SettingRow.key == _VERSION))
+    writer = f"version {writer_version}" if writer_version else "of an unknown version"
     raise StoreProblem(
-        f"the store was made by a newer gpubroker ({wrote}, schema {stamp}); "
+        f"the store was made by a newer gpubroker ({writer}, schema {stamp}); "
         f"this is version {own_version()}, which knows schemas up to {REVISIONS[-1]}",
         where=database.where,
         hint="upgrade gpubroker, or set GPUBROKER_STORE to another store",
     )
 
 
-def _anew(database: Database) -> str:
+def _new_store_hint(database: Database) -> str:
     """How to start a new store next to one that this version cannot read."""
     if database.path is None:
         return "set GPUBROKER_STORE to an empty database; the old one stays readable by the version that made it"
-    folder, aside = database.path.parent, quote(str(database.path.parent / "before-0.3.0"))
+    folder, archive = database.path.parent, quote(str(database.path.parent / "before-0.3.0"))
     files = f"{quote(str(folder / database.path.name))}*"
-    return f"move it away, and the next command makes a new one: mkdir {aside} && mv {files} {aside}"
+    return f"move it away, and the next command makes a new one: mkdir {archive} && mv {files} {archive}"
 
 
 def _upgrade(connection: Connection, stamp: str | None) -> None:

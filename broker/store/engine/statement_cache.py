@@ -10,22 +10,24 @@ from typing import Any, TypeVar, cast
 
 from sqlalchemy import CTE, ColumnElement, Connection, Executable, SQLColumnExpression, func, select
 
-Question = TypeVar("Question", bound=Executable)
-About = TypeVar("About", bound=Hashable)
-Make = Callable[[Connection | None, About], Question]
+StatementT = TypeVar("StatementT", bound=Executable)
+KeyT = TypeVar("KeyT", bound=Hashable)
+StatementBuilder = Callable[[Connection | None, KeyT], StatementT]
 
 
-def question(make: Make[About, Question], connection: Connection, about: About, *, looks_up: bool) -> Question:
-    """The statement that ``make`` builds for ``about``, cached.
+def cached_statement(
+    build: StatementBuilder[KeyT, StatementT], connection: Connection, key: KeyT, *, looks_up: bool
+) -> StatementT:
+    """The statement that ``build`` builds for ``key``, cached.
 
     With ``looks_up`` it is built each time, with the connection, as it depends on names in the database.
     """
-    return make(connection, about) if looks_up else cast("Question", _made_once(make, about))
+    return build(connection, key) if looks_up else cast("StatementT", _build_once(build, key))
 
 
 @lru_cache(maxsize=1024)
-def _made_once(make: Callable[[Connection | None, About], Executable], about: About) -> Executable:
-    return make(None, about)
+def _build_once(build: Callable[[Connection | None, KeyT], Executable], key: KeyT) -> Executable:
+    return build(None, key)
 
 
 def one_of(column: SQLColumnExpression[Any], values: Collection[Any]) -> ColumnElement[bool]:
@@ -37,10 +39,10 @@ def one_of(column: SQLColumnExpression[Any], values: Collection[Any]) -> ColumnE
 def values_of(column: SQLColumnExpression[Any]) -> CTE:
     """The distinct values of an index's first column, in order, as ``value``; may contain NULL. Repeatedly queries the
     index for the next larger value: the time grows with the number of values, not of rows."""
-    least = select(func.min(column).label("value"))
-    values = least.cte("found", recursive=True)
-    following = select(func.min(column)).where(column > values.c.value).correlate(values).scalar_subquery()
-    return values.union_all(select(following).where(values.c.value.is_not(None)))
+    smallest = select(func.min(column).label("value"))
+    values = smallest.cte("found", recursive=True)
+    next_value = select(func.min(column)).where(column > values.c.value).correlate(values).scalar_subquery()
+    return values.union_all(select(next_value).where(values.c.value.is_not(None)))
 
 
 def distinct(connection: Connection, column: SQLColumnExpression[Any]) -> list[Any]:
@@ -51,10 +53,12 @@ def distinct(connection: Connection, column: SQLColumnExpression[Any]) -> list[A
 _LAST = "\U0010ffff"  # sorts after every other character
 
 
-def begins(
+def begins_with(
     connection: Connection, column: SQLColumnExpression[str], prefix: str
 ) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     """The conditions that a text begins with that: a range by code points. PostgreSQL has its own operators and index
     class (``text_pattern_ops``) for it, as its default order depends on the locale."""
-    not_before, before = (">=", "<") if connection.dialect.name == "sqlite" else ("~>=~", "~<~")
-    return column.op(not_before, is_comparison=True)(prefix), column.op(before, is_comparison=True)(prefix + _LAST)
+    lower_operator, upper_operator = (">=", "<") if connection.dialect.name == "sqlite" else ("~>=~", "~<~")
+    return column.op(lower_operator, is_comparison=True)(prefix), column.op(upper_operator, is_comparison=True)(
+        prefix + _LAST
+    )

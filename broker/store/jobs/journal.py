@@ -1,4 +1,4 @@
-"""Jobs as event streams, money as entries: `broker.ledger.journal.Writing` over one database transaction."""
+"""Jobs as event streams, money as entries: `broker.ledger.journal.JournalWriter` over one database transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from broker.store.engine.database import query
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, machine_time, open_jobs, quarantine
 from broker.store.jobs.live import NewJobs
-from broker.store.jobs.reading import StoreReading
+from broker.store.jobs.reader import StoreReader
 from broker.store.ledger import anomalies, billing_months, ledger, metering
 from broker.store.market import holdings
 from broker.store.policy import approvals, decisions
@@ -37,12 +37,12 @@ from broker.store.schema.jobs import AttemptEventRow, JobRow
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 500  # the maximum number of jobs rebuilt in one batch
+_BATCH_SIZE = 500  # the maximum number of jobs rebuilt in one batch
 _Answer = TypeVar("_Answer")
 
 
-class StoreWriting(StoreReading):
-    """A transaction: `broker.ledger.journal.Writing`."""
+class StoreWriter(StoreReader):
+    """A transaction: `broker.ledger.journal.JournalWriter`."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
@@ -60,21 +60,21 @@ class StoreWriting(StoreReading):
         if self._new is not None and not isinstance(items[0][1], Submitted):
             raise ValueError("only a new job is appended with its first records")
         # A duplicate submission shows as an integrity error: this saves a query while all other writers wait.
-        if (before := None if isinstance(items[0][1], Submitted) else self.job(job_id)) is not None:
-            (after,) = self.append_each([(before, [(at, *item) for item in items])])
-            return after
-        rows, after = _folded(job_id, None, [(at, *item) for item in items])
+        if (previous := None if isinstance(items[0][1], Submitted) else self.job(job_id)) is not None:
+            (new_view,) = self.append_each([(previous, [(at, *item) for item in items])])
+            return new_view
+        rows, new_view = _fold_events(job_id, None, [(at, *item) for item in items])
         if self._new is not None:
-            self._new.append(rows, _job_row(after), after)
+            self._new.append(rows, _job_row(new_view), new_view)
             self._views.pop(job_id, None)
-            return after
+            return new_view
         try:
             self._connection.execute(insert(AttemptEventRow), rows)
         except IntegrityError as error:
             raise ImpossibleSequence(Event(job_id, 1, at, *items[0]), "the job has been submitted before") from error
-        self._connection.execute(insert(JobRow), _job_row(after))
-        self._changed([(None, after)])
-        return after
+        self._connection.execute(insert(JobRow), _job_row(new_view))
+        self._changed([(None, new_view)])
+        return new_view
 
     def append_each(self, news: Sequence[tuple[JobView, Sequence[DatedBody]]]) -> list[JobView]:
         """Append events (time, attempt number or None, body) to the streams of several jobs, with one statement per
@@ -85,21 +85,23 @@ class StoreWriting(StoreReading):
         """
         rows, changes = list[dict[str, Any]](), list[tuple[JobView | None, JobView]]()
         for view, items in news:
-            events, after = _folded(view.id, view, items)
+            events, new_view = _fold_events(view.id, view, items)
             rows += events
-            changes.append((view, after))
+            changes.append((view, new_view))
         if changes:
             self._connection.execute(insert(AttemptEventRow), rows)
-            self._connection.execute(_CHANGE_JOB, [_changed_row(after) for _, after in changes])
+            self._connection.execute(_CHANGE_JOB, [_changed_row(new_view) for _, new_view in changes])
             self._changed(changes)
-        return [after for _, after in changes]
+        return [new_view for _, new_view in changes]
 
     def _changed(self, changes: Sequence[tuple[JobView | None, JobView]]) -> None:
         """Update the other tables that depend on views."""
         self._live = None
-        self._views |= {after.id: after for _, after in changes}
+        self._views |= {new_view.id: new_view for _, new_view in changes}
         machine_time.keep(self._connection, changes)
-        closed = [after.id for before, after in changes if after.closed and not (before and before.closed)]
+        closed = [
+            new_view.id for previous, new_view in changes if new_view.closed and not (previous and previous.closed)
+        ]
         approvals.close(self._connection, closed)
 
     def job(self, job_id: str) -> JobView | None:
@@ -132,15 +134,15 @@ class StoreWriting(StoreReading):
 
     def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
         """As `StoreReading.spent`."""
-        return self._known(("spent", budget, start, end), lambda: super(StoreWriting, self).spent(budget, start, end))
+        return self._known(("spent", budget, start, end), lambda: super(StoreWriter, self).spent(budget, start, end))
 
     def spent_until(self, budget: BudgetSpec) -> datetime:
         """As `StoreReading.spent_until`."""
-        return self._known(("until", budget), lambda: super(StoreWriting, self).spent_until(budget))
+        return self._known(("until", budget), lambda: super(StoreWriter, self).spent_until(budget))
 
     def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
         """As `StoreReading.held`."""
-        stored = self._known(("held", budget, until), lambda: super(StoreWriting, self).held(budget, until))
+        stored = self._known(("held", budget, until), lambda: super(StoreWriter, self).held(budget, until))
         return stored if self._new is None else [*stored, *self._new.held(budget)]
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
@@ -148,13 +150,13 @@ class StoreWriting(StoreReading):
         stored = super().live_attempts()
         return stored if self._new is None or not self._new.live else [*stored, *self._new.live]
 
-    def _known(self, what: tuple[object, ...], ask: Callable[[], _Answer]) -> _Answer:
+    def _known(self, key: tuple[object, ...], compute: Callable[[], _Answer]) -> _Answer:
         """The cached answer to a question about money, while the first records of new jobs are collected."""
         if self._new is None:
-            return ask()
-        if what not in self._new.known:
-            self._new.known[what] = ask()
-        return cast("_Answer", self._new.known[what])
+            return compute()
+        if key not in self._new.known:
+            self._new.known[key] = compute()
+        return cast("_Answer", self._new.known[key])
 
     add_statement = query(billing_months.add_statement)
     answer_anomaly = query(anomalies.answer)
@@ -164,7 +166,7 @@ class StoreWriting(StoreReading):
         """Record a holding of capacity; returns its number."""
         return holdings.add(self._connection, holding, by=by, at=at).number
 
-    remove_holding = query(holdings.remove_if_there)
+    remove_holding = query(holdings.remove_if_present)
     keep_machine_time = query(machine_time.keep_outside)
     keep_meters = query(metering.keep)
 
@@ -184,7 +186,7 @@ class StoreWriting(StoreReading):
         keeps its projection."""
         ledger.rebuild(self._connection)
         rebuilt, last = 0, ""
-        while job_ids := open_jobs.ids_after(self._connection, last, _AT_ONCE):
+        while job_ids := open_jobs.ids_after(self._connection, last, _BATCH_SIZE):
             rebuilt += self._fold_anew(job_ids)
             last = job_ids[-1]
         approvals.rebuild(self._connection)
@@ -231,18 +233,20 @@ _AS_SUBMITTED = frozenset({"id", "name", "user_name", "team", "project", "enviro
 _CHANGE_JOB = update(JobRow).where(JobRow.id == bindparam("of_job"))
 
 
-def _folded(job_id: str, before: JobView | None, items: Sequence[DatedBody]) -> tuple[list[dict[str, Any]], JobView]:
+def _fold_events(
+    job_id: str, previous: JobView | None, items: Sequence[DatedBody]
+) -> tuple[list[dict[str, Any]], JobView]:
     """The rows of a job's next events, and its view after them. Raises `ImpossibleSequence`."""
-    rows, after = [], before
-    for seq, (at, attempt, body) in enumerate(items, start=before.seq + 1 if before else 1):
+    rows, view = [], previous
+    for seq, (at, attempt, body) in enumerate(items, start=previous.seq + 1 if previous else 1):
         text = body_to_json(body)
         # Fold the events as a reader will read them, not as they were passed in, so that a rebuild gives the same view.
         row = {"job_id": job_id, "seq": seq, "attempt": attempt, "at": to_micros(at), "kind": body.kind}
-        after = advance(after, Event(job_id, seq, from_micros(to_micros(at)), attempt, body_from_json(text)))
+        view = advance(view, Event(job_id, seq, from_micros(to_micros(at)), attempt, body_from_json(text)))
         rows.append({**row, "body": text})
-    if after is None or not rows:
+    if view is None or not rows:
         raise ValueError("nothing to append")
-    return rows, after
+    return rows, view
 
 
 def _changed_row(view: JobView) -> dict[str, object]:

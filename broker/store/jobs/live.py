@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 _FIELDS = tuple(field.name for field in fields(LiveAttempt))
 
 
-def of(view: JobView) -> tuple[LiveAttempt, ...]:
+def attempts_of(view: JobView) -> tuple[LiveAttempt, ...]:
     """The job's attempts whose machines may still exist, including requested attempts."""
     job = view.job
     return tuple(
@@ -47,14 +47,14 @@ def of(view: JobView) -> tuple[LiveAttempt, ...]:
             pool=attempt.placement.offer.pool,
             nodes=attempt.placement.nodes,
             capacity_type=attempt.placement.offer.capacity_type,
-            **_part(attempt.placement.offer),
+            **_shared_part(attempt.placement.offer),
         )
         for attempt in view.attempts
         if not attempt.over
     )
 
 
-def _part(offer: Offer) -> dict[str, Any]:
+def _shared_part(offer: Offer) -> dict[str, Any]:
     """The attempt's part of a shared machine; all of it by default."""
     if offer.whole is None and not offer.divided:
         return {}
@@ -63,22 +63,24 @@ def _part(offer: Offer) -> dict[str, Any]:
 
 def to_text(view: JobView) -> str:
     """The stored form; empty without such attempts."""
-    found = () if view.closed else of(view)
+    running = () if view.closed else attempts_of(view)
     return (
-        json.dumps([[getattr(one, name) for name in _FIELDS] for one in found], separators=(",", ":")) if found else ""
+        json.dumps([[getattr(attempt, name) for name in _FIELDS] for attempt in running], separators=(",", ":"))
+        if running
+        else ""
     )
 
 
 @lru_cache(maxsize=16_384)
 def _from_text(text: str) -> tuple[LiveAttempt, ...]:
     def attempt(values: list[object]) -> LiveAttempt:
-        kept = dict(zip(_FIELDS, values, strict=False))
+        data = dict(zip(_FIELDS, values, strict=False))
         # A newer version may have other values of both; its machines count in any case, with the strictest
         # interpretation.
-        money, capacity = str(kept["money"]), str(kept["capacity_type"])
-        kept["money"] = MoneyKind(money) if money in set(MoneyKind) else MoneyKind.CASH
-        kept["capacity_type"] = CapacityType(capacity) if capacity in set(CapacityType) else None
-        return LiveAttempt(**kept)  # type: ignore[arg-type] # written by `to_text`
+        money, capacity = str(data["money"]), str(data["capacity_type"])
+        data["money"] = MoneyKind(money) if money in set(MoneyKind) else MoneyKind.CASH
+        data["capacity_type"] = CapacityType(capacity) if capacity in set(CapacityType) else None
+        return LiveAttempt(**data)  # type: ignore[arg-type] # written by `to_text`
 
     return tuple(attempt(values) for values in json.loads(text))
 
@@ -94,16 +96,16 @@ _RUNNING = (
 
 def attempts(connection: Connection) -> list[LiveAttempt]:
     """Every attempt whose machine may still exist, oldest job first, including jobs with unreadable views."""
-    found: list[LiveAttempt] = []
+    result: list[LiveAttempt] = []
     for job_id, text in connection.execute(_RUNNING).all():
         try:
-            found += _from_text(text)
+            result += _from_text(text)
         except (ValueError, TypeError, KeyError) as error:
             log.error("job %s: its running attempts cannot be read: %s", job_id, error)
-    return found
+    return result
 
 
-_FIRST = frozenset({Movement.HOLD, Movement.DATE})
+_FIRST_MOVEMENTS = frozenset({Movement.HOLD, Movement.DATE})
 
 
 @dataclass(slots=True)
@@ -124,7 +126,7 @@ class NewJobs:
 
     def post(self, entries: Sequence[Entry]) -> None:
         """Collect all entries of some new jobs. Raises ValueError if a job has entries already."""
-        if any(entry.movement not in _FIRST for entry in entries):
+        if any(entry.movement not in _FIRST_MOVEMENTS for entry in entries):
             raise ValueError("only the hold of a new job is posted with its first records")
         self.entries += entries
         self.holds += ledger.first_holds(entries)
@@ -133,11 +135,11 @@ class NewJobs:
         """Collect the rows of a new job."""
         self.events += events
         self.jobs.append(job)
-        self.live += of(view)
+        self.live += attempts_of(view)
 
     def held(self, budget: BudgetSpec) -> list[Burn]:
         """The holds among the entries that count under the budget."""
-        return [burn for one, burn in self.holds if one.money in budget.counts and _counts(one, budget)]
+        return [burn for entry, burn in self.holds if entry.money in budget.counts and _counts_toward(entry, budget)]
 
     def write(self, connection: Connection) -> None:
         """Write all records, on PostgreSQL in one round trip. Raises `DBAPIError` if one exists already."""
@@ -149,7 +151,7 @@ class NewJobs:
                 insert_rows(connection, JobRow, self.jobs)
 
 
-def _counts(entry: Entry, budget: BudgetSpec) -> bool:
+def _counts_toward(entry: Entry, budget: BudgetSpec) -> bool:
     tags = entry.tags
     return in_scope(
         budget,

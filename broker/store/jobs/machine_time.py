@@ -19,7 +19,7 @@ from broker.core.policy.policy import RentedHours
 from broker.core.values.money import Money
 from broker.ledger.entries import Tags
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.schema.jobs import STILL_THERE, MachineTimeRow
+from broker.store.schema.jobs import STILL_RUNNING, MachineTimeRow
 
 _HOUR = 3_600_000_000
 _KEY = ("job_id", "attempt")
@@ -61,16 +61,16 @@ class MachineTime:
 def keep(connection: Connection, changes: Iterable[tuple[JobView | None, JobView]]) -> None:
     """Store the changes of machine time between two views of each of these jobs."""
     new, changed = list[dict[str, Any]](), list[dict[str, Any]]()
-    for before, after in changes:
-        known = {attempt.number: attempt for attempt in before.attempts} if before else {}
-        for attempt in after.attempts:
-            earlier = known.get(attempt.number)
-            if attempt is earlier or attempt.up_since is None:
+    for previous_view, view in changes:
+        previous_attempts = {attempt.number: attempt for attempt in previous_view.attempts} if previous_view else {}
+        for attempt in view.attempts:
+            previous = previous_attempts.get(attempt.number)
+            if attempt is previous or attempt.up_since is None:
                 continue
-            if earlier is None or earlier.up_since is None:
-                new.append(_row(after, attempt))
-            elif (earlier.up_since, earlier.gone_at) != (attempt.up_since, attempt.gone_at):
-                changed.append(_row(after, attempt))
+            if previous is None or previous.up_since is None:
+                new.append(_row(view, attempt))
+            elif (previous.up_since, previous.gone_at) != (attempt.up_since, attempt.gone_at):
+                changed.append(_row(view, attempt))
     if new:
         connection.execute(insert(MachineTimeRow), new)
     if changed:
@@ -86,7 +86,7 @@ def _row(view: JobView, attempt: AttemptView) -> dict[str, Any]:
         "job_id": view.id,
         "attempt": attempt.number,
         "since": to_micros(attempt.up_since),
-        "until": STILL_THERE if attempt.gone_at is None else to_micros(attempt.gone_at),
+        "until": STILL_RUNNING if attempt.gone_at is None else to_micros(attempt.gone_at),
         "user_name": view.user,
         "team": job.team,
         "project": job.project,
@@ -112,8 +112,8 @@ def keep_outside(
     if that is not on record."""
     key = {"job_id": tags.job_id, "attempt": tags.attempt or 1}
     times = {"since": to_micros(since), "until": to_micros(until)}
-    mine = and_(*(getattr(MachineTimeRow, name) == value for name, value in key.items()))
-    if connection.execute(update(MachineTimeRow).where(mine).values(times)).rowcount:
+    is_same = and_(*(getattr(MachineTimeRow, name) == value for name, value in key.items()))
+    if connection.execute(update(MachineTimeRow).where(is_same).values(times)).rowcount:
         return
     nodes, offer = (1, None) if placement is None else (placement.nodes, placement.offer)
     row = {
@@ -142,12 +142,12 @@ def rented_hours(connection: Connection, since: datetime, until: datetime) -> Se
     """The GPU-hours on spot and on-demand machines within that time (UTC) of jobs whose files allow spot."""
     left, right, row = to_micros(since), to_micros(until), MachineTimeRow
     first, last = case((row.since < left, left), else_=row.since), case((row.until > right, right), else_=row.until)
-    of = (row.user_name, row.team, row.project, row.workload, row.environment, row.money, row.capacity_type)
+    columns = (row.user_name, row.team, row.project, row.workload, row.environment, row.money, row.capacity_type)
     query = (
-        select(*of, func.sum(cast(last - first, Float) * row.count * row.nodes))
+        select(*columns, func.sum(cast(last - first, Float) * row.count * row.nodes))
         .where(row.until > left, row.since < right, row.can_use_spot, row.accelerator.is_not(None))
         .where(row.capacity_type.in_((CapacityType.SPOT.value, CapacityType.ON_DEMAND.value)))
-        .group_by(*of)
+        .group_by(*columns)
     )
     return [
         RentedHours(
@@ -221,5 +221,5 @@ def _time(row: Sequence[Any]) -> MachineTime:
         nodes,
         None if micros is None else Money(micros),
         from_micros(since),
-        None if until == STILL_THERE else from_micros(until),
+        None if until == STILL_RUNNING else from_micros(until),
     )

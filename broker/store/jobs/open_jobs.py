@@ -16,14 +16,14 @@ from broker.store.ledger.ledger import BALANCE_COLUMNS, balance_from
 from broker.store.schema.jobs import UNCLOSED, AttemptEventRow, JobRow
 from broker.store.schema.ledger import LedgerBalanceRow, LedgerEntryRow
 
-_AT_ONCE = 5_000  # the maximum number of parameters of a query on both databases
+_BATCH_SIZE = 5_000  # the maximum number of parameters of a query on both databases
 _LAST = (
     select(func.max(AttemptEventRow.seq)).where(AttemptEventRow.job_id == JobRow.id).correlate(JobRow).scalar_subquery()
 )
 _LAST_EVENTS = select(JobRow.id, _LAST).where(UNCLOSED).order_by(JobRow.submitted_at, JobRow.id)
-_OF_THESE = JobRow.id.in_(bindparam("jobs", expanding=True))
-_LAST_EVENTS_OF = _LAST_EVENTS.where(_OF_THESE)
-_VIEWS = select(*COLUMNS).where(_OF_THESE)
+_IN_JOBS = JobRow.id.in_(bindparam("jobs", expanding=True))
+_LAST_EVENTS_OF = _LAST_EVENTS.where(_IN_JOBS)
+_VIEWS = select(*COLUMNS).where(_IN_JOBS)
 # Not a join: SQLite would start it from the balances of all jobs, closed ones included.
 _BALANCES = select(LedgerBalanceRow.job_id, LedgerBalanceRow.money, *BALANCE_COLUMNS).where(
     LedgerBalanceRow.job_id.in_(select(JobRow.id).where(UNCLOSED))
@@ -44,8 +44,8 @@ def last_events(connection: Connection, job_ids: Sequence[str] | None = None) ->
 
 def views(connection: Connection, job_ids: Sequence[str]) -> Iterator[Any]:
     """The rows of those jobs, with the columns that `broker.store.jobs.quarantine` needs."""
-    for some in _portions(job_ids):
-        yield from connection.execute(_VIEWS, {"jobs": some})
+    for batch in _batches(job_ids):
+        yield from connection.execute(_VIEWS, {"jobs": batch})
 
 
 def ids_after(connection: Connection, last: str, limit: int) -> list[str]:
@@ -54,18 +54,18 @@ def ids_after(connection: Connection, last: str, limit: int) -> list[str]:
         select(column.label("job_id")).distinct().where(column > last).order_by(column).limit(limit).subquery()
         for column in (JobRow.id, AttemptEventRow.job_id, LedgerBalanceRow.job_id, LedgerEntryRow.job_id)
     )
-    every = union(*(select(part.c.job_id) for part in parts)).subquery()
-    return list(connection.scalars(select(every.c.job_id).order_by(every.c.job_id).limit(limit)))
+    all_ids = union(*(select(part.c.job_id) for part in parts)).subquery()
+    return list(connection.scalars(select(all_ids.c.job_id).order_by(all_ids.c.job_id).limit(limit)))
 
 
 def balances(connection: Connection) -> dict[str, dict[MoneyKind, Balance]]:
     """The balances of each job that is not closed and has entries."""
-    found: dict[str, dict[MoneyKind, Balance]] = {}
+    result: dict[str, dict[MoneyKind, Balance]] = {}
     for job_id, money, *columns in connection.execute(_BALANCES).all():
-        found.setdefault(job_id, {})[_KINDS[money]] = balance_from(*columns)
-    return found
+        result.setdefault(job_id, {})[_KINDS[money]] = balance_from(*columns)
+    return result
 
 
-def _portions(job_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for first in range(0, len(job_ids), _AT_ONCE):
-        yield job_ids[first : first + _AT_ONCE]
+def _batches(job_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for first in range(0, len(job_ids), _BATCH_SIZE):
+        yield job_ids[first : first + _BATCH_SIZE]

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, literal_column, select, tuple_
 from broker.core.errors import UnreadableJob
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
-from broker.store.engine.statement_cache import begins, one_of
+from broker.store.engine.statement_cache import begins_with, one_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import quarantine
 from broker.store.jobs.tasks import no_task
@@ -20,7 +20,7 @@ from broker.store.schema.jobs import JobRow
 
 
 @dataclass(frozen=True, slots=True)
-class WantedJobs:
+class JobListFilter:
     """A filter of jobs: all fields must match; an empty one matches all. ``visible``: only jobs of these teams, which
     excludes jobs without a team; None for all."""
 
@@ -39,7 +39,7 @@ class JobPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundPage:
+class JobPage:
     """One page. ``unreadable``: its jobs that this version cannot read; ``next``: the position after which the next
     page begins, None if nothing follows."""
 
@@ -48,35 +48,35 @@ class FoundPage:
     next: JobPlace | None
 
 
-def page(connection: Connection, wanted: WantedJobs, *, after: JobPlace | None, limit: int) -> FoundPage:
+def page(connection: Connection, job_filter: JobListFilter, *, after: JobPlace | None, limit: int) -> JobPage:
     """At most ``limit`` jobs after that position, newest first; without tasks of arrays."""
     query = (
         select(*quarantine.COLUMNS, JobRow.submitted_at)
         .order_by(JobRow.submitted_at.desc(), JobRow.id.desc())
         .limit(limit + 1)
     )
-    team = func.coalesce(JobRow.team, "") if _all_open(wanted.states) else JobRow.team
-    if wanted.visible is not None:
-        query = query.where(team.in_(sorted(wanted.visible)))
-    if wanted.teams:
-        query = query.where(one_of(team, wanted.teams))
-    if wanted.users:
-        query = query.where(one_of(JobRow.user_name, wanted.users))
-    if wanted.states:
-        query = query.where(JobRow.state.in_(wanted.states))
+    team = func.coalesce(JobRow.team, "") if _all_open(job_filter.states) else JobRow.team
+    if job_filter.visible is not None:
+        query = query.where(team.in_(sorted(job_filter.visible)))
+    if job_filter.teams:
+        query = query.where(one_of(team, job_filter.teams))
+    if job_filter.users:
+        query = query.where(one_of(JobRow.user_name, job_filter.users))
+    if job_filter.states:
+        query = query.where(JobRow.state.in_(job_filter.states))
     if after is not None:
         query = query.where(tuple_(JobRow.submitted_at, JobRow.id) < (to_micros(after.submitted_at), after.id))
     query = query.where(no_task(alone=query.whereclause is None))
     rows = connection.execute(query).all()
-    shown, reader = rows[:limit], quarantine.Quarantine()
-    views = reader.views(shown)
-    last = shown[-1] if len(rows) > limit else None
-    return FoundPage(views, reader.jobs, None if last is None else JobPlace(from_micros(last.submitted_at), last.id))
+    page_rows, reader = rows[:limit], quarantine.Quarantine()
+    views = reader.views(page_rows)
+    last = page_rows[-1] if len(rows) > limit else None
+    return JobPage(views, reader.jobs, None if last is None else JobPlace(from_micros(last.submitted_at), last.id))
 
 
 def newest(
     connection: Connection,
-    wanted: Mapping[str, Collection[str]],
+    filters: Mapping[str, Collection[str]],
     *,
     states: Sequence[str],
     limit: int | None,
@@ -84,10 +84,10 @@ def newest(
 ) -> Sequence[Any]:
     """The rows, for `broker.store.jobs.quarantine`, of the jobs that match, newest first.
 
-    ``wanted``: values by column; none: any. ``with_tasks``: include tasks of arrays.
+    ``filters``: values by column; none: any. ``with_tasks``: include tasks of arrays.
     """
     query = select(*quarantine.COLUMNS).order_by(JobRow.submitted_at.desc(), JobRow.id.desc()).limit(limit)
-    for column, values in wanted.items():
+    for column, values in filters.items():
         if values:
             query = query.where(
                 one_of(
@@ -107,15 +107,15 @@ def _all_open(states: Collection[str]) -> bool:
     return bool(states) and not any(JobState(state).final for state in states)
 
 
-def begun(connection: Connection, prefix: str, *, limit: int, with_tasks: bool = False) -> Sequence[Any]:
+def with_id_prefix(connection: Connection, prefix: str, *, limit: int, with_tasks: bool = False) -> Sequence[Any]:
     """The rows of jobs whose ids begin with ``prefix``, in the order of their ids.
 
     ``with_tasks``: include tasks of arrays.
     """
     # In another order than that of the range, PostgreSQL may read all jobs instead of the range.
-    id_ = JobRow.id
-    order = id_ if connection.dialect.name == "sqlite" else id_.op("USING")(literal_column("~<~"))
-    query = select(*quarantine.COLUMNS).where(*begins(connection, id_, prefix))
+    id_column = JobRow.id
+    order = id_column if connection.dialect.name == "sqlite" else id_column.op("USING")(literal_column("~<~"))
+    query = select(*quarantine.COLUMNS).where(*begins_with(connection, id_column, prefix))
     if not with_tasks:
         query = query.where(no_task(alone=False))
     return connection.execute(query.order_by(order).limit(limit)).all()

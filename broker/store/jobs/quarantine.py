@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from broker.core.errors import UnreadableJob
-from broker.core.events.record_format import UnreadableRecord, read_stamped, stamped
+from broker.core.events.record_format import UnreadableRecord, add_stamp, read_stamped
 from broker.core.events.views import JobView
 from broker.store.schema.jobs import JobRow
 
@@ -31,32 +31,32 @@ class Quarantine:
     def view(self, row: Any) -> JobView:
         """The view of a row of `COLUMNS`. Raises `UnreadableJob`."""
         try:
-            return read_stamped(row.view, _read)
+            return read_stamped(row.view, _parse_view)
         except UnreadableRecord as error:
-            found = UnreadableJob(
+            unreadable = UnreadableJob(
                 row.id, str(error), newer=error.newer, name=row.name, user=row.user_name, state=row.state
             )
-            self._jobs[row.id] = found
-            raise found from error
+            self._jobs[row.id] = unreadable
+            raise unreadable from error
 
     def views(self, rows: Iterable[Any]) -> list[JobView]:
         """The readable views of these rows."""
-        found = []
+        result = []
         for row in rows:
             try:
-                found.append(self.view(row))
+                result.append(self.view(row))
             except UnreadableJob:  # listed in `jobs`
                 continue
-        return found
+        return result
 
 
 def to_text(view: JobView) -> str:
     """The stored form of a view."""
-    return stamped(_views().dump_json(view).decode())
+    return add_stamp(_views().dump_json(view).decode())
 
 
 @lru_cache(maxsize=256)
-def _read(text: str) -> JobView:
+def _parse_view(text: str) -> JobView:
     """Cached: views are immutable, and one snapshot reads the same ones several times."""
     return _views().validate_json(text)
 

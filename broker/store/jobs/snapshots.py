@@ -38,9 +38,9 @@ def uses(connection: Connection) -> Iterator[SnapshotUse]:
 
 def trees_since(connection: Connection, pool: str, since: datetime) -> frozenset[str]:
     """The ids of trees in that pool of snapshots, of jobs that are open or were submitted since that time (UTC)."""
-    mine = select(*_COLUMNS).where(JobRow.view.contains(pool, autoescape=True))
+    in_pool = select(*_COLUMNS).where(JobRow.view.contains(pool, autoescape=True))
     # Two queries: for a single one with `or`, SQLite would read all jobs.
-    query = union_all(mine.where(UNCLOSED), mine.where(JobRow.submitted_at >= to_micros(since)))
+    query = union_all(in_pool.where(UNCLOSED), in_pool.where(JobRow.submitted_at >= to_micros(since)))
     return frozenset(tree for use in _uses(connection, query) for tree in use.trees)
 
 

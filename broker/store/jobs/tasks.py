@@ -20,7 +20,7 @@ from broker.store.jobs.quarantine import COLUMNS
 from broker.store.schema.jobs import AttemptEventRow, JobRow
 from broker.store.schema.ledger import LedgerBalanceRow
 
-_AT_ONCE = 500  # the maximum number of jobs per query
+_BATCH_SIZE = 500  # the maximum number of jobs per query
 
 
 def no_task(*, alone: bool) -> ColumnElement[bool]:
@@ -38,55 +38,62 @@ def newest(array: str, earlier: Sequence[str]) -> ColumnElement[bool]:
     own = JobRow.array_id == array
     if not earlier:
         return own
-    done = JobRow.array_id.in_(earlier), JobRow.array_id.is_not(None), JobRow.state == JobState.SUCCEEDED.value
-    return or_(own, and_(*done))
+    finished = JobRow.array_id.in_(earlier), JobRow.array_id.is_not(None), JobRow.state == JobState.SUCCEEDED.value
+    return or_(own, and_(*finished))
 
 
 def counts(connection: Connection, arrays: Sequence[str]) -> dict[str, TaskCounts]:
     """The number of tasks of each array, by state."""
     states: dict[str | None, dict[JobState, int]] = {array: {} for array in arrays}
-    still_open: dict[str | None, int] = dict.fromkeys(arrays, 0)
+    open_counts: dict[str | None, int] = dict.fromkeys(arrays, 0)
     query = select(JobRow.array_id, JobRow.state, JobRow.closed, func.count()).where(
         JobRow.array_id.in_(arrays), JobRow.array_id.is_not(None)
     )
     for array, state, closed, count in connection.execute(query.group_by(JobRow.array_id, JobRow.closed, JobRow.state)):
-        of_array = states[array]
-        of_array[JobState(state)] = of_array.get(JobState(state), 0) + count
-        still_open[array] += 0 if closed else count
-    return {array: TaskCounts(states[array], still_open[array]) for array in arrays}
+        counts_by_state = states[array]
+        counts_by_state[JobState(state)] = counts_by_state.get(JobState(state), 0) + count
+        open_counts[array] += 0 if closed else count
+    return {array: TaskCounts(states[array], open_counts[array]) for array in arrays}
 
 
 def whole_counts(connection: Connection, arrays: Mapping[str, Sequence[str]]) -> dict[str, TaskCounts]:
     """`counts` of the tasks of each array as in `newest`. ``arrays``: for each the arrays that it retries."""
-    found = counts(connection, list({*arrays, *(one for earlier in arrays.values() for one in earlier)}))
-    whole = {}
+    own_counts = counts(
+        connection, list({*arrays, *(earlier_array for earlier in arrays.values() for earlier_array in earlier)})
+    )
+    totals = {}
     for array, earlier in arrays.items():
-        states, before = dict(found[array].states), 0
-        ended = sum(found[one].states.get(JobState.SUCCEEDED, 0) for one in earlier)
+        states, earlier_total = dict(own_counts[array].states), 0
+        ended = sum(own_counts[earlier_array].states.get(JobState.SUCCEEDED, 0) for earlier_array in earlier)
         if ended:
-            states[JobState.SUCCEEDED], before = states.get(JobState.SUCCEEDED, 0) + ended, ended
-        whole[array] = TaskCounts(states, found[array].open, before)
-    return whole
+            states[JobState.SUCCEEDED], earlier_total = states.get(JobState.SUCCEEDED, 0) + ended, ended
+        totals[array] = TaskCounts(states, own_counts[array].open, earlier_total)
+    return totals
 
 
 def newest_metrics(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[str, float]]:
     """The metrics that each of those jobs reported last, by name; without jobs that reported none."""
-    found: dict[str, dict[str, float]] = {}
-    for first in range(0, len(job_ids), _AT_ONCE):
-        some = AttemptEventRow.job_id.in_(job_ids[first : first + _AT_ONCE]), AttemptEventRow.kind == "metrics_reported"
-        last = select(AttemptEventRow.job_id, func.max(AttemptEventRow.seq).label("seq")).where(*some)
+    metrics_by_job: dict[str, dict[str, float]] = {}
+    for first in range(0, len(job_ids), _BATCH_SIZE):
+        batch = (
+            AttemptEventRow.job_id.in_(job_ids[first : first + _BATCH_SIZE]),
+            AttemptEventRow.kind == "metrics_reported",
+        )
+        last = select(AttemptEventRow.job_id, func.max(AttemptEventRow.seq).label("seq")).where(*batch)
         report = last.group_by(AttemptEventRow.job_id).subquery()
-        same = and_(AttemptEventRow.job_id == report.c.job_id, AttemptEventRow.seq == report.c.seq)
-        for job_id, body in connection.execute(select(AttemptEventRow.job_id, AttemptEventRow.body).join(report, same)):
-            found[job_id] = json.loads(body)["metrics"]
-    return found
+        is_last = and_(AttemptEventRow.job_id == report.c.job_id, AttemptEventRow.seq == report.c.seq)
+        for job_id, body in connection.execute(
+            select(AttemptEventRow.job_id, AttemptEventRow.body).join(report, is_last)
+        ):
+            metrics_by_job[job_id] = json.loads(body)["metrics"]
+    return metrics_by_job
 
 
-def rows(connection: Connection, *wanted: ColumnElement[bool], limit: int | None = None) -> Sequence[Any]:
+def rows(connection: Connection, *conditions: ColumnElement[bool], limit: int | None = None) -> Sequence[Any]:
     """The rows of tasks that satisfy the conditions, in the order of their start, with the columns that
     `broker.store.jobs.quarantine` needs.
     """
-    query = select(*COLUMNS).where(*wanted).order_by(JobRow.submitted_at, JobRow.id)
+    query = select(*COLUMNS).where(*conditions).order_by(JobRow.submitted_at, JobRow.id)
     return connection.execute(query.limit(limit)).all()
 
 
@@ -111,8 +118,8 @@ def money(
     )
     if closed is not None:
         query = query.where(JobRow.closed if closed else ~JobRow.closed)
-    found: dict[str, dict[MoneyKind, Balance]] = {}
+    result: dict[str, dict[MoneyKind, Balance]] = {}
     for array, kind, *sums in connection.execute(query):
-        available, held, spent = (Money(int(one)) for one in sums)
-        found.setdefault(str(array), {})[MoneyKind(kind)] = Balance(available, held, spent)
-    return found
+        available, held, spent = (Money(int(micros)) for micros in sums)
+        result.setdefault(str(array), {})[MoneyKind(kind)] = Balance(available, held, spent)
+    return result

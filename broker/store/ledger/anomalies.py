@@ -18,7 +18,7 @@ from broker.core.values.money import Money
 from broker.finops.anomalies import AnomalyAnswer, IncidentAnswer
 from broker.ledger.sums import DAY
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.ledger.month_use import paid_in
+from broker.store.ledger.month_use import payments_in
 from broker.store.schema.ledger import AnomalyAnswerRow, LedgerEntryRow, SpendGroupRow, SpendSumRow
 
 
@@ -40,23 +40,23 @@ def daily_by_team(connection: Connection, since: datetime, until: datetime) -> M
             SpendSumRow.slot < after,
         )
     )
-    found: defaultdict[str | None, list[Money]] = defaultdict(lambda: [Money.ZERO] * (after - first))
+    days_by_team: defaultdict[str | None, list[Money]] = defaultdict(lambda: [Money.ZERO] * (after - first))
     for team, slot, micros in connection.execute(query):
-        found[team][slot - first] += Money(micros)
-    return found
+        days_by_team[team][slot - first] += Money(micros)
+    return days_by_team
 
 
 def spending_by_job(
     connection: Connection, team: str | None, since: datetime, until: datetime
 ) -> Mapping[tuple[str, str], Money]:
     """The spend of each job of the team (USD) in the half-open period (UTC), by its id and user."""
-    found: defaultdict[tuple[str, str], Money] = defaultdict(lambda: Money.ZERO)
+    spent: defaultdict[tuple[str, str], Money] = defaultdict(lambda: Money.ZERO)
     columns = (LedgerEntryRow.team, LedgerEntryRow.workload, LedgerEntryRow.job_id, LedgerEntryRow.user_name)
-    for paid in paid_in(connection, columns, since, until):
-        whose, workload, job_id, user = paid.tags
-        if whose == team and workload is not None and job_id is not None:
-            found[job_id, user or ""] += paid.amount
-    return found
+    for payment in payments_in(connection, columns, since, until):
+        paid_team, workload, job_id, user = payment.tags
+        if paid_team == team and workload is not None and job_id is not None:
+            spent[job_id, user or ""] += payment.amount
+    return spent
 
 
 def spent_on_own(connection: Connection, team: str | None, since: datetime, until: datetime) -> Money:
@@ -65,12 +65,12 @@ def spent_on_own(connection: Connection, team: str | None, since: datetime, unti
     """
     columns = (LedgerEntryRow.team, LedgerEntryRow.workload, LedgerEntryRow.capacity_type)
     own_types = [kind.value for kind in BOUGHT]
-    own = (
-        paid.amount
-        for paid in paid_in(connection, columns, since, until)
-        if paid.tags[0] == team and paid.tags[1] is not None and paid.tags[2] in own_types
+    amounts = (
+        payment.amount
+        for payment in payments_in(connection, columns, since, until)
+        if payment.tags[0] == team and payment.tags[1] is not None and payment.tags[2] in own_types
     )
-    return sum(own, Money.ZERO)
+    return sum(amounts, Money.ZERO)
 
 
 def answers(connection: Connection) -> Mapping[tuple[str, date], IncidentAnswer]:
@@ -83,12 +83,14 @@ def answers(connection: Connection) -> Mapping[tuple[str, date], IncidentAnswer]
     }
 
 
-def answer(connection: Connection, team: str, day: date, said: IncidentAnswer) -> None:
+def answer(connection: Connection, team: str, day: date, response: IncidentAnswer) -> None:
     """Record a person's answer to the incident of a team (empty: of jobs without one) that began on that day (UTC).
 
     Replaces an earlier answer.
     """
-    mine = (AnomalyAnswerRow.team == team, AnomalyAnswerRow.day == day.isoformat())
-    connection.execute(delete(AnomalyAnswerRow).where(*mine))
-    values = {"answer": said.answer.value, "answered_at": to_micros(said.at), "answered_by": said.by}
-    connection.execute(insert(AnomalyAnswerRow).values(team=team, day=day.isoformat(), reason=said.reason, **values))
+    is_same = (AnomalyAnswerRow.team == team, AnomalyAnswerRow.day == day.isoformat())
+    connection.execute(delete(AnomalyAnswerRow).where(*is_same))
+    values = {"answer": response.answer.value, "answered_at": to_micros(response.at), "answered_by": response.by}
+    connection.execute(
+        insert(AnomalyAnswerRow).values(team=team, day=day.isoformat(), reason=response.reason, **values)
+    )

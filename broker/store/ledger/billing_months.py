@@ -29,7 +29,7 @@ from broker.ledger.entries import Account, Entry, Movement
 from broker.ledger.sums import amount_before
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.ledger import TAG_COLUMNS, tags_of
-from broker.store.ledger.month_use import IN_ADVANCE, paid_in
+from broker.store.ledger.month_use import IN_ADVANCE, payments_in
 from broker.store.schema.jobs import MachineTimeRow
 from broker.store.schema.ledger import LedgerEntryRow, StatementRow
 
@@ -58,13 +58,13 @@ def team_spending(connection: Connection, start: datetime, end: datetime) -> Tea
     sums: defaultdict[tuple[str, MoneyKind], Money] = defaultdict(lambda: Money.ZERO)
     on_own: defaultdict[str, Money] = defaultdict(lambda: Money.ZERO)
     bought_in_advance = Money.ZERO
-    for paid in paid_in(connection, (LedgerEntryRow.team, LedgerEntryRow.capacity_type), start, end):
-        if paid.in_advance:
-            bought_in_advance += paid.amount
+    for payment in payments_in(connection, (LedgerEntryRow.team, LedgerEntryRow.capacity_type), start, end):
+        if payment.in_advance:
+            bought_in_advance += payment.amount
         else:
-            team, capacity = paid.tags[0] or NOBODY, paid.tags[1]
-            sums[team, paid.kind] += paid.amount
-            on_own[team] += paid.amount if capacity in _OWN else Money.ZERO
+            team, capacity = payment.tags[0] or NOBODY, payment.tags[1]
+            sums[team, payment.kind] += payment.amount
+            on_own[team] += payment.amount if capacity in _OWN else Money.ZERO
     teams = sorted({team for team, _ in sums})
     costs = [
         TeamCost(team, sums[team, MoneyKind.CASH], sums[team, MoneyKind.AMORTISED], on_own=on_own[team])
@@ -121,12 +121,16 @@ def statements(connection: Connection) -> Sequence[Statement]:
     return [_adapter().validate_json(body) for body in bodies]
 
 
-def add_statement(connection: Connection, frozen: Statement) -> None:
+def add_statement(connection: Connection, new_statement: Statement) -> None:
     """Store a statement permanently. Raises ValueError if the month has one."""
-    if statement(connection, frozen.month) is not None:
-        raise ValueError(f"the statement of {frozen.month} is frozen")
-    body = _adapter().dump_json(frozen).decode()
-    values = {"month": frozen.month, "frozen_at": to_micros(frozen.frozen_at), "frozen_by": frozen.frozen_by}
+    if statement(connection, new_statement.month) is not None:
+        raise ValueError(f"the statement of {new_statement.month} is frozen")
+    body = _adapter().dump_json(new_statement).decode()
+    values = {
+        "month": new_statement.month,
+        "frozen_at": to_micros(new_statement.frozen_at),
+        "frozen_by": new_statement.frozen_by,
+    }
     connection.execute(insert(StatementRow).values(**values, body=body))
 
 
@@ -135,22 +139,24 @@ def _adapter() -> TypeAdapter[Statement]:
     return TypeAdapter(Statement)
 
 
-_AT_ONCE = 5_000  # entries read at once
+_BATCH_SIZE = 5_000  # entries read at once
 _MOVEMENTS = {movement.value: movement for movement in Movement}
 _KINDS = {kind.value: kind for kind in MoneyKind}
 
 
-def billed_in(connection: Connection, month: BillingMonth) -> Iterator[SpentEntry]:
+def billed_entries(connection: Connection, month: BillingMonth) -> Iterator[SpentEntry]:
     """The entries that may be billed in the month, in whole or in part (see `broker.finops.focus.months`), in posting
     order, streamed. Without simulated money.
     """
     start, end = to_micros(month.start), to_micros(month.end)
     closed, closes = to_micros(month.before.closes), to_micros(month.closes)
-    of_it = and_(
+    in_month = and_(
         LedgerEntryRow.covers_from < end, or_(LedgerEntryRow.covers_to > start, LedgerEntryRow.covers_from >= start)
     )
-    late = and_(LedgerEntryRow.at >= closed, LedgerEntryRow.covers_from < start)
-    of_machines = and_(MachineTimeRow.job_id == LedgerEntryRow.job_id, MachineTimeRow.attempt == LedgerEntryRow.attempt)
+    is_late = and_(LedgerEntryRow.at >= closed, LedgerEntryRow.covers_from < start)
+    same_attempt = and_(
+        MachineTimeRow.job_id == LedgerEntryRow.job_id, MachineTimeRow.attempt == LedgerEntryRow.attempt
+    )
     query = (
         select(
             LedgerEntryRow.movement_id,
@@ -166,15 +172,15 @@ def billed_in(connection: Connection, month: BillingMonth) -> Iterator[SpentEntr
             MachineTimeRow.nodes,
             LedgerEntryRow.id,
         )
-        .select_from(outerjoin(LedgerEntryRow, MachineTimeRow, of_machines))
+        .select_from(outerjoin(LedgerEntryRow, MachineTimeRow, same_attempt))
         .where(
             LedgerEntryRow.account == Account.SPENT.value,
             LedgerEntryRow.money != MoneyKind.SANDBOX.value,
             LedgerEntryRow.at < closes,
-            or_(of_it, late),
+            or_(in_month, is_late),
         )
         .order_by(LedgerEntryRow.id)
-        .limit(_AT_ONCE)
+        .limit(_BATCH_SIZE)
     )
     last = 0
     while rows := connection.execute(query.where(LedgerEntryRow.id > last)).all():

@@ -27,7 +27,7 @@ class BudgetMarks:
 
     def since(self, budget: str, period_start: datetime, amount: Money) -> Mapping[str, datetime]:
         """The passed marks, with the time at which this was noticed (UTC)."""
-        mine = and_(
+        is_same = and_(
             BudgetMarkRow.budget == budget,
             BudgetMarkRow.period_start == to_micros(period_start),
             BudgetMarkRow.amount == amount.micros,
@@ -35,7 +35,7 @@ class BudgetMarks:
         with self._database.reading() as connection:
             return {
                 row.mark: from_micros(row.at)
-                for row in connection.execute(select(BudgetMarkRow.mark, BudgetMarkRow.at).where(mine))
+                for row in connection.execute(select(BudgetMarkRow.mark, BudgetMarkRow.at).where(is_same))
             }
 
     def passed(
@@ -55,9 +55,9 @@ class BudgetMarks:
         """
         row = {"budget": budget, "period_start": to_micros(period_start), "amount": amount.micros}
         with self._database.writing() as connection:
-            mine = and_(*(getattr(BudgetMarkRow, name) == value for name, value in row.items()))
-            known = set(connection.scalars(select(BudgetMarkRow.mark).where(mine)))
-            new = [mark for mark in notices if mark not in known]
+            is_same = and_(*(getattr(BudgetMarkRow, name) == value for name, value in row.items()))
+            recorded = set(connection.scalars(select(BudgetMarkRow.mark).where(is_same)))
+            new = [mark for mark in notices if mark not in recorded]
             for mark in new:
                 connection.execute(insert(BudgetMarkRow).values(**row, mark=mark, at=to_micros(at)))
                 if mark not in quiet:

@@ -19,7 +19,7 @@ from broker.ledger.entries import EGRESS, Account, Movement
 from broker.ledger.journal import PaidAttempt
 from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.schema.jobs import STILL_THERE, JobRow, MachineTimeRow
+from broker.store.schema.jobs import STILL_RUNNING, JobRow, MachineTimeRow
 from broker.store.schema.ledger import ChargeRow, LedgerEntryRow
 
 API = "api"
@@ -37,8 +37,10 @@ class ChargeScope:
     def contains(self, row: Mapping[str, Any]) -> bool:
         """Whether a stored charge belongs to it. One of no known account belongs to each account."""
         since, until = to_micros(self.since), to_micros(self.until) if self.until else None
-        mine = row["provider"] == self.provider and (row["account"] in ("", self.account) or not self.account)
-        return mine and since <= row["starts"] and (until is None or row["starts"] < until)
+        matches_account = row["provider"] == self.provider and (
+            row["account"] in ("", self.account) or not self.account
+        )
+        return matches_account and since <= row["starts"] and (until is None or row["starts"] < until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,9 @@ class Charges:
         their amounts, whatever their order. Without ``replace``, raises `InvalidInput` if a charge that was not
         estimated would change or be deleted.
         """
-        fresh = _rows(charges, source, at)
+        new_rows = _rows(charges, source, at)
         with self._database.writing() as connection:
-            return _record(connection, fresh, whole, replace=replace)
+            return _record(connection, new_rows, whole, replace=replace)
 
     def all(self, provider: str | None = None) -> list[Charge]:
         """Every charge, or a provider's, oldest first."""
@@ -103,7 +105,7 @@ _KEY = ("provider", "key", "starts", "ends", "line", "account")
 def _rows(charges: Iterable[Charge], source: str, at: datetime) -> dict[tuple[Any, ...], dict[str, Any]]:
     """The rows by primary key."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for charge in sorted(charges, key=lambda one: one.amount.micros):
+    for charge in sorted(charges, key=lambda item: item.amount.micros):
         row: dict[str, Any] = {
             "provider": charge.provider,
             "key": charge.key,
@@ -127,25 +129,25 @@ def _rows(charges: Iterable[Charge], source: str, at: datetime) -> dict[tuple[An
 
 def _record(
     connection: Connection,
-    fresh: dict[tuple[Any, ...], dict[str, Any]],
+    new_rows: dict[tuple[Any, ...], dict[str, Any]],
     whole: Sequence[ChargeScope],
     *,
     replace: bool,
 ) -> RecordedCharges:
-    edges = [row["starts"] for row in fresh.values()] + [to_micros(scope.since) for scope in whole]
+    edges = [row["starts"] for row in new_rows.values()] + [to_micros(scope.since) for scope in whole]
     if not edges:
         return RecordedCharges({}, {})
-    providers = {row["provider"] for row in fresh.values()} | {scope.provider for scope in whole}
-    others = and_(ChargeRow.provider.in_(providers), ChargeRow.ends >= min(edges))
-    known = {
+    providers = {row["provider"] for row in new_rows.values()} | {scope.provider for scope in whole}
+    same_providers = and_(ChargeRow.provider.in_(providers), ChargeRow.ends >= min(edges))
+    stored = {
         tuple(getattr(row, name) for name in _KEY): row._asdict()
-        for row in connection.execute(select(ChargeRow).where(others))
+        for row in connection.execute(select(ChargeRow).where(same_providers))
     }
     times: defaultdict[tuple[str, str], list[tuple[int, int, str]]] = defaultdict(list)
-    for row in fresh.values():
+    for row in new_rows.values():
         times[row["provider"], row["key"]].append((row["starts"], row["ends"], row["account"]))
 
-    def touched(row: Mapping[str, Any]) -> bool:
+    def is_superseded(row: Mapping[str, Any]) -> bool:
         of_attempt = times[row["provider"], row["key"]] if row["key"] else ()
         return any(
             starts < row["ends"] and row["starts"] < ends and (row["account"] in ("", account) or not account)
@@ -153,15 +155,17 @@ def _record(
         )
 
     changed = [
-        key for key, row in fresh.items() if any(known.get(key, {}).get(n) != row[n] for n in ("micros", "estimated"))
-    ]
-    gone = [
         key
-        for key, row in known.items()
-        if key not in fresh and (any(scope.contains(row) for scope in whole) or touched(row))
+        for key, row in new_rows.items()
+        if any(stored.get(key, {}).get(n) != row[n] for n in ("micros", "estimated"))
     ]
-    replaced = [*(key for key in changed if key in known), *gone]
-    final = [known[key] for key in replaced if not known[key]["estimated"]]
+    removed = [
+        key
+        for key, row in stored.items()
+        if key not in new_rows and (any(scope.contains(row) for scope in whole) or is_superseded(row))
+    ]
+    replaced = [*(key for key in changed if key in stored), *removed]
+    final = [stored[key] for key in replaced if not stored[key]["estimated"]]
     if final and not replace:
         raise InvalidInput(
             f"would replace {len(final)} of the charges that were imported from"
@@ -169,11 +173,11 @@ def _record(
             hint="a corrected bill: say --replace; another part of the bill: give each part another `account`",
         )
     for key in replaced:
-        same = and_(*(getattr(ChargeRow, name) == value for name, value in zip(_KEY, key, strict=True)))
-        connection.execute(delete(ChargeRow).where(same))
+        is_same = and_(*(getattr(ChargeRow, name) == value for name, value in zip(_KEY, key, strict=True)))
+        connection.execute(delete(ChargeRow).where(is_same))
     if changed:
-        connection.execute(insert(ChargeRow), [fresh[key] for key in changed])
-    return RecordedCharges(*(Counter(key[0] for key in keys) for keys in ([*changed, *gone], replaced)))
+        connection.execute(insert(ChargeRow), [new_rows[key] for key in changed])
+    return RecordedCharges(*(Counter(key[0] for key in keys) for keys in ([*changed, *removed], replaced)))
 
 
 def _charge(row: Any) -> Charge:
@@ -198,8 +202,10 @@ def paid_attempts(
     """The spend of attempts paid in cash with machines in the half-open period (UTC; None: no limit) that are gone, in
     any order. ``billed``: the part of the ids of movements that adjust to a charge.
     """
-    adjusts = and_(LedgerEntryRow.movement == Movement.ADJUST.value, LedgerEntryRow.movement_id.like(f"%/{billed}/%"))
-    mine = and_(
+    is_adjustment = and_(
+        LedgerEntryRow.movement == Movement.ADJUST.value, LedgerEntryRow.movement_id.like(f"%/{billed}/%")
+    )
+    same_attempt = and_(
         LedgerEntryRow.job_id == MachineTimeRow.job_id,
         LedgerEntryRow.attempt == MachineTimeRow.attempt,
         LedgerEntryRow.account == Account.SPENT.value,
@@ -216,14 +222,16 @@ def paid_attempts(
             MachineTimeRow.nodes,
             JobRow.closed,
             func.coalesce(func.sum(LedgerEntryRow.micros), 0),
-            func.sum(case((adjusts, LedgerEntryRow.micros), else_=0)),
+            func.sum(case((is_adjustment, LedgerEntryRow.micros), else_=0)),
             func.sum(case((LedgerEntryRow.movement_id.like(f"%/{EGRESS}/%"), 1), else_=0)),
         )
-        .select_from(join(MachineTimeRow, JobRow, JobRow.id == MachineTimeRow.job_id).outerjoin(LedgerEntryRow, mine))
+        .select_from(
+            join(MachineTimeRow, JobRow, JobRow.id == MachineTimeRow.job_id).outerjoin(LedgerEntryRow, same_attempt)
+        )
         .where(
             MachineTimeRow.money == MoneyKind.CASH.value,
             MachineTimeRow.micros.is_not(None),
-            MachineTimeRow.until < STILL_THERE,
+            MachineTimeRow.until < STILL_RUNNING,
         )
         .group_by(
             MachineTimeRow.until, MachineTimeRow.job_id, MachineTimeRow.attempt, JobRow.closed

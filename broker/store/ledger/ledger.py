@@ -33,7 +33,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags, dates_after
 from broker.ledger.journal import OpenHold
 from broker.store.engine.pipeline import in_pipeline, insert_rows
-from broker.store.engine.statement_cache import one_of, question
+from broker.store.engine.statement_cache import cached_statement, one_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger import movement_sums, spent_sums
 from broker.store.ledger.spent_sums import has_patterns, in_scope
@@ -42,9 +42,9 @@ from broker.store.schema.jobs import JobRow
 from broker.store.schema.ledger import STILL_HELD, LedgerBalanceRow, LedgerEntryRow, MeteringRow, MovementSumRow
 from broker.store.schema.row import table_of
 
-_AT_ONCE = 5_000  # entries read at once
-_READ_AT_ONCE = 500  # the maximum number of jobs whose entries are in memory at once
-_JOBS_AT_ONCE = 5_000  # the maximum number of parameters of a query on both databases
+_BATCH_SIZE = 5_000  # entries read at once
+_JOBS_PER_READ = 500  # the maximum number of jobs whose entries are in memory at once
+_MAX_PARAMETERS = 5_000  # the maximum number of parameters of a query on both databases
 _NAMES = table_of(LedgerBalanceRow).columns.keys()
 # Looked up in a dictionary: reports read a million rows.
 _MOVEMENTS = {one.value: one for one in Movement}
@@ -57,7 +57,7 @@ _OPEN = text(
 _KEY = ("job_id", "money")
 _DATES = ("holds_from", "holds_to", "burns")
 _CHANGES = (*(account.value for account in Account), *_DATES)
-_KEPT = select(*(getattr(LedgerBalanceRow, name) for name in (*_KEY, "held", *_DATES))).where(
+_STORED = select(*(getattr(LedgerBalanceRow, name) for name in (*_KEY, "held", *_DATES))).where(
     LedgerBalanceRow.job_id.in_(bindparam("jobs", expanding=True))
 )
 _CHANGE = (
@@ -87,11 +87,11 @@ def post(connection: Connection, entries: Sequence[Entry]) -> None:
         raise ValueError(f"one of the movements {ids} was posted before") from error
     spent_sums.keep(connection, entries)
     movement_sums.keep(connection, entries)
-    _keep_balances(connection, entries)
+    _update_balances(connection, entries)
     approvals.keep(connection, entries)
 
 
-def _keep_balances(connection: Connection, entries: Sequence[Entry]) -> None:
+def _update_balances(connection: Connection, entries: Sequence[Entry]) -> None:
     """Add entries to the balances of their jobs and kinds of money."""
     by_job: dict[tuple[str, MoneyKind], list[Entry]] = {}
     for entry in entries:
@@ -99,23 +99,23 @@ def _keep_balances(connection: Connection, entries: Sequence[Entry]) -> None:
     if in_pipeline(connection):  # the holds of new jobs: the statement fails if they are not the first entries
         insert_rows(connection, LedgerBalanceRow, [_balance_row(group, None) for group in by_job.values()])
         return
-    known = []
+    existing = []
     for key, group in by_job.items():
-        as_a_rule_the_first = any(entry.movement is Movement.HOLD for entry in group)
-        if not (as_a_rule_the_first and connection.execute(_OPEN, _balance_row(group, None)).rowcount):
-            known.append(key)
-    kept = {}
-    for first in range(0, len(known), _JOBS_AT_ONCE):
-        jobs = sorted({job_id for job_id, _ in known[first : first + _JOBS_AT_ONCE]})
-        kept.update({(row.job_id, row.money): row for row in connection.execute(_KEPT, {"jobs": jobs})})
+        has_hold = any(entry.movement is Movement.HOLD for entry in group)
+        if not (has_hold and connection.execute(_OPEN, _balance_row(group, None)).rowcount):
+            existing.append(key)
+    stored = {}
+    for first in range(0, len(existing), _MAX_PARAMETERS):
+        jobs = sorted({job_id for job_id, _ in existing[first : first + _MAX_PARAMETERS]})
+        stored.update({(row.job_id, row.money): row for row in connection.execute(_STORED, {"jobs": jobs})})
     changed = []
-    for job_id, kind in known:
-        row = kept.get((job_id, kind.value))
-        found = _balance_row(by_job[job_id, kind], row)
+    for job_id, kind in existing:
+        row = stored.get((job_id, kind.value))
+        new_row = _balance_row(by_job[job_id, kind], row)
         if row is None:
-            connection.execute(_OPEN, found)
+            connection.execute(_OPEN, new_row)
         else:
-            changed.append({f"new_{name}": found[name] for name in (*_KEY, *_CHANGES)})
+            changed.append({f"new_{name}": new_row[name] for name in (*_KEY, *_CHANGES)})
     if changed:
         connection.execute(_CHANGE, changed)
 
@@ -129,15 +129,19 @@ def first_holds(entries: Sequence[Entry]) -> list[tuple[Entry, Burn]]:
     return [(first, _burn(*(row[name] for name in ("held", *_DATES)))) for first, row in rows if row["held"]]
 
 
-def _balance_row(entries: Sequence[Entry], kept: Any) -> dict[str, Any]:
+def _balance_row(entries: Sequence[Entry], previous: Any) -> dict[str, Any]:
     """The amounts that entries of one job and kind of money add to its balance, and the resulting dates of its hold.
 
-    ``kept``: the previous row; None if there is none.
+    ``previous``: the previous row; None if there is none.
     """
     tags, sums = entries[0].tags, dict.fromkeys(Account, 0)
     for entry in entries:
         sums[entry.account] += entry.amount.micros
-    dates = _dates(entries, Money.ZERO, None) if kept is None else _dates(entries, Money(kept.held), dates_of(kept))
+    dates = (
+        _dates(entries, Money.ZERO, None)
+        if previous is None
+        else _dates(entries, Money(previous.held), dates_of(previous))
+    )
     return {
         **{account.value: micros for account, micros in sums.items()},
         "job_id": tags.job_id,
@@ -192,20 +196,20 @@ def rebuild(connection: Connection, job_ids: Sequence[str] | None = None) -> Non
     """Rebuild balances and sums from the entries, and delete the meters: the next settlement of an attempt recreates
     its meter. With ``job_ids``, only for those jobs, and without the sums of spend, which are not kept by job."""
     for table in (LedgerBalanceRow, MovementSumRow, MeteringRow):
-        mine = delete(table)
-        connection.execute(mine if job_ids is None else mine.where(table.job_id.in_(job_ids)))
+        deletion = delete(table)
+        connection.execute(deletion if job_ids is None else deletion.where(table.job_id.in_(job_ids)))
     if job_ids is None:
         spent_sums.forget(connection)
-    for some in _in_portions(connection, job_ids):
+    for batch in _entry_batches(connection, job_ids):
         if job_ids is None:
-            spent_sums.keep(connection, some)
-        movement_sums.keep(connection, some)
-        _keep_balances(connection, some)
+            spent_sums.keep(connection, batch)
+        movement_sums.keep(connection, batch)
+        _update_balances(connection, batch)
 
 
-def _in_portions(connection: Connection, job_ids: Sequence[str] | None) -> Iterator[list[Entry]]:
+def _entry_batches(connection: Connection, job_ids: Sequence[str] | None) -> Iterator[list[Entry]]:
     """All entries in posting order, or those of some jobs, in batches."""
-    query, last = select(LedgerEntryRow).order_by(LedgerEntryRow.id).limit(_AT_ONCE), 0
+    query, last = select(LedgerEntryRow).order_by(LedgerEntryRow.id).limit(_BATCH_SIZE), 0
     if job_ids is not None:
         query = query.where(LedgerEntryRow.job_id.in_(job_ids))
     while rows := connection.execute(query.where(LedgerEntryRow.id > last)).all():
@@ -216,14 +220,14 @@ def _in_portions(connection: Connection, job_ids: Sequence[str] | None) -> Itera
 def rebuild_spent(connection: Connection) -> None:
     """Rebuild the sums of spend from the entries."""
     spent_sums.forget(connection)
-    for some in _in_portions(connection, None):
-        spent_sums.keep(connection, some)
+    for batch in _entry_batches(connection, None):
+        spent_sums.keep(connection, batch)
 
 
-def streamed(connection: Connection) -> Iterator[Entry]:
+def all_entries(connection: Connection) -> Iterator[Entry]:
     """The whole ledger in posting order, streamed."""
-    for some in _in_portions(connection, None):
-        yield from some
+    for batch in _entry_batches(connection, None):
+        yield from batch
 
 
 def read(connection: Connection, job_id: str | None = None) -> list[Entry]:
@@ -236,12 +240,14 @@ def read(connection: Connection, job_id: str | None = None) -> list[Entry]:
 
 def read_each(connection: Connection, job_ids: Sequence[str]) -> Iterator[tuple[str, list[Entry]]]:
     """The entries of each of those jobs in posting order, job by job."""
-    for first in range(0, len(job_ids), _READ_AT_ONCE):
-        found: dict[str, list[Entry]] = {job_id: [] for job_id in job_ids[first : first + _READ_AT_ONCE]}
-        query = select(LedgerEntryRow).where(LedgerEntryRow.job_id.in_(list(found))).order_by(LedgerEntryRow.id)
+    for first in range(0, len(job_ids), _JOBS_PER_READ):
+        entries_by_job: dict[str, list[Entry]] = {job_id: [] for job_id in job_ids[first : first + _JOBS_PER_READ]}
+        query = (
+            select(LedgerEntryRow).where(LedgerEntryRow.job_id.in_(list(entries_by_job))).order_by(LedgerEntryRow.id)
+        )
         for row in connection.execute(query):
-            found[row.job_id].append(entry_of(row))
-        yield from found.items()
+            entries_by_job[row.job_id].append(entry_of(row))
+        yield from entries_by_job.items()
 
 
 def balance(connection: Connection, job_id: str) -> dict[MoneyKind, Balance]:
@@ -252,17 +258,17 @@ def balance(connection: Connection, job_id: str) -> dict[MoneyKind, Balance]:
 
 def balances(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[MoneyKind, Balance]]:
     """The balances of those jobs, without jobs that have no entries."""
-    found: dict[str, dict[MoneyKind, Balance]] = {}
-    for first in range(0, len(job_ids), _JOBS_AT_ONCE):
-        mine = LedgerBalanceRow.job_id.in_(job_ids[first : first + _JOBS_AT_ONCE])
-        for row in connection.execute(select(LedgerBalanceRow).where(mine)):
-            found.setdefault(row.job_id, {})[MoneyKind(row.money)] = balance_of(row)
-    return found
+    result: dict[str, dict[MoneyKind, Balance]] = {}
+    for first in range(0, len(job_ids), _MAX_PARAMETERS):
+        in_batch = LedgerBalanceRow.job_id.in_(job_ids[first : first + _MAX_PARAMETERS])
+        for row in connection.execute(select(LedgerBalanceRow).where(in_batch)):
+            result.setdefault(row.job_id, {})[MoneyKind(row.money)] = balance_of(row)
+    return result
 
 
 def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
     """The holds not yet settled or released that count under that budget."""
-    counted = (
+    conditions = (
         STILL_HELD,
         one_of(LedgerBalanceRow.money, budget.counts),
         *in_scope(connection, LedgerBalanceRow, budget),
@@ -276,7 +282,7 @@ def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
         LedgerBalanceRow.burns,
     )
     # Sorted here: with ORDER BY, SQLite would read the balances of all jobs in the order of the primary key.
-    rows = sorted(connection.execute(select(*columns).where(*counted)).all())
+    rows = sorted(connection.execute(select(*columns).where(*conditions)).all())
     return [OpenHold(job_id, MoneyKind(kind), _burn(held, *dates)) for job_id, kind, held, *dates in rows]
 
 
@@ -287,25 +293,27 @@ def held_behind(
 
     Of those submitted at exactly that time, jobs with a later id.
     """
-    asked = question(_held_behind, connection, budget, looks_up=has_patterns(budget))
-    told = {"edge": to_micros(until), "since": to_micros(submitted_at), "job": job_id}
-    return [_burn(int(micros), *dates) for micros, *dates in connection.execute(asked, told).all() if micros]
+    statement = cached_statement(_held_behind_query, connection, budget, looks_up=has_patterns(budget))
+    parameters = {"edge": to_micros(until), "since": to_micros(submitted_at), "job": job_id}
+    return [_burn(int(micros), *dates) for micros, *dates in connection.execute(statement, parameters).all() if micros]
 
 
-def held_under(connection: Connection, prefix: str) -> list[str]:
+def holding_jobs(connection: Connection, prefix: str) -> list[str]:
     """The ids beginning with ``prefix`` of jobs that still hold money, in order."""
-    mine = select(LedgerBalanceRow.job_id).where(
+    ids_query = select(LedgerBalanceRow.job_id).where(
         STILL_HELD, LedgerBalanceRow.job_id.startswith(prefix, autoescape=True)
     )
     # Sorted here: with DISTINCT or ORDER BY, SQLite would read the balances of all jobs in the order of the primary
     # key.
-    return sorted(set(connection.scalars(mine)))
+    return sorted(set(connection.scalars(ids_query)))
 
 
 def held(connection: Connection, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
     """The open holds under the budget: those that end by ``until`` (UTC) as one sum, the others individually."""
     edge = to_micros(until)
-    rows = connection.execute(question(_held, connection, budget, looks_up=has_patterns(budget)), {"edge": edge}).all()
+    rows = connection.execute(
+        cached_statement(_held_query, connection, budget, looks_up=has_patterns(budget)), {"edge": edge}
+    ).all()
     return [_burn(int(micros), *dates) for micros, *dates in rows if micros]
 
 
@@ -313,11 +321,11 @@ def _burn(held: int, holds_from: int, holds_to: int, burns: int) -> Burn:
     return Burn(Money(held), from_micros(holds_from), from_micros(holds_to), Money(burns))
 
 
-def _held(connection: Connection | None, budget: BudgetSpec) -> CompoundSelect[Any]:
+def _held_query(connection: Connection | None, budget: BudgetSpec) -> CompoundSelect[Any]:
     return _sum_and_rest(connection, budget)
 
 
-def _held_behind(connection: Connection | None, budget: BudgetSpec) -> CompoundSelect[Any]:
+def _held_behind_query(connection: Connection | None, budget: BudgetSpec) -> CompoundSelect[Any]:
     since = bindparam("since", type_=BigInteger)
     later = or_(JobRow.submitted_at > since, and_(JobRow.submitted_at == since, JobRow.id > bindparam("job")))
     return _sum_and_rest(
@@ -325,22 +333,24 @@ def _held_behind(connection: Connection | None, budget: BudgetSpec) -> CompoundS
     )
 
 
-def _sum_and_rest(connection: Connection | None, budget: BudgetSpec, *more: ColumnElement[bool]) -> CompoundSelect[Any]:
+def _sum_and_rest(
+    connection: Connection | None, budget: BudgetSpec, *conditions: ColumnElement[bool]
+) -> CompoundSelect[Any]:
     edge = bindparam("edge", type_=BigInteger)
-    counted = (
+    common = (
         STILL_HELD,
         one_of(LedgerBalanceRow.money, budget.counts),
         *in_scope(connection, LedgerBalanceRow, budget),
-        *more,
+        *conditions,
     )
     sum_of_short = select(func.sum(LedgerBalanceRow.held), edge, edge, literal(0)).where(
-        *counted, LedgerBalanceRow.holds_to <= edge
+        *common, LedgerBalanceRow.holds_to <= edge
     )
     return union_all(
         sum_of_short,
         select(
             LedgerBalanceRow.held, LedgerBalanceRow.holds_from, LedgerBalanceRow.holds_to, LedgerBalanceRow.burns
-        ).where(*counted, LedgerBalanceRow.holds_to > edge),
+        ).where(*common, LedgerBalanceRow.holds_to > edge),
     )
 
 
@@ -407,6 +417,6 @@ _TAGS = attrgetter(*(column.name for column in TAG_COLUMNS))
 @lru_cache(maxsize=1024)  # the entries of an attempt have the same tags
 def tags_of(columns: tuple[Any, ...]) -> Tags:
     """The tags of a row's `TAG_COLUMNS`."""
-    *before, kind, accelerator, gpus = columns
-    fields = (*before, CapacityType(kind) if kind else None, accelerator, gpus)
+    *leading, kind, accelerator, gpus = columns
+    fields = (*leading, CapacityType(kind) if kind else None, accelerator, gpus)
     return Tags(*fields)

@@ -19,7 +19,7 @@ from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.ledger import LedgerEntryRow, MeteringRow
 from broker.store.schema.row import table_of
 
-_AT_ONCE = 5_000  # the maximum number of parameters of a query on both databases
+_BATCH_SIZE = 5_000  # the maximum number of parameters of a query on both databases
 _NAMES = table_of(MeteringRow).columns.keys()
 _OF_JOBS = select(MeteringRow).where(MeteringRow.job_id.in_(bindparam("jobs")))
 _KEEP = text(
@@ -31,21 +31,21 @@ _KEEP = text(
 
 def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[int, Meter]]:
     """The meters of those jobs' attempts, by job and number of the attempt. Without jobs that have none."""
-    found: dict[str, dict[int, Meter]] = {}
-    for first in range(0, len(job_ids), _AT_ONCE):
-        for row in connection.execute(_OF_JOBS, {"jobs": job_ids[first : first + _AT_ONCE]}):
-            found.setdefault(row.job_id, {})[row.attempt] = _meter(row)
-    return found
+    meters: dict[str, dict[int, Meter]] = {}
+    for first in range(0, len(job_ids), _BATCH_SIZE):
+        for row in connection.execute(_OF_JOBS, {"jobs": job_ids[first : first + _BATCH_SIZE]}):
+            meters.setdefault(row.job_id, {})[row.attempt] = _meter(row)
+    return meters
 
 
-def _posted() -> Select[Any, Any, Any, bool]:
+def _posted_query() -> Select[Any, Any, Any, bool]:
     egress = LedgerEntryRow.movement_id.startswith(bindparam("egress"))
     quarter = LedgerEntryRow.covers_from // QUARTER
     # Entries within one quarter of an hour are summed, as the caller compares only such quarters.
-    within = and_(
+    same_quarter = and_(
         LedgerEntryRow.covers_to <= (quarter + 1) * QUARTER, LedgerEntryRow.covers_to > LedgerEntryRow.covers_from
     )
-    group = case((within, quarter), else_=-LedgerEntryRow.id)
+    group = case((same_quarter, quarter), else_=-LedgerEntryRow.id)
     return (
         select(
             func.sum(LedgerEntryRow.micros),
@@ -63,7 +63,7 @@ def _posted() -> Select[Any, Any, Any, bool]:
     )
 
 
-_POSTED = _posted()  # built once, as building takes longer than the query
+_POSTED = _posted_query()  # built once, as building takes longer than the query
 
 
 def keep(connection: Connection, meters: Mapping[str, Mapping[int, Meter]]) -> None:
@@ -81,8 +81,8 @@ def keep(connection: Connection, meters: Mapping[str, Mapping[int, Meter]]) -> N
             "moved": meter.moved.micros,
             "ended": meter.ended,
         }
-        for job_id, some in sorted(meters.items())
-        for attempt, meter in sorted(some.items())
+        for job_id, attempts in sorted(meters.items())
+        for attempt, meter in sorted(attempts.items())
     ]
     if rows:
         connection.execute(_KEEP, rows)
@@ -90,9 +90,13 @@ def keep(connection: Connection, meters: Mapping[str, Mapping[int, Meter]]) -> N
 
 def posted(connection: Connection, job_id: str, attempt: int) -> Posted:
     """The posted spend of an attempt. The time for this grows with the number of its settlements."""
-    asked = {"job": job_id, "attempt": attempt, **{name: f"{job_id}/{attempt}/{name}/" for name in (EGRESS, OUTSIDE)}}
+    parameters = {
+        "job": job_id,
+        "attempt": attempt,
+        **{name: f"{job_id}/{attempt}/{name}/" for name in (EGRESS, OUTSIDE)},
+    }
     time, moved = [], Money.ZERO
-    for micros, start, end, is_egress in connection.execute(_POSTED, asked):
+    for micros, start, end, is_egress in connection.execute(_POSTED, parameters):
         if is_egress:
             moved += Money(int(micros))
         else:

@@ -19,12 +19,19 @@ from broker.core.events.outcomes import JobState
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.ledger.month_use import paid_in
-from broker.store.schema.jobs import IS_THERE, REPORTED, STILL_THERE, AttemptEventRow, JobRow, MachineTimeRow
+from broker.store.ledger.month_use import payments_in
+from broker.store.schema.jobs import (
+    HAS_EVENT,
+    IS_METRICS_REPORT,
+    STILL_RUNNING,
+    AttemptEventRow,
+    JobRow,
+    MachineTimeRow,
+)
 from broker.store.schema.ledger import LedgerEntryRow
 
 _MILLI = 1_000
-_AT_ONCE = 1_000  # the maximum number of jobs per query
+_BATCH_SIZE = 1_000  # the maximum number of jobs per query
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ def succeeded(connection: Connection, team: str | None, start: datetime, end: da
     """The number of jobs (of the team; None: of all) that succeeded and whose last machine was gone in the half-open
     period (UTC).
     """
-    query = _ended_well(select(func.count(MachineTimeRow.job_id.distinct())), team, start, end)
+    query = _successful(select(func.count(MachineTimeRow.job_id.distinct())), team, start, end)
     return int(connection.scalar(query) or 0)
 
 
@@ -52,25 +59,25 @@ def succeeded_jobs(
     connection: Connection, team: str | None, start: datetime, end: datetime, most: int
 ) -> Sequence[str]:
     """The ids of the jobs that `succeeded` counts, the latest end of machines first; at most ``most``."""
-    query = _ended_well(select(MachineTimeRow.job_id), team, start, end).order_by(
+    query = _successful(select(MachineTimeRow.job_id), team, start, end).order_by(
         MachineTimeRow.until.desc(), MachineTimeRow.job_id
     )
-    found: dict[str, None] = {}
+    ids: dict[str, None] = {}
     for job_id in connection.scalars(query):  # one row per attempt; for GROUP BY, SQLite would read all machines
-        found[job_id] = None
-        if len(found) == most:
+        ids[job_id] = None
+        if len(ids) == most:
             break
-    return list(found)
+    return list(ids)
 
 
-def _ended_well(query: Select[Any], team: str | None, start: datetime, end: datetime) -> Select[Any]:
+def _successful(query: Select[Any], team: str | None, start: datetime, end: datetime) -> Select[Any]:
     """The query over attempts, restricted to jobs that succeeded and whose last machine was gone in that period."""
     left, right = to_micros(start), to_micros(end)
     others = aliased(MachineTimeRow, name="others")
     later = exists().where(others.job_id == MachineTimeRow.job_id, others.until >= right)
     # An expression, so that SQLite looks up the jobs of those machines, not the machines of all such jobs.
     succeeded = func.coalesce(JobRow.state, "") == JobState.SUCCEEDED.value
-    within = (*_real(team), MachineTimeRow.until >= left, MachineTimeRow.until < right)
+    within = (*_real_machines(team), MachineTimeRow.until >= left, MachineTimeRow.until < right)
     return query.select_from(join(MachineTimeRow, JobRow, JobRow.id == MachineTimeRow.job_id)).where(
         *within, succeeded, not_(later)
     )
@@ -102,15 +109,15 @@ def machine_hours(connection: Connection, job_ids: Sequence[str]) -> Mapping[str
         MachineTimeRow.accelerator,
         MachineTimeRow.capacity_type,
     )
-    for first in range(0, len(job_ids), _AT_ONCE):
-        some = job_ids[first : first + _AT_ONCE]
+    for first in range(0, len(job_ids), _BATCH_SIZE):
+        batch = job_ids[first : first + _BATCH_SIZE]
         query = select(*columns).where(
-            MachineTimeRow.job_id.in_(some), MachineTimeRow.count > 0, MachineTimeRow.until < STILL_THERE
+            MachineTimeRow.job_id.in_(batch), MachineTimeRow.count > 0, MachineTimeRow.until < STILL_RUNNING
         )
         for job_id, since, until, count, nodes, accelerator, kind in connection.execute(query):
-            took = (until - since) / 3.6e9 * count * nodes
-            hours[job_id] += took
-            spot[job_id] += took if kind == CapacityType.SPOT.value else 0.0
+            used_hours = (until - since) / 3.6e9 * count * nodes
+            hours[job_id] += used_hours
+            spot[job_id] += used_hours if kind == CapacityType.SPOT.value else 0.0
             ends[job_id] = max(until, ends.get(job_id, until))
             kinds[job_id].add(accelerator)
     return {
@@ -126,19 +133,21 @@ def machine_hours(connection: Connection, job_ids: Sequence[str]) -> Mapping[str
 
 def last_reports(connection: Connection, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
     """The newest reported metrics of each of those jobs that reported any."""
-    found: dict[str, Mapping[str, float]] = {}
-    for first in range(0, len(job_ids), _AT_ONCE):
-        mine = and_(AttemptEventRow.job_id.in_(job_ids[first : first + _AT_ONCE]), REPORTED)
+    reports: dict[str, Mapping[str, float]] = {}
+    for first in range(0, len(job_ids), _BATCH_SIZE):
+        in_batch = and_(AttemptEventRow.job_id.in_(job_ids[first : first + _BATCH_SIZE]), IS_METRICS_REPORT)
         last = (
             select(AttemptEventRow.job_id, func.max(AttemptEventRow.seq).label("seq"))
-            .where(mine)
+            .where(in_batch)
             .group_by(AttemptEventRow.job_id)
             .subquery()
         )
-        of_it = and_(AttemptEventRow.job_id == last.c.job_id, AttemptEventRow.seq == last.c.seq)
-        for job_id, body in connection.execute(select(AttemptEventRow.job_id, AttemptEventRow.body).join(last, of_it)):
-            found[job_id] = json.loads(body)["metrics"]
-    return found
+        is_last = and_(AttemptEventRow.job_id == last.c.job_id, AttemptEventRow.seq == last.c.seq)
+        for job_id, body in connection.execute(
+            select(AttemptEventRow.job_id, AttemptEventRow.body).join(last, is_last)
+        ):
+            reports[job_id] = json.loads(body)["metrics"]
+    return reports
 
 
 def plans_and_ends(connection: Connection, job_ids: Sequence[str]) -> Sequence[tuple[str, int, str]]:
@@ -146,11 +155,11 @@ def plans_and_ends(connection: Connection, job_ids: Sequence[str]) -> Sequence[t
     body.
     """
     rows: list[tuple[str, int, str]] = []
-    for first in range(0, len(job_ids), _AT_ONCE):
-        some = job_ids[first : first + _AT_ONCE]
+    for first in range(0, len(job_ids), _BATCH_SIZE):
+        batch = job_ids[first : first + _BATCH_SIZE]
         query = (
             select(AttemptEventRow.job_id, AttemptEventRow.at, AttemptEventRow.body)
-            .where(AttemptEventRow.job_id.in_(some), AttemptEventRow.kind.in_(("launch_requested", "attempt_ended")))
+            .where(AttemptEventRow.job_id.in_(batch), AttemptEventRow.kind.in_(("launch_requested", "attempt_ended")))
             .order_by(AttemptEventRow.job_id, AttemptEventRow.seq)
         )
         rows += ((job_id, at, body) for job_id, at, body in connection.execute(query))
@@ -162,7 +171,7 @@ def gpu_attempts(
 ) -> Sequence[GpuAttempt]:
     """The attempts with the most accelerator time in the half-open period (UTC), the largest first."""
     left, right = to_micros(start), to_micros(end)
-    until = case((MachineTimeRow.until == STILL_THERE, to_micros(now)), else_=MachineTimeRow.until)
+    until = case((MachineTimeRow.until == STILL_RUNNING, to_micros(now)), else_=MachineTimeRow.until)
     last, first = (
         case((until > right, right), else_=until),
         case((MachineTimeRow.since < left, left), else_=MachineTimeRow.since),
@@ -176,11 +185,11 @@ def gpu_attempts(
     )
     query = select(
         MachineTimeRow.job_id, MachineTimeRow.attempt, time, MachineTimeRow.micros, MachineTimeRow.count
-    ).where(*_real(team), within)
+    ).where(*_real_machines(team), within)
     rows = connection.execute(query.order_by(time.desc(), MachineTimeRow.job_id, MachineTimeRow.attempt).limit(limit))
     return [
-        GpuAttempt(job_id, attempt, int(taken), None if micros is None else Money(micros).share(1, count))
-        for job_id, attempt, taken, micros, count in rows
+        GpuAttempt(job_id, attempt, int(milliseconds), None if micros is None else Money(micros).share(1, count))
+        for job_id, attempt, milliseconds, micros, count in rows
     ]
 
 
@@ -192,12 +201,12 @@ def reported(
     """
     left, right = to_micros(start), to_micros(end)
     # An outer join, so that SQLite looks up the reports of jobs that ran in the period, not all reports ever made.
-    told = and_(AttemptEventRow.job_id == MachineTimeRow.job_id, AttemptEventRow.at < right, REPORTED)
-    ran = (*_real(team), MachineTimeRow.until >= left, MachineTimeRow.since < right)
+    is_report = and_(AttemptEventRow.job_id == MachineTimeRow.job_id, AttemptEventRow.at < right, IS_METRICS_REPORT)
+    conditions = (*_real_machines(team), MachineTimeRow.until >= left, MachineTimeRow.since < right)
     query = select(AttemptEventRow.job_id, AttemptEventRow.at, AttemptEventRow.body).select_from(
-        outerjoin(MachineTimeRow, AttemptEventRow, told)
+        outerjoin(MachineTimeRow, AttemptEventRow, is_report)
     )
-    query = query.where(*ran, IS_THERE)
+    query = query.where(*conditions, HAS_EVENT)
     last: defaultdict[str, list[str]] = defaultdict(lambda: ["", ""])
     # A report occurs once for each attempt of its job, and only two reports of a job are needed, so only those are
     # parsed.
@@ -205,21 +214,21 @@ def reported(
         last[job_id][1] = body
         if at < left:
             last[job_id][0] = body
-    return {job_id: [json.loads(body)["metrics"] if body else {} for body in two] for job_id, two in last.items()}
+    return {job_id: [json.loads(body)["metrics"] if body else {} for body in bodies] for job_id, bodies in last.items()}
 
 
 def spent_by_jobs(
     connection: Connection, job_ids: Sequence[str], start: datetime, end: datetime
 ) -> Mapping[str, Money]:
     """The spend of those jobs (USD) in the half-open period (UTC)."""
-    wanted, found = set(job_ids), defaultdict[str, Money](lambda: Money.ZERO)
-    if wanted:
-        for paid in paid_in(connection, (LedgerEntryRow.job_id,), start, end):
-            if paid.tags[0] in wanted:
-                found[str(paid.tags[0])] += paid.amount
-    return found
+    jobs, spent = set(job_ids), defaultdict[str, Money](lambda: Money.ZERO)
+    if jobs:
+        for payment in payments_in(connection, (LedgerEntryRow.job_id,), start, end):
+            if payment.tags[0] in jobs:
+                spent[str(payment.tags[0])] += payment.amount
+    return spent
 
 
-def _real(team: str | None) -> Sequence[ColumnElement[bool]]:
+def _real_machines(team: str | None) -> Sequence[ColumnElement[bool]]:
     kind = MachineTimeRow.money != MoneyKind.SANDBOX.value
     return (kind,) if team is None else (kind, MachineTimeRow.team == team)

@@ -20,14 +20,14 @@ from sqlalchemy.orm import outerjoin
 from broker.core.events.outcomes import OUTCOMES, Cause, Next
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
-from broker.finops.change import Cell, Used
+from broker.finops.change import Cell, CellUse
 from broker.ledger.entries import Account
 from broker.ledger.sums import DAY, amount_before
 from broker.store.engine.times import to_micros
-from broker.store.schema.jobs import ENDED_BADLY, IS_THERE, STILL_THERE, AttemptEventRow, MachineTimeRow
-from broker.store.schema.ledger import LONG, LedgerEntryRow
+from broker.store.schema.jobs import HAS_EVENT, IS_FAILED_END, STILL_RUNNING, AttemptEventRow, MachineTimeRow
+from broker.store.schema.ledger import LONG_ENTRIES, LedgerEntryRow
 
-_AT_ONCE = 1_000  # the maximum number of jobs per query
+_BATCH_SIZE = 1_000  # the maximum number of jobs per query
 _MILLI = 1_000
 
 _OF_ENTRY = (
@@ -57,7 +57,7 @@ _NOT_REPEATED = tuple(cause for cause, outcome in OUTCOMES.items() if outcome.ne
 
 
 @dataclass(slots=True)
-class UseOfTime:
+class PeriodUse:
     """The use in a period, in USD.
 
     ``cells``: the cost of use, cash and amortized money alike, without capacity paid in advance, which is
@@ -65,7 +65,7 @@ class UseOfTime:
     ``cash``: the amount to be paid, including ``bought_in_advance``; ``amortised``: the use of capacity paid earlier.
     """
 
-    cells: dict[Cell, Used] = field(default_factory=dict)
+    cells: dict[Cell, CellUse] = field(default_factory=dict)
     cash: Money = Money.ZERO
     amortised: Money = Money.ZERO
     bought_in_advance: Money = Money.ZERO
@@ -83,20 +83,20 @@ class _Loss:
     machines: int
 
 
-def used_in(connection: Connection, start: datetime, end: datetime, now: datetime) -> UseOfTime:
+def period_use(connection: Connection, start: datetime, end: datetime, now: datetime) -> PeriodUse:
     """The spend and machine time of the half-open period (UTC), without simulated money and machines.
 
     Machines that still exist count up to ``now``.
     """
-    left, right, seen = to_micros(start), to_micros(end), to_micros(now)
-    found = UseOfTime()
-    for paid in paid_in(connection, _OF_ENTRY, start, end):
-        _add(found, paid)
-    _add_machines(connection, found, left, right, seen)
-    losses = {(loss.job_id, loss.attempt): loss for loss in _losses(connection, left, right, seen)}
+    left, right, now_micros = to_micros(start), to_micros(end), to_micros(now)
+    use = PeriodUse()
+    for payment in payments_in(connection, _OF_ENTRY, start, end):
+        _add(use, payment)
+    _add_machines(connection, use, left, right, now_micros)
+    losses = {(loss.job_id, loss.attempt): loss for loss in _losses(connection, left, right, now_micros)}
     for loss in losses.values():
-        found.cells.setdefault(loss.cell, Used()).wasted_time += (loss.end - loss.start) // _MILLI * loss.machines
-    for some in _at_once(sorted({job_id for job_id, _ in losses})):
+        use.cells.setdefault(loss.cell, CellUse()).wasted_time += (loss.end - loss.start) // _MILLI * loss.machines
+    for batch in _batches(sorted({job_id for job_id, _ in losses})):
         lost_money = select(
             LedgerEntryRow.job_id,
             LedgerEntryRow.attempt,
@@ -105,20 +105,20 @@ def used_in(connection: Connection, start: datetime, end: datetime, now: datetim
             LedgerEntryRow.covers_to,
             *_OF_ENTRY,
         ).where(
-            LedgerEntryRow.job_id.in_(some),
+            LedgerEntryRow.job_id.in_(batch),
             LedgerEntryRow.account == Account.SPENT.value,
             LedgerEntryRow.covers_to >= left,
             LedgerEntryRow.covers_from < right,
         )
         for job_id, attempt, micros, since, until, *tags in connection.execute(lost_money):
-            if attempt is not None and (lost := losses.get((job_id, attempt))):
-                part = _part(micros, since, until, lost.start, lost.end)
-                found.cells.setdefault(Cell(*tags), Used()).wasted += Money(part)
-    return found
+            if attempt is not None and (attempt_loss := losses.get((job_id, attempt))):
+                part = _part(micros, since, until, attempt_loss.start, attempt_loss.end)
+                use.cells.setdefault(Cell(*tags), CellUse()).wasted += Money(part)
+    return use
 
 
 @dataclass(frozen=True, slots=True)
-class Paid:
+class Payment:
     """An amount (USD) with its tags. ``in_advance``: for capacity that is used later, if at all."""
 
     tags: Sequence[str | None]
@@ -127,9 +127,9 @@ class Paid:
     amount: Money
 
 
-def paid_in(
+def payments_in(
     connection: Connection, columns: Sequence[SQLColumnExpression[Any]], start: datetime, end: datetime
-) -> Iterator[Paid]:
+) -> Iterator[Payment]:
     """The spend in the half-open period (UTC), by columns of the ledger, in any order; several amounts may have the
     same tags.
     """
@@ -137,8 +137,10 @@ def paid_in(
     spent = (LedgerEntryRow.account == Account.SPENT.value, LedgerEntryRow.money != MoneyKind.SANDBOX.value)
     within = (LedgerEntryRow.covers_from >= left, LedgerEntryRow.covers_to >= left, LedgerEntryRow.covers_to < right)
     sums = select(*columns, LedgerEntryRow.money, IN_ADVANCE, func.sum(LedgerEntryRow.micros)).where(*spent, *within)
-    for *tags, kind, ahead, micros in connection.execute(sums.group_by(*columns, LedgerEntryRow.money, IN_ADVANCE)):
-        yield Paid(tags, MoneyKind(kind), bool(ahead), Money(int(micros)))
+    for *tags, kind, in_advance, micros in connection.execute(
+        sums.group_by(*columns, LedgerEntryRow.money, IN_ADVANCE)
+    ):
+        yield Payment(tags, MoneyKind(kind), bool(in_advance), Money(int(micros)))
     edge = select(
         *columns,
         LedgerEntryRow.money,
@@ -147,9 +149,9 @@ def paid_in(
         LedgerEntryRow.covers_from,
         LedgerEntryRow.covers_to,
     ).where(*spent)
-    edges = union_all(*(edge.where(*one) for one in _at_edges(left, right)))
-    for *tags, kind, ahead, micros, since, until in connection.execute(edges):
-        yield Paid(tags, MoneyKind(kind), bool(ahead), Money(_part(micros, since, until, left, right)))
+    edges = union_all(*(edge.where(*conditions) for conditions in _at_edges(left, right)))
+    for *tags, kind, in_advance, micros, since, until in connection.execute(edges):
+        yield Payment(tags, MoneyKind(kind), bool(in_advance), Money(_part(micros, since, until, left, right)))
 
 
 def _at_edges(left: int, right: int) -> Iterator[Sequence[ColumnElement[bool] | TextClause]]:
@@ -170,38 +172,38 @@ def _at_edges(left: int, right: int) -> Iterator[Sequence[ColumnElement[bool] | 
             LedgerEntryRow.covers_to <= edge + DAY,
             LedgerEntryRow.covers_to - LedgerEntryRow.covers_from <= DAY,
         )
-        yield begins, ends, LONG
+        yield begins, ends, LONG_ENTRIES
 
 
-def _add(found: UseOfTime, paid: Paid) -> None:
-    if paid.kind is MoneyKind.AMORTISED:
-        found.amortised += paid.amount
+def _add(use: PeriodUse, payment: Payment) -> None:
+    if payment.kind is MoneyKind.AMORTISED:
+        use.amortised += payment.amount
     else:
-        found.cash += paid.amount
-    if paid.in_advance:
-        found.bought_in_advance += paid.amount
+        use.cash += payment.amount
+    if payment.in_advance:
+        use.bought_in_advance += payment.amount
     else:
-        found.cells.setdefault(Cell(*paid.tags), Used()).spent += paid.amount
+        use.cells.setdefault(Cell(*payment.tags), CellUse()).spent += payment.amount
 
 
 def _part(micros: int, since: int, until: int, left: int, right: int) -> int:
     return amount_before(micros, since, until, right) - amount_before(micros, since, until, left)
 
 
-def _add_machines(connection: Connection, found: UseOfTime, left: int, right: int, now: int) -> None:
-    until = case((MachineTimeRow.until == STILL_THERE, now), else_=MachineTimeRow.until)
+def _add_machines(connection: Connection, use: PeriodUse, left: int, right: int, now: int) -> None:
+    until = case((MachineTimeRow.until == STILL_RUNNING, now), else_=MachineTimeRow.until)
     last, first = (
         case((until > right, right), else_=until),
         case((MachineTimeRow.since < left, left), else_=MachineTimeRow.since),
     )
-    each = case((MachineTimeRow.accelerator.is_(None), 1), else_=MachineTimeRow.count) * MachineTimeRow.nodes
-    time = case((last > first, (last - first) // _MILLI * each), else_=0)
-    query = select(*_OF_MACHINES, func.sum(time)).where(*_there(left, right)).group_by(*_OF_MACHINES)
+    machines = case((MachineTimeRow.accelerator.is_(None), 1), else_=MachineTimeRow.count) * MachineTimeRow.nodes
+    time = case((last > first, (last - first) // _MILLI * machines), else_=0)
+    query = select(*_OF_MACHINES, func.sum(time)).where(*_existing(left, right)).group_by(*_OF_MACHINES)
     for *tags, milliseconds in connection.execute(query):
-        found.cells.setdefault(Cell(*tags), Used()).time += int(milliseconds)
+        use.cells.setdefault(Cell(*tags), CellUse()).time += int(milliseconds)
 
 
-def _there(left: int, right: int) -> Sequence[Any]:
+def _existing(left: int, right: int) -> Sequence[Any]:
     return MachineTimeRow.until >= left, MachineTimeRow.since < right, MachineTimeRow.money != MoneyKind.SANDBOX.value
 
 
@@ -219,37 +221,39 @@ def _losses(connection: Connection, left: int, right: int, now: int) -> Iterator
     )
     # An outer join, so that SQLite looks up the ends of these attempts, not the machines of all attempts that ended
     # badly.
-    ended = and_(
-        AttemptEventRow.job_id == MachineTimeRow.job_id, AttemptEventRow.attempt == MachineTimeRow.attempt, ENDED_BADLY
+    is_end = and_(
+        AttemptEventRow.job_id == MachineTimeRow.job_id,
+        AttemptEventRow.attempt == MachineTimeRow.attempt,
+        IS_FAILED_END,
     )
-    there = (
+    statement = (
         select(*columns)
-        .select_from(outerjoin(MachineTimeRow, AttemptEventRow, ended))
-        .where(*_there(left, right), IS_THERE)
+        .select_from(outerjoin(MachineTimeRow, AttemptEventRow, is_end))
+        .where(*_existing(left, right), HAS_EVENT)
     )
-    rows = [row for row in connection.execute(there) if Cause(json.loads(row.body)["cause"]) not in _NOT_REPEATED]
-    saved = _last_saved(connection, sorted({row.job_id for row in rows}))
+    rows = [row for row in connection.execute(statement) if Cause(json.loads(row.body)["cause"]) not in _NOT_REPEATED]
+    checkpoints = _last_checkpoints(connection, sorted({row.job_id for row in rows}))
     for row in rows:
-        until = now if row.until == STILL_THERE else row.until
-        start, end = max(row.since, saved.get((row.job_id, row.attempt), row.since), left), min(until, right)
+        until = now if row.until == STILL_RUNNING else row.until
+        start, end = max(row.since, checkpoints.get((row.job_id, row.attempt), row.since), left), min(until, right)
         if start < end:
-            each = (row._mapping["count"] if row.accelerator is not None else 1) * row.nodes
+            machines = (row._mapping["count"] if row.accelerator is not None else 1) * row.nodes
             cell = Cell(row.team, row.project, row.provider, row.region, row.accelerator, row.capacity_type)
-            yield _Loss(row.job_id, row.attempt, start, end, cell, each)
+            yield _Loss(row.job_id, row.attempt, start, end, cell, machines)
 
 
-def _last_saved(connection: Connection, job_ids: Sequence[str]) -> dict[tuple[str, int | None], int]:
+def _last_checkpoints(connection: Connection, job_ids: Sequence[str]) -> dict[tuple[str, int | None], int]:
     """The time of the last reported checkpoint of each attempt."""
-    found: dict[tuple[str, int | None], int] = {}
-    for some in _at_once(job_ids):
+    times: dict[tuple[str, int | None], int] = {}
+    for batch in _batches(job_ids):
         query = select(AttemptEventRow.job_id, AttemptEventRow.attempt, func.max(AttemptEventRow.at)).where(
-            AttemptEventRow.job_id.in_(some), AttemptEventRow.kind == "checkpoint_saved"
+            AttemptEventRow.job_id.in_(batch), AttemptEventRow.kind == "checkpoint_saved"
         )
         for job_id, attempt, at in connection.execute(query.group_by(AttemptEventRow.job_id, AttemptEventRow.attempt)):
-            found[job_id, attempt] = at
-    return found
+            times[job_id, attempt] = at
+    return times
 
 
-def _at_once(job_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for first in range(0, len(job_ids), _AT_ONCE):
-        yield job_ids[first : first + _AT_ONCE]
+def _batches(job_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for first in range(0, len(job_ids), _BATCH_SIZE):
+        yield job_ids[first : first + _BATCH_SIZE]

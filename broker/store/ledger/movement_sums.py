@@ -15,7 +15,7 @@ from broker.store.engine.pipeline import insert_rows
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.ledger import MovementSumRow
 
-_AT_ONCE = 5_000  # the maximum number of parameters of a query on both databases
+_BATCH_SIZE = 5_000  # the maximum number of parameters of a query on both databases
 _NO_ATTEMPT = 0  # a key column cannot be NULL
 _KEY = ("job_id", "attempt", "money", "movement")
 _OF_JOBS = (
@@ -71,14 +71,14 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
 def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[Sum]]:
     """The entries of those jobs, summed by attempt, movement, account and kind of money: two sums per row, one for each
     account. Without jobs that have no entries."""
-    found: dict[str, list[Sum]] = {}
-    for first in range(0, len(job_ids), _AT_ONCE):
-        for row in connection.execute(_OF_JOBS, {"jobs": job_ids[first : first + _AT_ONCE]}):
-            found.setdefault(row.job_id, []).extend(_both(row))
-    return found
+    sums: dict[str, list[Sum]] = {}
+    for first in range(0, len(job_ids), _BATCH_SIZE):
+        for row in connection.execute(_OF_JOBS, {"jobs": job_ids[first : first + _BATCH_SIZE]}):
+            sums.setdefault(row.job_id, []).extend(_account_sums(row))
+    return sums
 
 
-def _both(row: Any) -> Iterator[Sum]:
+def _account_sums(row: Any) -> Iterator[Sum]:
     movement = Movement(row.movement)
     source, target = ROUTES[movement]
     for account, micros in ((source, -row.micros), (target, row.micros)):

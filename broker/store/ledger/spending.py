@@ -33,7 +33,7 @@ from broker.ledger.entries import ROUTES, Account, Balance
 from broker.ledger.sums import amount_before
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.ledger import balance_of
-from broker.store.schema.jobs import STILL_THERE, MachineTimeRow
+from broker.store.schema.jobs import STILL_RUNNING, MachineTimeRow
 from broker.store.schema.ledger import (
     STILL_HELD,
     WITHOUT_ATTEMPT,
@@ -81,7 +81,7 @@ class SpendingPeriod:
 
 
 @dataclass(slots=True)
-class Spent:
+class GroupSpending:
     """The spend of a group by kind of money, the part of it on owned and reserved machines (``bought``, USD), its
     machine time in hours, and the number of attempts and jobs with machines in the period.
     """
@@ -99,14 +99,14 @@ class Spent:
             self.bought += amount
 
 
-def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> dict[str, Spent]:
+def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> dict[str, GroupSpending]:
     """Spend and machine time of attempts with machines in the period, by the values of one of `DIMENSIONS` or of
     several (`_group`)."""
     left, right = _edges(period)
     group, within = _group(dimension), _within(period, left, right)
     now = to_micros(period.now)
-    known = case((MachineTimeRow.until == STILL_THERE, now), else_=MachineTimeRow.until)
-    last = case((known > right, right), else_=known)
+    until_or_now = case((MachineTimeRow.until == STILL_RUNNING, now), else_=MachineTimeRow.until)
+    last = case((until_or_now > right, right), else_=until_or_now)
     first = case((MachineTimeRow.since < left, left), else_=MachineTimeRow.since)
     hours = case((last > first, cast(last - first, Float) / _HOUR), else_=0.0)
     rows = connection.execute(
@@ -120,35 +120,39 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
         .where(within)
         .group_by(group)
     )
-    found = {
-        name: Spent({}, float(gpu_hours), float(machine_hours), attempts, jobs)
+    groups = {
+        name: GroupSpending({}, float(gpu_hours), float(machine_hours), attempts, jobs)
         for name, gpu_hours, machine_hours, attempts, jobs in rows
     }
-    moved = join(
+    movements = join(
         MachineTimeRow,
         MovementSumRow,
         and_(MovementSumRow.job_id == MachineTimeRow.job_id, MovementSumRow.attempt == MachineTimeRow.attempt),
     )
     # Money may be dated outside the time of its machines (a minimum charge, a correction, egress), so it is found by
     # its own dates.
-    spent = (
-        _of_machines(period),
+    conditions = (
+        _money_condition(period),
         MovementSumRow.movement.in_(_SPENDS),
         MovementSumRow.covers_to >= left,
         MovementSumRow.covers_from < right,
     )
-    whole = and_(MovementSumRow.covers_from >= left, MovementSumRow.covers_to < right)
+    is_within = and_(MovementSumRow.covers_from >= left, MovementSumRow.covers_to < right)
     signed = case((MovementSumRow.movement.in_(_GIVES_BACK), -MovementSumRow.micros), else_=MovementSumRow.micros)
     outside = and_(MovementSumRow.money == MoneyKind.CASH.value, MachineTimeRow.money == MoneyKind.AMORTISED.value)
     group = _group(
         dimension, {**DIMENSIONS, "capacity_type": case((outside, _RENTED), else_=MachineTimeRow.capacity_type)}
     )
     bought = case((outside, 0), (MachineTimeRow.capacity_type.in_([kind.value for kind in BOUGHT]), 1), else_=0)
-    sums = select(group, MovementSumRow.money, bought, func.sum(signed)).select_from(moved).where(*spent, whole)
+    sums = (
+        select(group, MovementSumRow.money, bought, func.sum(signed))
+        .select_from(movements)
+        .where(*conditions, is_within)
+    )
     for name, kind, own_machines, micros in connection.execute(sums.group_by(group, MovementSumRow.money, bought)):
-        found.setdefault(name, Spent()).add(MoneyKind(kind), Money(int(micros)), bought=bool(own_machines))
+        groups.setdefault(name, GroupSpending()).add(MoneyKind(kind), Money(int(micros)), bought=bool(own_machines))
 
-    own = and_(
+    own_entries = and_(
         LedgerEntryRow.job_id == MachineTimeRow.job_id,
         LedgerEntryRow.attempt == MachineTimeRow.attempt,
         LedgerEntryRow.movement == MovementSumRow.movement,
@@ -167,13 +171,13 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
             LedgerEntryRow.covers_to,
         )
         # An outer join, so that SQLite reads the entries of the few sums at an edge, not those of all jobs.
-        .select_from(moved.outerjoin(LedgerEntryRow, own))
-        .where(*spent, not_(whole), func.coalesce(LedgerEntryRow.movement_id, "") != "")
+        .select_from(movements.outerjoin(LedgerEntryRow, own_entries))
+        .where(*conditions, not_(is_within), func.coalesce(LedgerEntryRow.movement_id, "") != "")
     )
     for name, kind, own_machines, micros, start, end in connection.execute(entries):
         part = amount_before(micros, start, end, right) - amount_before(micros, start, end, left)
-        found.setdefault(name, Spent()).add(MoneyKind(kind), Money(part), bought=bool(own_machines))
-    return found
+        groups.setdefault(name, GroupSpending()).add(MoneyKind(kind), Money(part), bought=bool(own_machines))
+    return groups
 
 
 def bought_in_advance(connection: Connection, period: SpendingPeriod) -> Money:
@@ -209,34 +213,34 @@ def groups_of(
 
 def holding(connection: Connection) -> dict[str, dict[MoneyKind, Balance]]:
     """The balances of the jobs that hold money."""
-    found: dict[str, dict[MoneyKind, Balance]] = {}
+    result: dict[str, dict[MoneyKind, Balance]] = {}
     for row in connection.execute(select(LedgerBalanceRow).where(STILL_HELD)):
-        found.setdefault(row.job_id, {})[MoneyKind(row.money)] = balance_of(row)
-    return found
+        result.setdefault(row.job_id, {})[MoneyKind(row.money)] = balance_of(row)
+    return result
 
 
-def _group(dimension: str, of: Mapping[str, SQLColumnExpression[Any]] = DIMENSIONS) -> ColumnElement[str]:
+def _group(dimension: str, columns: Mapping[str, SQLColumnExpression[Any]] = DIMENSIONS) -> ColumnElement[str]:
     """The value of a dimension, or the values of several (``team,user``) with `SEPARATOR` between."""
     if not dimension:
         return literal("")  # a single group
-    first, *others = (func.coalesce(func.nullif(of[name], ""), NONE) for name in dimension.split(","))
+    first, *others = (func.coalesce(func.nullif(columns[name], ""), NONE) for name in dimension.split(","))
     return reduce(lambda joined, column: joined.concat(SEPARATOR).concat(column), others, first)
 
 
 def _edges(period: SpendingPeriod) -> tuple[int, int]:
     """The period in microseconds; a missing limit becomes a number beyond all times."""
-    left = -STILL_THERE if period.since is None else to_micros(period.since)
-    return left, STILL_THERE if period.until is None else to_micros(period.until)
+    left = -STILL_RUNNING if period.since is None else to_micros(period.since)
+    return left, STILL_RUNNING if period.until is None else to_micros(period.until)
 
 
 def _within(period: SpendingPeriod, left: int, right: int) -> ColumnElement[bool]:
     return and_(
         MachineTimeRow.until >= literal(left),
         MachineTimeRow.since < literal(right),
-        _of_machines(period),
+        _money_condition(period),
     )
 
 
-def _of_machines(period: SpendingPeriod) -> ColumnElement[bool]:
+def _money_condition(period: SpendingPeriod) -> ColumnElement[bool]:
     money = MachineTimeRow.money
     return money == MoneyKind.SANDBOX.value if period.sandbox else money != MoneyKind.SANDBOX.value

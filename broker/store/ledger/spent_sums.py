@@ -32,7 +32,7 @@ from broker.core.values.money import Money
 from broker.ledger.budgets import matches
 from broker.ledger.entries import Account, Entry, Tags
 from broker.ledger.sums import DAY, QUARTER, SIZES, amount_before, slots, spans
-from broker.store.engine.statement_cache import one_of, question
+from broker.store.engine.statement_cache import cached_statement, one_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.ledger import ON_OWN, LedgerEntryRow, SpendGroupRow, SpendSumRow
 from broker.store.schema.row import Row
@@ -47,7 +47,7 @@ _LAST_LONG = text(
     " ORDER BY covers_to DESC LIMIT 1"
 )
 _MONTH = 32 * DAY
-_KEPT_WITHIN = select(SpendSumRow).where(
+_SUMS_WITHIN = select(SpendSumRow).where(
     SpendSumRow.size == bindparam("size"),
     SpendSumRow.group_id.in_(select(SpendGroupRow.id)),
     SpendSumRow.slot >= bindparam("first"),
@@ -70,7 +70,7 @@ _FIRST_AND_LAST = select(
     select(func.min(SpendSumRow.slot * SpendSumRow.size)).scalar_subquery(),
     select(func.max(SpendSumRow.slot * SpendSumRow.size)).scalar_subquery(),
 )
-Which = ColumnElement[bool] | TextClause
+Condition = ColumnElement[bool] | TextClause
 _PATTERN_SIGNS = "*?["
 _ADD = text(
     "INSERT INTO spend_sum (size, group_id, slot, micros) VALUES (:size, :group_id, :slot, :micros)"
@@ -85,13 +85,13 @@ _NAME = text(
 
 def keep(connection: Connection, entries: Iterable[Entry]) -> None:
     """Add entries to the sums. A group is created with its first entry, even if nothing was spent."""
-    named: dict[str, Mapping[str, str | None]] = {}
+    tags_by_key: dict[str, Mapping[str, str | None]] = {}
     groups: dict[str, int] = {}
     sums: dict[tuple[int, int, int], int] = defaultdict(int)
     for entry in entries:
         tags = _tags(entry)
-        key = _as_key(tags.values())
-        named.setdefault(key, tags)
+        key = _tags_key(tags.values())
+        tags_by_key.setdefault(key, tags)
         start, end = to_micros(entry.covers_from), to_micros(entry.covers_to)
         if entry.account is not Account.SPENT or end - start > DAY:
             continue
@@ -106,7 +106,7 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
     ]
     if rows:
         connection.execute(_ADD, rows)
-    for key, tags in sorted(named.items()):
+    for key, tags in sorted(tags_by_key.items()):
         if key not in groups:
             connection.execute(_NAME, {"key": key, **tags})
 
@@ -123,23 +123,23 @@ def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: date
     Read from the sums, and from entries where these are too coarse.
     """
     left, right = to_micros(start), to_micros(end)
-    whole, rest = spans(left, right)
-    about: dict[str, object] = {"left": left, "right": right}
-    for n, (size, first, after) in enumerate(whole):
-        about |= {f"size_{n}": size, f"first_{n}": first, f"after_{n}": after}
-    asked = (budget, len(whole), connection.dialect.name)
-    query = question(_kept_query, connection, asked, looks_up=has_patterns(budget))
-    *sums, any_long = connection.execute(query, about).one()
+    whole_slots, remaining = spans(left, right)
+    parameters: dict[str, object] = {"left": left, "right": right}
+    for n, (size, first, after) in enumerate(whole_slots):
+        parameters |= {f"size_{n}": size, f"first_{n}": first, f"after_{n}": after}
+    key = (budget, len(whole_slots), connection.dialect.name)
+    query = cached_statement(_slots_query, connection, key, looks_up=has_patterns(budget))
+    *sums, any_long = connection.execute(query, parameters).one()
     total = sum(map(int, sums))
     if any_long:
-        total += _one_by_one(
+        total += _entries_total(
             connection, budget, left, right, LedgerEntryRow.covers_to - LedgerEntryRow.covers_from > DAY
         )
-    for piece in rest:
+    for piece in remaining:
         short = and_(
             LedgerEntryRow.covers_to - LedgerEntryRow.covers_from <= DAY, LedgerEntryRow.covers_to <= piece[1] + DAY
         )
-        total += _one_by_one(connection, budget, *piece, short)
+        total += _entries_total(connection, budget, *piece, short)
     return Money(total)
 
 
@@ -150,12 +150,17 @@ def spent_on_own(connection: Connection, budget: BudgetSpec, start: datetime, en
     """
     left, right = to_micros(start), to_micros(end)
 
-    whole = and_(LedgerEntryRow.covers_from >= left, LedgerEntryRow.covers_to >= left, LedgerEntryRow.covers_to < right)
-    mine = (one_of(LedgerEntryRow.money, budget.counts), *in_scope(connection, LedgerEntryRow, budget))
-    within = (
-        connection.scalar(select(func.coalesce(func.sum(LedgerEntryRow.micros), 0)).where(ON_OWN, *mine, whole)) or 0
+    is_within = and_(
+        LedgerEntryRow.covers_from >= left, LedgerEntryRow.covers_to >= left, LedgerEntryRow.covers_to < right
     )
-    return Money(int(within) + _one_by_one(connection, budget, left, right, ON_OWN, not_(whole)))
+    in_budget = (one_of(LedgerEntryRow.money, budget.counts), *in_scope(connection, LedgerEntryRow, budget))
+    inside_total = (
+        connection.scalar(
+            select(func.coalesce(func.sum(LedgerEntryRow.micros), 0)).where(ON_OWN, *in_budget, is_within)
+        )
+        or 0
+    )
+    return Money(int(inside_total) + _entries_total(connection, budget, left, right, ON_OWN, not_(is_within)))
 
 
 def daily(connection: Connection, budget: BudgetSpec, since: datetime, until: datetime) -> list[Money]:
@@ -164,9 +169,9 @@ def daily(connection: Connection, budget: BudgetSpec, since: datetime, until: da
     Without spend that has no workload, such as purchases, and without entries over more than a day.
     """
     first, after = to_micros(since) // DAY, to_micros(until) // DAY
-    query = question(_daily_query, connection, budget, looks_up=has_patterns(budget))
-    found = {row.slot: int(row.micros) for row in connection.execute(query, {"first": first, "after": after})}
-    return [Money(found.get(slot, 0)) for slot in range(first, after)]
+    query = cached_statement(_daily_query, connection, budget, looks_up=has_patterns(budget))
+    micros_by_day = {row.slot: int(row.micros) for row in connection.execute(query, {"first": first, "after": after})}
+    return [Money(micros_by_day.get(slot, 0)) for slot in range(first, after)]
 
 
 def _daily_query(connection: Connection | None, budget: BudgetSpec) -> Select[*tuple[Any, ...]]:
@@ -190,7 +195,7 @@ def spent_until(connection: Connection, budget: BudgetSpec) -> datetime:
     """A time (UTC) after which nothing was spent under the budget: the later of the end of its last slot and of the
     last long entry of any budget.
     """
-    query = question(_last_slot_query, connection, budget, looks_up=has_patterns(budget))
+    query = cached_statement(_last_slot_query, connection, budget, looks_up=has_patterns(budget))
     slot, long = connection.scalar(query), connection.scalar(_LAST_LONG)
     return from_micros(max(0 if slot is None else (slot + 1) * QUARTER, long or 0))
 
@@ -202,31 +207,31 @@ def _last_slot_query(connection: Connection | None, budget: BudgetSpec) -> Selec
         .where(SpendSumRow.size == QUARTER, SpendSumRow.group_id == SpendGroupRow.id)
         .correlate(SpendGroupRow)
     )
-    mine = select(last.scalar_subquery().label("slot"))
-    groups = mine.where(
+    last_slots = select(last.scalar_subquery().label("slot"))
+    groups = last_slots.where(
         one_of(SpendGroupRow.money, budget.counts), *in_scope(connection, SpendGroupRow, budget)
     ).subquery()
     return select(func.max(groups.c.slot))
 
 
-def _kept_query(connection: Connection | None, about: tuple[BudgetSpec, int, str]) -> Select[*tuple[Any, ...]]:
+def _slots_query(connection: Connection | None, key: tuple[BudgetSpec, int, str]) -> Select[*tuple[Any, ...]]:
     """The query for the spend under a budget in a number of ranges of whole slots, and whether there are entries over
     more than a day. One query, as writers execute it while others wait.
     """
-    budget, ranges, dialect = about
+    budget, ranges, dialect = key
     groups = select(SpendGroupRow.id).where(
         one_of(SpendGroupRow.money, budget.counts), *in_scope(connection, SpendGroupRow, budget)
     )
     # PostgreSQL finds the groups first and uses the index for each only if they are an array.
     numbers = func.any(func.array(groups.scalar_subquery())) if dialect == "postgresql" else None
-    counted = SpendSumRow.group_id.in_(groups) if numbers is None else SpendSumRow.group_id == numbers
+    is_counted = SpendSumRow.group_id.in_(groups) if numbers is None else SpendSumRow.group_id == numbers
     sums = [
         select(func.coalesce(func.sum(SpendSumRow.micros), 0))
         .where(
             SpendSumRow.size == bindparam(f"size_{n}"),
             SpendSumRow.slot >= bindparam(f"first_{n}"),
             SpendSumRow.slot < bindparam(f"after_{n}"),
-            counted,
+            is_counted,
         )
         .scalar_subquery()
         for n in range(ranges)
@@ -234,7 +239,7 @@ def _kept_query(connection: Connection | None, about: tuple[BudgetSpec, int, str
     return select(*sums, text(_ANY_LONG))
 
 
-def kept(connection: Connection) -> dict[tuple[str, int, int], int]:
+def nonzero_sums(connection: Connection) -> dict[tuple[str, int, int], int]:
     """Every stored sum that is not zero, by tags (JSON), size of the slot, and slot."""
     groups = {row.id: row.key for row in connection.execute(select(SpendGroupRow.id, SpendGroupRow.key))}
     rows = connection.execute(select(SpendSumRow).where(SpendSumRow.micros != 0))
@@ -247,26 +252,28 @@ def compare(connection: Connection) -> tuple[int, int]:
     """
     groups = {row.id: row.key for row in connection.execute(select(SpendGroupRow.id, SpendGroupRow.key))}
     edges = [time for time in connection.execute(_FIRST_AND_LAST).one() if time is not None]
-    there = wrong = 0
+    total = differing = 0
     for start in range(min(edges) // DAY * DAY, max(edges) + DAY, _MONTH) if edges else ():
         sums = {
             (groups[row.group_id], row.size, row.slot): row.micros
             for size in SIZES
             for row in connection.execute(
-                _KEPT_WITHIN, {"size": size, "first": start // size, "after": (start + _MONTH) // size}
+                _SUMS_WITHIN, {"size": size, "first": start // size, "after": (start + _MONTH) // size}
             )
         }
-        there += len(sums)
-        wrong += len({key for key, _ in sums.items() ^ _added_up(connection, start, start + _MONTH).items()})
-    return there, wrong
+        total += len(sums)
+        differing += len({key for key, _ in sums.items() ^ _sums_of_entries(connection, start, start + _MONTH).items()})
+    return total, differing
 
 
-def _added_up(connection: Connection, start: int, end: int) -> dict[tuple[str, int, int], int]:
+def _sums_of_entries(connection: Connection, start: int, end: int) -> dict[tuple[str, int, int], int]:
     """The sums of the entries in the slots that begin in the half-open period, without zeros."""
     sums: dict[tuple[str, int, int], int] = defaultdict(int)
-    about = {"start": start, "end": end}
-    for amount, since, until, *tags in connection.execute(_SPENT_WITHIN, about, execution_options={"yield_per": 5_000}):
-        key = _as_key(tags)
+    parameters = {"start": start, "end": end}
+    for amount, since, until, *tags in connection.execute(
+        _SPENT_WITHIN, parameters, execution_options={"yield_per": 5_000}
+    ):
+        key = _tags_key(tags)
         for size in SIZES:
             for slot, micros in slots(amount, since, until, size):
                 if start <= slot * size < end:
@@ -274,12 +281,12 @@ def _added_up(connection: Connection, start: int, end: int) -> dict[tuple[str, i
     return {key: micros for key, micros in sums.items() if micros}
 
 
-def _one_by_one(connection: Connection, budget: BudgetSpec, left: int, right: int, *which: Which) -> int:
+def _entries_total(connection: Connection, budget: BudgetSpec, left: int, right: int, *conditions: Condition) -> int:
     query = select(LedgerEntryRow.micros, LedgerEntryRow.covers_from, LedgerEntryRow.covers_to).where(
         LedgerEntryRow.account == Account.SPENT.value,
         one_of(LedgerEntryRow.money, budget.counts),
         *in_scope(connection, LedgerEntryRow, budget),
-        *which,
+        *conditions,
         LedgerEntryRow.covers_to >= left,
         LedgerEntryRow.covers_from < right,
     )
@@ -322,8 +329,8 @@ def in_scope(connection: Connection | None, row: type[Row], budget: BudgetSpec) 
     for column, names in _scope(budget).items():
         if _is_pattern(names):
             assert connection is not None
-            occurring = connection.scalars(select(getattr(SpendGroupRow, column)).distinct())
-            conditions.append(getattr(row, column).in_([name for name in occurring if matches(names, name)]))
+            names_in_store = connection.scalars(select(getattr(SpendGroupRow, column)).distinct())
+            conditions.append(getattr(row, column).in_([name for name in names_in_store if matches(names, name)]))
         elif names:
             conditions.append(one_of(getattr(row, column), names))
     return conditions
@@ -345,7 +352,7 @@ def owner_row(tags: Tags) -> dict[str, str | None]:
     }
 
 
-def _as_key(tags: Iterable[str | None]) -> str:
+def _tags_key(tags: Iterable[str | None]) -> str:
     return json.dumps([*tags], separators=(",", ":"))
 
 
@@ -353,9 +360,9 @@ _BY_KEY = select(SpendGroupRow.id).where(SpendGroupRow.key == bindparam("key"))
 
 
 def _group(connection: Connection, key: str, tags: Mapping[str, str | None]) -> int:
-    known = connection.scalar(_BY_KEY, {"key": key})
-    if known is not None:
-        return int(known)
-    made = connection.execute(insert(SpendGroupRow).values(key=key, **tags))
-    assert made.inserted_primary_key is not None
-    return int(made.inserted_primary_key[0])
+    existing = connection.scalar(_BY_KEY, {"key": key})
+    if existing is not None:
+        return int(existing)
+    inserted = connection.execute(insert(SpendGroupRow).values(key=key, **tags))
+    assert inserted.inserted_primary_key is not None
+    return int(inserted.inserted_primary_key[0])

@@ -28,15 +28,15 @@ def accept(
         OfferRow.as_of,
         OfferRow.changed_at,
     )
-    wanted = [OfferRow.polled_by == provider, OfferRow.doubt.is_not(None), OfferRow.ended_at.is_(None)]
+    conditions = [OfferRow.polled_by == provider, OfferRow.doubt.is_not(None), OfferRow.ended_at.is_(None)]
     rows = connection.execute(
-        select(*columns).join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id).where(*wanted)
+        select(*columns).join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id).where(*conditions)
     ).all()
     if pools:
         names = {row.key for row in rows}
-        if lacking := [pool for pool in pools if pool not in names]:
+        if unknown_pools := [pool for pool in pools if pool not in names]:
             raise InvalidInput(
-                f"there is no suspicious offer of {', '.join(lacking)}",
+                f"there is no suspicious offer of {', '.join(unknown_pools)}",
                 where=provider,
                 hint="`gpubroker offers --where price_kind=doubted` lists them",
             )
@@ -47,35 +47,42 @@ def accept(
         .order_by(PollRunRow.id.desc())
         .limit(1)
     ).first()
-    suspect = latest is not None and latest.status == PollStatus.SUSPECT.value and not pools
-    if not rows and not suspect:
+    is_suspect = latest is not None and latest.status == PollStatus.SUSPECT.value and not pools
+    if not rows and not is_suspect:
         raise InvalidInput(
             "there is no suspicious offer", where=provider, hint="`gpubroker prices status` shows each poll's result"
         )
-    untold = [row for row in rows if row.doubt == Doubt.UNTOLD.value]
+    unreported = [row for row in rows if row.doubt == Doubt.UNTOLD.value]
     ended = [
         {"b_id": row.id, "changed_at": moment, "ended_at": moment}
-        for row in untold
+        for row in unreported
         for moment in (max(at, row.as_of + 1, row.changed_at + 1),)
     ]
     end_offers(connection, ended)
     changes = [
         {"series": row.id, "at": end["ended_at"], "micros": row.micros, "availability": ENDED, "learned": None}
-        for row, end in zip(untold, ended, strict=True)
+        for row, end in zip(unreported, ended, strict=True)
     ]
     if changes:
         connection.execute(insert(PriceChangeRow), changes)
-    believed = (
+    statement = (
         update(OfferRow).where(OfferRow.id == bindparam("b_id")).values(doubt=None, doubt_detail="", trusted=None)
     )
     if rows:
-        connection.execute(believed, [{"b_id": row.id} for row in rows])
-    if suspect and latest is not None:
-        accepted = {"status": PollStatus.ACCEPTED.value, "gone": len(untold), "complete": True}
+        connection.execute(statement, [{"b_id": row.id} for row in rows])
+    if is_suspect and latest is not None:
+        accepted = {"status": PollStatus.ACCEPTED.value, "gone": len(unreported), "complete": True}
         connection.execute(update(PollRunRow).where(PollRunRow.id == latest.id).values(**accepted, error="", hint=""))
     number = (connection.scalar(select(func.max(PriceAcceptanceRow.number))) or 0) + 1
-    what = {f"{row.key}@{row.source}": {"doubt": row.doubt, "micros": row.micros} for row in rows}
-    about = {"number": number, "at": at, "accepted_by": by, "provider": provider, "ended": len(untold), "note": note}
-    connection.execute(insert(PriceAcceptanceRow), {**about, "what": json.dumps(what, sort_keys=True)})
+    accepted_prices = {f"{row.key}@{row.source}": {"doubt": row.doubt, "micros": row.micros} for row in rows}
+    record = {
+        "number": number,
+        "at": at,
+        "accepted_by": by,
+        "provider": provider,
+        "ended": len(unreported),
+        "note": note,
+    }
+    connection.execute(insert(PriceAcceptanceRow), {**record, "what": json.dumps(accepted_prices, sort_keys=True)})
     supersede(connection)
-    return AcceptedDoubts(number, provider, len(untold), len(rows) - len(untold), by)
+    return AcceptedDoubts(number, provider, len(unreported), len(rows) - len(unreported), by)

@@ -11,7 +11,7 @@ from sqlalchemy.orm import aliased
 
 from broker.core.events.outcomes import Cause
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
-from broker.store.engine.statement_cache import question, values_of
+from broker.store.engine.statement_cache import cached_statement, values_of
 from broker.store.engine.times import from_micros
 from broker.store.market.doubts import ENDED
 from broker.store.market.market import conditions, has_patterns
@@ -20,9 +20,9 @@ from broker.store.market.polls import CODES
 from broker.store.schema.jobs import AttemptEventRow, JobRow
 from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceChangeRow
 
-_CAN_BE_HAD = {CODES[Availability.AVAILABLE]: True, CODES[Availability.UNAVAILABLE]: False, ENDED: False}
+_IS_AVAILABLE = {CODES[Availability.AVAILABLE]: True, CODES[Availability.UNAVAILABLE]: False, ENDED: False}
 _ATTEMPT = ("launch_requested", "machine_up", "attempt_ended")
-_MOST_JOBS = 1_000
+_MAX_JOBS = 1_000
 _BATCH = 10_000
 _OFFERS = OFFER_QUERY.add_columns(OfferRow.id, OfferRow.polled_by).where(
     OfferRow.id.in_(bindparam("series", expanding=True))
@@ -55,32 +55,32 @@ class AttemptRecord(NamedTuple):
     cause: str
 
 
-def told(connection: Connection, query: OfferQuery, since: int) -> list[SourceReport]:
+def source_reports(connection: Connection, query: OfferQuery, since: int) -> list[SourceReport]:
     """The changes of availability from ``since`` (microseconds) on, beginning with the state in force then, of the
     matching series that were ever available. Without mere price changes.
     """
     changes: dict[int, list[tuple[int, bool | None]]] = {}
-    asked = question(_turned_query, connection, query, looks_up=has_patterns(query))
-    for series, at, code in connection.execute(asked, {"since": since}):
-        changes.setdefault(series, []).append((at, _CAN_BE_HAD.get(code)))
-    known = [series for series, points in changes.items() if any(state for _, state in points)]
-    looked = _looked_at(connection)
-    found = []
-    for first in range(0, len(known), _BATCH):
-        offers = connection.execute(_OFFERS, {"series": known[first : first + _BATCH]}).all()
+    statement = cached_statement(_changes_query, connection, query, looks_up=has_patterns(query))
+    for series, at, code in connection.execute(statement, {"since": since}):
+        changes.setdefault(series, []).append((at, _IS_AVAILABLE.get(code)))
+    ever_available = [series for series, points in changes.items() if any(state for _, state in points)]
+    last_polls = _last_polls(connection)
+    reports = []
+    for first in range(0, len(ever_available), _BATCH):
+        offers = connection.execute(_OFFERS, {"series": ever_available[first : first + _BATCH]}).all()
         for offer, row in zip(to_offers([row[:-2] for row in offers]), offers, strict=True):
             points = changes[row.id]
-            found.append(SourceReport(offer, tuple(points), looked.get(row.polled_by, points[-1][0])))
-    return found
+            reports.append(SourceReport(offer, tuple(points), last_polls.get(row.polled_by, points[-1][0])))
+    return reports
 
 
-def _turned_query(connection: Connection | None, query: OfferQuery) -> Select[Any]:
+def _changes_query(connection: Connection | None, query: OfferQuery) -> Select[Any]:
     """The query for each change of availability of the matching series, and the state of each at ``:since``."""
     since = bindparam("since", type_=BigInteger)
-    mine = select(OfferRow.id).join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
-    wanted = [condition for _, condition in conditions(connection, query)]
-    before = aliased(PriceChangeRow, name="before")
-    newest = select(before.at).where(before.series == OfferRow.id, before.at < since)
+    matching_ids = select(OfferRow.id).join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
+    filters = [condition for _, condition in conditions(connection, query)]
+    earlier_change = aliased(PriceChangeRow, name="before")
+    newest = select(earlier_change.at).where(earlier_change.series == OfferRow.id, earlier_change.at < since)
     in_force = (
         select(PriceChangeRow.series, PriceChangeRow.at, PriceChangeRow.availability)
         .join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
@@ -88,36 +88,36 @@ def _turned_query(connection: Connection | None, query: OfferQuery) -> Select[An
             PriceChangeRow,
             and_(
                 PriceChangeRow.series == OfferRow.id,
-                PriceChangeRow.at == newest.order_by(before.at.desc()).limit(1).scalar_subquery(),
+                PriceChangeRow.at == newest.order_by(earlier_change.at.desc()).limit(1).scalar_subquery(),
             ),
         )
-        .where(*wanted)
+        .where(*filters)
     )
     later = select(PriceChangeRow.series, PriceChangeRow.at, PriceChangeRow.availability).where(
-        PriceChangeRow.series.in_(mine.where(*wanted)), PriceChangeRow.at >= since
+        PriceChangeRow.series.in_(matching_ids.where(*filters)), PriceChangeRow.at >= since
     )
     c = union_all(in_force, later).subquery().c
     previous = func.lag(c.availability).over(partition_by=c.series, order_by=c.at).label("previous")
-    turned = select(c.series, c.at, c.availability, previous).subquery().c
+    changed = select(c.series, c.at, c.availability, previous).subquery().c
     return (
-        select(turned.series, turned.at, turned.availability)
-        .where(or_(turned.previous.is_(None), turned.previous != turned.availability))
-        .order_by(turned.series, turned.at)
+        select(changed.series, changed.at, changed.availability)
+        .where(or_(changed.previous.is_(None), changed.previous != changed.availability))
+        .order_by(changed.series, changed.at)
     )
 
 
-def _looked_at_query() -> Select[Any]:
+def _last_polls_query() -> Select[Any]:
     providers = values_of(PollRunRow.provider)
-    well = select(PollRunRow.finished).where(PollRunRow.provider == providers.c.value, PollRunRow.error == "")
-    return select(providers.c.value, well.order_by(PollRunRow.finished.desc()).limit(1).scalar_subquery())
+    successful = select(PollRunRow.finished).where(PollRunRow.provider == providers.c.value, PollRunRow.error == "")
+    return select(providers.c.value, successful.order_by(PollRunRow.finished.desc()).limit(1).scalar_subquery())
 
 
-_LOOKED_AT = _looked_at_query()
+_LAST_POLLS = _last_polls_query()
 
 
-def _looked_at(connection: Connection) -> dict[str, int]:
+def _last_polls(connection: Connection) -> dict[str, int]:
     """The last successful poll of each provider (microseconds)."""
-    return {row[0]: row[1] for row in connection.execute(_LOOKED_AT) if row[1] is not None}
+    return {row[0]: row[1] for row in connection.execute(_LAST_POLLS) if row[1] is not None}
 
 
 def attempts(connection: Connection, since: int) -> list[AttemptRecord]:
@@ -128,7 +128,7 @@ def attempts(connection: Connection, since: int) -> list[AttemptRecord]:
         select(JobRow.id)
         .where(and_(JobRow.submitted_at >= since, JobRow.state != "queued"))
         .order_by(JobRow.submitted_at.desc())
-        .limit(_MOST_JOBS)
+        .limit(_MAX_JOBS)
     )
     rows = connection.execute(
         select(
@@ -141,39 +141,43 @@ def attempts(connection: Connection, since: int) -> list[AttemptRecord]:
         .where(AttemptEventRow.job_id.in_(jobs), AttemptEventRow.kind.in_(_ATTEMPT))
         .order_by(AttemptEventRow.job_id, AttemptEventRow.seq)
     )
-    told: dict[tuple[str, int], dict[str, Any]] = {}
+    events_by_attempt: dict[tuple[str, int], dict[str, Any]] = {}
     for row in rows:
-        told.setdefault((row.job_id, row.attempt), {})[row.kind] = row
-    found = (_attempt(of_one) for of_one in told.values() if "launch_requested" in of_one)
-    return [one for one in found if one is not None]
+        events_by_attempt.setdefault((row.job_id, row.attempt), {})[row.kind] = row
+    records = (_attempt(events) for events in events_by_attempt.values() if "launch_requested" in events)
+    return [record for record in records if record is not None]
 
 
-def _attempt(told: Mapping[str, Any]) -> AttemptRecord | None:
+def _attempt(events: Mapping[str, Any]) -> AttemptRecord | None:
     """Converts a row; None for an attempt that neither ran nor was refused."""
-    placement = json.loads(told["launch_requested"].body)["placement"]
-    ended, said = told.get("attempt_ended"), placement["offer"]
-    cause = "" if ended is None else json.loads(ended.body)["cause"]
-    if "machine_up" in told:
-        since = told["machine_up"].at
-    elif ended is not None and cause == Cause.NO_CAPACITY.value:
-        since = ended.at
+    placement = json.loads(events["launch_requested"].body)["placement"]
+    end_event, offer_fields = events.get("attempt_ended"), placement["offer"]
+    cause = "" if end_event is None else json.loads(end_event.body)["cause"]
+    if "machine_up" in events:
+        since = events["machine_up"].at
+    elif end_event is not None and cause == Cause.NO_CAPACITY.value:
+        since = end_event.at
     else:
         return None
     offer = Offer(
-        provider=said["provider"],
-        region=said["region"],
-        zone=said["zone"],
-        instance_type=said["instance_type"],
-        accelerator=said["accelerator"],
-        count=said["count"],
-        capacity_type=CapacityType(said["capacity_type"]),
+        provider=offer_fields["provider"],
+        region=offer_fields["region"],
+        zone=offer_fields["zone"],
+        instance_type=offer_fields["instance_type"],
+        accelerator=offer_fields["accelerator"],
+        count=offer_fields["count"],
+        capacity_type=CapacityType(offer_fields["capacity_type"]),
         price=None,
         as_of=from_micros(since),
-        source=said["source"],
-        term_months=said["term_months"],
-        score=said["score"],
-        interruption_rate=said["interruption_rate"],
+        source=offer_fields["source"],
+        term_months=offer_fields["term_months"],
+        score=offer_fields["score"],
+        interruption_rate=offer_fields["interruption_rate"],
     )
     return AttemptRecord(
-        offer=offer, nodes=placement["nodes"], since=since, ended=None if ended is None else ended.at, cause=cause
+        offer=offer,
+        nodes=placement["nodes"],
+        since=since,
+        ended=None if end_event is None else end_event.at,
+        cause=cause,
     )

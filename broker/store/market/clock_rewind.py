@@ -12,12 +12,12 @@ from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, inser
 from broker.store.schema.market import OfferRow, PriceChangeRow, SignalChangeRow
 
 
-def redate(connection: Connection, provider: str, begun: int, now: int, codes: Mapping[str, int], ended: int) -> None:
-    """Run before storing a poll of ``provider`` from ``begun`` to ``now`` (microseconds): in each of its series with a
-    change later than ``now``, the newest state is dated just before the poll. ``codes``, ``ended``: availability codes
-    of `price_change`.
+def redate(connection: Connection, provider: str, started: int, now: int, codes: Mapping[str, int], ended: int) -> None:
+    """Run before storing a poll of ``provider`` from ``started`` to ``now`` (microseconds): in each of its series with
+    a change later than ``now``, the newest state is dated just before the poll. ``codes``, ``ended``: availability
+    codes of `price_change`.
     """
-    just_before = begun - 1
+    just_before = started - 1
     latest = select(func.max(OfferRow.changed_at), func.max(OfferRow.as_of), func.max(OfferRow.signalled_at)).where(
         OfferRow.polled_by == provider
     )
@@ -41,9 +41,9 @@ def redate(connection: Connection, provider: str, begun: int, now: int, codes: M
         for row in rows
     ]
     _replace(connection, SignalChangeRow, signals, signalled_at=just_before)
-    mine = OfferRow.polled_by == provider
-    connection.execute(update(OfferRow).where(mine, OfferRow.as_of > now).values(as_of=begun))
-    connection.execute(update(OfferRow).where(mine, OfferRow.ended_at > now).values(ended_at=just_before))
+    from_provider = OfferRow.polled_by == provider
+    connection.execute(update(OfferRow).where(from_provider, OfferRow.as_of > now).values(as_of=started))
+    connection.execute(update(OfferRow).where(from_provider, OfferRow.ended_at > now).values(ended_at=just_before))
 
 
 def _replace(
@@ -54,9 +54,9 @@ def _replace(
 ) -> None:
     if not states:
         return
-    first: ColumnElement[bool] = row.at >= bindparam("b_at")
-    of = [{"b_series": state["series"], "b_at": state["at"]} for state in states]
-    connection.execute(delete(row).where(row.series == bindparam("b_series"), first), of)
+    from_date: ColumnElement[bool] = row.at >= bindparam("b_at")
+    keys = [{"b_series": state["series"], "b_at": state["at"]} for state in states]
+    connection.execute(delete(row).where(row.series == bindparam("b_series"), from_date), keys)
     connection.execute(insert(row), states)
     ids = [{"b_series": state["series"]} for state in states]
     connection.execute(update(OfferRow).where(OfferRow.id == bindparam("b_series")).values(**dates), ids)

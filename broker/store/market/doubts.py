@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, bindparam, func, or_, select, update
 
-from broker.core.market.judging import (
+from broker.core.market.market_judge import (
     AnswerCounts,
     GroupCount,
     MarketJudge,
@@ -26,44 +26,48 @@ from broker.store.records import SUCCESSES
 from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceAcceptanceRow, PriceChangeRow
 
 _POLLS = 20  # the number of polls whose churn determines the expected churn
-_LONG_AGO = 200  # the number of polls in which the ends of offers in small groups are counted
+_LONG_POLLS = 200  # the number of polls in which the ends of offers in small groups are counted
 ENDED = 4  # the code of `price_change.availability` for an offer that the provider no longer reports
 _HISTORY = timedelta(days=90) // timedelta(microseconds=1)  # how long ended offers count toward price levels
-_KEPT = timedelta(hours=1) // timedelta(microseconds=1)
+_CACHE_TIME = timedelta(hours=1) // timedelta(microseconds=1)
 
 
 def answer_counts(
-    connection: Connection, provider: str, known: Mapping[tuple[str, str], KnownOffer], told: set[tuple[str, str]]
+    connection: Connection, provider: str, stored: Mapping[tuple[str, str], KnownOffer], reported: set[tuple[str, str]]
 ) -> AnswerCounts:
     """The counts of an answer, compared with the provider's current offers.
 
     Without holdings of the account, which end by themselves.
     """
-    missing = (row for key, row in known.items() if key not in told and row[ENDED_AT] is None)
-    if told and not any(row[MONEY_AT] == MoneyKind.CASH.value for row in missing):
-        everything = GroupCount(len(told), len(told))
-        churn, was_empty, _ = _past(connection, provider)
-        return AnswerCounts(len(told), everything, {}, churn, was_empty)
+    missing = (row for key, row in stored.items() if key not in reported and row[ENDED_AT] is None)
+    if reported and not any(row[MONEY_AT] == MoneyKind.CASH.value for row in missing):
+        full_count = GroupCount(len(reported), len(reported))
+        churn, was_empty, _ = _poll_history(connection, provider)
+        return AnswerCounts(len(reported), full_count, {}, churn, was_empty)
     current = [
-        (key in told, row[ID_AT])
-        for key, row in known.items()
+        (key in reported, row[ID_AT])
+        for key, row in stored.items()
         if row[ENDED_AT] is None and row[MONEY_AT] == MoneyKind.CASH.value
     ]
-    of_all = GroupCount(len(current), sum(again for again, _ in current))
+    total = GroupCount(len(current), sum(is_returned for is_returned, _ in current))
     groups: dict[tuple[str, str], GroupCount] = {}
-    churn, was_empty, begun = _past(connection, provider)
-    if of_all.missing:
-        had, again_by = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    churn, was_empty, starts = _poll_history(connection, provider)
+    if total.missing:
+        known_counts, returned_counts = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         places = _places(connection, provider)
-        for again, series in current:
-            whose, region, gpu = places[series]
-            names = _groups(whose, region, gpu)
-            had.update(names)
-            if again:
-                again_by.update(names)
-        ended = _ends(connection, provider, begun[-1]) if begun else Counter()
-        groups = {name: GroupCount(count, again_by[name], ended[name]) for name, count in had.items() if name[1]}
-    return AnswerCounts(len(told), of_all, groups, churn, was_empty, len(begun))
+        for is_returned, series in current:
+            owner, region, gpu = places[series]
+            names = _groups(owner, region, gpu)
+            known_counts.update(names)
+            if is_returned:
+                returned_counts.update(names)
+        end_counts = _ends(connection, provider, starts[-1]) if starts else Counter()
+        groups = {
+            name: GroupCount(count, returned_counts[name], end_counts[name])
+            for name, count in known_counts.items()
+            if name[1]
+        }
+    return AnswerCounts(len(reported), total, groups, churn, was_empty, len(starts))
 
 
 def _groups(provider: str, region: str, gpu: str) -> tuple[tuple[str, str], ...]:
@@ -73,19 +77,19 @@ def _groups(provider: str, region: str, gpu: str) -> tuple[tuple[str, str], ...]
 
 def _ends(connection: Connection, provider: str, since: int) -> Counter[tuple[str, str]]:
     """The number of ended offers of each group since then, including those that returned."""
-    whose = PoolRow.provider, PoolRow.region, PoolRow.accelerator
+    columns = PoolRow.provider, PoolRow.region, PoolRow.accelerator
     query = (
-        select(*whose, func.count())
+        select(*columns, func.count())
         .join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
         .join(PriceChangeRow, PriceChangeRow.series == OfferRow.id)
         .where(OfferRow.polled_by == provider, PriceChangeRow.at >= since, PriceChangeRow.availability == ENDED)
-        .group_by(*whose)
+        .group_by(*columns)
     )
-    found = Counter[tuple[str, str]]()
+    counts = Counter[tuple[str, str]]()
     for *place, number in connection.execute(query):
         for group in _groups(*place):
-            found[group] += number
-    return found
+            counts[group] += number
+    return counts
 
 
 def _places(connection: Connection, provider: str) -> dict[int, tuple[str, str, str]]:
@@ -98,16 +102,16 @@ def _places(connection: Connection, provider: str) -> dict[int, tuple[str, str, 
     return {row[0]: (row[1], row[2], row[3]) for row in connection.execute(query)}
 
 
-def _past(connection: Connection, provider: str) -> tuple[tuple[float, ...], bool, tuple[int, ...]]:
+def _poll_history(connection: Connection, provider: str) -> tuple[tuple[float, ...], bool, tuple[int, ...]]:
     """Of the provider's believed polls, newest first: the fraction of offers that each of the last ones ended, whether
     the last was empty, and the start of each (for more polls, for the ends of small groups).
     """
-    well = PollRunRow.status.in_(SUCCESSES)
+    is_success = PollRunRow.status.in_(SUCCESSES)
     rows = connection.execute(
         select(PollRunRow.seen, PollRunRow.gone, PollRunRow.started)
-        .where(PollRunRow.provider == provider, well)
+        .where(PollRunRow.provider == provider, is_success)
         .order_by(PollRunRow.id.desc())
-        .limit(_LONG_AGO)
+        .limit(_LONG_POLLS)
     ).all()
     churn = tuple(row.gone / (row.seen + row.gone) for row in rows[:_POLLS] if row.gone)
     return churn, bool(rows) and not rows[0].seen, tuple(row.started for row in rows)
@@ -135,7 +139,7 @@ class PriceDoubts:
         if odd is None or odd.doubt is Doubt.UNCOMPARED:
             return None
         if self._accepted is None:
-            self._accepted = _accepted(self._connection, self._provider)
+            self._accepted = _accepted_offers(self._connection, self._provider)
         return None if f"{offer.pool}@{offer.source}" in self._accepted else odd
 
     def about(self, offer: Offer, trusted: int | None) -> OddPrice | None:
@@ -144,15 +148,15 @@ class PriceDoubts:
         if self._judge is None:
             return None
         if self._levels is None:
-            self._levels = _kept_levels(self._connection, self._now)
+            self._levels = _cached_levels(self._connection, self._now)
         on_demand = None
         if offer.capacity_type is CapacityType.SPOT:
             if self._on_demand is None:
                 self._on_demand = _on_demand(self._offers)
             on_demand = self._on_demand.get(_machine(offer))
-        before = None if trusted is None else Money(trusted)
+        trusted_price = None if trusted is None else Money(trusted)
         levels = self._levels.get(offer.accelerator or "", {})
-        return self._judge.odd_price(offer, PriceContext(before, levels, on_demand))
+        return self._judge.odd_price(offer, PriceContext(trusted_price, levels, on_demand))
 
 
 def _machine(offer: Offer) -> tuple[object, ...]:
@@ -161,27 +165,27 @@ def _machine(offer: Offer) -> tuple[object, ...]:
 
 def _on_demand(offers: Iterable[Offer]) -> dict[tuple[object, ...], Money]:
     """The highest on-demand price of each machine in the answer."""
-    found: dict[tuple[object, ...], Money] = {}
+    prices: dict[tuple[object, ...], Money] = {}
     for offer in offers:
         if offer.capacity_type is CapacityType.ON_DEMAND and offer.price is not None:
             key, price = _machine(offer), offer.price
-            before = found.get(key)
-            if before is None or before.micros < price.micros:
-                found[key] = price
-    return found
+            highest = prices.get(key)
+            if highest is None or highest.micros < price.micros:
+                prices[key] = price
+    return prices
 
 
 _LEVELS: WeakKeyDictionary[Engine, tuple[int, ModelLevels]] = WeakKeyDictionary()
 
 
-def _kept_levels(connection: Connection, now: int) -> ModelLevels:
+def _cached_levels(connection: Connection, now: int) -> ModelLevels:
     """`price_levels`, cached for an hour: medians over 90 days of a hundred thousand offers take a fifth of a
     second.
     """
-    kept = _LEVELS.get(connection.engine)
-    if kept is None or not 0 <= now - kept[0] < _KEPT:
-        kept = _LEVELS[connection.engine] = now, price_levels(connection, now)
-    return kept[1]
+    cached = _LEVELS.get(connection.engine)
+    if cached is None or not 0 <= now - cached[0] < _CACHE_TIME:
+        cached = _LEVELS[connection.engine] = now, price_levels(connection, now)
+    return cached[1]
 
 
 def forget_levels(connection: Connection) -> None:
@@ -212,16 +216,16 @@ def price_levels(connection: Connection, now: int) -> ModelLevels:
     )
 
 
-def _accepted(connection: Connection, provider: str) -> frozenset[str]:
+def _accepted_offers(connection: Connection, provider: str) -> frozenset[str]:
     """The offers (``pool@source``) of an adapter whose price a person accepted."""
     rows = connection.scalars(select(PriceAcceptanceRow.what).where(PriceAcceptanceRow.provider == provider))
-    return frozenset(offer for what in rows for offer in json.loads(what))
+    return frozenset(offer for accepted_text in rows for offer in json.loads(accepted_text))
 
 
-def doubt_untold(connection: Connection, ids: Sequence[int]) -> None:
+def mark_missing(connection: Connection, ids: Sequence[int]) -> None:
     """Mark offers that are missing from a suspect poll."""
     if ids:
-        marked = (
+        statement = (
             update(OfferRow).where(OfferRow.id == bindparam("b_id")).values(doubt=Doubt.UNTOLD.value, doubt_detail="")
         )
-        connection.execute(marked, [{"b_id": one} for one in ids])
+        connection.execute(statement, [{"b_id": series_id} for series_id in ids])

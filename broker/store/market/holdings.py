@@ -22,21 +22,24 @@ from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
 from broker.store.engine.fields import columns_of, value_of
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.schema.jobs import STILL_THERE, MachineTimeRow
+from broker.store.schema.jobs import STILL_RUNNING, MachineTimeRow
 from broker.store.schema.market import HoldingProofRow, HoldingRow
 
 
 def holdings(connection: Connection) -> list[RecordedHolding]:
     """Recorded owned machines, reservations and commitments that were not removed, in the order of addition."""
     rows = connection.execute(select(HoldingRow).where(HoldingRow.removed_at.is_(None)).order_by(HoldingRow.number))
-    return [_recorded(row) for row in rows]
+    return [_recorded_holding(row) for row in rows]
 
 
 def held_as_of(connection: Connection, at: datetime) -> list[RecordedHolding]:
     """The recorded capacity held at that time (UTC): without later additions, including later removals."""
     moment = to_micros(at)
-    there = (HoldingRow.added_at < moment, or_(HoldingRow.removed_at.is_(None), HoldingRow.removed_at >= moment))
-    return [_recorded(row) for row in connection.execute(select(HoldingRow).where(*there).order_by(HoldingRow.number))]
+    is_held = (HoldingRow.added_at < moment, or_(HoldingRow.removed_at.is_(None), HoldingRow.removed_at >= moment))
+    return [
+        _recorded_holding(row)
+        for row in connection.execute(select(HoldingRow).where(*is_held).order_by(HoldingRow.number))
+    ]
 
 
 def add(connection: Connection, holding: Holding, *, by: str, at: datetime) -> RecordedHolding:
@@ -65,21 +68,21 @@ def proof(connection: Connection, digest: str) -> tuple[str, bytes]:
 
 def remove(connection: Connection, number: int, *, by: str, at: datetime) -> RecordedHolding:
     """Remove a holding and return it. Raises `UnknownName` if the number does not exist."""
-    known = {recorded.number: recorded for recorded in holdings(connection)}
-    if number not in known:
-        raise UnknownName("holding", str(number), [str(known_number) for known_number in known])
+    by_number = {recorded.number: recorded for recorded in holdings(connection)}
+    if number not in by_number:
+        raise UnknownName("holding", str(number), [str(known_number) for known_number in by_number])
     change = update(HoldingRow).where(HoldingRow.number == number)
     connection.execute(change.values(removed_at=to_micros(at), removed_by=by))
-    return known[number]
+    return by_number[number]
 
 
-def remove_if_there(connection: Connection, number: int, *, by: str, at: datetime) -> None:
+def remove_if_present(connection: Connection, number: int, *, by: str, at: datetime) -> None:
     """Remove a holding of capacity. Idempotent: does nothing if there is none with that number."""
     change = update(HoldingRow).where(HoldingRow.number == number, HoldingRow.removed_at.is_(None))
     connection.execute(change.values(removed_at=to_micros(at), removed_by=by))
 
 
-def _recorded(row: Any) -> RecordedHolding:
+def _recorded_holding(row: Any) -> RecordedHolding:
     return RecordedHolding(row.number, value_of(Holding, row), from_micros(row.added_at), row.added_by)
 
 
@@ -95,7 +98,7 @@ _ON_HELD = (
 _MICROSECOND, _MILLI = timedelta(microseconds=1), 1_000
 
 
-class WorkOnHeld:
+class HeldWork:
     """Accelerator milliseconds of attempts on owned and reserved machines in any half-open period (microseconds) after
     its start. Reads the attempts once, for queries about many periods.
     """
@@ -112,11 +115,11 @@ class WorkOnHeld:
         for name, first, last, gpus in connection.execute(
             query.where(MachineTimeRow.until >= to_micros(since), *_ON_HELD)
         ):
-            changes[str(name)] += [(first, gpus), *([] if last == STILL_THERE else [(last, -gpus)])]
-        self._of = {name: _WorkCurve.of(sorted(of)) for name, of in changes.items()}
+            changes[str(name)] += [(first, gpus), *([] if last == STILL_RUNNING else [(last, -gpus)])]
+        self._of = {name: _WorkCurve.of(sorted(deltas)) for name, deltas in changes.items()}
 
     def __call__(self, left: int, right: int) -> Mapping[str, int]:
-        return {name: (of.until(right) - of.until(left)) // _MILLI for name, of in self._of.items()}
+        return {name: (curve.until(right) - curve.until(left)) // _MILLI for name, curve in self._of.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,32 +147,34 @@ class _WorkCurve:
         return self.work[n] + self.gpus[n] * (at - self.times[n])
 
 
-def in_hand(connection: Connection, now: datetime, work: WorkOnHeld | None = None) -> Mapping[str, CapacityInHand]:
+def in_hand(connection: Connection, now: datetime, work: HeldWork | None = None) -> Mapping[str, CapacityInHand]:
     """Recorded owned and reserved capacity at that time (UTC), by accelerator, and its use in the `LOOKS_BACK` before;
     if it was held for less time, its use in that time. Commitments are not capacity. ``work``: starts `LOOKS_BACK`
     before that time or earlier.
     """
     since = now - LOOKS_BACK
-    held: defaultdict[str, list[Holding]] = defaultdict(list)
+    holdings_by_gpu: defaultdict[str, list[Holding]] = defaultdict(list)
     for recorded in held_as_of(connection, now):
         if recorded.holding.kind is not HoldingKind.COMMITMENT and recorded.holding.active(now):
-            held[recorded.holding.accelerator].append(recorded.holding)
-    if not held:
+            holdings_by_gpu[recorded.holding.accelerator].append(recorded.holding)
+    if not holdings_by_gpu:
         return {}
-    worked = (work or partial(_worked, connection))(to_micros(since), to_micros(now))
-    found = {}
-    for name, holdings in held.items():
-        gpus = sum(one.gpus for one in holdings)
-        there = sum((now - max(since, one.starts)) // _MICROSECOND // _MILLI * one.gpus for one in holdings)
-        paid = sum(one.usd_per_gpu_hour * one.gpus for one in holdings) / gpus
-        used = min(worked.get(name, 0) / there, 1.0) if there else 0.0
-        found[name] = CapacityInHand(gpus, used, Money.usd(f"{paid:.6f}"))
-    return found
+    used_millis = (work or partial(_used_milliseconds, connection))(to_micros(since), to_micros(now))
+    result = {}
+    for name, holdings in holdings_by_gpu.items():
+        gpus = sum(holding.gpus for holding in holdings)
+        held_millis = sum(
+            (now - max(since, holding.starts)) // _MICROSECOND // _MILLI * holding.gpus for holding in holdings
+        )
+        paid = sum(holding.usd_per_gpu_hour * holding.gpus for holding in holdings) / gpus
+        used = min(used_millis.get(name, 0) / held_millis, 1.0) if held_millis else 0.0
+        result[name] = CapacityInHand(gpus, used, Money.usd(f"{paid:.6f}"))
+    return result
 
 
-def _worked(connection: Connection, left: int, right: int) -> Mapping[str, int]:
+def _used_milliseconds(connection: Connection, left: int, right: int) -> Mapping[str, int]:
     """Accelerator milliseconds of attempts on owned and reserved machines in the half-open period (microseconds)."""
-    until = case((MachineTimeRow.until == STILL_THERE, right), else_=MachineTimeRow.until)
+    until = case((MachineTimeRow.until == STILL_RUNNING, right), else_=MachineTimeRow.until)
     last, first = (
         case((until > right, right), else_=until),
         case((MachineTimeRow.since < left, left), else_=MachineTimeRow.since),

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, case,
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import MoneyKind, Offer, OfferQuery
 from broker.core.values.money import Money
-from broker.store.engine.statement_cache import one_of, question
+from broker.store.engine.statement_cache import cached_statement, one_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.market.offer_rows import OFFER_QUERY, to_offers
 from broker.store.schema.market import OfferRow, PoolRow, PriceChangeRow
@@ -29,15 +29,15 @@ def offers(connection: Connection, query: OfferQuery) -> list[Offer]:
     ``count`` is the minimum number of accelerators per machine; ``"cpu"`` among the accelerators means machines without
     one, whatever the count. Reference prices superseded by a live one are not current.
     """
-    asked = question(_offers_query, connection, query, looks_up=has_patterns(query))
-    return to_offers(connection.execute(asked).all())
+    statement = cached_statement(_offers_query, connection, query, looks_up=has_patterns(query))
+    return to_offers(connection.execute(statement).all())
 
 
 def _offers_query(connection: Connection | None, query: OfferQuery) -> Select[Any]:
-    wanted = [condition for _, condition in conditions(connection, query)]
+    filters = [condition for _, condition in conditions(connection, query)]
     if query.max_price is not None:
-        wanted.append(OfferRow.micros <= query.max_price.micros)
-    return OFFER_QUERY.where(_CURRENT, *wanted).order_by(OfferRow.id)
+        filters.append(OfferRow.micros <= query.max_price.micros)
+    return OFFER_QUERY.where(_CURRENT, *filters).order_by(OfferRow.id)
 
 
 def has_patterns(query: OfferQuery) -> bool:
@@ -61,23 +61,23 @@ def rejected_in_sql(connection: Connection, query: OfferQuery, *, simulated: boo
         return {}
     simulated = simulated or MoneyKind.SANDBOX.value in query.providers
     query_of = _rejected_of_all if simulated else _rejected_of_real
-    asked = question(query_of, connection, query, looks_up=has_patterns(query))
-    return {Reason(row.reason): row.total for row in connection.execute(asked) if row.reason is not None}
+    statement = cached_statement(query_of, connection, query, looks_up=has_patterns(query))
+    return {Reason(row.reason): row.total for row in connection.execute(statement) if row.reason is not None}
 
 
 def _rejected_of_all(connection: Connection | None, query: OfferQuery) -> Select[Any]:
-    return _counted([(~condition, reason.value) for reason, condition in conditions(connection, query)])
+    return _reason_counts([(~condition, reason.value) for reason, condition in conditions(connection, query)])
 
 
 def _rejected_of_real(connection: Connection | None, query: OfferQuery) -> Select[Any]:
-    wanted = conditions(connection, query)
-    left_out = ~and_(*(condition for _, condition in wanted))
-    simulated = and_(left_out, OfferRow.money == MoneyKind.SANDBOX.value)
-    reasons = [(~condition, reason.value) for reason, condition in wanted]
-    return _counted([(simulated, Reason.SANDBOX_NOT_ASKED_FOR.value), *reasons])
+    filters = conditions(connection, query)
+    is_omitted = ~and_(*(condition for _, condition in filters))
+    simulated = and_(is_omitted, OfferRow.money == MoneyKind.SANDBOX.value)
+    reasons = [(~condition, reason.value) for reason, condition in filters]
+    return _reason_counts([(simulated, Reason.SANDBOX_NOT_ASKED_FOR.value), *reasons])
 
 
-def _counted(reasons: list[tuple[ColumnElement[bool], str]]) -> Select[Any]:
+def _reason_counts(reasons: list[tuple[ColumnElement[bool], str]]) -> Select[Any]:
     reason = case(*reasons).label("reason")
     total = func.count().label("total")
     return (
@@ -91,26 +91,26 @@ def _counted(reasons: list[tuple[ColumnElement[bool], str]]) -> Select[Any]:
 
 def conditions(connection: Connection | None, query: OfferQuery) -> list[tuple[Reason, ColumnElement[bool]]]:
     """The conditions of a query, each with its reason for rejection. ``connection``: needed only for patterns."""
-    found: list[tuple[Reason, ColumnElement[bool]]] = []
+    result: list[tuple[Reason, ColumnElement[bool]]] = []
     if query.providers:
-        found.append(
+        result.append(
             (Reason.WRONG_PROVIDER, one_of(PoolRow.provider, _matching(connection, "provider", query.providers)))
         )
     if query.regions:
-        found.append((Reason.WRONG_REGION, one_of(PoolRow.region, _matching(connection, "region", query.regions))))
+        result.append((Reason.WRONG_REGION, one_of(PoolRow.region, _matching(connection, "region", query.regions))))
     if query.capacity_types:
         types = [kind.value for kind in query.capacity_types]
-        found.append((Reason.WRONG_CAPACITY_TYPE, one_of(PoolRow.capacity_type, types)))
+        result.append((Reason.WRONG_CAPACITY_TYPE, one_of(PoolRow.capacity_type, types)))
     if query.accelerators:
         names = ["" if name == CPU else name for name in query.accelerators]
         reason = Reason.NOT_A_CPU_OFFER if names == [""] else Reason.WRONG_ACCELERATOR
-        found.append((reason, one_of(PoolRow.accelerator, names)))
+        result.append((reason, one_of(PoolRow.accelerator, names)))
     if query.count is not None:
-        enough = PoolRow.count >= query.count
+        has_enough = PoolRow.count >= query.count
         if CPU in query.accelerators:
-            enough = enough | (PoolRow.accelerator == "")
-        found.append((Reason.TOO_FEW_ACCELERATORS, enough))
-    return found
+            has_enough = has_enough | (PoolRow.accelerator == "")
+        result.append((Reason.TOO_FEW_ACCELERATORS, has_enough))
+    return result
 
 
 def _matching(connection: Connection | None, column: str, patterns: Sequence[str]) -> list[str]:
@@ -123,9 +123,9 @@ def _matching(connection: Connection | None, column: str, patterns: Sequence[str
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def names(connection: Connection, what: str) -> list[str]:
+def names(connection: Connection, column: str) -> list[str]:
     """Every ``provider``, ``region`` or ``accelerator`` of the pools."""
-    return list(connection.scalars(select(getattr(PoolRow, what)).distinct()))
+    return list(connection.scalars(select(getattr(PoolRow, column)).distinct()))
 
 
 _SERIES = (
@@ -137,7 +137,7 @@ _PRICED = select(PriceChangeRow.at, PriceChangeRow.micros).where(
     PriceChangeRow.series == bindparam("series"), PriceChangeRow.micros.is_not(None)
 )
 _IN_FORCE = _PRICED.where(PriceChangeRow.at <= bindparam("start")).order_by(PriceChangeRow.at.desc()).limit(1)
-_TOLD_LATER = _PRICED.where(PriceChangeRow.at > bindparam("start"), PriceChangeRow.at <= bindparam("end")).order_by(
+_LATER = _PRICED.where(PriceChangeRow.at > bindparam("start"), PriceChangeRow.at <= bindparam("end")).order_by(
     PriceChangeRow.at
 )
 
@@ -150,8 +150,8 @@ def price_series(connection: Connection, offer: Offer, start: datetime, end: dat
     series = connection.scalar(_SERIES, {"pool": offer.pool, "source": offer.source})
     if series is None:
         return []
-    asked = {"series": series, "start": to_micros(start)}
-    first = connection.execute(_IN_FORCE, asked).first()
-    later = connection.execute(_TOLD_LATER, {**asked, "end": to_micros(end)}).all()
-    found = ([first] if first else []) + list(later)
-    return [(from_micros(row.at), Money(row.micros) + offer.disk) for row in found]
+    parameters = {"series": series, "start": to_micros(start)}
+    first = connection.execute(_IN_FORCE, parameters).first()
+    later = connection.execute(_LATER, {**parameters, "end": to_micros(end)}).all()
+    rows = ([first] if first else []) + list(later)
+    return [(from_micros(row.at), Money(row.micros) + offer.disk) for row in rows]

@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, and_, case, func, select
 
 from broker.core.errors import StoreProblem
-from broker.core.market.kept_answers import KeptAnswer
+from broker.core.market.cached_answers import CachedAnswer
 from broker.core.market.offers import Offer, OfferQuery
 from broker.store.engine.database import Database
 from broker.store.engine.statement_cache import values_of
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.jobs.reading import StoreReading
-from broker.store.market import availability_history, history, kept_answers, polls, retention
+from broker.store.jobs.reader import StoreReader
+from broker.store.market import availability_history, document_cache, history, polls, retention
 from broker.store.market.polls import last_polls
 from broker.store.records import (
     SUCCESSES,
@@ -85,10 +85,10 @@ class MarketHistory:
         with self._database.reading() as connection:
             return history.signal_points(connection, offer, start, end)
 
-    def came_and_went(self, query: OfferQuery, since: datetime) -> list[availability_history.SourceReport]:
+    def source_reports(self, query: OfferQuery, since: datetime) -> list[availability_history.SourceReport]:
         """Changes of availability of the matching pools since ``since``, without pools never reported available."""
         with self._database.reading() as connection:
-            return availability_history.told(connection, query, to_micros(since))
+            return availability_history.source_reports(connection, query, to_micros(since))
 
     def attempts(self, since: datetime) -> list[availability_history.AttemptRecord]:
         """The attempts of the newest jobs submitted from ``since`` on that ran, or that were refused for lack of
@@ -110,14 +110,14 @@ class MarketHistory:
         with self._database.reading() as connection:
             return _freshness(connection, now)
 
-    def kept_answers(self, provider: str, now: datetime) -> Mapping[str, KeptAnswer]:
+    def kept_answers(self, provider: str, now: datetime) -> Mapping[str, CachedAnswer]:
         """The documents that polls of ``provider`` stored, by address.
 
         Omits those of another version of gpubroker, those older than a week at ``now``, and damaged ones: they are read
         again.
         """
         with self._database.reading() as connection:
-            return kept_answers.kept(connection, provider, to_micros(now))
+            return document_cache.cached_answers(connection, provider, to_micros(now))
 
     def prune(self, before: datetime, *, dry_run: bool = False) -> PrunedPrices:
         """Delete the market's history before that moment.
@@ -131,41 +131,41 @@ class MarketHistory:
         there is a job that this version cannot read.
         """
         with self._database.reading() as connection:
-            look = StoreReading(connection)
-            launched = retention.uses(connection, look.submitted_before(before))
-            if look.unreadable:
+            snapshot = StoreReader(connection)
+            launched = retention.uses(connection, snapshot.submitted_before(before))
+            if snapshot.unreadable:
                 raise StoreProblem(
-                    f"{look.unreadable[0].message}; so its prices are unknown here",
+                    f"{snapshot.unreadable[0].message}; so its prices are unknown here",
                     where=self._database.where,
-                    hint=look.unreadable[0].hint,
+                    hint=snapshot.unreadable[0].hint,
                 )
             series = retention.all_series(connection)
-        cut = retention.Cut(to_micros(before), launched, dry_run)
+        pruning = retention.Pruning(to_micros(before), launched, dry_run)
         transaction = self._database.reading if dry_run else self._database.writing
         for first in range(0, len(series), retention.BATCH):
             with transaction() as connection:
-                retention.cut_series(connection, cut, series[first : first + retention.BATCH])
+                retention.prune_series(connection, pruning, series[first : first + retention.BATCH])
         with transaction() as connection:
-            retention.cut_polls(connection, cut)
-        return cut.result()
+            retention.prune_polls(connection, pruning)
+        return pruning.result()
 
 
 def _freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:
     runs = last_polls(connection)
     # Ordered by number, not by date: a clock may have been set back.
     providers = values_of(PollRunRow.provider)
-    well = (
+    is_success = (
         PollRunRow.provider == providers.c.value,
         PollRunRow.status.in_(SUCCESSES),
     )
-    newest = select(PollRunRow.id).where(*well).order_by(PollRunRow.id.desc()).limit(1).scalar_subquery()
+    newest = select(PollRunRow.id).where(*is_success).order_by(PollRunRow.id.desc()).limit(1).scalar_subquery()
     ids = select(newest).select_from(providers)
     rows = connection.execute(select(PollRunRow.provider, PollRunRow.finished).where(PollRunRow.id.in_(ids)))
     successes = {provider: from_micros(finished) for provider, finished in rows}
 
     dated = OfferRow.reference.is_(False)  # reference prices have no age limit
     too_old = and_(dated, OfferRow.max_age.is_not(None), OfferRow.as_of + OfferRow.max_age < to_micros(now))
-    told = connection.execute(
+    rows_by_provider = connection.execute(
         select(
             OfferRow.polled_by,
             func.count(),
@@ -178,11 +178,11 @@ def _freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:
         .where(OfferRow.ended_at.is_(None), ~OfferRow.superseded)
         .group_by(OfferRow.polled_by)
     )
-    offers = {row[0]: tuple(row[1:]) for row in told}
-    found = {}
+    offers = {row[0]: tuple(row[1:]) for row in rows_by_provider}
+    result = {}
     for name in sorted({*runs, *offers}):
         count, stale, oldest, newest, limit, doubted = offers.get(name, (0, 0, None, None, None, 0))
-        found[name] = Freshness(
+        result[name] = Freshness(
             provider=name,
             offers=count,
             stale=int(stale),
@@ -193,4 +193,4 @@ def _freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:
             last_success=successes.get(name),
             doubted=doubted,
         )
-    return found
+    return result

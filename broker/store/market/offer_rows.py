@@ -14,8 +14,8 @@ from broker.core.values.money import Money
 from broker.store.engine.times import from_micros
 from broker.store.schema.market import OfferRow, PoolRow
 
-# The columns of an offer besides its date, in the order of `said`.
-SAID = (
+# The columns of an offer besides its date, in the order of `offer_values`.
+OFFER_COLUMNS = (
     "micros",
     "availability",
     "unavailable_because",
@@ -35,16 +35,16 @@ SAID = (
     "max_age",
 )
 # A known offer as read for a poll: key of the pool, source, id, as_of, changed_at, ended_at, signalled_at, doubt,
-# trusted, and the columns of `SAID`. Accessed by index, since a poll has a hundred thousand offers.
+# trusted, and the columns of `OFFER_COLUMNS`. Accessed by index, since a poll has a hundred thousand offers.
 KnownOffer = tuple[Any, ...]
-ID_AT, ENDED_AT, DOUBT_AT, SAID_AT = 2, 5, 7, slice(-len(SAID), None)
-MONEY_AT = SAID.index("money") - len(SAID)
-PLACE = ("provider", "region", "zone", "instance_type", "accelerator", "count", "capacity_type", "term_months")
+ID_AT, ENDED_AT, DOUBT_AT, VALUES_AT = 2, 5, 7, slice(-len(OFFER_COLUMNS), None)
+MONEY_AT = OFFER_COLUMNS.index("money") - len(OFFER_COLUMNS)
+POOL_COLUMNS = ("provider", "region", "zone", "instance_type", "accelerator", "count", "capacity_type", "term_months")
 OFFER_QUERY = select(
-    *(getattr(PoolRow, name) for name in PLACE),
+    *(getattr(PoolRow, name) for name in POOL_COLUMNS),
     OfferRow.source,
     OfferRow.as_of,
-    *(getattr(OfferRow, name) for name in SAID),
+    *(getattr(OfferRow, name) for name in OFFER_COLUMNS),
     OfferRow.doubt,
     OfferRow.doubt_detail,
 ).join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
@@ -57,8 +57,9 @@ _DOUBT: dict[str | None, Doubt | None] = {None: None, **{kind.value: kind for ki
 _MONEY = {kind.value: kind for kind in MoneyKind}
 
 
-def said(offer: Offer, micros: int | None) -> tuple[Any, ...]:
-    """The values of `SAID`, with ``micros`` as the price. ``str`` of an enumeration: its value, without Python code."""
+def offer_values(offer: Offer, micros: int | None) -> tuple[Any, ...]:
+    """The values of `OFFER_COLUMNS`, with ``micros`` as the price. ``str`` of an enumeration: its value, without Python
+    code."""
     return (
         micros,
         str(offer.availability),
@@ -78,7 +79,7 @@ def said(offer: Offer, micros: int | None) -> tuple[Any, ...]:
     )
 
 
-def place(offer: Offer) -> dict[str, object]:
+def pool_columns(offer: Offer) -> dict[str, object]:
     """The columns of `POOL` except its id and key."""
     return {
         "provider": offer.provider,

@@ -12,7 +12,7 @@ from broker.store.schema.policy import PolicySetRow
 
 CHANGED = "market_changed"
 """The setting with the number of the newest poll that changed more than the dates of offers."""
-_TELL = text(
+_RECORD = text(
     "INSERT INTO setting (key, value) VALUES (:key, :run) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 )
 
@@ -43,15 +43,15 @@ _STAMP = select(
 )
 
 
-def tell_of_change(connection: Connection, run: int) -> None:
+def record_change(connection: Connection, run: int) -> None:
     """Record that offers changed, so that earlier plans are outdated.
 
     ``run``: the number of the poll that found it.
     """
-    connection.execute(_TELL, {"key": CHANGED, "run": str(run)})
+    connection.execute(_RECORD, {"key": CHANGED, "run": str(run)})
 
 
 def plan_stamp(connection: Connection) -> PlanStamp:
     """The stamp as of this snapshot."""
-    policy, runs, changed, accepted, holds, buys = connection.execute(_STAMP).one()
-    return PlanStamp(policy, runs, changed, accepted, bool(holds or buys))
+    policy, runs, changed, accepted, has_holdings, has_purchases = connection.execute(_STAMP).one()
+    return PlanStamp(policy, runs, changed, accepted, bool(has_holdings or has_purchases))

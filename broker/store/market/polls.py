@@ -14,16 +14,25 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Executable, and_, bindparam, delete, exists, func, insert, or_, select, update
 from sqlalchemy.orm import aliased
 
-from broker.core.market.judging import OddPrice
+from broker.core.market.market_judge import OddPrice
 from broker.core.market.offers import Availability, Doubt, Offer
 from broker.store.engine.fields import value_of
 from broker.store.engine.statement_cache import values_of
 from broker.store.engine.times import to_micros
-from broker.store.market import kept_answers
+from broker.store.market import document_cache
 from broker.store.market.clock_rewind import redate
-from broker.store.market.doubts import ENDED, PriceDoubts, answer_counts, doubt_untold, forget_levels
-from broker.store.market.offer_rows import DOUBT_AT, ENDED_AT, ID_AT, SAID, SAID_AT, KnownOffer, place, said
-from broker.store.market.plan_stamp import tell_of_change
+from broker.store.market.doubts import ENDED, PriceDoubts, answer_counts, forget_levels, mark_missing
+from broker.store.market.offer_rows import (
+    DOUBT_AT,
+    ENDED_AT,
+    ID_AT,
+    OFFER_COLUMNS,
+    VALUES_AT,
+    KnownOffer,
+    offer_values,
+    pool_columns,
+)
+from broker.store.market.plan_stamp import record_change
 from broker.store.records import CONVERTED, PollDetails, PollRun, PollStatus
 from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceChangeRow, SignalChangeRow
 
@@ -34,7 +43,7 @@ CODES = {
     Availability.NO_QUOTA.value: 2,
     Availability.UNKNOWN.value: 3,
 }
-_SIGNALS = slice(SAID.index("score"), SAID.index("interruption_rate") + 1)
+_SIGNALS = slice(OFFER_COLUMNS.index("score"), OFFER_COLUMNS.index("interruption_rate") + 1)
 _BATCH = 2_000
 _T = TypeVar("_T")
 
@@ -82,73 +91,77 @@ def record_poll(
     complete, error, hint = details.get("complete", True), details.get("error", ""), details.get("hint", "")
     status = details.get("status") or (PollStatus.FAILED if error else PollStatus.OK)
     status = PollStatus.INCOMPLETE if status is PollStatus.OK and _UNKNOWN & counts.keys() else status
-    begun, now = to_micros(started), to_micros(finished)
-    last, newest = connection.execute(_BEFORE, {"provider": provider}).one()
+    start_micros, now = to_micros(started), to_micros(finished)
+    last, newest = connection.execute(_NEWEST_POLLS, {"provider": provider}).one()
     run = (last or 0) + 1
     # A stored poll that began after this one ended shows that the clock was set back; it must not block polls until
     # time catches up.
-    if newest is not None and begun < newest <= now:
+    if newest is not None and start_micros < newest <= now:
         counts["overtaken"] = len(offers)
         complete, offers = False, ()
     else:
-        redate(connection, provider, begun, now, CODES, ENDED)
-    known = _known(connection, provider)
-    writes = _PollWrites(run, begun, now, begun if speaks_of is None else to_micros(speaks_of), counts)
+        redate(connection, provider, start_micros, now, CODES, ENDED)
+    known_offers = _known_offers(connection, provider)
+    writes = _PollWrites(run, start_micros, now, start_micros if speaks_of is None else to_micros(speaks_of), counts)
     prices = PriceDoubts(connection, provider, judge, offers, now)
-    told: set[tuple[str, str]] = set()
-    touched, date, dated = writes.touched, 0, None
+    reported: set[tuple[str, str]] = set()
+    touched, last_micros, last_as_of = writes.touched, 0, None
     for offer in offers:
         key = (offer.pool, offer.source)
-        if key in told:
+        if key in reported:
             counts["duplicate"] += 1
             continue
-        told.add(key)
+        reported.add(key)
         micros = _price(offer, counts)
-        as_of = date if offer.as_of == dated else to_micros(offer.as_of)
-        date, dated = as_of, offer.as_of  # most offers of a poll share their date
+        as_of = last_micros if offer.as_of == last_as_of else to_micros(offer.as_of)
+        last_micros, last_as_of = as_of, offer.as_of  # most offers of a poll share their date
         if as_of > now:
             counts["dated_ahead"] += 1
             as_of = now
-        words = said(offer, micros)
-        before = known.get(key)
-        if before is None:
-            writes.fresh.append((key[0], offer, as_of, words, prices.about(offer, None)))
-        elif words != before[SAID_AT] or before[ENDED_AT] is not None or before[DOUBT_AT] is not None:
-            _again(writes, before, offer, as_of, words, prices)
+        values = offer_values(offer, micros)
+        stored = known_offers.get(key)
+        if stored is None:
+            writes.fresh.append((key[0], offer, as_of, values, prices.about(offer, None)))
+        elif values != stored[VALUES_AT] or stored[ENDED_AT] is not None or stored[DOUBT_AT] is not None:
+            _collect_known(writes, stored, offer, as_of, values, prices)
         elif (odd := prices.about_unchanged(offer)) is not None:
-            dates = {"b_id": before[ID_AT], "as_of": as_of, "run": run}
-            writes.doubted.append({**dates, **_doubted(odd, None)})
+            dates = {"b_id": stored[ID_AT], "as_of": as_of, "run": run}
+            writes.doubted.append({**dates, **_doubt_columns(odd, None)})
         else:
-            touched.append((before[ID_AT], as_of))
+            touched.append((stored[ID_AT], as_of))
     if complete and judge is not None:
-        why = judge.incomplete(answer_counts(connection, provider, known, told))
-        if why:
-            complete, status, error = False, PollStatus.SUSPECT, f"{provider}: {_kept(why, known, counts)}"
-            hint = _LOOK_AT_IT.format(provider=provider)
-            writes.untold += [r[ID_AT] for key, r in known.items() if key not in told and _is_believed(r)]
+        reason = judge.incomplete(answer_counts(connection, provider, known_offers, reported))
+        if reason:
+            complete, status, error = (
+                False,
+                PollStatus.SUSPECT,
+                f"{provider}: {_suspect_message(reason, known_offers, counts)}",
+            )
+            hint = _SUSPECT_HINT.format(provider=provider)
+            writes.untold += [r[ID_AT] for key, r in known_offers.items() if key not in reported and _is_believed(r)]
     if complete:
-        _end_untold(writes, known, told)
-    _insert_fresh(connection, writes, provider)
+        _end_missing(writes, known_offers, reported)
+    _insert_new(connection, writes, provider)
     _write(connection, writes)
-    _tell_of_changes(connection, writes)
-    kept_answers.keep(connection, provider, {} if status is PollStatus.SUSPECT else details.get("answers", {}), now)
+    _record_changes(connection, writes)
+    document_cache.keep(connection, provider, {} if status is PollStatus.SUSPECT else details.get("answers", {}), now)
     samples = _samples(connection, provider, details.get("samples") or {}, complete=complete)
     row: dict[str, Any] = {"provider": provider, "complete": complete, "status": status.value, "error": error}
     row |= {"hint": hint, "gone": len(writes.ended), "samples": json.dumps(samples)}
     row |= {"changed": len(writes.changes), "skipped": json.dumps(counts)}
     if not details.get("keep_unchanged", True):
-        _forget_the_same(connection, row)
-    row |= {"id": run, "started": begun, "finished": now, "seen": len(told)}
+        _drop_equal_poll(connection, row)
+    row |= {"id": run, "started": start_micros, "finished": now, "seen": len(reported)}
     connection.execute(insert(PollRunRow), row)
     return value_of(PollRun, SimpleNamespace(**row))
 
 
-def _tell_of_changes(connection: Connection, writes: _PollWrites) -> None:
+def _record_changes(connection: Connection, writes: _PollWrites) -> None:
     """Record the changes of a poll that changed more than the dates of offers."""
     if writes.fresh or writes.updated or writes.ended or writes.doubted:
         supersede(connection)
     if writes.fresh or writes.updated or writes.ended or writes.untold or writes.doubted:
-        tell_of_change(connection, writes.run)
+        record_change(connection, writes.run)
 
 
 def _price(offer: Offer, counts: Counter[str]) -> int | None:
@@ -171,22 +184,22 @@ def _samples(
     """
     if complete or CONVERTED in samples:
         return samples
-    before = select(PollRunRow.samples).where(PollRunRow.provider == provider).order_by(PollRunRow.id.desc()).limit(1)
-    told: dict[str, Sequence[str]] = json.loads(connection.scalar(before) or "{}")
-    return {**samples, CONVERTED: told[CONVERTED]} if told.get(CONVERTED) else samples
+    newest = select(PollRunRow.samples).where(PollRunRow.provider == provider).order_by(PollRunRow.id.desc()).limit(1)
+    previous: dict[str, Sequence[str]] = json.loads(connection.scalar(newest) or "{}")
+    return {**samples, CONVERTED: previous[CONVERTED]} if previous.get(CONVERTED) else samples
 
 
-_LOOK_AT_IT = (
+_SUSPECT_HINT = (
     "check the provider's own page; if the missing offers are really gone, run: gpubroker prices accept {provider}"
 )
 
 
-def _kept(why: str, known: Mapping[tuple[str, str], KnownOffer], counts: Mapping[str, int]) -> str:
+def _suspect_message(cause: str, known: Mapping[tuple[str, str], KnownOffer], counts: Mapping[str, int]) -> str:
     """The error text: why an answer is suspect, and the consequences."""
     skipped = sum(count for reason, count in counts.items() if reason != "duplicate")
     rows = [f"{skipped:,} rows were skipped"] if skipped else []
-    kept = ["missing offers are kept, and no job starts on them"] if known else []
-    return "; ".join([why, *rows, *kept])
+    consequence = ["missing offers are kept, and no job starts on them"] if known else []
+    return "; ".join([cause, *rows, *consequence])
 
 
 def _is_believed(row: KnownOffer) -> bool:
@@ -194,22 +207,22 @@ def _is_believed(row: KnownOffer) -> bool:
 
 
 # The number of the last poll of any provider, and the start of the provider's newest poll.
-_BEFORE = select(
+_NEWEST_POLLS = select(
     select(func.max(PollRunRow.id)).scalar_subquery(),
     select(func.max(PollRunRow.started)).where(PollRunRow.provider == bindparam("provider")).scalar_subquery(),
 )
 
 
-def _forget_the_same(connection: Connection, row: Mapping[str, Any]) -> None:
+def _drop_equal_poll(connection: Connection, row: Mapping[str, Any]) -> None:
     """Delete the provider's previous poll if it also changed nothing and ended in the same way."""
     newest = select(func.max(PollRunRow.id)).where(PollRunRow.provider == row["provider"]).scalar_subquery()
-    same = (getattr(PollRunRow, name) == row[name] for name in ("complete", "status", "error", "skipped"))
-    connection.execute(delete(PollRunRow).where(PollRunRow.id == newest, PollRunRow.changed == 0, *same))
+    is_same = (getattr(PollRunRow, name) == row[name] for name in ("complete", "status", "error", "skipped"))
+    connection.execute(delete(PollRunRow).where(PollRunRow.id == newest, PollRunRow.changed == 0, *is_same))
 
 
-def _known(connection: Connection, provider: str) -> dict[tuple[str, str], KnownOffer]:
+def _known_offers(connection: Connection, provider: str) -> dict[tuple[str, str], KnownOffer]:
     """The provider's offers by (pool, source), read from the driver's cursor, as rows of SQLAlchemy take longer."""
-    known = (
+    state_columns = (
         OfferRow.id,
         OfferRow.as_of,
         OfferRow.changed_at,
@@ -218,7 +231,7 @@ def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Known
         OfferRow.doubt,
         OfferRow.trusted,
     )
-    columns = (PoolRow.key, OfferRow.source, *known, *(getattr(OfferRow, name) for name in SAID))
+    columns = (PoolRow.key, OfferRow.source, *state_columns, *(getattr(OfferRow, name) for name in OFFER_COLUMNS))
     query = (
         select(*columns)
         .join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
@@ -227,39 +240,39 @@ def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Known
     return {row[:2]: row for row in connection.execute(query).cursor.fetchall()}
 
 
-def _again(
-    writes: _PollWrites, before: KnownOffer, offer: Offer, as_of: int, words: tuple[Any, ...], prices: PriceDoubts
+def _collect_known(
+    writes: _PollWrites, stored: KnownOffer, offer: Offer, as_of: int, values: tuple[Any, ...], prices: PriceDoubts
 ) -> None:
     """Collect the writes for a known offer that has changed or is suspicious."""
-    _, _, series, _, changed_at, ended_at, signalled_at, doubt, before_doubt, *_ = before
-    known_words = before[SAID_AT]
+    _, _, series, _, changed_at, ended_at, signalled_at, doubt, before_doubt, *_ = stored
+    stored_values = stored[VALUES_AT]
     in_doubt = doubt is not None and doubt != Doubt.UNTOLD.value
-    trusted = before_doubt if in_doubt else known_words[0]
-    odd = prices.about(offer, trusted) if in_doubt or words[0] != known_words[0] else None
-    if ended_at is not None or words[:2] != known_words[:2]:
+    trusted = before_doubt if in_doubt else stored_values[0]
+    odd = prices.about(offer, trusted) if in_doubt or values[0] != stored_values[0] else None
+    if ended_at is not None or values[:2] != stored_values[:2]:
         # An offer that had ended returns with this poll, not at an earlier date of its own.
         at = as_of if ended_at is None or as_of > ended_at else writes.speaks_of
         # Two changes of a series never have the same time: a correction of a dated price is stored just after it.
         changed_at = max(at, changed_at + 1)
-        _change(writes, series, changed_at, words[0], CODES[words[1]])
-    if words[_SIGNALS] != known_words[_SIGNALS]:
-        signalled_at = _signal(writes, series, words, signalled_at)
-    row = {"changed_at": changed_at, "signalled_at": signalled_at, **dict(zip(SAID, words, strict=True))}
-    row |= _doubted(odd, trusted)
+        _change(writes, series, changed_at, values[0], CODES[values[1]])
+    if values[_SIGNALS] != stored_values[_SIGNALS]:
+        signalled_at = _signal(writes, series, values, signalled_at)
+    row = {"changed_at": changed_at, "signalled_at": signalled_at, **dict(zip(OFFER_COLUMNS, values, strict=True))}
+    row |= _doubt_columns(odd, trusted)
     writes.updated.append({"b_id": series, "as_of": as_of, "run": writes.run, **row})
 
 
-def _doubted(odd: OddPrice | None, trusted: int | None) -> dict[str, Any]:
+def _doubt_columns(odd: OddPrice | None, trusted: int | None) -> dict[str, Any]:
     """The columns of a doubt about a price."""
     if odd is None:
         return {"doubt": None, "doubt_detail": "", "trusted": None}
     return {"doubt": odd.doubt.value, "doubt_detail": odd.detail, "trusted": trusted}
 
 
-def _signal(writes: _PollWrites, series: int, words: tuple[Any, ...], before: int | None) -> int:
+def _signal(writes: _PollWrites, series: int, values: tuple[Any, ...], previous_at: int | None) -> int:
     """Collect a change of score and rate; these have no date of their own and apply from the start of the poll."""
-    at = writes.begun if before is None else max(writes.begun, before + 1)
-    score, rate = words[_SIGNALS]
+    at = writes.begun if previous_at is None else max(writes.begun, previous_at + 1)
+    score, rate = values[_SIGNALS]
     writes.signals.append({"series": series, "at": at, "score": score, "interruption_rate": rate})
     return at
 
@@ -270,19 +283,21 @@ def _change(writes: _PollWrites, series: int, at: int, micros: int | None, avail
     writes.changes.append(row)
 
 
-def _end_untold(writes: _PollWrites, known: Mapping[tuple[str, str], KnownOffer], told: set[tuple[str, str]]) -> None:
+def _end_missing(
+    writes: _PollWrites, known_offers: Mapping[tuple[str, str], KnownOffer], reported: set[tuple[str, str]]
+) -> None:
     """Collect the ends of offers missing from a complete poll: at the moment to which the poll refers, or just after
     the offer's last date if that is later.
     """
-    for key, row in known.items():
-        if key not in told and row[ENDED_AT] is None:
+    for key, row in known_offers.items():
+        if key not in reported and row[ENDED_AT] is None:
             _, _, series, as_of, changed_at, *_ = row
             at = max(writes.speaks_of, as_of + 1, changed_at + 1)
             writes.ended.append({"b_id": series, "changed_at": at, "ended_at": at})
-            _change(writes, series, at, row[SAID_AT][0], ENDED)
+            _change(writes, series, at, row[VALUES_AT][0], ENDED)
 
 
-def _insert_fresh(connection: Connection, writes: _PollWrites, provider: str) -> None:
+def _insert_new(connection: Connection, writes: _PollWrites, provider: str) -> None:
     """Insert rows for new offers. Ids are assigned here, as the transaction excludes other writers."""
     if not writes.fresh:
         return
@@ -295,30 +310,30 @@ def _insert_fresh(connection: Connection, writes: _PollWrites, provider: str) ->
         pools |= {row.key: row.id for row in known_pools}
         same_pool = OfferRow.pool_id.in_([pools[key] for key in keys if key in pools])
         known_offers = select(OfferRow.pool_id, OfferRow.source).where(same_pool)
-        others = {(row.pool_id, row.source) for row in connection.execute(known_offers)}
+        taken = {(row.pool_id, row.source) for row in connection.execute(known_offers)}
         new_pools: list[dict[str, Any]] = []
         new_offers: list[dict[str, Any]] = []
-        for key, offer, as_of, words, odd in batch:
+        for key, offer, as_of, values, odd in batch:
             pool = pools.get(key)
             if pool is None:
                 pool = pools[key] = next_pool
                 next_pool += 1
-                new_pools.append({"id": pool, "key": key, **place(offer)})
-            elif (pool, offer.source) in others:
+                new_pools.append({"id": pool, "key": key, **pool_columns(offer)})
+            elif (pool, offer.source) in taken:
                 writes.counts["told_by_another_provider"] += 1
                 continue
-            about = {"id": next_series, "pool_id": pool, "source": offer.source, "polled_by": provider}
-            about |= {"accelerator": offer.accelerator or "", "count": offer.count}
-            signalled = _signal(writes, next_series, words, None) if words[_SIGNALS] != (None, None) else None
-            dates = {"run": writes.run, "as_of": as_of, "changed_at": as_of, "signalled_at": signalled}
-            said_now = dict(zip(SAID, words, strict=True))
+            identity = {"id": next_series, "pool_id": pool, "source": offer.source, "polled_by": provider}
+            identity |= {"accelerator": offer.accelerator or "", "count": offer.count}
+            signal_time = _signal(writes, next_series, values, None) if values[_SIGNALS] != (None, None) else None
+            dates = {"run": writes.run, "as_of": as_of, "changed_at": as_of, "signalled_at": signal_time}
+            columns = dict(zip(OFFER_COLUMNS, values, strict=True))
             new_offers.append(
-                {**about, **dates, "ended_at": None, "superseded": False, **said_now, **_doubted(odd, None)}
+                {**identity, **dates, "ended_at": None, "superseded": False, **columns, **_doubt_columns(odd, None)}
             )
-            _change(writes, next_series, as_of, words[0], CODES[words[1]])
+            _change(writes, next_series, as_of, values[0], CODES[values[1]])
             next_series += 1
-        _many(connection, insert(PoolRow), new_pools)
-        _many(connection, insert(OfferRow), new_offers)
+        _execute_batches(connection, insert(PoolRow), new_pools)
+        _execute_batches(connection, insert(OfferRow), new_offers)
 
 
 def _next_id(connection: Connection, row: type[PoolRow] | type[OfferRow]) -> int:
@@ -330,32 +345,36 @@ def _batches(rows: Sequence[_T]) -> Iterator[Sequence[_T]]:
     return (rows[first : first + _BATCH] for first in range(0, len(rows), _BATCH))
 
 
-def _many(connection: Connection, statement: Executable, rows: Sequence[Mapping[str, Any]]) -> None:
+def _execute_batches(connection: Connection, statement: Executable, rows: Sequence[Mapping[str, Any]]) -> None:
     for batch in _batches(rows):
         connection.execute(statement, batch)
 
 
 def _write(connection: Connection, writes: _PollWrites) -> None:
     def change(rows: Sequence[Mapping[str, Any]], **fixed: Any) -> None:
-        named: dict[str, Any] = {name: bindparam(name) for name in (rows[0] if rows else ()) if name != "b_id"}
-        _many(connection, update(OfferRow).where(OfferRow.id == bindparam("b_id")).values(**named, **fixed), rows)
+        parameters: dict[str, Any] = {name: bindparam(name) for name in (rows[0] if rows else ()) if name != "b_id"}
+        _execute_batches(
+            connection, update(OfferRow).where(OfferRow.id == bindparam("b_id")).values(**parameters, **fixed), rows
+        )
 
     _touch(connection, writes)
     change(writes.updated, ended_at=None)
     change(writes.doubted)
     end_offers(connection, writes.ended)
-    doubt_untold(connection, writes.untold)
-    _many(connection, insert(PriceChangeRow), writes.changes)
-    _many(connection, insert(SignalChangeRow), writes.signals)
+    mark_missing(connection, writes.untold)
+    _execute_batches(connection, insert(PriceChangeRow), writes.changes)
+    _execute_batches(connection, insert(SignalChangeRow), writes.signals)
 
 
 def end_offers(connection: Connection, ended: Sequence[Mapping[str, Any]]) -> None:
     """End offers; ``ended``: ``b_id``, ``changed_at`` and ``ended_at`` of each."""
-    gone = {"availability": Availability.UNAVAILABLE.value, "unavailable_because": "no longer offered"}
+    unavailable = {"availability": Availability.UNAVAILABLE.value, "unavailable_because": "no longer offered"}
     dates: dict[str, Any] = {name: bindparam(name) for name in ("changed_at", "ended_at")}
     no_doubt = {"doubt": None, "doubt_detail": ""}
-    _many(
-        connection, update(OfferRow).where(OfferRow.id == bindparam("b_id")).values(**dates, **gone, **no_doubt), ended
+    _execute_batches(
+        connection,
+        update(OfferRow).where(OfferRow.id == bindparam("b_id")).values(**dates, **unavailable, **no_doubt),
+        ended,
     )
 
 
@@ -366,11 +385,13 @@ def _touch(connection: Connection, writes: _PollWrites) -> None:
         by_date[as_of].append(series)
     rows: list[dict[str, int]] = []
     for as_of, ids in by_date.items():
-        for _, in_a_row in groupby(enumerate(sorted(ids)), key=lambda place: place[1] - place[0]):
-            members = [series for _, series in in_a_row]
+        for _, run in groupby(enumerate(sorted(ids)), key=lambda item: item[1] - item[0]):
+            members = [series for _, series in run]
             rows.append({"b_first": members[0], "b_last": members[-1], "as_of": as_of, "run": writes.run})
     within = OfferRow.id.between(bindparam("b_first"), bindparam("b_last"))
-    _many(connection, update(OfferRow).where(within).values(as_of=bindparam("as_of"), run=bindparam("run")), rows)
+    _execute_batches(
+        connection, update(OfferRow).where(within).values(as_of=bindparam("as_of"), run=bindparam("run")), rows
+    )
 
 
 def supersede(connection: Connection) -> None:
@@ -382,19 +403,19 @@ def supersede(connection: Connection) -> None:
         aliased(OfferRow, name="live"),
         aliased(PoolRow, name="live_pool"),
     )
-    same = [
+    same_machine = [
         getattr(live_pool, name).is_not_distinct_from(getattr(listed, name))
         for name in ("provider", "region", "instance_type", "accelerator", "count", "capacity_type", "term_months")
     ]
-    told_live = exists().where(
+    has_live_price = exists().where(
         listed.id == OfferRow.pool_id,
-        *same,
+        *same_machine,
         live.pool_id == live_pool.id,
         or_(~live.reference, and_(live.source != OfferRow.source, live.as_of > OfferRow.as_of)),
         live.ended_at.is_(None),
         live.micros.is_not(None),
     )
-    connection.execute(update(OfferRow).where(OfferRow.reference).values(superseded=told_live))
+    connection.execute(update(OfferRow).where(OfferRow.reference).values(superseded=has_live_price))
 
 
 _PROVIDERS = values_of(PollRunRow.provider)

@@ -21,7 +21,7 @@ BATCH = 500  # series per transaction, so that other writers do not wait long
 _STILL_USED = 2**62  # microseconds; the end of the time for which a running attempt needs a series
 
 
-class Uses:
+class NeededTimes:
     """Time ranges (microseconds) during which attempts need a series, each from a decision until a machine was gone.
 
     Overlapping and adjacent times are merged.
@@ -45,14 +45,14 @@ class Uses:
 
 
 @dataclass(slots=True)
-class Cut:
+class Pruning:
     """One pruning.
 
     ``at``: the cut-off (microseconds). With ``dry``, rows are only counted.
     """
 
     at: int
-    uses: Mapping[int, Uses]
+    uses: Mapping[int, NeededTimes]
     dry: bool
     dropped: dict[str, int] = field(default_factory=lambda: {"prices": 0, "signals": 0, "polls": 0, "protected": 0})
 
@@ -60,23 +60,23 @@ class Cut:
         return PrunedPrices(**self.dropped)
 
 
-def uses(connection: Connection, views: Iterable[JobView]) -> dict[int, Uses]:
+def uses(connection: Connection, views: Iterable[JobView]) -> dict[int, NeededTimes]:
     """The times for which the attempts of these jobs need each series."""
-    wanted: dict[tuple[str, str], Uses] = defaultdict(Uses)
+    needed: dict[tuple[str, str], NeededTimes] = defaultdict(NeededTimes)
     for view in views:
         for attempt in view.attempts:
             offer = attempt.placement.offer
             # An attempt that is over may never have had a machine; then the time ends with the attempt.
-            gone = (attempt.gone_at or attempt.ended_at or attempt.requested_at) if attempt.over else None
+            ended = (attempt.gone_at or attempt.ended_at or attempt.requested_at) if attempt.over else None
             # The price of the decision may be dated before it.
             start = min(to_micros(attempt.requested_at), to_micros(offer.as_of))
-            wanted[offer.pool, offer.source].add(start, _STILL_USED if gone is None else max(start, to_micros(gone)))
-    if not wanted:
+            needed[offer.pool, offer.source].add(start, _STILL_USED if ended is None else max(start, to_micros(ended)))
+    if not needed:
         return {}
     rows = connection.execute(
         select(PoolRow.key, OfferRow.source, OfferRow.id).join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
     )
-    return {row.id: wanted[row.key, row.source] for row in rows if (row.key, row.source) in wanted}
+    return {row.id: needed[row.key, row.source] for row in rows if (row.key, row.source) in needed}
 
 
 def all_series(connection: Connection) -> list[int]:
@@ -84,22 +84,22 @@ def all_series(connection: Connection) -> list[int]:
     return list(connection.scalars(select(OfferRow.id).order_by(OfferRow.id)))
 
 
-def cut_series(connection: Connection, cut: Cut, batch: Sequence[int]) -> None:
+def prune_series(connection: Connection, pruning: Pruning, batch: Sequence[int]) -> None:
     """Delete the changes of these series (consecutive ids) that are not needed."""
-    for series, at in _in_force(connection, PriceChangeRow, cut.at, batch):
-        if series in cut.uses:
-            known, unused = _unused(connection, series, at, cut.uses[series])
-            cut.dropped["prices"] += len(unused)
-            cut.dropped["protected"] += known - len(unused)
-            if unused and not cut.dry:
+    for series, at in _in_force(connection, PriceChangeRow, pruning.at, batch):
+        if series in pruning.uses:
+            known, unused = _unused(connection, series, at, pruning.uses[series])
+            pruning.dropped["prices"] += len(unused)
+            pruning.dropped["protected"] += known - len(unused)
+            if unused and not pruning.dry:
                 connection.execute(_DROP_ONE, [{"of": series, "when": moment} for moment in unused])
             continue
-        cut.dropped["prices"] += _drop(
-            connection, PriceChangeRow, and_(PriceChangeRow.series == series, PriceChangeRow.at < at), dry=cut.dry
+        pruning.dropped["prices"] += _drop(
+            connection, PriceChangeRow, and_(PriceChangeRow.series == series, PriceChangeRow.at < at), dry=pruning.dry
         )
-    for series, at in _in_force(connection, SignalChangeRow, cut.at, batch):
+    for series, at in _in_force(connection, SignalChangeRow, pruning.at, batch):
         old = and_(SignalChangeRow.series == series, SignalChangeRow.at < at)
-        cut.dropped["signals"] += _drop(connection, SignalChangeRow, old, dry=cut.dry)
+        pruning.dropped["signals"] += _drop(connection, SignalChangeRow, old, dry=pruning.dry)
 
 
 def _in_force(
@@ -115,8 +115,11 @@ def _in_force(
         .where(row.series.between(batch[0], batch[-1]), row.at <= at)
         .group_by(row.series)
     )
-    found = [(series, min(newest, newest if other is None else other), first) for series, newest, other, first in rows]
-    return [(series, kept_from) for series, kept_from, first in found if first < kept_from]
+    bounds = [
+        (series, min(newest, newest if priced_at is None else priced_at), first)
+        for series, newest, priced_at, first in rows
+    ]
+    return [(series, kept_from) for series, kept_from, first in bounds if first < kept_from]
 
 
 _DROP_ONE = delete(PriceChangeRow).where(
@@ -124,7 +127,7 @@ _DROP_ONE = delete(PriceChangeRow).where(
 )
 
 
-def _unused(connection: Connection, series: int, before: int, uses: Uses) -> tuple[int, list[int]]:
+def _unused(connection: Connection, series: int, before: int, uses: NeededTimes) -> tuple[int, list[int]]:
     """The number of changes of a series before ``before``, and the times of those that no attempt needs.
 
     An attempt needs the change in force at its decision, the last one with a price by then, and all until its machine
@@ -136,29 +139,31 @@ def _unused(connection: Connection, series: int, before: int, uses: Uses) -> tup
     changes = [(at, priced) for at, priced in connection.execute(query.order_by(PriceChangeRow.at))]
     moments, priced = [at for at, _ in changes], [at for at, has_price in changes if has_price]
     unused: list[int] = []
-    judged = 0  # number of changes processed
+    processed = 0  # number of changes processed
     for start, end in uses:
         if start >= before:
             break
         known_price = bisect_right(priced, start)
         first = bisect_left(moments, priced[known_price - 1]) if known_price else bisect_right(moments, start) - 1
-        unused += moments[judged : max(first, 0)]
-        judged = max(judged, first, bisect_right(moments, end))
-    return len(moments), unused + moments[judged:]
+        unused += moments[processed : max(first, 0)]
+        processed = max(processed, first, bisect_right(moments, end))
+    return len(moments), unused + moments[processed:]
 
 
-def cut_polls(connection: Connection, cut: Cut) -> None:
+def prune_polls(connection: Connection, pruning: Pruning) -> None:
     """Delete old poll runs, except each provider's newest, its newest successful one, and its newest complete one
     before the cut-off."""
-    kept: set[int] = set()
-    by_then = PollRunRow.finished < cut.at
-    for wanted in (True, PollRunRow.status.in_(SUCCESSES), PollRunRow.complete & by_then):
+    kept_ids: set[int] = set()
+    before_cutoff = PollRunRow.finished < pruning.at
+    for condition in (True, PollRunRow.status.in_(SUCCESSES), PollRunRow.complete & before_cutoff):
         query = select(func.max(PollRunRow.id)).group_by(PollRunRow.provider)
-        kept |= set(connection.scalars(query if wanted is True else query.where(wanted)))
-    cut.dropped["polls"] += _drop(connection, PollRunRow, and_(by_then, PollRunRow.id.not_in(kept)), dry=cut.dry)
+        kept_ids |= set(connection.scalars(query if condition is True else query.where(condition)))
+    pruning.dropped["polls"] += _drop(
+        connection, PollRunRow, and_(before_cutoff, PollRunRow.id.not_in(kept_ids)), dry=pruning.dry
+    )
 
 
-def _drop(connection: Connection, table: type[Row], which: ColumnElement[bool], *, dry: bool) -> int:
+def _drop(connection: Connection, table: type[Row], condition: ColumnElement[bool], *, dry: bool) -> int:
     if dry:
-        return connection.scalar(select(func.count()).select_from(table).where(which)) or 0
-    return connection.execute(delete(table).where(which)).rowcount
+        return connection.scalar(select(func.count()).select_from(table).where(condition)) or 0
+    return connection.execute(delete(table).where(condition)).rowcount

@@ -60,8 +60,8 @@ class Watches:
         old, new = (_state().dump_json(state).decode() for state in (before, after))
         body = _watch().dump_json(watch).decode()
         with self._database.writing() as connection:
-            mine = (PriceWatchRow.name == watch.name, PriceWatchRow.body == body, PriceWatchRow.state == old)
-            if not connection.execute(update(PriceWatchRow).where(*mine).values(state=new)).rowcount:
+            is_current = (PriceWatchRow.name == watch.name, PriceWatchRow.body == body, PriceWatchRow.state == old)
+            if not connection.execute(update(PriceWatchRow).where(*is_current).values(state=new)).rowcount:
                 return False
             if notice is not None:
                 outbox.add(connection, notice, targets, at)

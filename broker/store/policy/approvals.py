@@ -48,7 +48,7 @@ _JOBS_AT_ONCE = 5_000  # the maximum number of parameters of a query on both dat
 _IN_USE = (Account.HELD, Account.SPENT)
 
 
-def standing(connection: Connection, at: datetime | None = None) -> list[StandingGrant]:
+def standing_grants(connection: Connection, at: datetime | None = None) -> list[StandingGrant]:
     """Every standing grant, including revoked ones, or those valid ``at`` a time (UTC); oldest first, each with the
     spend and holds of the jobs that use it, and with what the tasks of open arrays may still cost."""
     rows = connection.execute(select(StandingGrantRow).order_by(StandingGrantRow.number))
@@ -61,8 +61,10 @@ def standing(connection: Connection, at: datetime | None = None) -> list[Standin
         .join_from(StandingUseRow, LedgerBalanceRow, LedgerBalanceRow.job_id == StandingUseRow.job_id)
         .where(_COUNTS, OPEN_USE)
     )
-    mine = used.where(StandingUseRow.number.in_([grant.number for grant in grants])).group_by(StandingUseRow.number)
-    by_open_jobs = {row.number: Money(int(row.used)) for row in connection.execute(mine)}
+    of_grants = used.where(StandingUseRow.number.in_([grant.number for grant in grants])).group_by(
+        StandingUseRow.number
+    )
+    by_open_jobs = {row.number: Money(int(row.used)) for row in connection.execute(of_grants)}
     for (number, _), rest in _unstarted(connection).items():
         by_open_jobs[number] = by_open_jobs.get(number, Money.ZERO) + rest
     return [replace(grant, used=grant.used + by_open_jobs.get(grant.number, Money.ZERO)) for grant in grants]
@@ -87,29 +89,29 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
         if entry.movement in _AFTER_CLOSING and entry.account in _IN_USE and entry.money is not MoneyKind.AMORTISED:
             moved[entry.tags.job_id] += entry.amount.micros
     changed = {job_id: micros for job_id, micros in moved.items() if micros}
-    for job_id, numbers in _used_by(connection, list(changed), StandingUseRow.closed).items():
+    for job_id, numbers in _grants_used(connection, list(changed), StandingUseRow.closed).items():
         _add(connection, numbers, literal(changed[job_id], BigInteger))
 
 
 def close(connection: Connection, job_ids: Sequence[str]) -> None:
     """Close jobs: add their spend to the grants that they used, so that their balances are not read again."""
-    for job_id, numbers in _used_by(connection, job_ids, OPEN_USE).items():
+    for job_id, numbers in _grants_used(connection, job_ids, OPEN_USE).items():
         spent = select(_USED).where(LedgerBalanceRow.job_id == job_id, _COUNTS).scalar_subquery()
         _add(connection, numbers, spent)
         connection.execute(update(StandingUseRow).where(StandingUseRow.job_id == job_id).values(closed=True))
 
 
-def _used_by(connection: Connection, job_ids: Sequence[str], which: Any) -> dict[str, list[int]]:
-    """The numbers of the grants that these jobs used, by job, restricted to those whose use is ``which``."""
-    found: dict[str, list[int]] = defaultdict(list)
+def _grants_used(connection: Connection, job_ids: Sequence[str], condition: Any) -> dict[str, list[int]]:
+    """The numbers of the grants that these jobs used, by job, restricted to those whose use is ``condition``."""
+    result: dict[str, list[int]] = defaultdict(list)
 
     for first in range(0, len(job_ids), _JOBS_AT_ONCE):
-        mine = StandingUseRow.job_id.in_(job_ids[first : first + _JOBS_AT_ONCE])
+        in_batch = StandingUseRow.job_id.in_(job_ids[first : first + _JOBS_AT_ONCE])
         for job_id, number in connection.execute(
-            select(StandingUseRow.job_id, StandingUseRow.number).where(mine, which)
+            select(StandingUseRow.job_id, StandingUseRow.number).where(in_batch, condition)
         ):
-            found[job_id].append(number)
-    return found
+            result[job_id].append(number)
+    return result
 
 
 def rebuild(connection: Connection) -> None:
@@ -133,20 +135,20 @@ def share(connection: Connection, number: int, job_id: str | None, array: str | 
     tasks of its ``array`` may still cost; zero if it does not use the grant."""
     uses = select(_USED).join_from(StandingUseRow, LedgerBalanceRow, LedgerBalanceRow.job_id == StandingUseRow.job_id)
     uses = uses.where(_COUNTS, StandingUseRow.number == number)
-    own = uses.where(StandingUseRow.job_id == job_id)
+    in_share = uses.where(StandingUseRow.job_id == job_id)
     tasks = uses.join(JobRow, JobRow.id == StandingUseRow.job_id).where(JobRow.array_id == job_id)
-    used = sum(int(connection.scalar(query) or 0) for query in (own, tasks)) if job_id else 0
+    used = sum(int(connection.scalar(query) or 0) for query in (in_share, tasks)) if job_id else 0
     return Money(used) + _unstarted(connection).get((number, array or job_id or ""), Money.ZERO)
 
 
 def use(connection: Connection, number: int, job_id: str, total: Money = Money.ZERO) -> None:
     """Count the job's holds and spend against a standing grant from now on; of an array, all ``total`` of its tasks
     while it is open. Idempotent."""
-    mine = StandingUseRow.number == number, StandingUseRow.job_id == job_id
-    if connection.scalar(select(StandingUseRow.number).where(*mine)) is None:
+    same_use = StandingUseRow.number == number, StandingUseRow.job_id == job_id
+    if connection.scalar(select(StandingUseRow.number).where(*same_use)) is None:
         connection.execute(insert(StandingUseRow).values(number=number, job_id=job_id, total=total.micros))
     elif total:
-        connection.execute(update(StandingUseRow).where(*mine).values(total=total.micros))
+        connection.execute(update(StandingUseRow).where(*same_use).values(total=total.micros))
 
 
 def give(connection: Connection, grant: StandingGrant) -> StandingGrant:
@@ -172,31 +174,31 @@ def give(connection: Connection, grant: StandingGrant) -> StandingGrant:
 
 def revoke(connection: Connection, number: int, *, by: str, at: datetime) -> StandingGrant:
     """Revoke a grant. Idempotent. Raises `UnknownName` if the number does not exist."""
-    known = {grant.number: grant for grant in standing(connection)}
-    if number not in known:
-        raise UnknownName("standing grant", str(number), [str(one) for one in known])
-    if known[number].revoked_at is not None:
-        return known[number]
+    by_number = {grant.number: grant for grant in standing_grants(connection)}
+    if number not in by_number:
+        raise UnknownName("standing grant", str(number), [str(key) for key in by_number])
+    if by_number[number].revoked_at is not None:
+        return by_number[number]
 
     change = update(StandingGrantRow).where(StandingGrantRow.number == number)
     connection.execute(change.values(revoked_at=to_micros(at), revoked_by=by))
-    return replace(known[number], revoked_at=from_micros(to_micros(at)), revoked_by=by)
+    return replace(by_number[number], revoked_at=from_micros(to_micros(at)), revoked_by=by)
 
 
-def asked_about(connection: Connection, limit: int) -> Sequence[str]:
+def jobs_with_approvals(connection: Connection, limit: int) -> Sequence[str]:
     """The ids of jobs with approval requests or answers, newest request or answer first."""
     newest = (
         select(AttemptEventRow.job_id)
         .where(_ABOUT_APPROVAL)
         .order_by(AttemptEventRow.at.desc(), AttemptEventRow.job_id)
     )
-    words = limit
+    event_limit = limit
     while True:
         # A job may have several events: read more, newest first, until there are enough jobs.
-        words *= 2
-        found = list(connection.scalars(newest.limit(words)))
-        jobs = list(dict.fromkeys(found))
-        if len(jobs) >= limit or len(found) < words:
+        event_limit *= 2
+        ids = list(connection.scalars(newest.limit(event_limit)))
+        jobs = list(dict.fromkeys(ids))
+        if len(jobs) >= limit or len(ids) < event_limit:
             return jobs[:limit]
 
 
@@ -210,10 +212,10 @@ def approval_events(connection: Connection, job_ids: Sequence[str]) -> Sequence[
     return connection.execute(query).all()
 
 
-def maybe_asking(connection: Connection) -> Sequence[Any]:
+def with_approval_events(connection: Connection) -> Sequence[Any]:
     """The rows of open jobs with approval events, for `broker.store.jobs.quarantine`, oldest first."""
-    about = exists().where(AttemptEventRow.job_id == JobRow.id, _ABOUT_APPROVAL)
-    query = select(*COLUMNS).where(UNCLOSED, about).order_by(JobRow.submitted_at, JobRow.id)
+    has_approval_event = exists().where(AttemptEventRow.job_id == JobRow.id, _ABOUT_APPROVAL)
+    query = select(*COLUMNS).where(UNCLOSED, has_approval_event).order_by(JobRow.submitted_at, JobRow.id)
     return connection.execute(query).all()
 
 

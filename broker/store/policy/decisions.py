@@ -25,10 +25,10 @@ _NEWEST_FIRST = DecisionRow.id.desc()
 _OF_STARTS = DecisionRow.action != ActionKind.CONTINUE.value
 
 
-def record(connection: Connection, *found: Decision) -> None:
+def record(connection: Connection, *decisions: Decision) -> None:
     """Store decisions."""
-    if found:
-        insert_rows(connection, DecisionRow, [_row(decision) for decision in found])
+    if decisions:
+        insert_rows(connection, DecisionRow, [_row(decision) for decision in decisions])
 
 
 def _row(decision: Decision) -> dict[str, object]:
@@ -44,7 +44,7 @@ def _row(decision: Decision) -> dict[str, object]:
         "answer": decision.answer.value,
         "policy_version": decision.policy_version,
         "facts_hash": decision.facts_hash,
-        "body": _anything().dump_json(body).decode(),
+        "body": _any_adapter().dump_json(body).decode(),
     }
 
 
@@ -68,7 +68,7 @@ def read(
         query = query.where(DecisionRow.action == action.value)
     if answer is not None:
         query = query.where(DecisionRow.answer == answer.value)
-    return list(_readable(connection, query))
+    return list(_readable_decisions(connection, query))
 
 
 def judged_by(connection: Connection, job_id: str) -> str | None:
@@ -82,13 +82,13 @@ def judged_by(connection: Connection, job_id: str) -> str | None:
 
 def last_judged(connection: Connection, job_id: str, attempt: int) -> Judgement | None:
     """The last judgment of that attempt's start, not of the running attempt; None if unknown."""
-    mine = (DecisionRow.job_id == job_id, DecisionRow.attempt == attempt, _OF_STARTS)
-    query = select(DecisionRow.at, DecisionRow.policy_version, DecisionRow.answer).where(*mine)
+    of_start = (DecisionRow.job_id == job_id, DecisionRow.attempt == attempt, _OF_STARTS)
+    query = select(DecisionRow.at, DecisionRow.policy_version, DecisionRow.answer).where(*of_start)
     row = connection.execute(query.order_by(_NEWEST_FIRST).limit(1)).first()
     return None if row is None else Judgement(from_micros(row.at), row.policy_version, Answer(row.answer))
 
 
-def _readable(connection: Connection, query: Any) -> Iterator[Decision]:
+def _readable_decisions(connection: Connection, query: Any) -> Iterator[Decision]:
     for row in connection.execute(query):
         try:
             yield _decision(row)
@@ -108,5 +108,5 @@ def _verdicts() -> TypeAdapter[tuple[Verdict, ...]]:
 
 
 @cache
-def _anything() -> TypeAdapter[Any]:
+def _any_adapter() -> TypeAdapter[Any]:
     return TypeAdapter(Any)

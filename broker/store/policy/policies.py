@@ -32,10 +32,10 @@ def number(connection: Connection) -> int:
 
 def check_base(connection: Connection, base: int) -> None:
     """Raises `InvalidInput` if another version than ``base`` is in force."""
-    now = number(connection)
-    if now != base:
+    current = number(connection)
+    if current != base:
         raise InvalidInput(
-            f"version {now} is active, not {base}: the policy was changed meanwhile",
+            f"version {current} is active, not {base}: the policy was changed meanwhile",
             where="base",
             hint="check the effect again",
         )
@@ -50,10 +50,10 @@ def activate(connection: Connection, files: Mapping[str, str], *, by: str, at: d
     """Activate a set of files. If that set is in force already, returns its version and records nothing."""
     text = json.dumps(dict(files), sort_keys=True, ensure_ascii=False)
     digest = sha256(text.encode()).hexdigest()
-    before = active(connection)
-    if before is not None and before.sha256 == digest:
-        return before
-    number = before.number + 1 if before else 1
+    current = active(connection)
+    if current is not None and current.sha256 == digest:
+        return current
+    number = current.number + 1 if current else 1
     row = {"number": number, "activated_at": to_micros(at), "activated_by": by, "sha256": digest}
     connection.execute(insert(PolicySetRow).values(**row, files=text, note=note))
     return PolicyVersion(number, from_micros(to_micros(at)), by, digest, dict(files), note)

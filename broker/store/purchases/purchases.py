@@ -10,36 +10,36 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from broker.core.errors import UnknownName
-from broker.core.events.record_format import read_stamped, stamped
+from broker.core.events.record_format import add_stamp, read_stamped
 from broker.core.purchases.purchase_events import Intended, PurchaseEvent
-from broker.core.purchases.purchases import ImpossiblePurchase, Purchase, after, folded_purchase, intended
+from broker.core.purchases.purchases import ImpossiblePurchase, Purchase, apply_event, fold_purchase, start_purchase
 from broker.core.purchases.quotes import CapacityQuote
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.market import PurchaseEventRow, PurchaseQuoteRow, PurchaseRow
 
 # How long a stored quote can be bought by its number. Providers withdraw their offers much sooner.
-_QUOTES_KEPT = timedelta(days=7)
+_QUOTE_RETENTION = timedelta(days=7)
 
 
 def append(connection: Connection, id: str, event: PurchaseEvent, at: datetime) -> Purchase:
     """Append an event to a purchase's stream; an `Intended` begins one. Raises `ImpossiblePurchase`."""
-    before = read(connection, id)
-    if before is None:
+    previous = read(connection, id)
+    if previous is None:
         if not isinstance(event, Intended):
             raise ImpossiblePurchase(f"there is no purchase {id}")
-        changed = intended(id, event, at)
+        purchase = start_purchase(id, event, at)
     else:
-        changed = after(before, event, at)
+        purchase = apply_event(previous, event, at)
     moment = to_micros(at)
-    body = stamped(event.model_dump_json())
-    values = {"purchase_id": id, "seq": changed.seq, "at": moment, "kind": event.kind, "body": body}
+    body = add_stamp(event.model_dump_json())
+    values = {"purchase_id": id, "seq": purchase.seq, "at": moment, "kind": event.kind, "body": body}
     connection.execute(insert(PurchaseEventRow).values(**values))
-    view = {"view": changed.model_dump_json(), "closed": changed.state.closed}
-    if before is None:
+    view = {"view": purchase.model_dump_json(), "closed": purchase.state.closed}
+    if previous is None:
         connection.execute(insert(PurchaseRow).values(id=id, intended_at=moment, **view))
     else:
         connection.execute(update(PurchaseRow).where(PurchaseRow.id == id).values(**view))
-    return changed
+    return purchase
 
 
 def read(connection: Connection, id: str) -> Purchase | None:
@@ -48,7 +48,7 @@ def read(connection: Connection, id: str) -> Purchase | None:
     return None if view is None else _purchase(view)
 
 
-def listed(connection: Connection, *, closed: bool = False) -> Sequence[Purchase]:
+def list_purchases(connection: Connection, *, closed: bool = False) -> Sequence[Purchase]:
     """The open purchases, oldest first; with ``closed``, all."""
     query = select(PurchaseRow.view).order_by(PurchaseRow.intended_at, PurchaseRow.id)
     if not closed:
@@ -65,8 +65,8 @@ def events(connection: Connection, id: str) -> Sequence[tuple[datetime, Purchase
 def rebuild(connection: Connection) -> None:
     """Rebuild every purchase from its events."""
     for id in list(connection.scalars(select(PurchaseRow.id))):
-        found = folded_purchase(id, events(connection, id))
-        values = {"view": found.model_dump_json(), "closed": found.state.closed}
+        purchase = fold_purchase(id, events(connection, id))
+        values = {"view": purchase.model_dump_json(), "closed": purchase.state.closed}
         connection.execute(update(PurchaseRow).where(PurchaseRow.id == id).values(**values))
 
 
@@ -77,7 +77,7 @@ def keep_quotes(connection: Connection, quotes: Iterable[CapacityQuote], at: dat
     numbers = list(range(first, first + len(bodies)))
     if bodies:  # otherwise the newest number could be deleted and reused
         moment = to_micros(at)
-        connection.execute(delete(PurchaseQuoteRow).where(PurchaseQuoteRow.at < to_micros(at - _QUOTES_KEPT)))
+        connection.execute(delete(PurchaseQuoteRow).where(PurchaseQuoteRow.at < to_micros(at - _QUOTE_RETENTION)))
         rows = [{"number": number, "at": moment, "body": body} for number, body in zip(numbers, bodies, strict=True)]
         connection.execute(insert(PurchaseQuoteRow), rows)
     return numbers
@@ -88,7 +88,7 @@ def quote(connection: Connection, number: int) -> CapacityQuote:
     body = connection.scalar(select(PurchaseQuoteRow.body).where(PurchaseQuoteRow.number == number))
     if body is None:
         known = connection.scalars(select(PurchaseQuoteRow.number).order_by(PurchaseQuoteRow.number.desc()).limit(20))
-        raise UnknownName("quote", str(number), [str(one) for one in known])
+        raise UnknownName("quote", str(number), [str(row) for row in known])
     return CapacityQuote.model_validate_json(body)
 
 

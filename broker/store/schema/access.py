@@ -4,7 +4,7 @@ from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
 from broker.store.schema.append_only import append_only
-from broker.store.schema.row import GIVEN, BigInt, Column, OptionalBigInt, Row
+from broker.store.schema.row import STORE_NUMBERED, BigInt, Column, OptionalBigInt, Row
 
 
 class PersonRow(Row, table=True):
@@ -117,7 +117,7 @@ class AuditLogRow(Row, table=True):
 
     __table_args__ = (Index("audit_log_person", "person", "number"), Index("audit_log_subject", "subject", "number"))
 
-    number: Column[int] = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs=GIVEN)
+    number: Column[int] = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs=STORE_NUMBERED)
     at: BigInt
     person: Column[str]
     origin: Column[str]

@@ -25,9 +25,12 @@ def _for_sqlite(table: Table) -> Iterator[str]:
     yield f"CREATE TRIGGER {name}_no_update BEFORE UPDATE ON {name} {refuse}"
     yield f"CREATE TRIGGER {name}_no_delete BEFORE DELETE ON {name} {refuse}"
     # INSERT OR REPLACE deletes without firing delete triggers, unless the connection asked for recursive ones.
-    keys = [table.primary_key, *(one for one in table.constraints if isinstance(one, UniqueConstraint))]
-    same = " OR ".join(" AND ".join(f"{column.name} = NEW.{column.name}" for column in key.columns) for key in keys)
-    exists = f"SELECT 1 FROM {name} WHERE {same}"  # noqa: S608  # our own names
+    keys = [
+        table.primary_key,
+        *(constraint for constraint in table.constraints if isinstance(constraint, UniqueConstraint)),
+    ]
+    is_same = " OR ".join(" AND ".join(f"{column.name} = NEW.{column.name}" for column in key.columns) for key in keys)
+    exists = f"SELECT 1 FROM {name} WHERE {is_same}"  # noqa: S608  # our own names
     yield f"CREATE TRIGGER {name}_no_replace BEFORE INSERT ON {name} WHEN EXISTS ({exists}) {refuse}"
 
 

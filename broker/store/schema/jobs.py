@@ -16,7 +16,7 @@ from broker.store.schema.row import (
     prefix_index,
 )
 
-STILL_THERE: Final = 2**62
+STILL_RUNNING: Final = 2**62
 """The end of machine time that continues: later than any time in microseconds."""
 
 
@@ -51,10 +51,10 @@ class JobRow(Row, table=True):
 
 
 UNCLOSED = ~JobRow.closed
-IS_TASK, IS_NO_TASK = JobRow.array_id.is_not(None), JobRow.array_id.is_(None)
+IS_TASK, IS_NOT_TASK = JobRow.array_id.is_not(None), JobRow.array_id.is_(None)
 partial_index("job_unclosed", JobRow.submitted_at, where=UNCLOSED)
 partial_index("job_array", JobRow.array_id, JobRow.closed, JobRow.state, where=IS_TASK)
-partial_index("job_top", JobRow.submitted_at, where=IS_NO_TASK)
+partial_index("job_top", JobRow.submitted_at, where=IS_NOT_TASK)
 prefix_index("job_id_begins", JobRow.id)
 
 
@@ -69,24 +69,24 @@ class AttemptEventRow(Row, table=True):
     body: Column[str]
 
 
-ENDED_BADLY = text("""kind = 'attempt_ended' AND body NOT LIKE '%"cause":"completed"%'""")
+IS_FAILED_END = text("""kind = 'attempt_ended' AND body NOT LIKE '%"cause":"completed"%'""")
 """Most attempts complete. In JSON, a quotation mark within a text is escaped, so nothing else matches."""
-REPORTED = text("kind = 'metrics_reported'")
-ENDED = text("kind = 'job_ended'")
-ABOUT_APPROVAL = text("kind IN ('approval_asked', 'approval_given', 'approval_refused')")
-IS_THERE = func.coalesce(AttemptEventRow.body, "") != ""
+IS_METRICS_REPORT = text("kind = 'metrics_reported'")
+IS_JOB_END = text("kind = 'job_ended'")
+IS_APPROVAL_EVENT = text("kind IN ('approval_asked', 'approval_given', 'approval_refused')")
+HAS_EVENT = func.coalesce(AttemptEventRow.body, "") != ""
 """An outer join found an event. An expression, as databases turn the join into an inner one for a plain condition."""
-partial_index("attempt_event_approval", AttemptEventRow.at, where=ABOUT_APPROVAL)
-partial_index("attempt_event_asking", AttemptEventRow.job_id, where=ABOUT_APPROVAL)
-partial_index("attempt_event_lost", AttemptEventRow.job_id, AttemptEventRow.attempt, where=ENDED_BADLY)
-partial_index("attempt_event_metrics", AttemptEventRow.job_id, AttemptEventRow.seq, where=REPORTED)
-partial_index("attempt_event_ended", AttemptEventRow.at, where=ENDED)
+partial_index("attempt_event_approval", AttemptEventRow.at, where=IS_APPROVAL_EVENT)
+partial_index("attempt_event_asking", AttemptEventRow.job_id, where=IS_APPROVAL_EVENT)
+partial_index("attempt_event_lost", AttemptEventRow.job_id, AttemptEventRow.attempt, where=IS_FAILED_END)
+partial_index("attempt_event_metrics", AttemptEventRow.job_id, AttemptEventRow.seq, where=IS_METRICS_REPORT)
+partial_index("attempt_event_ended", AttemptEventRow.at, where=IS_JOB_END)
 append_only(AttemptEventRow)
 
 
 class MachineTimeRow(Row, table=True):
     """The machine time of an attempt: a projection of events; or of a launch outside gpubroker, from its end on.
-    ``until``: `STILL_THERE` until the machines are known to be gone. ``micros``: the price of one machine per hour at
+    ``until``: `STILL_RUNNING` until the machines are known to be gone. ``micros``: the price of one machine per hour at
     the placement, None if unknown; ``count``: accelerators per machine; ``can_use_spot``: by the job's own file.
     Attempts whose machines never came up have no row."""
 

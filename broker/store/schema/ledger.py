@@ -51,13 +51,13 @@ class LedgerEntryRow(Row, table=True):
 
 
 # Entries over more than a day, added one by one: see `broker.store.ledger.spent_sums`.
-LONG = text("account = 'spent' AND covers_to - covers_from > 86400000000")
+LONG_ENTRIES = text("account = 'spent' AND covers_to - covers_from > 86400000000")
 # Spend on owned and reserved machines, and spend without an attempt: a small part of all spend.
 ON_OWN = text("account = 'spent' AND capacity_type IN ('owned', 'reserved')")
 WITHOUT_ATTEMPT = text("account = 'spent' AND attempt IS NULL")
 partial_index("ledger_entry_spent", LedgerEntryRow.covers_to, where=text("account = 'spent'"))
 # With the account, which tells it from the index above: SQLite takes either of two alike.
-partial_index("ledger_entry_long", LedgerEntryRow.account, LedgerEntryRow.covers_to, where=LONG)
+partial_index("ledger_entry_long", LedgerEntryRow.account, LedgerEntryRow.covers_to, where=LONG_ENTRIES)
 partial_index("ledger_entry_own", LedgerEntryRow.capacity_type, LedgerEntryRow.covers_to, where=ON_OWN)
 partial_index("ledger_entry_unattempted", LedgerEntryRow.attempt, LedgerEntryRow.covers_to, where=WITHOUT_ATTEMPT)
 append_only(LedgerEntryRow)

@@ -7,8 +7,8 @@ from sqlmodel import Field
 
 from broker.store.schema.append_only import append_only
 from broker.store.schema.row import (
-    GIVEN,
     ID,
+    STORE_NUMBERED,
     WITHOUT_ROWID,
     BigInt,
     Column,
@@ -48,7 +48,7 @@ class PriceAcceptanceRow(Row, table=True):
     """One acceptance of suspicious offers by a person. ``what``: the offers, as JSON: ids with the doubt and price
     (micro-dollars) of each; ``ended``: the number of missing ones that ended."""
 
-    number: Column[int] = Field(primary_key=True, sa_column_kwargs=GIVEN)
+    number: Column[int] = Field(primary_key=True, sa_column_kwargs=STORE_NUMBERED)
     at: BigInt
     accepted_by: Column[str]
     provider: Column[str]
@@ -66,7 +66,7 @@ class PoolRow(Row, table=True):
         Index("pool_place", "provider", "region", "instance_type"),
     )
 
-    id: Column[int] = Field(primary_key=True, sa_type=ID, sa_column_kwargs=GIVEN)
+    id: Column[int] = Field(primary_key=True, sa_type=ID, sa_column_kwargs=STORE_NUMBERED)
     key: Column[str]
     provider: Column[str]
     region: Column[str]
@@ -91,7 +91,7 @@ class OfferRow(Row, table=True):
         Index("offer_polled_by", "polled_by"),
     )
 
-    id: Column[int] = Field(primary_key=True, sa_type=ID, sa_column_kwargs=GIVEN)
+    id: Column[int] = Field(primary_key=True, sa_type=ID, sa_column_kwargs=STORE_NUMBERED)
     pool_id: Column[int] = Field(sa_type=BigInteger, foreign_key="pool.id")
     source: Column[str]
     polled_by: Column[str]
@@ -155,7 +155,7 @@ class SignalChangeRow(Row, table=True):
 
 
 class KeptAnswerRow(Row, table=True):
-    """A document that polls need not read again: a `broker.core.market.kept_answers.KeptAnswer`. ``at``: when it was
+    """A document that polls need not read again: a `broker.core.market.cached_answers.KeptAnswer`. ``at``: when it was
     read; ``version``: of the gpubroker that made the content; ``digest``: SHA-256 of the content."""
 
     provider: Column[str] = Field(primary_key=True)
@@ -172,7 +172,7 @@ class HoldingRow(Row, table=True):
     """Paid or committed capacity: ``gpus`` from ``starts`` to ``ends`` for ``upfront`` once and ``hourly`` per hour.
     ``proof``: SHA-256 of its document, or empty. ``removed_at``: when the record was removed."""
 
-    number: Column[int] = Field(primary_key=True, sa_column_kwargs=GIVEN)
+    number: Column[int] = Field(primary_key=True, sa_column_kwargs=STORE_NUMBERED)
     kind: Column[str]
     accelerator: Column[str]
     gpus: Column[int]
@@ -229,7 +229,7 @@ append_only(PurchaseEventRow)
 class PurchaseQuoteRow(Row, table=True):
     """One quote: a `CapacityQuote` as JSON."""
 
-    number: Column[int] = Field(primary_key=True, sa_column_kwargs=GIVEN)
+    number: Column[int] = Field(primary_key=True, sa_column_kwargs=STORE_NUMBERED)
     at: BigInt
     body: Column[str]
 

@@ -4,7 +4,7 @@ from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
 from broker.store.schema.append_only import append_only
-from broker.store.schema.row import GIVEN, ID, BigInt, Column, OptionalBigInt, Row, partial_index
+from broker.store.schema.row import ID, STORE_NUMBERED, BigInt, Column, OptionalBigInt, Row, partial_index
 
 
 class DecisionRow(Row, table=True):
@@ -32,7 +32,7 @@ append_only(DecisionRow)
 class PolicySetRow(Row, table=True):
     """One activation of a policy set; the highest number is active. Append-only."""
 
-    number: Column[int] = Field(primary_key=True, sa_column_kwargs=GIVEN)
+    number: Column[int] = Field(primary_key=True, sa_column_kwargs=STORE_NUMBERED)
     activated_at: BigInt
     activated_by: Column[str]
     sha256: Column[str]
@@ -47,7 +47,7 @@ class StandingGrantRow(Row, table=True):
     """One standing grant. ``whom``: its rules, users, teams and projects as JSON; ``total``: micro-dollars;
     ``closed_use``: the spend of closed jobs under it, in micro-dollars."""
 
-    number: Column[int] = Field(primary_key=True, sa_column_kwargs=GIVEN)
+    number: Column[int] = Field(primary_key=True, sa_column_kwargs=STORE_NUMBERED)
     granted_by: Column[str]
     at: BigInt
     until: BigInt

@@ -22,7 +22,7 @@ else:
 
 # Only an INTEGER PRIMARY KEY is SQLite's row id; it is as wide as BIGINT there.
 ID: Final[Any] = BigInteger().with_variant(Integer, "sqlite")
-GIVEN: Final = {"autoincrement": False}  # of a key that the store itself numbers
+STORE_NUMBERED: Final = {"autoincrement": False}  # of a key that the store itself numbers
 WITHOUT_ROWID: Final = {"sqlite_with_rowid": False}  # the table is its primary key's index: one search, not two
 
 

@@ -25,17 +25,17 @@ from providers.aws.settings import NAME, PURCHASE_TAG
 from providers.aws.shop.counter import (
     LINUX,
     AwsCounter,
-    carries,
     dry_run,
+    has_purchase_tag,
+    matching_types,
+    purchase_tags,
     read_answer,
-    tags_of,
-    wanted_regions,
-    wanted_types,
+    requested_regions,
 )
 from providers.shops import FinalProduct
 
 _DAY, _WEEK = timedelta(days=1), timedelta(days=7)
-_BOUGHT = "purchase_capacity_block"
+_OPERATION = "purchase_capacity_block"
 # States of capacity reservations and blocks (EC2 API: CapacityReservation, State).
 STATES = {
     "payment-pending": OrderState.PENDING,
@@ -65,9 +65,9 @@ class CapacityBlocks(FinalProduct[AwsCounter]):
         now = self._counter.clock.now()
         hours = request.length // timedelta(hours=1)
 
-        def sold(login: AwsLogin, region: str) -> Iterator[CapacityQuote | SkippedRow]:
+        def regional_quotes(login: AwsLogin, region: str) -> Iterator[CapacityQuote | SkippedRow]:
             zones = spot.zone_ids(login, region)
-            for name in wanted_types(request):
+            for name in matching_types(request):
                 rows = blocks_for_sale(
                     login, region, name, hours, zones, now, machines=request.machines, starts_from=request.earliest
                 )
@@ -77,13 +77,13 @@ class CapacityBlocks(FinalProduct[AwsCounter]):
                     elif (request.earliest or row.starts) <= row.starts <= (request.latest or row.starts):
                         yield _quote(row)
 
-        yield from self._counter.everywhere(sold, wanted_regions(request))
+        yield from self._counter.everywhere(regional_quotes, requested_regions(request))
 
     def try_order(self, quote: CapacityQuote, key: str) -> None:
-        dry_run(self._counter.login(), quote.region, _BOUGHT, _parameters(quote, key))
+        dry_run(self._counter.login(), quote.region, _OPERATION, _parameters(quote, key))
 
     def order(self, quote: CapacityQuote, key: str) -> Order:
-        answer = self._counter.login().call_once("ec2", quote.region, _BOUGHT, **_parameters(quote, key))
+        answer = self._counter.login().call_once("ec2", quote.region, _OPERATION, **_parameters(quote, key))
         return read_answer(reservation_order, answer.get("CapacityReservation"))
 
     def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
@@ -105,9 +105,9 @@ def check_length(length: timedelta) -> None:
 
 def tagged_reservations(login: AwsLogin, region: str, key: str) -> list[Mapping[str, Any]]:
     """The capacity reservations and blocks with the tag of the purchase. Raises what `AwsLogin.rows` raises."""
-    wanted = [{"Name": f"tag:{PURCHASE_TAG}", "Values": [key]}]
-    rows = login.rows("ec2", region, "describe_capacity_reservations", "CapacityReservations", Filters=wanted)
-    return [row for row in rows if carries(row, key)]
+    filters = [{"Name": f"tag:{PURCHASE_TAG}", "Values": [key]}]
+    rows = login.rows("ec2", region, "describe_capacity_reservations", "CapacityReservations", Filters=filters)
+    return [row for row in rows if has_purchase_tag(row, key)]
 
 
 def reservation_order(row: Any) -> Order:
@@ -138,5 +138,5 @@ def _quote(row: ReservationOffer) -> CapacityQuote:
 
 
 def _parameters(quote: CapacityQuote, key: str) -> dict[str, Any]:
-    tags = tags_of(key, "capacity-reservation")
+    tags = purchase_tags(key, "capacity-reservation")
     return {"CapacityBlockOfferingId": quote.offering, "InstancePlatform": LINUX, "TagSpecifications": tags}

@@ -26,7 +26,7 @@ class Everywhere(Protocol):
     """Queries each region with the login; a failure in one region does not stop the others."""
 
     def __call__(
-        self, look: Callable[[AwsLogin, str], Iterator[T]], regions: tuple[str, ...] | None = None
+        self, fetch: Callable[[AwsLogin, str], Iterator[T]], regions: tuple[str, ...] | None = None
     ) -> Iterator[T]: ...
 
 
@@ -44,16 +44,16 @@ class AwsCounter:
         return self.clock.now().replace(microsecond=0)
 
 
-def wanted_types(request: QuoteRequest) -> Sequence[str]:
+def matching_types(request: QuoteRequest) -> Sequence[str]:
     """The instance types that the request may mean."""
     if request.instance_type is not None:
         return (request.instance_type,)
-    wanted = (request.accelerator, request.count)
+    requested = (request.accelerator, request.count)
     shapes = {name: machine(name) for name in accelerated_types() if is_listed(name)}
-    return [name for name, shape in shapes.items() if (shape.accelerator, shape.count) == wanted]
+    return [name for name, shape in shapes.items() if (shape.accelerator, shape.count) == requested]
 
 
-def wanted_regions(request: QuoteRequest) -> tuple[str, ...] | None:
+def requested_regions(request: QuoteRequest) -> tuple[str, ...] | None:
     """The region asked for, or None for all."""
     return None if request.region is None else (request.region,)
 
@@ -62,9 +62,9 @@ def on_demand_price(counter: AwsCounter, login: AwsLogin, region: str, instance_
     """USD per machine and hour on demand, by the price API; None if AWS lists none. Raises what `AwsLogin.rows`
     raises."""
     rows = price_api.product_rows(login, counter.settings.pricing_region, instance_type)
-    found = price_api.read_products(rows, (region,), counter.clock.now())
-    priced = [one for one in found if isinstance(one, Offer) and one.capacity_type is CapacityType.ON_DEMAND]
-    return min((one.price for one in priced if one.price is not None), default=None)
+    rates = price_api.read_products(rows, (region,), counter.clock.now())
+    on_demand = [offer for offer in rates if isinstance(offer, Offer) and offer.capacity_type is CapacityType.ON_DEMAND]
+    return min((offer.price for offer in on_demand if offer.price is not None), default=None)
 
 
 def dry_run(login: AwsLogin, region: str, operation: str, parameters: Mapping[str, Any]) -> None:
@@ -76,19 +76,19 @@ def dry_run(login: AwsLogin, region: str, operation: str, parameters: Mapping[st
             raise
 
 
-def read_answer(read: Callable[[Any], Order], row: Any) -> Order:
+def read_answer(parse: Callable[[Any], Order], row: Any) -> Order:
     """The order in the answer of a call that bought something. Raises `OutcomeUnknown` if it cannot be read."""
     try:
-        return read(row)
+        return parse(row)
     except Malformed as error:
         raise OutcomeUnknown(error.message, where=error.where) from error
 
 
-def tags_of(key: str, resource: str) -> list[dict[str, Any]]:
+def purchase_tags(key: str, resource: str) -> list[dict[str, Any]]:
     """EC2's tag of a purchase."""
     return [{"ResourceType": resource, "Tags": [{"Key": PURCHASE_TAG, "Value": key}]}]
 
 
-def carries(row: Mapping[str, Any], key: str) -> bool:
+def has_purchase_tag(row: Mapping[str, Any], key: str) -> bool:
     """Whether EC2's row has the tag of the purchase."""
     return any(tag.get("Key") == PURCHASE_TAG and tag.get("Value") == key for tag in row.get("Tags") or ())

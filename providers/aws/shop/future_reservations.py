@@ -28,7 +28,7 @@ from broker.core.purchases.quotes import (
 from broker.core.values.money import Money
 from providers.aws.machines import machine
 from providers.aws.settings import NAME
-from providers.aws.shop.counter import wanted_types
+from providers.aws.shop.counter import matching_types
 from providers.aws.shop.reservations import CapacityReservations
 from providers.aws.times import utc
 
@@ -53,7 +53,9 @@ class FutureReservations(CapacityReservations):
             raise InvalidInput("AWS takes requests 5 to 120 days ahead", where="--from", hint="--from 14d")
         if request.length < _SHORTEST or request.length % timedelta(hours=1):
             raise InvalidInput(f"AWS wants 14 days or more; got {request.length}", where="--for", hint="--for 14d")
-        yield from self._in_zones(request, starts, [one for one in wanted_types(request) if _is_sold(one)])
+        yield from self._in_zones(
+            request, starts, [instance_type for instance_type in matching_types(request) if _is_sold(instance_type)]
+        )
 
     def _parameters(self, quote: CapacityQuote, key: str) -> Mapping[str, Any]:
         return {
@@ -71,17 +73,19 @@ class FutureReservations(CapacityReservations):
         answer = self._counter.login().call(
             "ec2", quote.region, "create_capacity_reservation_cancellation_quote", CapacityReservationId=order.id
         )
-        told = answer.get("CapacityReservationCancellationQuote") or {}
-        if told.get("QuoteState") == "pending":
-            told = self._quoted(quote.region, str(told.get("CapacityReservationCancellationQuoteId")))
+        cancellation = answer.get("CapacityReservationCancellationQuote") or {}
+        if cancellation.get("QuoteState") == "pending":
+            cancellation = self._cancellation_quote(
+                quote.region, str(cancellation.get("CapacityReservationCancellationQuoteId"))
+            )
         return UndoTerms(
             way="cancel",
-            charge=sum((_charge(term, quote) for term in told.get("CancellationTerms") or ()), Money.ZERO),
-            reference=str(told["CapacityReservationCancellationQuoteId"]),
-            until=utc(told.get("ExpirationTime")),
+            charge=sum((_charge(term, quote) for term in cancellation.get("CancellationTerms") or ()), Money.ZERO),
+            reference=str(cancellation["CapacityReservationCancellationQuoteId"]),
+            until=utc(cancellation.get("ExpirationTime")),
         )
 
-    def _quoted(self, region: str, id: str) -> Mapping[str, Any]:
+    def _cancellation_quote(self, region: str, id: str) -> Mapping[str, Any]:
         operation = "describe_capacity_reservation_cancellation_quotes"
         answer = self._counter.login().call("ec2", region, operation, CapacityReservationCancellationQuoteIds=[id])
         rows: list[Mapping[str, Any]] = answer.get("CapacityReservationCancellationQuotes") or [{}]
@@ -90,9 +94,9 @@ class FutureReservations(CapacityReservations):
         return rows[0]
 
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
-        quoted = {"QuoteId": terms.reference, "ApplyCancellationCharges": _WIND_DOWN} if terms.reference else {}
+        parameters = {"QuoteId": terms.reference, "ApplyCancellationCharges": _WIND_DOWN} if terms.reference else {}
         self._counter.login().call_once(
-            "ec2", quote.region, "cancel_capacity_reservation", CapacityReservationId=order.id, **quoted
+            "ec2", quote.region, "cancel_capacity_reservation", CapacityReservationId=order.id, **parameters
         )
 
 

@@ -25,16 +25,16 @@ from providers.aws.shop.counter import (
     LINUX,
     AwsCounter,
     dry_run,
+    matching_types,
     on_demand_price,
+    purchase_tags,
     read_answer,
-    tags_of,
-    wanted_regions,
-    wanted_types,
+    requested_regions,
 )
 from providers.aws.times import utc
 from providers.shops import CloudProduct
 
-_MADE = "create_capacity_reservation"
+_OPERATION = "create_capacity_reservation"
 # EC2 keeps a token for a day or longer (EC2 developer guide, "Ensuring idempotency"); this is well within.
 _REPEATS_FOR = timedelta(hours=1)
 _LONGEST = timedelta(days=366)
@@ -58,20 +58,20 @@ class CapacityReservations(CloudProduct[AwsCounter]):
         if not timedelta(hours=1) <= request.length <= _LONGEST:
             raise InvalidInput(f"expected 1 hour to 1 year; got {request.length}", where="--for", hint="--for 7d")
 
-        yield from self._in_zones(request, self._counter.now(), wanted_types(request))
+        yield from self._in_zones(request, self._counter.now(), matching_types(request))
 
     def _in_zones(
         self, request: QuoteRequest, starts: datetime, types: Iterable[str]
     ) -> Iterator[CapacityQuote | SkippedRow]:
         """A quote for each zone of each region, from a time on."""
 
-        def sold(login: AwsLogin, region: str) -> Iterator[CapacityQuote | SkippedRow]:
+        def regional_quotes(login: AwsLogin, region: str) -> Iterator[CapacityQuote | SkippedRow]:
             for name in types:
                 if (price := on_demand_price(self._counter, login, region, name)) is not None:
-                    for zone in zones_with(login, region, name):
+                    for zone in zones_offering(login, region, name):
                         yield self._quote(request, region, zone, name, price, starts)
 
-        yield from self._counter.everywhere(sold, wanted_regions(request))
+        yield from self._counter.everywhere(regional_quotes, requested_regions(request))
 
     def _quote(
         self, request: QuoteRequest, region: str, zone: str, name: str, price: Money, starts: datetime
@@ -105,15 +105,15 @@ class CapacityReservations(CloudProduct[AwsCounter]):
             "InstanceCount": quote.machines,
             "EndDateType": "limited",
             "EndDate": quote.ends,
-            "TagSpecifications": tags_of(key, "capacity-reservation"),
+            "TagSpecifications": purchase_tags(key, "capacity-reservation"),
             "InstanceMatchCriteria": "open",
         }
 
     def try_order(self, quote: CapacityQuote, key: str) -> None:
-        dry_run(self._counter.login(), quote.region, _MADE, self._parameters(quote, key))
+        dry_run(self._counter.login(), quote.region, _OPERATION, self._parameters(quote, key))
 
     def order(self, quote: CapacityQuote, key: str) -> Order:
-        answer = self._counter.login().call_once("ec2", quote.region, _MADE, **self._parameters(quote, key))
+        answer = self._counter.login().call_once("ec2", quote.region, _OPERATION, **self._parameters(quote, key))
         return read_answer(billed_order, answer.get("CapacityReservation"))
 
     def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
@@ -128,7 +128,7 @@ class CapacityReservations(CloudProduct[AwsCounter]):
         )
 
 
-def zones_with(login: AwsLogin, region: str, instance_type: str) -> list[str]:
+def zones_offering(login: AwsLogin, region: str, instance_type: str) -> list[str]:
     """The IDs of the zones where machines of the type exist. Raises what `AwsLogin.rows` raises."""
     rows = login.rows(
         "ec2",
@@ -144,10 +144,10 @@ def zones_with(login: AwsLogin, region: str, instance_type: str) -> list[str]:
 def billed_order(row: Any) -> Order:
     """A reservation as an order, with the time for which it is billed. Raises `Malformed`."""
     order = reservation_order(row)
-    begun = order.word in ("active", "expired", "cancelled", "cancelling")
+    has_begun = order.word in ("active", "expired", "cancelled", "cancelling")
     return order.model_copy(
         update={
-            "billed_from": (utc(row.get("StartDate")) or utc(row.get("CreateDate"))) if begun else None,
+            "billed_from": (utc(row.get("StartDate")) or utc(row.get("CreateDate"))) if has_begun else None,
             "billed_to": utc(row.get("EndDate")) if order.word == "expired" else None,
         }
     )

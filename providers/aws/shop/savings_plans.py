@@ -29,12 +29,12 @@ from broker.core.values.money import Money
 from providers.aws.machines import machine
 from providers.aws.savings_plans import plan_rates
 from providers.aws.settings import NAME, PURCHASE_TAG, REGIONS
-from providers.aws.shop.counter import AwsCounter, wanted_types
+from providers.aws.shop.counter import AwsCounter, matching_types
 from providers.aws.times import utc
-from providers.shops import CloudProduct, cannot_be_undone
+from providers.shops import CloudProduct, undo_refusal
 
 YEARS = {timedelta(days=365): "1 year", timedelta(days=3 * 365): "3 years"}
-_ASKED_IN = REGIONS[0]
+_QUERY_REGION = REGIONS[0]
 _STATES = {
     "payment-pending": OrderState.PENDING,
     "queued": OrderState.PENDING,
@@ -48,7 +48,7 @@ _STATES = {
 _BEGUN = ("active", "pending-return", "retired", "returned")
 _RETURNABLE_FOR, _RETURNABLE_UP_TO = timedelta(days=7), Money.usd(100)
 _TOO_SHORT_TO_RETURN = timedelta(hours=1)
-_CENT_OF_CENT = Decimal("0.00001")  # the number of digits that AWS accepts
+_COMMITMENT_STEP = Decimal("0.00001")  # the number of digits that AWS accepts
 
 
 class SavingsPlans(CloudProduct[AwsCounter]):
@@ -61,7 +61,7 @@ class SavingsPlans(CloudProduct[AwsCounter]):
         check_years(request.length, "savings plans")
         now = self._counter.now()
         regions = self._counter.settings.regions or REGIONS if request.region is None else (request.region,)
-        for rate in plan_rates(self._counter.login(), _ASKED_IN, regions, tuple(wanted_types(request)), now):
+        for rate in plan_rates(self._counter.login(), _QUERY_REGION, regions, tuple(matching_types(request)), now):
             if isinstance(rate, SkippedRow):
                 yield rate
             elif rate.length == request.length:
@@ -73,7 +73,7 @@ class SavingsPlans(CloudProduct[AwsCounter]):
 
     def order(self, quote: CapacityQuote, key: str) -> Order:
         operation = "create_savings_plan"
-        answer = self._counter.login().call_once("savingsplans", _ASKED_IN, operation, **_parameters(quote, key))
+        answer = self._counter.login().call_once("savingsplans", _QUERY_REGION, operation, **_parameters(quote, key))
         if not answer.get("savingsPlanId"):
             raise OutcomeUnknown("a plan without an id", where=f"{NAME}: savingsplans:{operation}")
         return Order(id=str(answer["savingsPlanId"]), state=OrderState.PENDING, word="payment-pending")
@@ -88,21 +88,21 @@ class SavingsPlans(CloudProduct[AwsCounter]):
         until = utc(row.get("returnableUntil"))
         if until is None or until <= self._counter.clock.now():
             when = "" if until is None else f" since {until:%Y-%m-%d %H:%M} UTC"
-            raise cannot_be_undone(NAME, "this savings plan", f"AWS does not take it back{when}")
+            raise undo_refusal(NAME, "this savings plan", f"AWS does not take it back{when}")
         return UndoTerms(way="return", refund=quote.paid_upfront, until=until)
 
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
         login = self._counter.login()
         if terms.way == "delete_queued":
-            login.call_once("savingsplans", _ASKED_IN, "delete_queued_savings_plan", savingsPlanId=order.id)
+            login.call_once("savingsplans", _QUERY_REGION, "delete_queued_savings_plan", savingsPlanId=order.id)
             return
         token = f"return-{order.id}"
-        login.call_once("savingsplans", _ASKED_IN, "return_savings_plan", savingsPlanId=order.id, clientToken=token)
+        login.call_once("savingsplans", _QUERY_REGION, "return_savings_plan", savingsPlanId=order.id, clientToken=token)
 
     def _plans(self) -> Iterator[Mapping[str, Any]]:
         yield from self._counter.login().rows(
             "savingsplans",
-            _ASKED_IN,
+            _QUERY_REGION,
             "describe_savings_plans",
             "savingsPlans",
             page_key="nextToken",
@@ -110,27 +110,27 @@ class SavingsPlans(CloudProduct[AwsCounter]):
         )
 
 
-def check_years(length: timedelta, what: str) -> None:
+def check_years(length: timedelta, product: str) -> None:
     """Raises `InvalidInput` for a term other than one or three years."""
     if length not in YEARS:
-        raise InvalidInput(f"AWS sells {what} for 1 or 3 years; got {length}", where="--for", hint="--for 1y")
+        raise InvalidInput(f"AWS sells {product} for 1 or 3 years; got {length}", where="--for", hint="--for 1y")
 
 
 def commitment(hourly: Money, machines: int) -> Decimal:
     """The promised payment per hour (USD) for these machines, rounded up to the digits that AWS accepts."""
-    return (hourly.dollars * machines).quantize(_CENT_OF_CENT, rounding=ROUND_UP)
+    return (hourly.dollars * machines).quantize(_COMMITMENT_STEP, rounding=ROUND_UP)
 
 
 def _quote(request: QuoteRequest, region: str, name: str, hourly: Money, rate: Any, now: datetime) -> CapacityQuote:
     shape, starts = machine(name), request.earliest or now
     hours = request.length // timedelta(hours=1)
-    promised = commitment(hourly, request.machines)
-    total = Money.usd(promised) * hours
+    hourly_commitment = commitment(hourly, request.machines)
+    total = Money.usd(hourly_commitment) * hours
     upfront = {"no-upfront": Money.ZERO, "all-upfront": total}.get(rate.option, _half(total))
     undo, until = Undo.UNTIL, starts
     if request.earliest is None:
         until = min(now + _RETURNABLE_FOR, _next_month(now))
-        if Money.usd(promised) > _RETURNABLE_UP_TO or until - now < _TOO_SHORT_TO_RETURN:
+        if Money.usd(hourly_commitment) > _RETURNABLE_UP_TO or until - now < _TOO_SHORT_TO_RETURN:
             undo = Undo.NONE
     return CapacityQuote(
         product=PurchaseProduct.SAVINGS_PLAN,

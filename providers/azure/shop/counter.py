@@ -13,7 +13,7 @@ from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest, Undo
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
-from providers.azure.fields import inside
+from providers.azure.fields import nested
 from providers.azure.login import AzureLogin
 from providers.azure.machines import machine
 from providers.azure.settings import NAME, AzureSettings
@@ -74,22 +74,22 @@ class AzureCounter:
         }
 
 
-def check_years(length: timedelta, what: str) -> None:
+def check_years(length: timedelta, product: str) -> None:
     """Raises `InvalidInput` for a term other than one or three years."""
     if length not in YEARS:
-        raise InvalidInput(f"Azure sells {what} for 1 or 3 years; got {length}", where="--for", hint="--for 1y")
+        raise InvalidInput(f"Azure sells {product} for 1 or 3 years; got {length}", where="--for", hint="--for 1y")
 
 
-def only_now(request: QuoteRequest, what: str) -> None:
+def reject_later_start(request: QuoteRequest, product: str) -> None:
     """Raises `InvalidInput` for a request that begins later."""
     if request.earliest is not None:
-        raise InvalidInput(f"{what} begins with its order at Azure", where="--from", hint="leave it out")
+        raise InvalidInput(f"{product} begins with its order at Azure", where="--from", hint="leave it out")
 
 
 def dollars(row: Mapping[str, Any], key: str) -> Money:
     """An amount in USD. Raises `Malformed` for another currency or none."""
-    found = inside(row, key)
-    amount, currency = found.get("amount"), found.get("currencyCode")
+    value = nested(row, key)
+    amount, currency = value.get("amount"), value.get("currencyCode")
     if currency != "USD" or isinstance(amount, bool) or not isinstance(amount, int | Decimal):
         raise Malformed(f"{key}: expected an amount in USD, got {amount!r} {currency!r}", where=NAME)
     return Money.usd(Decimal(amount))

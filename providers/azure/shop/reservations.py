@@ -23,16 +23,16 @@ from broker.core.purchases.quotes import (
     Undo,
     UndoTerms,
 )
-from providers.azure.errors import NotThere
-from providers.azure.fields import inside, utc
+from providers.azure.errors import NotFound
+from providers.azure.fields import nested, utc
 from providers.azure.retail import SOURCE
 from providers.azure.settings import NAME, PURCHASE_TAG
-from providers.azure.shop.counter import AzureCounter, only_now
+from providers.azure.shop.counter import AzureCounter, reject_later_start
 from providers.http import setting
 from providers.shops import CloudProduct
 
 _GROUPS_VERSION = "2021-04-01"
-_UNDONE = "gpubroker-undone"
+_DELETED_TAG = "gpubroker-undone"
 _STATES = {
     "creating": OrderState.PENDING,
     "succeeded": OrderState.HELD,
@@ -50,7 +50,7 @@ class AzureCapacityReservations(CloudProduct[AzureCounter]):
 
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """One quote a region, at the on-demand price. Whether machines are free is known only when one is ordered."""
-        only_now(request, "a capacity reservation")
+        reject_later_start(request, "a capacity reservation")
         if request.length < timedelta(hours=1):
             raise InvalidInput(f"expected 1 hour or more; got {request.length}", where="--for", hint="--for 7d")
         for offer in self._counter.priced(request, CapacityType.ON_DEMAND, SOURCE):
@@ -67,7 +67,7 @@ class AzureCapacityReservations(CloudProduct[AzureCounter]):
         path = f"/subscriptions/{login.subscription}/resourcegroups/{resources}"
         try:
             login.asked("resource group", "GET", path, version=_GROUPS_VERSION)
-        except NotThere as error:
+        except NotFound as error:
             hint = f"az group create --name {resources} --location {quote.region}, or {setting(NAME, 'resource_group')}"
             raise Refused(f"there is no resource group {resources}", where=NAME, hint=hint) from error
 
@@ -100,27 +100,27 @@ class AzureCapacityReservations(CloudProduct[AzureCounter]):
                 lambda client: client.capacity_reservations.get(resources, key, key, expand="instanceView"),
             )
             return [_order(row, key)]
-        except NotThere:
+        except NotFound:
             pass
         try:
             group = login.call(
                 f"{key}: capacity reservation group",
                 lambda client: client.capacity_reservation_groups.get(resources, key),
             )
-        except NotThere:
+        except NotFound:
             return []
-        undone = inside(group, "tags").get(_UNDONE)
-        return [Order(id=key, state=OrderState.OVER, word="deleted")] if undone else []
+        deleted_tag = nested(group, "tags").get(_DELETED_TAG)
+        return [Order(id=key, state=OrderState.OVER, word="deleted")] if deleted_tag else []
 
     def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
         return UndoTerms(way="delete")
 
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
         login, resources, key = self._counter.login(), self._resources, order.id
-        marked = {"tags": {PURCHASE_TAG: key, _UNDONE: "yes"}}
+        patch = {"tags": {PURCHASE_TAG: key, _DELETED_TAG: "yes"}}
         login.call(
             f"{key}: capacity reservation group",
-            lambda client: client.capacity_reservation_groups.update(resources, key, marked),
+            lambda client: client.capacity_reservation_groups.update(resources, key, patch),
         )
         try:
             login.call_once(
@@ -129,7 +129,7 @@ class AzureCapacityReservations(CloudProduct[AzureCounter]):
                     resources, key, key, polling=False, retry_total=0
                 ),
             )
-        except NotThere:
+        except NotFound:
             return  # it is gone
 
     @property
@@ -138,8 +138,8 @@ class AzureCapacityReservations(CloudProduct[AzureCounter]):
 
 
 def _order(row: Mapping[str, Any], key: str) -> Order:
-    about = inside(row, "properties")
-    word = str(about.get("provisioningState", "")).lower()
+    properties = nested(row, "properties")
+    word = str(properties.get("provisioningState", "")).lower()
     state = _STATES.get(word, OrderState.PENDING)
-    begun = utc(about.get("timeCreated")) if state is OrderState.HELD else None
-    return Order(id=key, state=state, word=word, billed_from=begun)
+    started = utc(properties.get("timeCreated")) if state is OrderState.HELD else None
+    return Order(id=key, state=state, word=word, billed_from=started)

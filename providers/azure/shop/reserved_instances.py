@@ -22,12 +22,12 @@ from broker.core.purchases.quotes import (
     Undo,
     UndoTerms,
 )
-from providers.azure.errors import NotThere
-from providers.azure.fields import inside, objects, utc
+from providers.azure.errors import NotFound
+from providers.azure.fields import nested, objects, utc
 from providers.azure.retail import SOURCE
 from providers.azure.settings import NAME
-from providers.azure.shop.counter import YEARS, AzureCounter, check_years, dollars, only_now
-from providers.shops import CloudProduct, cannot_be_undone
+from providers.azure.shop.counter import YEARS, AzureCounter, check_years, dollars, reject_later_start
+from providers.shops import CloudProduct, undo_refusal
 
 _CAPACITY = "/providers/Microsoft.Capacity"
 _VERSION = "2022-11-01"
@@ -57,17 +57,17 @@ class AzureReservedInstances(CloudProduct[AzureCounter]):
     def quotes(self, request: QuoteRequest) -> Iterator[CapacityQuote | SkippedRow]:
         """Azure's present price, paid upfront: one quote per region in the price list."""
         check_years(request.length, "reservations")
-        only_now(request, "a reservation")
+        reject_later_start(request, "a reservation")
         login, (term, months) = self._counter.login(), YEARS[request.length]
         for offer in self._counter.priced(request, CapacityType.RESERVED, SOURCE, months):
             fields = self._counter.quote(request, PurchaseProduct.RESERVED_INSTANCES, offer.region, offer.instance_type)
             body = _body(login.subscription, offer.instance_type, offer.region, request.machines, term, "gpubroker")
             answer = login.asked("reservation price", "POST", f"{_CAPACITY}/calculatePrice", body, version=_VERSION)
-            priced = inside(answer, "properties")
-            id = priced.get("reservationOrderId")
+            properties = nested(answer, "properties")
+            id = properties.get("reservationOrderId")
             if not isinstance(id, str) or not id:
                 raise Malformed("a price without an order id", where=NAME)
-            total = dollars(priced, "pricingCurrencyTotal")
+            total = dollars(properties, "pricingCurrencyTotal")
             money = {"offering": id, "total": total, "upfront": total, "undo": Undo.QUOTE, "terms": "upfront"}
             yield CapacityQuote(**{**fields, **money})
 
@@ -80,15 +80,15 @@ class AzureReservedInstances(CloudProduct[AzureCounter]):
         body = _body(login.subscription, quote.instance_type, quote.region, quote.machines, YEARS[quote.length][0], key)
         path = f"{_CAPACITY}/reservationOrders/{quote.offering}"
         try:
-            answer = login.asked_once("reservation order", "PUT", path, body, version=_VERSION)
+            answer = login.request_once("reservation order", "PUT", path, body, version=_VERSION)
         except Refused as error:
             if _EXISTS not in error.message.replace("_", "").lower():
                 raise
-            found = self.find_orders(quote, key)  # an earlier try of the request has arrived
-            if not found:
+            earlier = self.find_orders(quote, key)  # an earlier try of the request has arrived
+            if not earlier:
                 raise OutcomeUnknown(error.message, where=error.where) from error
-            return found[0]
-        if not isinstance(answer, Mapping) or not inside(answer, "properties"):
+            return earlier[0]
+        if not isinstance(answer, Mapping) or not nested(answer, "properties"):
             raise OutcomeUnknown("an order without properties", where=NAME)
         return _order(answer, quote)
 
@@ -96,37 +96,37 @@ class AzureReservedInstances(CloudProduct[AzureCounter]):
         path = f"{_CAPACITY}/reservationOrders/{quote.offering}"
         try:
             row = self._counter.login().asked("reservation order", "GET", path, version=_VERSION)
-        except NotThere:
+        except NotFound:
             return []
-        return [_order(row, quote)] if inside(row, "properties").get("displayName") == key else []
+        return [_order(row, quote)] if nested(row, "properties").get("displayName") == key else []
 
     def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
         login, path = self._counter.login(), f"{_CAPACITY}/reservationOrders/{order.id}"
         row = login.asked("reservation order", "GET", path, version=_VERSION)
-        mine = next(iter(objects(inside(row, "properties").get("reservations"))), {})
-        back = {"reservationId": mine.get("id"), "quantity": quote.machines}
-        body = {"id": path, "properties": {"scope": "Reservation", "reservationToReturn": back}}
+        reservation = next(iter(objects(nested(row, "properties").get("reservations"))), {})
+        returned = {"reservationId": reservation.get("id"), "quantity": quote.machines}
+        body = {"id": path, "properties": {"scope": "Reservation", "reservationToReturn": returned}}
         answer = login.asked("refund", "POST", f"{path}/calculateRefund", body, version=_VERSION)
-        found = inside(answer, "properties")
-        policy = inside(found, "policyResult", "properties")
-        errors = [str(one.get("message")) for one in objects(policy.get("policyErrors"))]
+        properties = nested(answer, "properties")
+        policy = nested(properties, "policyResult", "properties")
+        errors = [str(error.get("message")) for error in objects(policy.get("policyErrors"))]
         if errors:
-            raise cannot_be_undone(NAME, "this reservation", "; ".join(errors))
-        refund = dollars(found, "pricingRefundAmount")
-        reference = f"{found.get('sessionId')} {mine.get('id')}"
+            raise undo_refusal(NAME, "this reservation", "; ".join(errors))
+        refund = dollars(properties, "pricingRefundAmount")
+        reference = f"{properties.get('sessionId')} {reservation.get('id')}"
         return UndoTerms(way="return", refund=min(refund, quote.paid_upfront), reference=reference)
 
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
         session, _, reservation = terms.reference.partition(" ")
-        back = {"reservationId": reservation, "quantity": quote.machines}
+        returned = {"reservationId": reservation, "quantity": quote.machines}
         properties = {
             "sessionId": session,
             "scope": "Reservation",
             "returnReason": "requested by gpubroker",
-            "reservationToReturn": back,
+            "reservationToReturn": returned,
         }
         path = f"{_CAPACITY}/reservationOrders/{order.id}/return"
-        self._counter.login().asked_once("return", "POST", path, {"properties": properties}, version=_VERSION)
+        self._counter.login().request_once("return", "POST", path, {"properties": properties}, version=_VERSION)
 
 
 def _body(subscription: str, size: str, region: str, machines: int, term: str, name: str) -> dict[str, Any]:
@@ -148,8 +148,8 @@ def _body(subscription: str, size: str, region: str, machines: int, term: str, n
 
 
 def _order(row: Mapping[str, Any], quote: CapacityQuote) -> Order:
-    about = inside(row, "properties")
-    word = str(about.get("provisioningState", "")).lower()
+    properties = nested(row, "properties")
+    word = str(properties.get("provisioningState", "")).lower()
     state = _STATES.get(word, OrderState.PENDING)
-    begun = utc(about.get("createdDateTime")) if state in (OrderState.HELD, OrderState.OVER) else None
-    return Order(id=quote.offering, state=state, word=word, billed_from=begun)
+    started = utc(properties.get("createdDateTime")) if state in (OrderState.HELD, OrderState.OVER) else None
+    return Order(id=quote.offering, state=state, word=word, billed_from=started)

@@ -17,8 +17,8 @@ from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, Purch
 from providers.gcp.calls import utc
 from providers.gcp.holdings import COMMITMENT_TYPES, MACHINES
 from providers.gcp.settings import NAME
-from providers.gcp.shop.counter import GcpCounter, ResourceKind, find, insert, quoted, sold
-from providers.gcp.shop.reservations import REPEATS_FOR, reserved
+from providers.gcp.shop.counter import GcpCounter, ResourceKind, find, insert, priced_rows, quote_fields
+from providers.gcp.shop.reservations import REPEATS_FOR, reservation_body
 from providers.shops import FinalProduct
 
 _YEAR = timedelta(days=365)
@@ -34,10 +34,10 @@ _SSD_GB = 375
 
 
 def _order(row: Any, key: str) -> Order:
-    begun = utc(row.start_timestamp) if row.status in ("ACTIVE", "EXPIRED") else None
-    over = utc(row.end_timestamp) if row.status == "EXPIRED" else None
+    started = utc(row.start_timestamp) if row.status in ("ACTIVE", "EXPIRED") else None
+    ended = utc(row.end_timestamp) if row.status == "EXPIRED" else None
     state = _STATES.get(row.status, OrderState.PENDING)
-    return Order(id=row.name or key, state=state, word=row.status.lower(), billed_from=begun, billed_to=over)
+    return Order(id=row.name or key, state=state, word=row.status.lower(), billed_from=started, billed_to=ended)
 
 
 _COMMITMENT = ResourceKind("RegionCommitmentsClient", "commitment", "commitment_resource", _order, regional=True)
@@ -57,15 +57,19 @@ class GcpCommitments(FinalProduct[GcpCounter]):
             )
         months, plan = _PLANS[request.length]
         kinds = (CapacityType.ON_DEMAND, CapacityType.RESERVED)
-        rows = list(sold(self._counter, request, *kinds))
+        rows = list(priced_rows(self._counter, request, *kinds))
         yield from (row for row in rows if isinstance(row, SkippedRow))
-        found = [row for row in rows if not isinstance(row, SkippedRow)]
-        rates = {(shape.region, shape.name): one.price for shape, one in found if one.term_months == months}
-        for shape, offer in found:
+        priced_machines = [row for row in rows if not isinstance(row, SkippedRow)]
+        rates = {
+            (shape.region, shape.name): term_offer.price
+            for shape, term_offer in priced_machines
+            if term_offer.term_months == months
+        }
+        for shape, offer in priced_machines:
             rate = rates.get((shape.region, shape.name))
             if offer.capacity_type is CapacityType.RESERVED or rate is None or _type(shape.name) is None:
                 continue
-            fields = quoted(self._counter, request, PurchaseProduct.COMMITMENT, shape, rate)
+            fields = quote_fields(self._counter, request, PurchaseProduct.COMMITMENT, shape, rate)
             yield CapacityQuote(**{**fields, "undo": Undo.NONE, "terms": plan}, at_once=True)
 
     def try_order(self, quote: CapacityQuote, key: str) -> None:
@@ -73,10 +77,10 @@ class GcpCommitments(FinalProduct[GcpCounter]):
         self._counter.asking()
 
     def order(self, quote: CapacityQuote, key: str) -> Order:
-        asking = self._counter.asking()
-        where = {"project": asking.login.project, "zone": quote.zone, "machine_type": quote.instance_type}
-        shape = asking.call("MachineTypesClient", "get", str(quote.zone), **where)
-        machines = {**reserved(quote), "name": f"{key}{MACHINES}", "zone": quote.zone}
+        caller = self._counter.asking()
+        parameters = {"project": caller.login.project, "zone": quote.zone, "machine_type": quote.instance_type}
+        shape = caller.call("MachineTypesClient", "get", str(quote.zone), **parameters)
+        machines = {**reservation_body(quote), "name": f"{key}{MACHINES}", "zone": quote.zone}
         del machines["delete_at_time"]  # a reservation of a commitment stays as long as that
         body = {
             "plan": quote.terms,
@@ -86,7 +90,7 @@ class GcpCommitments(FinalProduct[GcpCounter]):
             "resources": _resources(shape, quote.machines),
             "reservations": [machines],
         }
-        return insert(asking, _COMMITMENT, quote, key, body)
+        return insert(caller, _COMMITMENT, quote, key, body)
 
     def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
         return find(self._counter.asking(), _COMMITMENT, quote, key)
@@ -94,23 +98,23 @@ class GcpCommitments(FinalProduct[GcpCounter]):
 
 def _type(instance_type: str) -> str | None:
     """Google's type of commitment for machines of that name, the longest pattern that fits; None without one."""
-    fits = [(pattern, type) for type, pattern in COMMITMENT_TYPES.items() if instance_type.startswith(pattern[:-1])]
-    return max(fits, key=lambda one: len(one[0]))[1] if fits else None
+    matches = [(pattern, type) for type, pattern in COMMITMENT_TYPES.items() if instance_type.startswith(pattern[:-1])]
+    return max(matches, key=lambda match: len(match[0]))[1] if matches else None
 
 
 def _resources(shape: Any, machines: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
+    resources: list[dict[str, Any]] = [
         {"type_": "VCPU", "amount": shape.guest_cpus * machines},
         {"type_": "MEMORY", "amount": shape.memory_mb * machines},
     ]
-    found += [
+    resources += [
         {
             "type_": "ACCELERATOR",
-            "accelerator_type": one.guest_accelerator_type,
-            "amount": one.guest_accelerator_count * machines,
+            "accelerator_type": accelerator.guest_accelerator_type,
+            "amount": accelerator.guest_accelerator_count * machines,
         }
-        for one in shape.accelerators
+        for accelerator in shape.accelerators
     ]
     if disks := shape.bundled_local_ssds.partition_count:
-        found.append({"type_": "LOCAL_SSD", "amount": disks * _SSD_GB * machines})
-    return found
+        resources.append({"type_": "LOCAL_SSD", "amount": disks * _SSD_GB * machines})
+    return resources

@@ -20,12 +20,12 @@ from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers.gcp.calls import GcpCaller, ListMethod, utc
 from providers.gcp.machines import GcpMachine
-from providers.gcp.refusals import AlreadyThere, NotFound
+from providers.gcp.refusals import AlreadyExists, NotFound
 from providers.gcp.settings import NAME
 
 _ZONAL = ListMethod("ZoneOperationsClient", "list", "OperationList", "items")
 _REGIONAL = ListMethod("RegionOperationsClient", "list", "OperationList", "items")
-Priced = Iterable[tuple[GcpMachine, Offer] | SkippedRow]
+PricedMachines = Iterable[tuple[GcpMachine, Offer] | SkippedRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class GcpCounter:
     prices of these capacity types; a zone's machines on demand, a region's for a term."""
 
     asking: Callable[[], GcpCaller]
-    priced: Callable[[QuoteRequest, tuple[CapacityType, ...]], Priced]
+    priced: Callable[[QuoteRequest, tuple[CapacityType, ...]], PricedMachines]
     clock: Clock
 
     def now(self) -> datetime:
@@ -58,58 +58,58 @@ class ResourceKind:
         return {"region": quote.region} if self.regional else {"zone": str(quote.zone)}
 
 
-def insert(asking: GcpCaller, kind: ResourceKind, quote: CapacityQuote, key: str, body: Mapping[str, Any]) -> Order:
+def insert(caller: GcpCaller, kind: ResourceKind, quote: CapacityQuote, key: str, body: Mapping[str, Any]) -> Order:
     """Make the resource ``key``. Raises as `GcpCaller.call_once`; a resource of that name is this order."""
     place = kind.place(quote)
     try:
-        made = asking.call_once(
+        operation = caller.call_once(
             kind.client,
             "insert_unary",
             quote.zone or quote.region,
-            project=asking.login.project,
+            project=caller.login.project,
             request_id=request_id(key),
             **place,
             **{kind.body: {"name": key, **body}},
         )
-    except AlreadyThere as error:
-        found = find(asking, kind, quote, key)
-        if not found:
+    except AlreadyExists as error:
+        orders = find(caller, kind, quote, key)
+        if not orders:
             raise OutcomeUnknown(error.message, where=error.where) from error
-        return found[0]
-    if (failed := _failure(made)) is not None:
-        raise Refused(failed, where=f"{NAME}: {key}")
-    return Order(id=key, state=OrderState.PENDING, word=_status(made))
+        return orders[0]
+    if (failure := _failure(operation)) is not None:
+        raise Refused(failure, where=f"{NAME}: {key}")
+    return Order(id=key, state=OrderState.PENDING, word=_status(operation))
 
 
-def find(asking: GcpCaller, kind: ResourceKind, quote: CapacityQuote, key: str) -> list[Order]:
+def find(caller: GcpCaller, kind: ResourceKind, quote: CapacityQuote, key: str) -> list[Order]:
     """The order ``key``: the resource; without one, the result of the operations that should make or delete it."""
     place = kind.place(quote)
     try:
-        row = asking.call(kind.client, "get", project=asking.login.project, **place, **{kind.name: key})
+        row = caller.call(kind.client, "get", project=caller.login.project, **place, **{kind.name: key})
         return [kind.read(row, key)]
     except NotFound:
         pass
-    undone = _operation(asking, kind, place, request_id(key, "undo"))
-    if undone is not None and _failure(undone) is None:
-        over = _status(undone) == "done"
-        return [Order(id=key, state=OrderState.OVER if over else OrderState.UNDOING, word="deleted")]
-    made = _operation(asking, kind, place, request_id(key))
-    if made is not None and (failed := _failure(made)) is not None:
-        return [Order(id=key, state=OrderState.REFUSED, word=failed)]
-    if (deleted := _deletion(asking, kind, place, key)) is not None:
-        word = f"deleted by {deleted.user}" if deleted.user else "deleted"
-        return [Order(id=key, state=OrderState.OVER, word=word, billed_to=utc(deleted.end_time))]
-    if made is None:
+    undo_operation = _operation(caller, kind, place, request_id(key, "undo"))
+    if undo_operation is not None and _failure(undo_operation) is None:
+        is_done = _status(undo_operation) == "done"
+        return [Order(id=key, state=OrderState.OVER if is_done else OrderState.UNDOING, word="deleted")]
+    operation = _operation(caller, kind, place, request_id(key))
+    if operation is not None and (failure := _failure(operation)) is not None:
+        return [Order(id=key, state=OrderState.REFUSED, word=failure)]
+    if (deletion := _deletion(caller, kind, place, key)) is not None:
+        word = f"deleted by {deletion.user}" if deletion.user else "deleted"
+        return [Order(id=key, state=OrderState.OVER, word=word, billed_to=utc(deletion.end_time))]
+    if operation is None:
         return []
-    return [Order(id=key, state=OrderState.PENDING, word=_status(made))]
+    return [Order(id=key, state=OrderState.PENDING, word=_status(operation))]
 
 
-def request_id(key: str, what: str = "order") -> str:
+def request_id(key: str, action: str = "order") -> str:
     """The id of a request for a purchase: the same for each repetition of it."""
-    return str(uuid5(NAMESPACE_URL, f"gpubroker:{key}/{what}"))
+    return str(uuid5(NAMESPACE_URL, f"gpubroker:{key}/{action}"))
 
 
-def quoted(
+def quote_fields(
     counter: GcpCounter, request: QuoteRequest, product: PurchaseProduct, shape: GcpMachine, price: Money
 ) -> dict[str, Any]:
     """The fields of a quote that all kinds have in common, from now on. ``price``: USD per machine and hour."""
@@ -134,27 +134,27 @@ def quoted(
     }
 
 
-def sold(counter: GcpCounter, request: QuoteRequest, *kinds: CapacityType) -> Iterator[Any]:
+def priced_rows(counter: GcpCounter, request: QuoteRequest, *kinds: CapacityType) -> Iterator[Any]:
     """Machines with a price in USD per hour, and rows that cannot be read."""
     for row in counter.priced(request, kinds):
         if isinstance(row, SkippedRow) or row[1].price is not None:
             yield row
 
 
-def _deletion(asking: GcpCaller, kind: ResourceKind, place: Mapping[str, str], key: str) -> Any:
+def _deletion(caller: GcpCaller, kind: ResourceKind, place: Mapping[str, str], key: str) -> Any:
     """The operation by which another user deleted the resource ``key``; Google lists it for some days."""
     listing = _REGIONAL if kind.regional else _ZONAL
-    rows = asking.rows(listing, project=asking.login.project, filter=f'targetLink eq ".*/{key}"', **place)
-    done = (one.row for one in rows if not isinstance(one, SkippedRow) and one.row.operation_type == "delete")
-    return next((row for row in done if _status(row) == "done" and _failure(row) is None), None)
+    rows = caller.rows(listing, project=caller.login.project, filter=f'targetLink eq ".*/{key}"', **place)
+    deletions = (item.row for item in rows if not isinstance(item, SkippedRow) and item.row.operation_type == "delete")
+    return next((row for row in deletions if _status(row) == "done" and _failure(row) is None), None)
 
 
-def _operation(asking: GcpCaller, kind: ResourceKind, place: Mapping[str, str], id: str) -> Any:
+def _operation(caller: GcpCaller, kind: ResourceKind, place: Mapping[str, str], id: str) -> Any:
     listing = _REGIONAL if kind.regional else _ZONAL
-    wanted = f'clientOperationId = "{id}"'
-    rows = asking.rows(listing, project=asking.login.project, filter=wanted, **place)
+    query = f'clientOperationId = "{id}"'
+    rows = caller.rows(listing, project=caller.login.project, filter=query, **place)
     return next(
-        (one.row for one in rows if not isinstance(one, SkippedRow) and one.row.client_operation_id == id), None
+        (item.row for item in rows if not isinstance(item, SkippedRow) and item.row.client_operation_id == id), None
     )
 
 
@@ -166,7 +166,7 @@ def _status(operation: Any) -> str:
 
 def _failure(operation: Any) -> str | None:
     """Why the operation failed; None if it did not."""
-    errors = [f"{one.code}: {one.message}" for one in operation.error.errors]
+    errors = [f"{error.code}: {error.message}" for error in operation.error.errors]
     if not errors and not operation.http_error_status_code:
         return None
     return "; ".join(errors) or str(operation.http_error_message) or f"HTTP {operation.http_error_status_code}"

@@ -24,13 +24,13 @@ from broker.core.purchases.quotes import (
     Undo,
     UndoTerms,
 )
-from providers.gcp.calls import GcpCaller, last, utc
+from providers.gcp.calls import GcpCaller, resource_name, utc
 from providers.gcp.holdings import MACHINES
 from providers.gcp.machines import GcpMachine
 from providers.gcp.settings import NAME
-from providers.gcp.shop.counter import GcpCounter, ResourceKind, find, insert, quoted, request_id, sold
+from providers.gcp.shop.counter import GcpCounter, ResourceKind, find, insert, priced_rows, quote_fields, request_id
 from providers.gcp.shop.reservations import REPEATS_FOR
-from providers.shops import CloudProduct, cannot_be_undone
+from providers.shops import CloudProduct, undo_refusal
 
 # Calendar mode: 1 to 90 days, beginning within 120 days ("Future reservation requests in calendar mode overview").
 _DAY, _LONGEST, _AHEAD = timedelta(days=1), timedelta(days=90), timedelta(days=120)
@@ -54,9 +54,9 @@ _DELIVERED = ("FULFILLED", "FAILED_PARTIALLY_FULFILLED")
 
 def _order(row: Any, key: str) -> Order:
     word = row.status.procurement_status
-    begun = utc(row.time_window.start_time) if word in _DELIVERED else None
+    started = utc(row.time_window.start_time) if word in _DELIVERED else None
     state = _STATES.get(word, OrderState.PENDING)
-    return Order(id=row.name or key, state=state, word=word.lower(), billed_from=begun)
+    return Order(id=row.name or key, state=state, word=word.lower(), billed_from=started)
 
 
 _FUTURE = ResourceKind("FutureReservationsClient", "future_reservation", "future_reservation_resource", _order)
@@ -75,36 +75,36 @@ class GcpFutureReservations(CloudProduct[GcpCounter]):
                 where="--for",
                 hint="--for 7d",
             )
-        asking, seen = self._counter.asking(), set[tuple[str, str]]()
-        priced = list(sold(self._counter, request, CapacityType.ON_DEMAND))
-        prices = {(row[0].name, row[0].zone): row for row in priced if not isinstance(row, SkippedRow)}
-        yield from (row for row in priced if isinstance(row, SkippedRow))
+        caller, seen = self._counter.asking(), set[tuple[str, str]]()
+        rows = list(priced_rows(self._counter, request, CapacityType.ON_DEMAND))
+        prices = {(row[0].name, row[0].zone): row for row in rows if not isinstance(row, SkippedRow)}
+        yield from (row for row in rows if isinstance(row, SkippedRow))
         for shape, _ in prices.values():
             if (shape.region, shape.name) in seen:
                 continue
             seen.add((shape.region, shape.name))
-            for zone, starts, ends in self._free(asking, request, shape):
-                if (found := prices.get((shape.name, zone))) is not None:
-                    yield self._quote(request, found, starts, ends)
+            for zone, starts, ends in self._free(caller, request, shape):
+                if (priced := prices.get((shape.name, zone))) is not None:
+                    yield self._quote(request, priced, starts, ends)
 
     def _quote(
         self, request: QuoteRequest, priced: tuple[GcpMachine, Any], starts: datetime, ends: datetime
     ) -> CapacityQuote:
         shape, offer = priced
-        fields = quoted(self._counter, request, PurchaseProduct.FUTURE_RESERVATION, shape, offer.price)
+        fields = quote_fields(self._counter, request, PurchaseProduct.FUTURE_RESERVATION, shape, offer.price)
         total = offer.price.for_duration(ends - starts) * request.machines
         return CapacityQuote(
             **{**fields, "starts": starts, "ends": ends, "total": total, "undo": Undo.NONE, "terms": "calendar"}
         )
 
     def _free(
-        self, asking: GcpCaller, request: QuoteRequest, shape: GcpMachine
+        self, caller: GcpCaller, request: QuoteRequest, shape: GcpMachine
     ) -> Iterator[tuple[str, datetime, datetime]]:
         """Zone, start and end of what Google recommends."""
         now = self._counter.now()
         earliest = request.earliest or now
         latest = request.latest or max(earliest, now + _AHEAD)
-        days = f"{request.length // timedelta(seconds=1)}s"
+        duration = f"{request.length // timedelta(seconds=1)}s"
         spec = {
             "target_resources": {
                 "specific_sku_resources": {"machine_type": shape.name, "instance_count": request.machines}
@@ -112,62 +112,60 @@ class GcpFutureReservations(CloudProduct[GcpCounter]):
             "time_range_spec": {
                 "start_time_not_earlier_than": earliest.isoformat(),
                 "start_time_not_later_than": latest.isoformat(),
-                "min_duration": days,
-                "max_duration": days,
+                "min_duration": duration,
+                "max_duration": duration,
             },
         }
-        answer = asking.call(
+        answer = caller.call(
             "AdviceClient",
             "calendar_mode",
             shape.region,
-            project=asking.login.project,
+            project=caller.login.project,
             region=shape.region,
             calendar_mode_advice_request_resource={"future_resources_specs": {_SPEC: spec}},
         )
-        for one in answer.recommendations:
-            found = one.recommendations_per_spec.get(_SPEC)
-            if found is None or found.recommendation_type != "FUTURE_RESERVATION":
+        for recommendation in answer.recommendations:
+            period = recommendation.recommendations_per_spec.get(_SPEC)
+            if period is None or period.recommendation_type != "FUTURE_RESERVATION":
                 continue
-            starts, ends = utc(found.start_time), utc(found.end_time)
+            starts, ends = utc(period.start_time), utc(period.end_time)
             if starts is not None and ends is not None and starts < ends:
-                yield last(found.location), starts, ends
+                yield resource_name(period.location), starts, ends
 
     def try_order(self, quote: CapacityQuote, key: str) -> None:
         """Check the login; Google has no dry run of this call."""
         self._counter.asking()
 
     def order(self, quote: CapacityQuote, key: str) -> Order:
-        return insert(self._counter.asking(), _FUTURE, quote, key, _asked(quote, key))
+        return insert(self._counter.asking(), _FUTURE, quote, key, _request_body(quote, key))
 
     def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
         return find(self._counter.asking(), _FUTURE, quote, key)
 
     def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
-        asking = self._counter.asking()
-        where = {"project": asking.login.project, "zone": quote.zone, "future_reservation": order.id}
-        row = asking.call("FutureReservationsClient", "get", str(quote.zone), **where)
+        caller = self._counter.asking()
+        parameters = {"project": caller.login.project, "zone": quote.zone, "future_reservation": order.id}
+        row = caller.call("FutureReservationsClient", "get", str(quote.zone), **parameters)
         lock, word = utc(row.status.lock_time), row.status.procurement_status
         if word not in ("PENDING_APPROVAL", "APPROVED") or (lock is not None and lock <= self._counter.now()):
-            raise cannot_be_undone(NAME, "this future reservation", f"it is locked ({word.lower()})")
+            raise undo_refusal(NAME, "this future reservation", f"it is locked ({word.lower()})")
         if word == "APPROVED" and lock is None:
-            raise cannot_be_undone(
-                NAME, "this future reservation", "Google names no time until which it can be cancelled"
-            )
+            raise undo_refusal(NAME, "this future reservation", "Google names no time until which it can be cancelled")
         return UndoTerms(way="cancel", until=lock)
 
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
-        asking = self._counter.asking()
-        where = {"project": asking.login.project, "zone": quote.zone, "future_reservation": order.id}
-        asking.call_once(
+        caller = self._counter.asking()
+        parameters = {"project": caller.login.project, "zone": quote.zone, "future_reservation": order.id}
+        caller.call_once(
             "FutureReservationsClient",
             "cancel_unary",
             str(quote.zone),
-            **where,
+            **parameters,
             request_id=request_id(order.id, "undo"),
         )
 
 
-def _asked(quote: CapacityQuote, key: str) -> Mapping[str, Any]:
+def _request_body(quote: CapacityQuote, key: str) -> Mapping[str, Any]:
     return {
         "description": f"bought by gpubroker at {NAME}",
         "planning_status": "SUBMITTED",

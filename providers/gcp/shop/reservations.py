@@ -16,7 +16,7 @@ from broker.core.market.offers import CapacityType, SkippedRow
 from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, QuoteRequest, UndoTerms
 from providers.gcp.calls import utc
 from providers.gcp.refusals import NotFound
-from providers.gcp.shop.counter import GcpCounter, ResourceKind, find, insert, quoted, request_id, sold
+from providers.gcp.shop.counter import GcpCounter, ResourceKind, find, insert, priced_rows, quote_fields, request_id
 from providers.shops import CloudProduct
 
 # Compute Engine knows a request by its id for an hour ("Request IDs"); the name guards longer.
@@ -33,8 +33,8 @@ _STATES = {
 def reservation_order(row: Any, key: str) -> Order:
     """A reservation as an order."""
     state = _STATES.get(row.status, OrderState.PENDING)
-    begun = utc(row.creation_timestamp) if state is not OrderState.PENDING else None
-    return Order(id=row.name or key, state=state, word=row.status.lower(), billed_from=begun)
+    started = utc(row.creation_timestamp) if state is not OrderState.PENDING else None
+    return Order(id=row.name or key, state=state, word=row.status.lower(), billed_from=started)
 
 
 _RESERVATION = ResourceKind("ReservationsClient", "reservation", "reservation_resource", reservation_order)
@@ -54,12 +54,12 @@ class GcpReservations(CloudProduct[GcpCounter]):
                 where="--from",
                 hint="leave it out, or ask for --product future-reservation",
             )
-        for row in sold(self._counter, request, CapacityType.ON_DEMAND):
+        for row in priced_rows(self._counter, request, CapacityType.ON_DEMAND):
             if isinstance(row, SkippedRow):
                 yield row
                 continue
             shape, offer = row
-            fields = quoted(self._counter, request, PurchaseProduct.CAPACITY_RESERVATION, shape, offer.price)
+            fields = quote_fields(self._counter, request, PurchaseProduct.CAPACITY_RESERVATION, shape, offer.price)
             yield CapacityQuote(**fields, at_once=True)
 
     def try_order(self, quote: CapacityQuote, key: str) -> None:
@@ -67,7 +67,7 @@ class GcpReservations(CloudProduct[GcpCounter]):
         self._counter.asking()
 
     def order(self, quote: CapacityQuote, key: str) -> Order:
-        return insert(self._counter.asking(), _RESERVATION, quote, key, reserved(quote))
+        return insert(self._counter.asking(), _RESERVATION, quote, key, reservation_body(quote))
 
     def find_orders(self, quote: CapacityQuote, key: str) -> Sequence[Order]:
         return find(self._counter.asking(), _RESERVATION, quote, key)
@@ -76,13 +76,13 @@ class GcpReservations(CloudProduct[GcpCounter]):
         return UndoTerms(way="delete")
 
     def undo(self, quote: CapacityQuote, order: Order, terms: UndoTerms) -> None:
-        asking = self._counter.asking()
+        caller = self._counter.asking()
         try:
-            asking.call_once(
+            caller.call_once(
                 "ReservationsClient",
                 "delete_unary",
                 str(quote.zone),
-                project=asking.login.project,
+                project=caller.login.project,
                 zone=quote.zone,
                 reservation=order.id,
                 request_id=request_id(order.id, "undo"),
@@ -91,7 +91,7 @@ class GcpReservations(CloudProduct[GcpCounter]):
             return  # it is gone
 
 
-def reserved(quote: CapacityQuote) -> dict[str, Any]:
+def reservation_body(quote: CapacityQuote) -> dict[str, Any]:
     """The body of a reservation, without its name."""
     properties = {"machine_type": quote.instance_type}
     return {

@@ -11,7 +11,7 @@ import pytest
 
 from broker.app.access import audit, device_logins, people, tokens
 from broker.app.wiring import Broker
-from broker.core.access.api_tokens import LONGEST
+from broker.core.access.api_tokens import MAX_VALIDITY
 from broker.core.access.people import TeamRole
 from broker.core.access.permissions import Access, Permission, TokenScope
 from broker.core.actors import Actor, Role
@@ -50,7 +50,7 @@ def test_the_first_person_is_an_administrator(new_broker: Callable[[], Broker]) 
         people.add(broker, "bob", by=BOB, administrator=True)
     assert refused.value.hint == "ask ann"
     with broker.store.access.reading() as look, pytest.raises(NotAllowed, match="only a gate or an administrator"):
-        people.only_permitted(look, BOB, Permission.JUDGE_LAUNCHES)
+        people.require_permission(look, BOB, Permission.JUDGE_LAUNCHES)
 
 
 def test_the_logins_of_programs_end_when_the_roles_change(broker: Broker, clock: ManualClock) -> None:
@@ -60,7 +60,7 @@ def test_the_logins_of_programs_end_when_the_roles_change(broker: Broker, clock:
         with broker.store.access.writing() as tx:
             owner = tx.person(name)
             assert owner is not None
-            return tokens.issued(tx, owner, "laptop", READ, DAY, by=Actor(name), now=clock.now()).text
+            return tokens.issue_token(tx, owner, "laptop", READ, DAY, by=Actor(name), now=clock.now()).text
 
     given = text_for(broker)
     changes: list[Callable[[], object]] = [
@@ -72,29 +72,29 @@ def test_the_logins_of_programs_end_when_the_roles_change(broker: Broker, clock:
         own = logged_in("bob")
         people.disable(broker, "bob", by=ANN)
         people.enable(broker, "bob", by=ANN)
-        assert tokens.enter(broker, own), "the roles are the same"
+        assert tokens.authenticate(broker, own), "the roles are the same"
         change()
-        assert tokens.enter(broker, own) is None
-    assert tokens.enter(broker, given)
+        assert tokens.authenticate(broker, own) is None
+    assert tokens.authenticate(broker, given)
     of_ann = logged_in("ann")
     people.give_role(broker, "ann", TeamRole.MEMBER, "nlp", by=ANN)
-    assert tokens.enter(broker, of_ann), "an administrator may do no more by that"
+    assert tokens.authenticate(broker, of_ann), "an administrator may do no more by that"
 
 
 def test_a_login_granted_before_the_roles_changed_is_not_collected_after(broker: Broker) -> None:
     def granted(name: str) -> str:
-        codes = device_logins.begin(broker, "laptop", frozenset(READ), address="127.0.0.1")
+        codes = device_logins.begin_login(broker, "laptop", frozenset(READ), address="127.0.0.1")
         with broker.store.access.reading() as look:
-            owner = people.known_person(look, name)
+            owner = people.get_person(look, name)
         access = Access(owner, frozenset(READ))
-        device_logins.decide(broker, codes.user_code, access, grant=True, by=Actor(name), origin="")
+        device_logins.decide_login(broker, codes.user_code, access, grant=True, by=Actor(name), origin="")
         return codes.device_code
 
     early, of_ann = granted("bob"), granted("ann")
     people.give_role(broker, "bob", TeamRole.APPROVER, "nlp", by=ANN)
-    assert device_logins.collect(broker, early) is device_logins.DeviceAnswer.UNKNOWN
-    assert isinstance(device_logins.collect(broker, of_ann), tokens.NewToken)
-    assert isinstance(device_logins.collect(broker, granted("bob")), tokens.NewToken)
+    assert device_logins.collect_token(broker, early) is device_logins.DeviceAnswer.UNKNOWN
+    assert isinstance(device_logins.collect_token(broker, of_ann), tokens.NewToken)
+    assert isinstance(device_logins.collect_token(broker, granted("bob")), tokens.NewToken)
 
 
 CHANGES: dict[str, Callable[[Broker, Actor], object]] = {
@@ -161,18 +161,18 @@ def test_a_token_ends_at_once_in_every_process(
 ) -> None:
     other = with_clock(new_broker(), clock)
     text = text_for(broker)
-    assert tokens.enter(other, text)
+    assert tokens.authenticate(other, text)
     tokens.revoke(broker, tokens.tokens(broker)[0].id, by=ANN)
-    assert tokens.enter(other, text) is None
+    assert tokens.authenticate(other, text) is None
     second = text_for(broker)
     people.disable(broker, "bob", by=ANN)
-    assert tokens.enter(other, second) is None
+    assert tokens.authenticate(other, second) is None
     people.enable(broker, "bob", by=ANN)
-    assert tokens.enter(other, second)
-    assert tokens.enter(other, text) is None, "revoked is for ever"
+    assert tokens.authenticate(other, second)
+    assert tokens.authenticate(other, text) is None, "revoked is for ever"
 
 
-@pytest.mark.parametrize("expires", [timedelta(0), -DAY, LONGEST + timedelta(seconds=1)])
+@pytest.mark.parametrize("expires", [timedelta(0), -DAY, MAX_VALIDITY + timedelta(seconds=1)])
 def test_no_token_is_good_for_ever(broker: Broker, expires: timedelta) -> None:
     with pytest.raises(InvalidInput, match="at most 90d"):
         text_for(broker, expires=expires)

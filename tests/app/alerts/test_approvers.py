@@ -10,8 +10,8 @@ from pydantic import SecretStr
 
 from broker.app.alerts import approvers, notify
 from broker.app.jobs import approvals, jobs
+from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.extension import extend
-from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
@@ -64,7 +64,7 @@ def test_who_asks_for_what_and_what_to_type_is_told_once(
     broker: Broker, new_broker: Callable[[], Broker], sent: list[Notice]
 ) -> None:
     view = start(broker)
-    (done,) = approvers.tell(broker, view)
+    (done,) = approvers.notify_approvers(broker, view)
 
     assert (done.ok, done.target) == (True, "ops")
     (notice,) = sent
@@ -74,21 +74,21 @@ def test_who_asks_for_what_and_what_to_type_is_told_once(
     assert f"gpubroker approvals grant {view.id}" in notice.body
     restarted = new_broker()
     restarted.settings.notify = broker.settings.notify
-    assert approvers.tell(restarted, view) == []
-    assert approvers.check(restarted) == []
+    assert approvers.notify_approvers(restarted, view) == []
+    assert approvers.queue_notices(restarted) == []
     assert len(sent) == 1
 
 
 def test_what_is_let_through_is_told_to_nobody(broker: Broker, sent: list[Notice]) -> None:
-    assert approvers.tell(broker, start(broker, "$2")) == []
-    assert approvers.check(broker) == []
+    assert approvers.notify_approvers(broker, start(broker, "$2")) == []
+    assert approvers.queue_notices(broker) == []
     assert sent == []
 
 
 def test_what_nobody_was_told_of_is_found_by_whoever_looks_after_jobs(broker: Broker, sent: list[Notice]) -> None:
     view = start(broker)
-    assert [notice.key.rpartition("/")[0] for notice in approvers.check(broker)] == [f"approval/{view.id}"]
-    assert approvers.check(broker) == []
+    assert [notice.key.rpartition("/")[0] for notice in approvers.queue_notices(broker)] == [f"approval/{view.id}"]
+    assert approvers.queue_notices(broker) == []
     notify.deliver(broker.store, broker.clock, broker.settings.notify)
     assert len(sent) == 1
 
@@ -97,7 +97,7 @@ def test_more_that_is_asked_for_later_is_told_as_well(
     broker: Broker, sent: list[Notice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = start(broker)
-    approvers.tell(broker, view)
+    approvers.notify_approvers(broker, view)
     approvals.grant(broker, view.id, by=OLGA)
     reconciler(broker).tick()
     clock = broker.clock
@@ -109,7 +109,7 @@ def test_more_that_is_asked_for_later_is_told_as_well(
         JobLimits(max_cost=Money.usd(9), max_duration=timedelta(hours=48)),
         by=ANN,
     )
-    approvers.tell(broker, asked)
+    approvers.notify_approvers(broker, asked)
     assert [notice.title for notice in sent] == [
         "ann asks for $3.00 for big: olga may approve", "ann asks for $9.00 for big: olga may approve",
     ]  # fmt: skip
@@ -124,13 +124,13 @@ def test_more_that_what_runs_asks_for_by_itself_is_told_to_those_who_may_approve
     with broker.store.writing() as tx:
         assert tx.append(view.id, [(None, runs_on)], broker.clock.now()).state is not JobState.AWAITING_APPROVAL
 
-    (notice,) = approvers.check(broker)
+    (notice,) = approvers.queue_notices(broker)
     assert notice.title == "ann needs $2.50 for big to go on: olga may approve"
     assert f"gpubroker approvals grant {view.id}" in notice.body
-    assert approvers.check(broker) == [], "once"
+    assert approvers.queue_notices(broker) == [], "once"
     with broker.store.writing() as tx:
         tx.append(view.id, [(None, ev.ApprovalGiven(by="olga", rules=("dear",)))], broker.clock.now())
-    assert approvers.check(broker) == []
+    assert approvers.queue_notices(broker) == []
 
 
 def test_a_mail_server_that_is_away_stops_nobody_and_is_tried_again(
@@ -139,24 +139,24 @@ def test_a_mail_server_that_is_away_stops_nobody_and_is_tried_again(
     view = start(broker)
     with monkeypatch.context() as away:
         away.setattr(notify, "_send", lambda notice, address: "the service cannot be reached")
-        (failed,) = approvers.tell(broker, view)
+        (failed,) = approvers.notify_approvers(broker, view)
     assert (failed.ok, failed.error) == (False, "the service cannot be reached")
-    (kept,) = approvers.told_of(broker, [view])[view.id]
+    (kept,) = approvers.notices_by_job(broker, [view])[view.id]
     assert (kept.tries, kept.delivered_at) == (1, None)
     clock = broker.clock
     assert isinstance(clock, ManualClock)
     clock.advance(timedelta(minutes=1))
     notify.deliver(broker.store, broker.clock, broker.settings.notify)
     assert len(sent) == 1
-    (kept,) = approvers.told_of(broker, [view])[view.id]
+    (kept,) = approvers.notices_by_job(broker, [view])[view.id]
     assert kept.delivered_at is not None
 
 
 def test_without_targets_nothing_is_kept(broker: Broker, sent: list[Notice]) -> None:
     broker.settings.notify = {}
     view = start(broker)
-    assert approvers.tell(broker, view) == []
-    assert approvers.told_of(broker, [view]) == {}
+    assert approvers.notify_approvers(broker, view) == []
+    assert approvers.notices_by_job(broker, [view]) == {}
 
 
 def test_whom_a_pattern_matches_but_no_team_lists_is_not_asked_and_may_not_answer(
@@ -165,7 +165,7 @@ def test_whom_a_pattern_matches_but_no_team_lists_is_not_asked_and_may_not_answe
     teams = "teams: {finance: {members: [olga, avery]}}\n"
     broker.store.activate_policy({"t.yaml": POLICY.replace("[olga]", "['av*']") + teams}, by="test")
     view = start(broker)
-    approvers.tell(broker, view)
+    approvers.notify_approvers(broker, view)
     assert sent[0].title.endswith("avery may approve")
     with pytest.raises(NotAllowed, match="you are avril, and not among those who approve") as refused:
         approvals.grant(broker, view.id, by=person("avril"))

@@ -177,7 +177,9 @@ def test_addresses_are_neither_stored_nor_logged_nor_shown(
     store.close()
     kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     captured = capfd.readouterr()
-    said = "".join([captured.out, captured.err, log.getvalue(), repr(done), *map(notify.shown, targets.values())])
+    said = "".join(
+        [captured.out, captured.err, log.getvalue(), repr(done), *map(notify.redact_address, targets.values())]
+    )
     assert NOTICE.title.encode() in kept
     assert SECRET.encode() not in kept
     assert SECRET not in said
@@ -198,7 +200,7 @@ def test_addresses_are_neither_stored_nor_logged_nor_shown(
     ],
 )
 def test_what_may_be_shown_of_an_address(address: str, shown: str) -> None:
-    assert notify.shown(SecretStr(address)) == shown
+    assert notify.redact_address(SecretStr(address)) == shown
 
 
 def test_addresses_and_names_are_checked(receiver: Receiver) -> None:
@@ -207,10 +209,10 @@ def test_addresses_and_names_are_checked(receiver: Receiver) -> None:
         notify.check_addresses(targets)
     assert wrong.value.where == "GPUBROKER_NOTIFY__ODD"
     notify.check_addresses({"ops": receiver.address})
-    assert set(notify.chosen(targets, [])) == {"ops", "odd"}
-    assert set(notify.chosen(targets, ["ops"])) == {"ops"}
+    assert set(notify.select_targets(targets, [])) == {"ops", "odd"}
+    assert set(notify.select_targets(targets, ["ops"])) == {"ops"}
     with pytest.raises(UnknownName, match="did you mean 'ops'"):
-        notify.chosen(targets, ["opps"])
+        notify.select_targets(targets, ["opps"])
 
 
 def test_without_apprise_the_part_is_named_and_the_notice_kept(

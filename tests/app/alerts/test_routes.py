@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.app.alerts import notify
-from broker.app.alerts.routes import as_one, recipients
+from broker.app.alerts.routes import combine_notices, recipients
 from broker.core.notices import Notice, Severity
 from broker.core.values.clock import ManualClock
 from broker.settings import Settings
@@ -48,11 +48,11 @@ def test_what_no_route_is_about_is_told_to_everybody(tmp_path: Path) -> None:
 
 def test_one_message_of_several_begins_with_the_gravest_and_has_all() -> None:
     notices = [about(key="a"), about(key="b", severity=Severity.FAILURE), about(key="c", severity=Severity.INFO)]
-    found = as_one(notices)
+    found = combine_notices(notices)
     assert found.title == "gpubroker: 3 notices: title of b, and 2 more"
     assert all(one.body in found.body and one.title in found.body for one in notices)
     assert found.severity is Severity.FAILURE
-    assert as_one(notices[:1]) == notices[0]
+    assert combine_notices(notices[:1]) == notices[0]
 
 
 class Post:
@@ -115,13 +115,13 @@ def test_mail_of_one_incident_is_one_thread() -> None:
     from apprise import Apprise
 
     def references(thread: str) -> str | None:
-        address = notify._in_thread("mailto://me:secret@example.com?to=a@example.com", thread)
+        address = notify._add_thread_headers("mailto://me:secret@example.com?to=a@example.com", thread)
         headers: dict[str, str] = getattr(Apprise.instantiate(address), "headers", {})
         return headers.get("References")
 
     assert references("budget/nlp") == references("budget/nlp") != references("budget/web")
     assert references("") is None
-    assert notify._in_thread("slack://a/b/c", "budget/nlp") == "slack://a/b/c"
+    assert notify._add_thread_headers("slack://a/b/c", "budget/nlp") == "slack://a/b/c"
 
 
 def test_who_hears_of_other_teams_hears_nothing_of_these_because_it_is_too_slight(tmp_path: Path) -> None:

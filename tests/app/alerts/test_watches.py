@@ -190,7 +190,7 @@ def test_who_is_told_and_what_became_of_it(
     poll(broker, offer("15", clock.now()))
     checked = watches.check(broker)
     assert {(one.target, one.ok) for one in checked.deliveries} == {("ops", True), ("mail", False)}
-    (one,) = watches.listed(broker)
+    (one,) = watches.list_watches(broker)
     assert {(it.target, it.error, it.tries) for it in one.dispatches} == {
         ("ops", "", 1),
         ("mail", "the service answered 503", 1),
@@ -202,7 +202,7 @@ def test_who_is_told_and_what_became_of_it(
 
 def test_names_are_checked_and_made(broker: Broker, clock: ManualClock) -> None:
     poll(broker, offer("15", clock.now()))
-    assert watches.name_for(broker, below()) == "h100-8-below-2.00"
+    assert watches.default_name(broker, below()) == "h100-8-below-2.00"
     watches.add(broker, below())
     with pytest.raises(InvalidInput, match="exists already"):
         watches.add(broker, below())
@@ -215,7 +215,7 @@ def test_names_are_checked_and_made(broker: Broker, clock: ManualClock) -> None:
     with pytest.raises(UnknownName, match="did you mean 'cheap'"):
         watches.remove(broker, "cheep")
     watches.remove(broker, "cheap")
-    assert watches.listed(broker) == []
+    assert watches.list_watches(broker) == []
 
 
 def test_a_watch_that_was_made_anew_tells_anew(broker: Broker, clock: ManualClock, sent: list[str]) -> None:
@@ -231,7 +231,7 @@ def test_a_watch_that_was_made_anew_tells_anew(broker: Broker, clock: ManualCloc
 def test_the_duty_of_a_service(
     broker: Broker, clock: ManualClock, sent: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watches, "_LOOK_EVERY", 0.0)
+    monkeypatch.setattr(watches, "_CHECK_SECONDS", 0.0)
     watches.add(broker, below())
     poll(broker, offer("15", clock.now()))
     stop, told = threading.Event(), []
@@ -241,6 +241,6 @@ def test_the_duty_of_a_service(
         if len(told) == 2:
             stop.set()
 
-    watches.Watching(broker, tell=tell, say=told.append).run(stop)
+    watches.WatchDuty(broker, tell=tell, say=told.append).run(stop)
     assert [type(one).__name__ for one in told] == ["Looked", "Delivery"]
     assert len(sent) == 1

@@ -63,7 +63,7 @@ def add(broker: Broker, tags: Tags, day: int, amount: int) -> None:
 
 def test_an_ordinary_month_has_none(steady: Broker) -> None:
     assert spending_anomalies(steady) == []
-    assert anomalies.check(steady) == []
+    assert anomalies.queue_notices(steady) == []
 
 
 def test_a_rise_is_found_on_its_day_with_the_job_that_caused_it(steady: Broker) -> None:
@@ -79,13 +79,13 @@ def test_a_rise_is_found_on_its_day_with_the_job_that_caused_it(steady: Broker) 
 
 def test_an_incident_of_days_is_told_once(steady: Broker, clock: ManualClock) -> None:
     add(steady, LOOP, 40, 150)
-    (notice,) = anomalies.check(steady)
+    (notice,) = anomalies.queue_notices(steady)
     assert "loop of bob ($150.00 more)" in notice.body
     assert notice.teams == ("nlp",)
-    assert anomalies.check(steady) == []
+    assert anomalies.queue_notices(steady) == []
     clock.advance(DAY)
     add(steady, replace(LOOP, job_id="loop-2"), 41, 400)
-    assert anomalies.check(steady) == []
+    assert anomalies.queue_notices(steady) == []
     (found,) = spending_anomalies(steady)
     assert (found.first, found.last) == (date(2026, 10, 11), date(2026, 10, 12))
 
@@ -104,13 +104,13 @@ def test_planned_days_do_not_hide_those_after_them(steady: Broker, clock: Manual
         add(steady, USUAL, day, 100)
     add(steady, replace(USUAL, job_id="second"), 49, 250)
     assert [one.first for one in spending_anomalies(steady)] == [date(2026, 10, 11)]
-    said = anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.PLANNED, "a benchmark", by=BOB)
+    said = anomalies.answer_incident(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.PLANNED, "a benchmark", by=BOB)
     assert said.answer is not None
     assert (said.answer.by, said.answer.reason) == ("bob", "a benchmark")
     later, planned = spending_anomalies(steady)
     assert (later.first, later.answer) == (date(2026, 10, 20), None)
     assert planned.answer == said.answer
-    anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.NO, by=ROOT)
+    anomalies.answer_incident(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.NO, by=ROOT)
     (denied,) = spending_anomalies(steady)
     assert denied.answer is not None
     assert denied.answer.answer is AnomalyAnswer.NO
@@ -119,11 +119,11 @@ def test_planned_days_do_not_hide_those_after_them(steady: Broker, clock: Manual
 def test_only_those_whose_jobs_caused_it_answer(steady: Broker) -> None:
     add(steady, LOOP, 40, 150)
     with pytest.raises(InvalidInput, match="ann owns none of the jobs"):
-        anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.YES, by=ANN)
+        anomalies.answer_incident(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.YES, by=ANN)
     with pytest.raises(InvalidInput, match="no incident of nlp began on 2026-10-10"):
-        anomalies.answer(steady, "nlp", date(2026, 10, 10), AnomalyAnswer.YES, by=BOB)
-    anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.YES, by=BOB)
-    assert anomalies.check(steady) == []  # answered before anybody was told
+        anomalies.answer_incident(steady, "nlp", date(2026, 10, 10), AnomalyAnswer.YES, by=BOB)
+    anomalies.answer_incident(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.YES, by=BOB)
+    assert anomalies.queue_notices(steady) == []  # answered before anybody was told
 
 
 def test_what_rules_are_told_of_the_jobs_that_cause_it(steady: Broker, clock: ManualClock) -> None:
@@ -135,10 +135,10 @@ def test_what_rules_are_told_of_the_jobs_that_cause_it(steady: Broker, clock: Ma
     assert unusual(found) == {"loop": UnusualSpending(Money.usd("150"), found)}
     clock.advance(timedelta(hours=2))
     assert anomalies.UnusualJobs(steady)(clock.now())["loop"].known_since == found, "another process knows it, too"
-    anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.YES, by=BOB)
+    anomalies.answer_incident(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.YES, by=BOB)
     clock.advance(timedelta(minutes=1))
     assert unusual(clock.now())["loop"].said_by == "bob"
-    anomalies.answer(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.PLANNED, by=BOB)
+    anomalies.answer_incident(steady, "nlp", date(2026, 10, 11), AnomalyAnswer.PLANNED, by=BOB)
     clock.advance(timedelta(minutes=1))
     assert unusual(clock.now()) == {}, "what was planned stops nobody"
 
@@ -168,7 +168,7 @@ def test_a_running_job_is_stopped_unless_somebody_explains_it_within_the_hour(
     assert not judge(now), "people are asked first"
     assert not judge(now + timedelta(minutes=59))
     if said is not None:
-        anomalies.answer(broker, NOBODY, midnight.date(), said, by=ROOT)
+        anomalies.answer_incident(broker, NOBODY, midnight.date(), said, by=ROOT)
     assert judge(now + timedelta(minutes=61)) == (said is None)
     with broker.store.reading() as look:
         stopped = look.job(view.id)

@@ -15,7 +15,7 @@ from broker.app.billing.budgets import StoppingBudgets
 from broker.app.billing.budgets import budgets as lines
 from broker.app.jobs.submit import submit
 from broker.app.results.budgets import BudgetResult
-from broker.app.results.reasons import stops
+from broker.app.results.reasons import stop_text
 from broker.app.wiring import Broker
 from broker.cli.billing import budget_view
 from broker.core.errors import NotAllowed
@@ -88,7 +88,7 @@ def test_a_later_charge_overdraws_the_budget_alerts_and_blocks(broker: Broker, m
     (line,) = lines(broker)
     assert (line.use.spent, line.left) == (LATER, -(view.max_cost or Money.ZERO) - Money.usd("0.01"))
     assert line.forecast.expected >= LATER
-    told = budgets.check(broker)
+    told = budgets.queue_notices(broker)
     assert [notice.key.rpartition("/")[2] for notice in told] == ["100%", "forecast", "exceeded"]
     assert "No new job is admitted until there is room" in told[2].body
     notify.deliver(broker.store, broker.clock, broker.settings.notify)
@@ -104,16 +104,16 @@ def test_each_mark_is_told_once_whoever_looks(
 ) -> None:
     grant(broker, alerts="[50%, 80%]")
     view = submit(broker, job(broker), by=ANN)
-    assert budgets.check(broker) == []
+    assert budgets.queue_notices(broker) == []
     charge(broker, view, Money.usd(50))
-    assert len(budgets.check(broker)) == 1
+    assert len(budgets.queue_notices(broker)) == 1
     restarted = new_broker()
     restarted.settings.notify = broker.settings.notify
     for each in (broker, restarted):
-        assert budgets.check(each) == []
+        assert budgets.queue_notices(each) == []
         notify.deliver(each.store, each.clock, each.settings.notify)
     charge(restarted, view, Money.usd(30), "more")
-    (notice,) = budgets.check(restarted)
+    (notice,) = budgets.queue_notices(restarted)
     assert notice.title.startswith("Budget pretend: 80% of $100.00 is spent in Q")
     notify.deliver(broker.store, broker.clock, broker.settings.notify)
     assert len(mailed) == len(set(mailed)) == 2
@@ -123,22 +123,24 @@ def test_each_mark_is_told_once_whoever_looks(
 def test_another_amount_is_alerted_about_anew(broker: Broker) -> None:
     grant(broker, alerts="[50%]")
     charge(broker, submit(broker, job(broker), by=ANN), Money.usd(50))
-    assert len(budgets.check(broker)) == 1
+    assert len(budgets.queue_notices(broker)) == 1
     grant(broker, alerts="[50%]", amount="$90")
-    assert len(budgets.check(broker)) == 1
+    assert len(budgets.queue_notices(broker)) == 1
 
 
 def test_a_delivery_that_fails_is_visible_and_tried_again(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     grant(broker, alerts="[50%]")
     charge(broker, submit(broker, job(broker), by=ANN), Money.usd(50))
-    budgets.check(broker)
+    budgets.queue_notices(broker)
     monkeypatch.setattr(notify, "_send", lambda notice, address: "the service cannot be reached")
     notify.deliver(broker.store, broker.clock, broker.settings.notify)
     (waiting,) = budgets.notices_about(broker)
     assert (waiting.tries, waiting.error) == (1, "the service cannot be reached")
     assert waiting.next_try is not None
     (found,) = budgets.budget_details(broker)
-    told = "\n".join(budget_view.story(found.model_copy(update={"on_own": Money.usd(20), "rented": Money.usd(30)})))
+    told = "\n".join(
+        budget_view.detail_lines(found.model_copy(update={"on_own": Money.usd(20), "rented": Money.usd(30)}))
+    )
     assert "spent: $20.00 on owned and reserved capacity, $30.00 rented" in told
     assert "not yet sent to owner, tried 1 time (the service cannot be reached): Budget pretend: 50%" in told
     assert found.notices[0].error == "the service cannot be reached"
@@ -158,10 +160,10 @@ def test_what_runs_is_stopped_with_the_rules_words(broker: Broker) -> None:
         return Asking(enforcement, lambda: later[0])(view, money)
 
     charge(broker, view, Money.usd(95))
-    budgets.check(broker)
+    budgets.queue_notices(broker)
     assert not judge()
     charge(broker, view, Money.usd("5.01"), "more")
-    budgets.check(broker)
+    budgets.queue_notices(broker)
     later[0] += timedelta(minutes=9)
     assert not judge(), "within the grace"
     later[0] += timedelta(minutes=2)
@@ -171,8 +173,8 @@ def test_what_runs_is_stopped_with_the_rules_words(broker: Broker) -> None:
         assert look.decisions(job_id=view.id)[0].verdicts
     assert stopped is not None
     assert stopped.attempts[0].stop_requested is Cause.STOPPED_BY_POLICY
-    assert "budget pretend of $100.00" in stops(stopped.attempts[0].stop_reason)
-    assert "test.yaml:3" in stops(stopped.attempts[0].stop_reason)
+    assert "budget pretend of $100.00" in stop_text(stopped.attempts[0].stop_reason)
+    assert "test.yaml:3" in stop_text(stopped.attempts[0].stop_reason)
 
 
 def test_a_budget_per_user_is_each_ones_own(broker: Broker) -> None:
@@ -184,7 +186,7 @@ def test_a_budget_per_user_is_each_ones_own(broker: Broker) -> None:
     charge(broker, mine, Money.usd("7.01"))
     shares = {line.spec.id: line.use.spent for line in lines(broker)}
     assert shares == {"pretend/ann": Money.usd("7.01"), "pretend/bob": Money.ZERO}
-    exceeded = [notice.key for notice in budgets.check(broker) if notice.key.endswith("exceeded")]
+    exceeded = [notice.key for notice in budgets.queue_notices(broker) if notice.key.endswith("exceeded")]
     assert [key.split("/")[1:3] for key in exceeded] == [["pretend", "ann"]]
     assert [found.id for found in budgets.budget_details(broker, "pretend")] == ["pretend/ann", "pretend/bob"]
     assert [found.id for found in budgets.budget_details(broker, "pretend/bob")] == ["pretend/bob"]
@@ -195,7 +197,7 @@ def test_a_budget_per_user_stops_only_the_jobs_of_who_exceeded_it(broker: Broker
     mine, other = submit(broker, job(broker), by=ANN), submit(broker, job(broker), by=BOB)
     charge(broker, mine, Money.usd("7.01"))
     charge(broker, other, Money.usd(7))  # exactly the amount
-    budgets.check(broker)
+    budgets.queue_notices(broker)
     policy = broker.policy()
     stopping = StoppingBudgets(broker)(policy, broker.clock.now())
     ids = [spec.id for view in (mine, other) for spec in policy.budgets(view.job, view.user)]
@@ -214,9 +216,11 @@ def test_a_budget_that_only_alerts_lets_more_pass_than_there_is(broker: Broker) 
     submit(broker, job(broker), by=ANN)
     submit(broker, job(broker), by=ANN)
     assert lines(broker)[0].left == Money.usd(-3)
-    assert not [notice for notice in budgets.check(broker) if not notice.key.endswith("forecast")], "nothing is spent"
+    assert not [notice for notice in budgets.queue_notices(broker) if not notice.key.endswith("forecast")], (
+        "nothing is spent"
+    )
     charge(broker, submit(broker, job(broker), by=ANN), Money.usd("7.01"))
-    (told,) = [notice for notice in budgets.check(broker) if notice.key.endswith("exceeded")]
+    (told,) = [notice for notice in budgets.queue_notices(broker) if notice.key.endswith("exceeded")]
     assert "Jobs are still admitted" in told.body
 
 
@@ -228,9 +232,9 @@ def test_what_jobs_hold_alerts_nobody(broker: Broker) -> None:
     (line,) = lines(broker)
     assert line.use.held > Money.usd("4.23"), "90 %"
     assert line.forecast.expected < Money.usd("3.76"), "80 %"
-    assert budgets.check(broker) == []
+    assert budgets.queue_notices(broker) == []
     charge(broker, view, Money.usd("0.47"))
-    (notice,) = budgets.check(broker)
+    (notice,) = budgets.queue_notices(broker)
     assert notice.title == f"Budget pretend: 10% of $4.70 is spent in {line.period_name}"
     assert "running and waiting jobs hold $4.6" in notice.body
 
@@ -239,12 +243,12 @@ def test_spending_and_forecast_are_told_apart_each_once(broker: Broker) -> None:
     grant(broker, alerts="[50%, forecast 50%, forecast 55%]")
     view = submit(broker, job(broker), by=ANN)
     charge(broker, view, Money.usd(55))
-    told = {notice.key.rpartition("/")[2]: notice for notice in budgets.check(broker)}
+    told = {notice.key.rpartition("/")[2]: notice for notice in budgets.queue_notices(broker)}
     assert set(told) == {"50%", "forecast 55%"}, "the highest of each kind"
     assert told["50%"].title.startswith("Budget pretend: 50% of $100.00 is spent in")
     assert told["forecast 55%"].title.endswith("the limit is $100.00, 55% or more of it")
     assert told["forecast 55%"].body.startswith("By forecast, not by spending: $55.00 of $100.00 is spent")
-    assert budgets.check(broker) == []
+    assert budgets.queue_notices(broker) == []
 
 
 def test_the_days_of_a_period_add_up(broker: Broker) -> None:
@@ -252,7 +256,7 @@ def test_the_days_of_a_period_add_up(broker: Broker) -> None:
     view = submit(broker, job(broker), by=ANN)
     charge(broker, view, Money.usd(3))
     (line,) = lines(broker)
-    found = budgets.days(broker, line)
+    found = budgets.daily_spend(broker, line)
     assert found[0].total == Money.ZERO
     later: Any = [day.until for day in found]
     assert later == sorted(set(later))
@@ -285,7 +289,7 @@ def test_what_own_machines_cost_to_the_end_of_a_paid_hour_is_not_rented(broker: 
             )
         )  # fmt: skip
     (line,) = lines(broker)
-    assert budgets.spent_on_own(broker, line) == line.use.spent == Money.usd("8")
+    assert budgets.spend_on_owned(broker, line) == line.use.spent == Money.usd("8")
 
 
 def test_the_days_before_say_what_a_period_will_come_to(broker: Broker) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from broker.app.billing.charges import billed, fetch, import_file, settle_up
+from broker.app.billing.charges import apply_charges, billed_attempts, fetch, import_file
 from broker.app.billing.report import ledger_faults, spend
-from broker.app.service.duties import Charging
+from broker.app.service.duties import ChargesDuty
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, NoLogin, UnknownName, Unreachable
 from broker.core.events import events as ev
@@ -26,7 +26,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
 from broker.ledger.journal import PaidAttempt
 from broker.reconciler.settlement.batch import post_due
-from broker.reconciler.settlement.charges import Charged, Comparison, ComparisonState, compared_as_placed
+from broker.reconciler.settlement.charges import ChargeIndex, Comparison, ComparisonState, compare_from_sums
 from broker.reconciler.settlement.settlement import release
 from tests.actors import EVERYBODYS, with_clock
 
@@ -139,7 +139,7 @@ def test_what_was_charged_is_in_the_ledger_once_however_often_it_is_asked(broker
     (row,) = spend(broker, "provider")
     assert row.cash == Money.usd("53.25")
     assert ledger_faults(broker) == []
-    found = billed(broker)
+    found = billed_attempts(broker)
     assert [(one.quoted, one.metered, one.billed) for one in found.rows] == [
         (Money.usd(50), Money.usd(50), Money.usd("53.25"))
     ]
@@ -196,7 +196,7 @@ def test_charges_that_change_before_they_are_acted_on_are_taken_as_they_are_then
         return writing()
 
     monkeypatch.setattr(store, "writing", later)
-    adjusted, _ = settle_up(broker)
+    adjusted, _ = apply_charges(broker)
     assert [one.billed for one in adjusted] == [Money.usd(70)]
     assert spent(broker, "train") == Money.usd(70)
     assert ledger_faults(broker) == []
@@ -226,7 +226,7 @@ def test_large_differences_are_told_once_and_small_ones_where_they_add_up(broker
 def test_a_service_asks_once_a_day(broker: Broker, cloud: ChargingCloud) -> None:
     cloud.bill = [charge(ran(broker, "train"), "80")]
     said: list[str] = []
-    duty = Charging(broker, say=said.append)
+    duty = ChargesDuty(broker, say=said.append)
     assert duty.once() is not None
     assert duty.once() is None
     assert len(cloud.asked) == 1
@@ -252,8 +252,8 @@ def test_a_file_is_imported_once_however_often_it_is_read(broker: Broker, tmp_pa
     assert done.changed == {"mute": 3}
     assert import_file(broker, bill, "mute").changed == {"mute": 0}
     assert spent(broker, "train") == Money.usd("52.5")
-    assert [one.standing for one in billed(broker).rows] == [ComparisonState.COMPARED]
-    assert billed(broker).for_others == {"mute": Money.usd(1)}
+    assert [one.standing for one in billed_attempts(broker).rows] == [ComparisonState.COMPARED]
+    assert billed_attempts(broker).for_others == {"mute": Money.usd(1)}
     assert ledger_faults(broker) == []
 
 
@@ -320,7 +320,7 @@ def test_a_charge_dated_long_after_the_machine_is_not_booked_to_its_month(broker
     lines = (f"{MIDNIGHT + days * DAY:%Y-%m-%d},{key},{amount}" for days, amount in ((0, 51), (30, 2), (365, 900)))
     done = import_file(later, file(tmp_path, "day,key,amount", *lines), "mute")
     assert spent(broker, "train") == Money.usd(53), "a disk that stayed for a month is part of its cost"
-    assert (done.unknown, billed(later).for_others) == ([key], {"mute": Money.usd(900)})
+    assert (done.unknown, billed_attempts(later).for_others) == ([key], {"mute": Money.usd(900)})
 
 
 def test_a_bill_of_long_ago_is_booked(broker: Broker, tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ def test_a_bill_of_long_ago_is_booked(broker: Broker, tmp_path: Path) -> None:
 def test_charges_on_record_are_booked_when_whoever_read_them_died(broker: Broker) -> None:
     later = with_clock(broker, ManualClock(MIDNIGHT + 50 * DAY))
     broker.store.charges.record([charge(ran(broker, "train"), "53.25")], source="api", at=later.clock.now())
-    assert [one.difference for one in settle_up(later)[0]] == [Money.usd("3.25")]
+    assert [one.difference for one in apply_charges(later)[0]] == [Money.usd("3.25")]
 
 
 def test_times_and_providers_may_stand_in_columns(broker: Broker, tmp_path: Path) -> None:
@@ -409,17 +409,17 @@ def test_what_the_stores_sums_suffice_for_is_what_reading_each_job_gives(
             )  # fmt: skip
     cloud.bill = [charge(keys["same"], "50"), charge(keys["more"], "53.25"), charge("elses", "7")]
     fetch(broker)
-    quick = compared_as_placed
+    quick = compare_from_sums
     taken: list[str] = []
 
-    def watched(found: PaidAttempt, key: str, charged: Charged) -> Comparison | None:
+    def watched(found: PaidAttempt, key: str, charged: ChargeIndex) -> Comparison | None:
         if (row := quick(found, key, charged)) is not None:
             taken.append(found.job_id)
         return row
 
-    monkeypatch.setattr("broker.app.billing.charges.compared_as_placed", watched)
-    summed = billed(broker)
+    monkeypatch.setattr("broker.app.billing.charges.compare_from_sums", watched)
+    summed = billed_attempts(broker)
     assert set(taken) == {"same", "more", "none"}
-    monkeypatch.setattr("broker.app.billing.charges.compared_as_placed", lambda *_: None)
-    assert summed == billed(broker)
+    monkeypatch.setattr("broker.app.billing.charges.compare_from_sums", lambda *_: None)
+    assert summed == billed_attempts(broker)
     assert {row.job_id for row in summed.rows} == {"same", "more", "none", "refund", "moved", "hours"}

@@ -21,7 +21,7 @@ from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.finops.focus.charges import SpentEntry, charges
 from broker.finops.focus.columns import header
-from broker.finops.focus.idle import unused
+from broker.finops.focus.idle import unused_rows
 from broker.finops.focus.months import BillingMonth
 from broker.ledger.entries import Account, Entry, Movement
 from tests.focus_ledger import HOUR, OCTOBER, RUN, SEPTEMBER, post_two_months, spent
@@ -104,11 +104,11 @@ def test_use_elsewhere_is_use_of_what_is_held_of_the_kind() -> None:
     other = replace(held, site="attic")
     used = {"local/here/H100/owned": Decimal(800), "basement/here/H100/owned": Decimal(20)}
     month = BillingMonth.of(SEPTEMBER)
-    (row,) = unused([held, other], used, month, OCTOBER, "here")
+    (row,) = unused_rows([held, other], used, month, OCTOBER, "here")
     assert (row["ResourceId"], row["CommitmentDiscountQuantity"]) == ("basement/here/H100/owned", Decimal(620))
     assert row["EffectiveCost"] == 620_000_000
-    assert not list(unused([held], {"a/b/H100/owned": Decimal(999)}, month, OCTOBER, "here"))
-    assert not list(unused([held], {}, month, SEPTEMBER, "here")), "it was not there yet"
+    assert not list(unused_rows([held], {"a/b/H100/owned": Decimal(999)}, month, OCTOBER, "here"))
+    assert not list(unused_rows([held], {}, month, SEPTEMBER, "here")), "it was not there yet"
 
 
 def test_a_closed_month_keeps_what_was_on_record_as_held(broker: Broker, tmp_path: Path) -> None:

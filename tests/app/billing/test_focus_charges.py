@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.billing.charges import billed_by_file
+from broker.app.billing.charges import compare_export
 from broker.app.billing.focus import export
 from broker.app.billing.focus_charges import read_focus_charges
 from broker.app.wiring import Broker
@@ -231,7 +231,7 @@ def test_a_file_is_compared_and_changes_nothing(new_broker: Callable[[], Broker]
         f"53.25,USD,{UP.isoformat()},{GONE.isoformat()},acme,i-0a,{quoted({'gpubroker': key})}",
         f"4,USD,{UP.isoformat()},{GONE.isoformat()},acme,i-0d,",
     )
-    found = billed_by_file(broker, file)
+    found = compare_export(broker, file)
     assert {(one.key, one.metered, one.billed, one.difference) for one in found.rows} == {
         (key, Money.usd(50), Money.usd("53.25"), Money.usd("3.25")),
         (other, Money.usd(50), None, None),

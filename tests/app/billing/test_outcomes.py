@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker.app.advise.assumptions import measured
-from broker.app.billing.units import finished_runs, forecasts
+from broker.app.advise.assumptions import with_measurements
+from broker.app.billing.units import finished_runs, forecasts_report
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
@@ -22,7 +22,7 @@ from broker.core.values.accelerators import lookup
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.economics.assumptions import DEFAULTS
-from broker.finops.accuracy import Predicted
+from broker.finops.accuracy import PredictionKind
 from broker.ledger.entries import Movement, Tags, move
 from tests.actors import with_clock
 from tests.past import finished, offer
@@ -78,22 +78,22 @@ def ran(
 def test_predictions_of_first_plans_are_compared_with_what_happened(broker: Broker) -> None:
     ran(broker, "run-1-xxxxx", expected=1.5 * HOUR, tokens=1e9)
     finished(broker.store, 1, AT)  # its work was not known
-    found = forecasts(broker, "month")
+    found = forecasts_report(broker, "month")
     assert (found.runs, found.unpredicted) == (2, 1)
     errors = {one.kind: one for one in found.errors}
-    assert errors[Predicted.TIME].runs == 1
-    assert errors[Predicted.TIME].ratio == pytest.approx(2 / 1.5)
-    assert errors[Predicted.INTERRUPTIONS].happened == 1
-    assert errors[Predicted.INTERRUPTIONS].predicted == pytest.approx(0.15)
-    assert errors[Predicted.PRICE].runs == 2
-    assert forecasts(broker, "month", "nlp").runs == 1
+    assert errors[PredictionKind.TIME].runs == 1
+    assert errors[PredictionKind.TIME].ratio == pytest.approx(2 / 1.5)
+    assert errors[PredictionKind.INTERRUPTIONS].happened == 1
+    assert errors[PredictionKind.INTERRUPTIONS].predicted == pytest.approx(0.15)
+    assert errors[PredictionKind.PRICE].runs == 2
+    assert forecasts_report(broker, "month", "nlp").runs == 1
 
 
 def test_finished_inference_measures_serving(broker: Broker) -> None:
     """16 GPU-hours, 3,000 tokens/s a GPU, a third of them generated."""
     ran(broker, "run-1-xxxxx", expected=None, tokens=3000.0 * 16 * 3600, generated=1 / 3)
     with broker.store.reading() as look:
-        assumptions = measured(look, DEFAULTS, broker.clock.now())
+        assumptions = with_measurements(look, DEFAULTS, broker.clock.now())
     served = assumptions.served_on("H100", 7e9)
     assert served is not None
     assert served == pytest.approx((3000, 1 / 3, 1))
@@ -107,10 +107,10 @@ def test_measured_mfu_replaces_the_assumed_one(broker: Broker) -> None:
     assert card.tflops_bf16 is not None
     tokens = 0.25 * card.tflops_bf16 * 1e12 * 16 * 3600 / (6 * 7e9)
     with broker.store.reading() as look:
-        assert measured(look, DEFAULTS, broker.clock.now()) is DEFAULTS
+        assert with_measurements(look, DEFAULTS, broker.clock.now()) is DEFAULTS
     ran(broker, "run-1-xxxxx", expected=None, tokens=tokens)
     with broker.store.reading() as look:
-        assumptions = measured(look, DEFAULTS, broker.clock.now())
+        assumptions = with_measurements(look, DEFAULTS, broker.clock.now())
     mfu, runs = assumptions.mfu_on("H100")
     assert mfu == pytest.approx(0.25, rel=1e-3)
     assert runs == 1
@@ -125,18 +125,18 @@ def test_measured_mfu_replaces_the_assumed_one(broker: Broker) -> None:
 
 
 def test_of_too_many_runs_those_count_that_ended_last(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.app.billing.units.MOST_RUNS", 2)
+    monkeypatch.setattr("broker.app.billing.units.MAX_RUNS", 2)
     for name, day in (("zebra", 0), ("bert", 2), ("ant", 1)):
         ran(broker, f"{name}-xxxxx", expected=None, tokens=1.0, ends=AT + day * 24 * HOUR)
     with broker.store.reading() as look:
         found = finished_runs(look, AT, broker.clock.now())
     assert {run.job_id for run in found} == {"bert-xxxxx", "ant-xxxxx"}
-    assert forecasts(broker, "month").runs == 2
+    assert forecasts_report(broker, "month").runs == 2
 
 
 def test_a_run_on_different_accelerators_measures_none_of_them(broker: Broker) -> None:
     ran(broker, "run-1-xxxxx", expected=HOUR, tokens=1e9, then="A100-80GB")
-    found = forecasts(broker, "month")
+    found = forecasts_report(broker, "month")
     assert (found.runs, found.measured) == (1, [])
 
 
@@ -144,7 +144,7 @@ def test_measured_interruptions_replace_the_assumed_share_of_redone_hours(broker
     assert DEFAULTS.spot_overhead_on("H100", 8) == (DEFAULTS.spot_overhead, 0)
     ran(broker, "run-1-xxxxx", expected=HOUR, tokens=1e9, spot=1)
     with broker.store.reading() as look:
-        assumptions = measured(look, DEFAULTS, broker.clock.now())
+        assumptions = with_measurements(look, DEFAULTS, broker.clock.now())
     share, runs = assumptions.spot_overhead_on("H100", 8)
     assert share == pytest.approx(0.125 * 8 * DEFAULTS.hours_lost_per_interruption)
     assert runs == 1
@@ -158,7 +158,7 @@ def test_interruptions_are_of_the_hours_that_were_on_spot_machines(
 ) -> None:
     """Whatever the first plan was: eight hours on spot GPUs with the interruption in them, or after it."""
     ran(broker, "run-1-xxxxx", expected=HOUR, tokens=1e9, spot=spot)
-    (measured_one,) = forecasts(broker, "month").measured
+    (measured_one,) = forecasts_report(broker, "month").measured
     assert measured_one.interruptions_per_1000_hours == rate
 
 
@@ -172,10 +172,10 @@ def test_prepaid_hours_are_a_cost_as_plans_expect_them(broker: Broker) -> None:
                     covers=(AT, AT + HOUR), tags=Tags("run-1-xxxxx", "ann"),
                 )
             )  # fmt: skip
-    (cost,) = [one for one in forecasts(broker, "month").errors if one.kind is Predicted.COST]
+    (cost,) = [one for one in forecasts_report(broker, "month").errors if one.kind is PredictionKind.COST]
     assert cost.happened == pytest.approx(15)
 
 
 def test_a_month_to_come_has_no_outcomes(broker: Broker) -> None:
     with pytest.raises(InvalidInput, match="has not begun"):
-        forecasts(broker, "2026-12")
+        forecasts_report(broker, "2026-12")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.app.billing.months import PERIODS, months_before, named_period
+from broker.app.billing.months import PERIODS, months_before, period_bounds
 from broker.app.billing.report import (
     DIMENSIONS,
     bought_in_advance,
@@ -119,23 +119,23 @@ def test_named_periods_begin_at_midnight_and_last_ones_end_where_these_begin(
     now: datetime, name: str, timezone: str
 ) -> None:
     zone = ZoneInfo(timezone)
-    start, end = (at.astimezone(zone) for at in named_period(name, now, timezone))
+    start, end = (at.astimezone(zone) for at in period_bounds(name, now, timezone))
     assert start.day == end.day == 1
     assert start.hour == start.minute == 0
     if name.startswith("last-"):
-        assert end == named_period(name.removeprefix("last-"), now, timezone)[0]
+        assert end == period_bounds(name.removeprefix("last-"), now, timezone)[0]
     else:
         assert start <= now < end
     first = months_before(now, timezone).astimezone(zone)
     assert (first.month, first.day, first.hour) == (now.astimezone(zone).month % 12 + 1, 1, 0)
     month = BillingMonth.of(now, timezone)
-    assert named_period(month.name, now, timezone) == (month.start, month.end)
+    assert period_bounds(month.name, now, timezone) == (month.start, month.end)
 
 
 def test_a_month_by_its_number_is_a_period() -> None:
-    assert named_period("2026-02", NOW, "UTC") == (datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
+    assert period_bounds("2026-02", NOW, "UTC") == (datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
     with pytest.raises(UnknownName):
-        named_period("fortnight", NOW, "UTC")
+        period_bounds("fortnight", NOW, "UTC")
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
@@ -189,4 +189,4 @@ def test_what_is_paid_in_advance_is_no_spend_of_a_machine_and_told_apart(broker:
 
 def test_the_last_month_of_the_calendar_is_no_period() -> None:
     with pytest.raises(UnknownName):
-        named_period("9999-12", datetime(2026, 11, 25, tzinfo=UTC), "UTC")
+        period_bounds("9999-12", datetime(2026, 11, 25, tzinfo=UTC), "UTC")

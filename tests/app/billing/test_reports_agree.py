@@ -18,19 +18,19 @@ from broker.app.billing.focus import export
 from broker.app.billing.months import ReportPeriod
 from broker.app.billing.report import DIMENSIONS, spend, spend_report
 from broker.app.billing.review import review
-from broker.app.billing.showback import shown
-from broker.app.billing.units import forecasts, units
+from broker.app.billing.showback import showback_report
+from broker.app.billing.units import forecasts_report, unit_metrics_report
 from broker.app.outside import launches
 from broker.app.wiring import Broker
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.jobs import Job
-from broker.core.job.placements import CostTerm, Moved, Placement
+from broker.core.job.placements import CostTerm, Placement, TransferKind
 from broker.core.market.offers import Billing, CapacityType, MoneyKind
 from broker.core.ports import BudgetSpec
 from broker.core.purchases.purchase_events import Intended
-from broker.core.purchases.purchases import intended
+from broker.core.purchases.purchases import start_purchase
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
 from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
@@ -40,7 +40,7 @@ from broker.finops.showback import SharingRules
 from broker.ledger.budgets import period_containing
 from broker.ledger.entries import Account, Entry, Movement, Tags, faults
 from broker.ledger.sums import amount_before
-from broker.procurement.money import held_for, paid_for
+from broker.procurement.money import ceiling_entries, payment_entries
 from broker.reconciler.admission.records import attempt_key, hold_entries
 from broker.reconciler.settlement.batch import post_due
 from broker.reconciler.settlement.settlement import release
@@ -79,7 +79,7 @@ class History:
             one = replace(one, price=Money.ZERO, amortised=Money.usd("3.21"))
         terms = (
             CostTerm("disk", Money.usd("0.7")),
-            CostTerm("egress", Money.usd("1.234567"), moves=Moved.DATA),
+            CostTerm("egress", Money.usd("1.234567"), moves=TransferKind.DATA),
         )
         rate = one.price or Money.ZERO
         placement = Placement(one, chance.choice((1, 2)), rate, rate, terms, None, None, 1.0, 1.0, 0.0)
@@ -120,8 +120,8 @@ class History:
         with self.broker.store.writing() as tx:
             tx.post(hold_entries(tags, {}, {MoneyKind.CASH: burn}, Movement.HOLD, 1))
         if self.chance.random() < 0.8:
-            launches.end(self.broker, id, self.chance.choice((2, 4)) * HOUR, by=ANN)
-            launches.spend_beyond(self.broker, id, at, self.chance.choice((3, 7)) * HOUR, by=ANN)
+            launches.end_launch(self.broker, id, self.chance.choice((2, 4)) * HOUR, by=ANN)
+            launches.spend_overrun(self.broker, id, at, self.chance.choice((3, 7)) * HOUR, by=ANN)
 
     def purchase(self, number: int) -> None:
         id, at, total = f"purchase-{self.seed}-{number}", self.at(), Money.usd(700)
@@ -130,13 +130,13 @@ class History:
             instance_type="p5", accelerator="H100", count=8, machines=1, starts=at + HOUR, ends=at + 99 * HOUR,
             total=total, undo=Undo.NONE, quoted_at=at,
         )  # fmt: skip
-        made = intended(
+        made = start_purchase(
             id, Intended(quote=quote, ceiling=total, binding="b", user="mo", team="nlp", approvals=0, questions=()), at
         )
         with self.broker.store.writing() as tx:
-            tx.post(held_for(made, at))
+            tx.post(ceiling_entries(made, at))
             if self.chance.random() < 0.7:
-                tx.post(paid_for(made, Money.usd(650), at + HOUR))
+                tx.post(payment_entries(made, Money.usd(650), at + HOUR))
 
 
 BERLIN = "Europe/Berlin"
@@ -210,9 +210,9 @@ def agree(broker: Broker, entries: list[Entry], timezone: str) -> None:
         month = BillingMonth.parse(name, timezone)
         start, end, until = month.start, month.end, min(month.end, NOW)
         total = ledger(start, until)
-        back = shown(broker, name, SharingRules())
+        back = showback_report(broker, name, SharingRules())
         assert sum((row.cash + row.amortised for row in back.rows), back.bought_in_advance) == total
-        report, figures = review(broker, name), units(broker, name)
+        report, figures = review(broker, name), unit_metrics_report(broker, name)
         reviewed = report.after
         assert reviewed.spent + reviewed.bought_in_advance == total
         assert sum((row.spent for row in report.teams), Money.ZERO) == reviewed.spent == figures.spent
@@ -231,5 +231,5 @@ def agree(broker: Broker, entries: list[Entry], timezone: str) -> None:
             assert look.spent(spec, *period_containing("month", timezone, start)) == ledger(start, end, in_cash)
         for budget in report.budgets if timezone == BERLIN else ():
             assert budget.spent == ledger(start, until, in_cash)
-        said = (back, report, figures, of_month, forecasts(broker, name))
+        said = (back, report, figures, of_month, forecasts_report(broker, name))
         assert {one.timezone for one in said} == {timezone}

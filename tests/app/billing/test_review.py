@@ -159,7 +159,7 @@ def test_over_random_ledgers_the_parts_are_the_change_and_the_months_the_ledger(
     new_broker: Callable[[], Broker], monkeypatch: pytest.MonkeyPatch, entries: list[Drawn]
 ) -> None:
     """Each example adds to the ledger of those before it."""
-    monkeypatch.setattr(review_module, "MOST", 2)
+    monkeypatch.setattr(review_module, "MAX_CAUSES", 2)
     broker = new_broker()
     with broker.store.writing() as tx:
         for one in entries:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from broker.app.billing.review import review
-from broker.app.billing.units import units
+from broker.app.billing.units import unit_metrics_report
 from broker.app.jobs.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.cli.billing import report_view
@@ -64,7 +64,7 @@ def test_the_share_of_spot_that_a_rule_demands_is_that_of_the_report(broker: Bro
     finished(broker.store, 8, NOVEMBER, on=CapacityType.ON_DEMAND, **saves)
     rules = "[{name: lean, spot: {min_share: 60%}}, {name: calm, spot: {use: forbidden}, scope: {team: team-3}}]"
     broker.store.activate_policy({"t.yaml": f"version: 1\npolicy: t\nguardrails: {rules}\n"}, by="ann")
-    found, each = units(broker, "2026-11"), 8 * 11 / 6
+    found, each = unit_metrics_report(broker, "2026-11"), 8 * 11 / 6
     assert [found.eligible_hours, found.eligible_spot_hours] == pytest.approx([2 * each, each])
     shares = []
     for team in ("team-0", "team-3"):
@@ -72,14 +72,14 @@ def test_the_share_of_spot_that_a_rule_demands_is_that_of_the_report(broker: Bro
         with broker.store.reading() as look:
             shares.append(facts_of(look, broker.policy(), broker.clock.now())(action).spot_shares)
     assert shares == [{"lean": SpotShare(found.eligible_spot_hours, found.eligible_hours)}, {}]
-    assert "50 % of 29.3 rented GPU-hours" in "\n".join(report_view.units(found))
+    assert "50 % of 29.3 rented GPU-hours" in "\n".join(report_view.unit_lines(found))
     reviewed = review(broker, "2026-11").after
     assert (reviewed.eligible_hours, reviewed.eligible_spot_hours) == (found.eligible_hours, found.eligible_spot_hours)
 
 
 def test_a_month_of_two_runs(broker: Broker) -> None:
     sampled(broker, "past-00-tmplt", OCTOBER, 0.0, 100.0, None, 80.0)
-    found = units(broker, "2026-10")
+    found = unit_metrics_report(broker, "2026-10")
     each = Money.usd("18.333333")
     assert (found.runs, found.per_run) == (2, each)
     assert (found.spent, found.bought, found.rented) == (each * 2, Money.ZERO, each * 2)
@@ -89,9 +89,9 @@ def test_a_month_of_two_runs(broker: Broker) -> None:
     assert found.idle_hours == pytest.approx(8 * 11 / 6 / 3)
     assert found.idle_cost == Money.usd("6.111111")
     assert found.per_million_tokens is None
-    of_team = units(broker, "2026-10", "team-1")
+    of_team = unit_metrics_report(broker, "2026-10", "team-1")
     assert (of_team.runs, of_team.spent, of_team.measured_hours) == (1, each, 0)
-    assert units(broker, "month").per_run is None
+    assert unit_metrics_report(broker, "month").per_run is None
 
 
 def test_tokens_of_a_job_over_a_month_end_are_those_of_the_month(broker: Broker) -> None:
@@ -99,16 +99,16 @@ def test_tokens_of_a_job_over_a_month_end_are_those_of_the_month(broker: Broker)
     job_id = started(broker.store, 2, begins)
     told(broker, job_id, begins + HOUR / 2, 1e6)
     told(broker, job_id, begins + 2 * HOUR, 5e6)
-    assert units(broker, "2026-10").tokens == 1e6
-    assert units(broker, "2026-11").tokens == 4e6
-    assert units(broker, "2026-11").runs == 0
+    assert unit_metrics_report(broker, "2026-10").tokens == 1e6
+    assert unit_metrics_report(broker, "2026-11").tokens == 4e6
+    assert unit_metrics_report(broker, "2026-11").runs == 0
 
 
 def test_only_what_has_begun_can_be_asked_about(broker: Broker) -> None:
     with pytest.raises(InvalidInput, match="2026-12 has not begun"):
-        units(broker, "2026-12")
+        unit_metrics_report(broker, "2026-12")
     with pytest.raises(UnknownName):
-        units(broker, "yesterday")
+        unit_metrics_report(broker, "yesterday")
 
 
 def test_what_a_better_result_costs_is_that_of_the_cheapest_and_the_dearest_run(broker: Broker) -> None:
@@ -121,9 +121,9 @@ def test_what_a_better_result_costs_is_that_of_the_cheapest_and_the_dearest_run(
             tx.append(job_id, [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=gone))], gone)
             tx.append(job_id, [(None, ev.JobEnded(state=JobState.SUCCEEDED))], gone)
             tx.post(spent(1, cost, OCTOBER, gone, gone, tags=tags))
-    (found,) = units(broker, "2026-10", metric="loss").quality
+    (found,) = unit_metrics_report(broker, "2026-10", metric="loss").quality
     assert (found.owner, found.cheapest.job_id, found.dearest.job_id) == (
         "team-2 / project-0", "open-07-tmplt", "open-42-tmplt",
     )  # fmt: skip
     assert found.per_point == Money.usd("20")
-    assert units(broker, "2026-10").quality == ()
+    assert unit_metrics_report(broker, "2026-10").quality == ()

@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.capacity.capacity import capacity
-from broker.app.capacity.plan import ALL, Stated, demand_of_files, demand_of_history, plan
+from broker.app.capacity.capacity import capacity_inventory
+from broker.app.capacity.plan import (
+    ANY_ACCELERATOR,
+    StatedPrices,
+    demand_from_files,
+    demand_from_history,
+    plan_accelerators,
+)
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, NoLogin, Unreachable
 from broker.core.events import events as ev
@@ -69,7 +75,7 @@ def test_gpus_at_work_hour_by_hour_up_to_now(broker: Broker) -> None:
     ran(broker, "c", until - 2 * HOUR, None, accelerator="L4", gpus=1)
     ran(broker, "d", until - 5 * HOUR, None, money=MoneyKind.SANDBOX)
     ran(broker, "e", until - 5 * HOUR, None, accelerator=None, gpus=0)
-    found = demand_of_history(broker, until - 100 * HOUR)
+    found = demand_from_history(broker, until - 100 * HOUR)
     assert found.demand == {"H100": [8, 12, 8, 0, 0], "L4": [1, 1]}
     assert found.source == "3 attempts on record here"
     assert found.spot_share["H100"] == pytest.approx(1.5 / 3.5)
@@ -80,10 +86,10 @@ def test_what_was_before_the_time_asked_about_does_not_count(broker: Broker) -> 
     until = this_hour(broker)
     ran(broker, "a", until - 50 * HOUR, until - 40 * HOUR)
     ran(broker, "b", until - 20 * HOUR, None)
-    found = demand_of_history(broker, until - 2 * HOUR)
+    found = demand_from_history(broker, until - 2 * HOUR)
     assert (found.demand, found.source) == ({"H100": [8, 8]}, "1 attempts on record here")
     with pytest.raises(InvalidInput, match="no GPU job ran"):
-        demand_of_history(broker, broker.clock.now() - timedelta(seconds=1))
+        demand_from_history(broker, broker.clock.now() - timedelta(seconds=1))
 
 
 class ReservingProvider:
@@ -125,25 +131,25 @@ def test_providers_that_fail_are_named_and_what_they_told_before_counts(
     monkeypatch.setattr("broker.app.market.market.freshen", lambda broker: [])
     monkeypatch.setattr(broker, "provider", known.__getitem__)
     broker.registries = replace(broker.registries, providers=dict.fromkeys(known, ""))
-    found = capacity(broker)
+    found = capacity_inventory(broker)
     assert [reservation.id for reservation in found.reported] == ["r-1"]
     assert (found.asked, found.problems) == (asked, problems)
-    assert capacity(broker, ask=False).reported == ()
+    assert capacity_inventory(broker, ask=False).reported == ()
 
 
 def test_demand_of_files_is_named_as_accelerators_are(tmp_path: Path) -> None:
     path = tmp_path / "fleet.csv"
     path.write_text("time,h100,ours\n2026-03-01T00:00Z,5,1\n2026-03-01T01:00Z,6,0\n")
-    found = demand_of_files([("", path)])
+    found = demand_from_files([("", path)])
     assert (found.demand, found.source) == ({"H100": [5, 6], "ours": [1, 0]}, str(path))
     assert any("2026-03-01" in note for note in found.notes)
     one = tmp_path / "usage.csv"
     one.write_text("time,NVIDIA H100 80GB HBM3\n2026-03-01T00:00Z,5\n")
-    assert list(demand_of_files([("", one)]).demand) == ["H100"]
+    assert list(demand_from_files([("", one)]).demand) == ["H100"]
     one.write_text("time,demand\n2026-03-01T00:00Z,5\n")
-    assert list(demand_of_files([("", one)]).demand) == ["usage"]
+    assert list(demand_from_files([("", one)]).demand) == ["usage"]
     with pytest.raises(InvalidInput, match="two series"):
-        demand_of_files([("", path), ("H100", path)])
+        demand_from_files([("", path), ("H100", path)])
 
 
 def test_what_is_in_hand_and_how_much_of_it_was_at_work(broker: Broker) -> None:
@@ -186,18 +192,18 @@ def test_what_was_in_hand_at_many_times_is_what_is_read_at_each(
         assert len({look.in_hand(time)["H100"].used for time in at}) > 9
         for time in at:
             assert look.in_hand(time, work)["H100"].used == pytest.approx(look.in_hand(time)["H100"].used, abs=1e-9)
-        monkeypatch.setattr("broker.store.market.holdings._worked", lambda *_: pytest.fail("read again"))
+        monkeypatch.setattr("broker.store.market.holdings._used_milliseconds", lambda *_: pytest.fail("read again"))
         assert all(look.in_hand(time, work) for time in at)
 
 
 def test_policies_limit_what_a_plan_proposes(broker: Broker) -> None:
     """Ten GPUs are needed all the time, ten more for half of it."""
     demand = {"H100": [20 if hour % 24 < 12 else 10 for hour in range(24 * 400)]}
-    stated = Stated(on_demand={ALL: 4.0}, reserved={ALL: 1.0}, terms=(24 * 30, 8760))
+    stated = StatedPrices(on_demand={ANY_ACCELERATOR: 4.0}, reserved={ANY_ACCELERATOR: 1.0}, terms=(24 * 30, 8760))
 
     def planned(section: str = "") -> tuple[CapacityPlan, tuple[str, ...]]:
         broker.store.activate_policy({"a.yaml": f"version: 1\n{section}"}, by="ann")
-        found = plan(broker, demand, "a file", stated)
+        found = plan_accelerators(broker, demand, "a file", stated)
         return found.plans[0], found.notes
 
     free, _ = planned()
@@ -223,11 +229,11 @@ def test_what_is_held_is_renewed_within_the_limits_alone(broker: Broker) -> None
     held = Holding(HoldingKind.RESERVATION, "H100", 10, "aws", "us-east-1", now - 300 * days, now + 65 * days,
                    hourly=Money.usd(10))  # fmt: skip
     broker.store.add_holding(held, by="ann")
-    stated = Stated(on_demand={ALL: 4.0}, spot={ALL: 2.0})
+    stated = StatedPrices(on_demand={ANY_ACCELERATOR: 4.0}, spot={ANY_ACCELERATOR: 2.0})
 
     def steps(section: str = "") -> tuple[list[tuple[str, int]], str]:
         broker.store.activate_policy({"a.yaml": f"version: 1\n{section}"}, by="ann")
-        found = plan(broker, {"H100": [10] * 24 * 400}, "a file", stated, spot_share=0.5)
+        found = plan_accelerators(broker, {"H100": [10] * 24 * 400}, "a file", stated, spot_share=0.5)
         return [(step.action, step.gpus) for step in found.plans[0].steps], "\n".join(found.notes)
 
     assert steps()[0] == steps("capacity: {hold: {horizon: 365d, break_even: 34%}}\n")[0] == [("renew", 10)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from broker.app.jobs import jobs
-from broker.app.jobs.nearest import JobLimits
+from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.submit import submit
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.app.jobs.after import in_order, referring
+from broker.app.jobs.predecessors import dependency_order, replace_names_with_ids
 from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import JobState
 from broker.core.job.jobs import Job, Predecessor, When
-from broker.reconciler.controllers.after import Standing, standing
+from broker.reconciler.controllers.predecessors import PredecessorStates, predecessor_states
 
 
 def job(name: str, *before: str) -> Job:
@@ -18,28 +18,30 @@ def job(name: str, *before: str) -> Job:
 
 
 def test_jobs_are_submitted_behind_those_that_they_come_after() -> None:
-    found = in_order([job("c", "a", "b"), job("b", "a", "an-earlier-one"), job("a")])
+    found = dependency_order([job("c", "a", "b"), job("b", "a", "an-earlier-one"), job("a")])
     assert [one.name for one in found] == ["a", "b", "c"]
-    assert [one.job for one in referring(found[1], {"a": "a-123"}).after] == ["a-123", "an-earlier-one"]
-    assert [one.folder for one in referring(found[1], {"a": "a-123"}).after] == ["a", "an-earlier-one"]
+    assert [one.job for one in replace_names_with_ids(found[1], {"a": "a-123"}).after] == ["a-123", "an-earlier-one"]
+    assert [one.folder for one in replace_names_with_ids(found[1], {"a": "a-123"}).after] == ["a", "an-earlier-one"]
 
 
 def test_jobs_that_wait_for_each_other_are_refused_with_their_names() -> None:
     with pytest.raises(InvalidInput) as caught:
-        in_order([job("a", "c"), job("b", "a"), job("c", "b"), job("d")])
+        dependency_order([job("a", "c"), job("b", "a"), job("c", "b"), job("d")])
     told = caught.value.message.partition(": ")[2].split(" → ")
     assert (told[0], set(told)) == (told[-1], {"a", "b", "c"})
     with pytest.raises(InvalidInput, match="a → a"):
-        in_order([job("a", "a")])
+        dependency_order([job("a", "a")])
     with pytest.raises(InvalidInput, match="two jobs are called a"):
-        in_order([job("a"), job("a")])
+        dependency_order([job("a"), job("a")])
 
 
 @given(st.lists(st.tuples(st.sampled_from(When), st.none() | st.sampled_from(JobState)), max_size=5))
 def test_a_job_begins_when_all_before_it_have_ended_as_it_asks(told: list[tuple[When, JobState | None]]) -> None:
     before = [Predecessor(job=str(number), when=when) for number, (when, _) in enumerate(told)]
-    found = standing(before, {str(number): state for number, (_, state) in enumerate(told) if state is not None})
+    found = predecessor_states(
+        before, {str(number): state for number, (_, state) in enumerate(told) if state is not None}
+    )
     bad = (JobState.FAILED, JobState.CANCELLED)
     fails = any(when is When.SUCCEEDED and state in bad for when, state in told)
     assert (found.failed is not None) == fails
-    assert (found == Standing()) == (not fails and all(state is not None and state.final for _, state in told))
+    assert (found == PredecessorStates()) == (not fails and all(state is not None and state.final for _, state in told))

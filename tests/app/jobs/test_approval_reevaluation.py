@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from broker.app.jobs import approvals, jobs
+from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.approval_reevaluation import ApprovalReevaluation
 from broker.app.jobs.approvals import ApprovalState
 from broker.app.jobs.extension import extend
-from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.submit import submit
 from broker.app.market.market import market_for
 from broker.app.policy.replay import replay
@@ -29,9 +29,9 @@ from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import ActionKind, Answer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.reconciler.admission.approvals import of_ask
-from broker.reconciler.controllers.placement import Placing
-from broker.store.jobs.reading import StoreReading
+from broker.reconciler.admission.approvals import mark_as_request
+from broker.reconciler.controllers.placement import PlacementController
+from broker.store.jobs.reader import StoreReader
 from tests.actors import ANN, BOB, ROOT, person, with_clock
 from tests.app.decisions import decisions_about
 from tests.controllers import Asking
@@ -128,7 +128,7 @@ def test_present_approvers_are_asked_when_the_policies_change(broker: Broker) ->
     reconciler(broker).tick()
     (request,) = approvals.requests(broker)
     assert (request.asked.approvers, request.asked.total) == (("carol",), Money.usd(3))
-    assert not background.work_left(broker)
+    assert not background.has_work_left(broker)
     approvals.grant(broker, view.id, by=person("carol"))
     reconciler(broker).tick()
     assert jobs.find(broker, view.id).attempts
@@ -173,14 +173,14 @@ def test_of_two_approvals_the_one_of_a_former_approver_is_asked_again(broker: Br
 def test_what_nobody_asks_any_more_goes_on_by_itself_once(broker: Broker) -> None:
     view = start(broker)
     tick = reconciler(broker).tick
-    assert (tick().idle, background.work_left(broker)) == (True, False)
+    assert (tick().idle, background.has_work_left(broker)) == (True, False)
     govern(broker)
-    assert background.work_left(broker), "somebody must look at it again"
+    assert background.has_work_left(broker), "somebody must look at it again"
     tick()
     after = jobs.find(broker, view.id)
     assert after.attempts, "it was launched"
     assert (given(broker, view), after.grants) == ([("", ("big",))], ())
-    (told,) = approvals.requests(broker, all_of_them=True)
+    (told,) = approvals.requests(broker, include_decided=True)
     assert (told.state, told.decided_by) == (ApprovalState.APPROVED, ())
     assert [one.answer for one in decisions_about(broker, view.id)] == [Answer.ASK, Answer.ALLOW, Answer.ALLOW]
 
@@ -190,12 +190,12 @@ def test_policies_that_ask_as_before_or_deny_are_looked_at_once_each(broker: Bro
     tick = reconciler(broker).tick
     govern(broker, BIG, "  - {name: cheap, max_job_cost: $1}\n")
     tick()
-    assert not background.work_left(broker)
+    assert not background.has_work_left(broker)
     govern(broker, BIG.replace("$2", "$1"))
     tick()
     tick()
     after = jobs.find(broker, view.id)
-    assert (after.state, background.work_left(broker)) == (JobState.AWAITING_APPROVAL, False)
+    assert (after.state, background.has_work_left(broker)) == (JobState.AWAITING_APPROVAL, False)
     found = decisions_about(broker, view.id)
     assert [one.answer for one in found] == [Answer.ASK, Answer.DENY, Answer.ASK]
     assert replay(found[-1:], [], broker.policy()).differences == ()
@@ -280,7 +280,7 @@ def moved_while_asked(broker: Broker, before_it_moves: Callable[[], object] = la
         tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.MACHINE_LOST))], broker.clock.now())
     before_it_moves()
     view = jobs.find(broker, view.id)
-    place = Placing(broker.store, lambda job: market_for(broker, job), broker.policy)
+    place = PlacementController(broker.store, lambda job: market_for(broker, job), broker.policy)
     Asking(place, broker.clock.now)(view)
     view = jobs.find(broker, view.id)
     assert (len(view.attempts), view.asked is not None) == (2, True)
@@ -312,13 +312,15 @@ def test_a_rule_that_goes_lifts_what_is_asked_of_a_job_that_moved(broker: Broker
 def test_what_is_not_known_to_be_of_the_ask_lifts_nothing_and_denies_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.app.jobs.submit.of_ask", lambda record, at: record)  # as before asks were told apart
+    monkeypatch.setattr(
+        "broker.app.jobs.submit.mark_as_request", lambda record, at: record
+    )  # as before asks were told apart
     view = start(broker)
     govern(broker, "  - {name: cheap, max_job_cost: $1}\n")
     reconciler(broker).tick()
     with pytest.raises(NotAllowed, match="you are mallory"):
         approvals.grant(broker, view.id, by=person("mallory"))
-    assert (given(broker, view), background.work_left(broker)) == ([], False)
+    assert (given(broker, view), background.has_work_left(broker)) == ([], False)
     assert approvals.grant(broker, view.id, by=BOB).state is JobState.PLANNED
 
 
@@ -339,11 +341,12 @@ def test_where_the_record_cannot_be_read_those_who_were_asked_decide(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "broker.app.jobs.submit.of_ask", lambda record, at: replace(of_ask(record, at), facts_hash="other")
+        "broker.app.jobs.submit.mark_as_request",
+        lambda record, at: replace(mark_as_request(record, at), facts_hash="other"),
     )
     refused, granted = start(broker), start(broker)
     govern(broker, "  - {name: dear, max_job_cost: $50}\n")
-    assert not background.work_left(broker), "nothing comes of looking again"
+    assert not background.has_work_left(broker), "nothing comes of looking again"
     assert reconciler(broker).tick().idle
     assert jobs.find(broker, granted.id).asked is not None
     for decide in (approvals.grant, approvals.refuse):
@@ -363,19 +366,19 @@ def test_moved_under_the_policies_of_now_what_is_asked_is_judged_by_them_all_the
 def test_records_are_read_once_for_each_policy(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     view, looks = start(broker), Asking(ApprovalReevaluation(broker), broker.clock.now)
     reads: list[object] = []
-    decisions = StoreReading.decisions
+    decisions = StoreReader.decisions
 
-    def counted(look: StoreReading, **wanted: Any) -> Any:
+    def counted(look: StoreReader, **wanted: Any) -> Any:
         reads.append(wanted)
         return decisions(look, **wanted)
 
-    monkeypatch.setattr(StoreReading, "decisions", counted)
+    monkeypatch.setattr(StoreReader, "decisions", counted)
     assert [looks(view) for _ in range(3)] == [False] * 3
     assert len(reads) == 1
     govern(broker, BIG, "  - {name: dear, max_job_cost: $50}\n")
-    assert background.work_left(broker)
+    assert background.has_work_left(broker)
     assert [looks(view) for _ in range(2)] == [False] * 2, "it is still asked"
     reads.clear()
     assert [looks(view) for _ in range(3)] == [False] * 3
-    assert not background.work_left(broker)
+    assert not background.has_work_left(broker)
     assert reads == []

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from broker.app.jobs import approvals, jobs
-from broker.app.jobs.approval_reevaluation import last_judged
+from broker.app.jobs.alternatives import JobLimits
+from broker.app.jobs.approval_reevaluation import last_decision
 from broker.app.jobs.approvals import ApprovalState, GrantRequest
 from broker.app.jobs.extension import extend
-from broker.app.jobs.nearest import JobLimits
 from broker.app.jobs.preview import preview
-from broker.app.results.reasons import ended, waits
+from broker.app.results.reasons import end_text, wait_text
 from broker.app.service import background
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, Role
@@ -83,17 +83,17 @@ class TestSubmission:
     def test_its_record_is_found_behind_any_number_of_others(self, broker: Broker) -> None:
         view = start(broker)
         with broker.store.reading() as look:
-            asked_for = last_judged(look, view)
+            asked_for = last_decision(look, view)
         assert asked_for is not None
         with broker.store.writing() as tx:
             for _ in range(25):
                 tx.record(replace(asked_for, seen={}))
-            assert last_judged(tx, view) == asked_for
+            assert last_decision(tx, view) == asked_for
 
     def test_refused_it_ends_and_gives_the_money_back(self, broker: Broker) -> None:
         view = start(broker)
         after = approvals.refuse(broker, view.id, "too dear", by=person("carol"))
-        assert (after.state, ended(after.ending)) == (JobState.CANCELLED, "refused by carol: too dear")
+        assert (after.state, end_text(after.ending)) == (JobState.CANCELLED, "refused by carol: too dear")
         assert held(broker, view) == Money.ZERO
         tick(broker)
         assert now_of(broker, view).closed
@@ -102,13 +102,13 @@ class TestSubmission:
         view = start(broker)
         clock.advance(timedelta(hours=6) - timedelta(seconds=1))
         assert tick(broker).idle, "it waits for people"
-        assert not background.work_left(broker)
+        assert not background.has_work_left(broker)
         assert now_of(broker, view).state is JobState.AWAITING_APPROVAL
         clock.advance(timedelta(seconds=1))
-        assert background.work_left(broker)
+        assert background.has_work_left(broker)
         tick(broker)
         after = now_of(broker, view)
-        assert (after.state, ended(after.ending)) == (JobState.CANCELLED, "the request for approval expired")
+        assert (after.state, end_text(after.ending)) == (JobState.CANCELLED, "the request for approval expired")
         assert (held(broker, view), after.closed) == (Money.ZERO, True)
 
     def test_cancelled_it_ends_unanswered(self, broker: Broker) -> None:
@@ -116,7 +116,7 @@ class TestSubmission:
         jobs.cancel(broker, view, by=ANN)
         tick(broker)
         assert (now_of(broker, view).state, held(broker, view)) == (JobState.CANCELLED, Money.ZERO)
-        (told,) = approvals.requests(broker, all_of_them=True)
+        (told,) = approvals.requests(broker, include_decided=True)
         assert (told.state, told.decided_at) == (ApprovalState.WITHDRAWN, now_of(broker, view).ended_at)
 
 
@@ -249,7 +249,7 @@ class TestMoreForAJob:
         tick(broker)
         extend(broker, view, MORE, by=ANN)
         after = approvals.refuse(broker, view.id, "no", by=person("carol"))
-        assert (after.state, waits(after.waiting)) == (JobState.PAUSED_BUDGET, "refused by carol: no")
+        assert (after.state, wait_text(after.waiting)) == (JobState.PAUSED_BUDGET, "refused by carol: no")
         assert held(broker, view) == Money.ZERO
 
 
@@ -302,7 +302,7 @@ class TestStandingGrants:
         clock.advance(timedelta(days=7))
         assert start(broker).state is JobState.AWAITING_APPROVAL
         assert approvals.standing_grants(broker) == []
-        assert len(approvals.standing_grants(broker, all_of_them=True)) == 1
+        assert len(approvals.standing_grants(broker, include_ended=True)) == 1
 
     def test_who_is_no_approver_any_more_has_granted_nothing(self, broker: Broker, ahead: Any) -> None:
         ahead()
@@ -334,7 +334,7 @@ def test_the_list_tells_all_that_was_asked_and_answered(broker: Broker) -> None:
     approvals.grant(broker, first.id, "fine", by=BOB)
     waiting = approvals.requests(broker)
     assert [(one.view.id, one.state) for one in waiting] == [(second.id, ApprovalState.WAITING)]
-    told = {one.view.id: one for one in approvals.requests(broker, all_of_them=True)}
+    told = {one.view.id: one for one in approvals.requests(broker, include_decided=True)}
     assert (told[first.id].state, told[first.id].decided_by, told[first.id].note) == (
         ApprovalState.APPROVED,
         ("bob",),
@@ -347,7 +347,7 @@ def test_each_request_of_a_job_is_listed_with_its_own_answers(broker: Broker, cl
     broker.store.activate_policy({"t.yaml": POLICY + two}, by="test")
     view = start(broker, name="a")
     approvals.grant(broker, view.id, "the figures are right", by=BOB)
-    (half,) = approvals.requests(broker, all_of_them=True)
+    (half,) = approvals.requests(broker, include_decided=True)
     assert (half.state, half.decided_at, half.decided_by) == (ApprovalState.WAITING, None, ())
     clock.advance(timedelta(minutes=1))
     first_at = clock.now()
@@ -359,7 +359,7 @@ def test_each_request_of_a_job_is_listed_with_its_own_answers(broker: Broker, cl
     extend(broker, now_of(broker, view), MORE, by=ANN)
     clock.advance(timedelta(hours=6))  # nobody answers
     tick(broker)
-    found = approvals.requests(broker, all_of_them=True)
+    found = approvals.requests(broker, include_decided=True)
     assert [(one.state, one.decided_by, one.note) for one in found] == [
         (ApprovalState.APPROVED, ("bob", "olga"), "the figures are right; as it is urgent"),
         (ApprovalState.REFUSED, ("olga",), "too much"),

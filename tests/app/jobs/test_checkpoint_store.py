@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from broker.app.market.market import stored
-from broker.settings import Settings, as_environment
+from broker.app.market.market import store_location_and_rate
+from broker.settings import Settings, environment_of
 
 
 @pytest.mark.parametrize(
@@ -26,14 +26,14 @@ from broker.settings import Settings, as_environment
 def test_the_place_and_its_price(
     url: str, location: str | None, environment: dict[str, str], place: str | None, per_gb_month: str | None
 ) -> None:
-    found, rate = stored(url, location, environment)
+    found, rate = store_location_and_rate(url, location, environment)
     assert found == place
     assert (str(rate.per_gb_month) if rate else None) == per_gb_month
 
 
 def test_a_place_is_a_provider_and_a_region() -> None:
     assert Settings(runs_location="gcp/us-central1").runs_location == "gcp/us-central1"
-    assert as_environment(Settings(runs_location="minio/attic"))["GPUBROKER_RUNS_LOCATION"] == "minio/attic"
+    assert environment_of(Settings(runs_location="minio/attic"))["GPUBROKER_RUNS_LOCATION"] == "minio/attic"
     for nonsense in ("gcp", "us-central1", "gcp/us/central", ""):
         with pytest.raises(ValidationError, match="expected provider/region"):
             Settings(runs_location=nonsense)

@@ -62,14 +62,14 @@ def test_a_full_disk_under_the_store_or_the_run_folders(
     broker: Broker, disk: Callable[[dict[Path, int]], None], tmp_path: Path
 ) -> None:
     for folder, setting in ((tmp_path, "GPUBROKER_STORE"), (tmp_path / "runs", "GPUBROKER_RUNS")):
-        disk({folder: disk_space.FULL - 1})
+        disk({folder: disk_space.MIN_FREE_BYTES - 1})
         with pytest.raises(StoreProblem, match="no room for another job: 50 MB are free; expected 50 MB") as refused:
             submit(broker, job(broker), by=ANN)
         assert refused.value.where == str(folder)
         assert setting in refused.value.hint
         assert refused.value.exit_code == 2
     nothing_stored_or_held(broker)
-    disk({tmp_path: disk_space.FULL, tmp_path / "runs": disk_space.FULL})
+    disk({tmp_path: disk_space.MIN_FREE_BYTES, tmp_path / "runs": disk_space.MIN_FREE_BYTES})
     assert submit(broker, job(broker), by=ANN).attempts
 
 

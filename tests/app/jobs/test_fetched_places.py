@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.jobs.kept_files import RemoteFile, fetch_files
+from broker.app.jobs.job_files import RemoteFile, fetch_files
 from broker.core.errors import Malformed
 
 DATA = b"result"

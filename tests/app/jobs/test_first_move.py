@@ -11,7 +11,7 @@ import pytest
 
 from broker.app.jobs.preview import preview
 from broker.app.jobs.submit import submit
-from broker.app.market.strategy_history import record
+from broker.app.market.strategy_history import record_market
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.core.events.wait_reasons import StrategyWaits
@@ -21,7 +21,7 @@ from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
-from broker.reconciler.controllers.placement import Placing, PlanInputs
+from broker.reconciler.controllers.placement import PlacementController, PlanInputs
 from broker.reconciler.controllers.strategy_advice import Strategist
 from tests.actors import ANN, with_clock
 from tests.controllers import Asking
@@ -91,8 +91,8 @@ def test_row_1_of_a_plan_is_where_the_job_starts(site: Broker, monkeypatch: pyte
         view = submit(site, job, by=ANN)
         if not view.attempts:
             by_strategy += 1
-            strategist = Strategist(partial(record, site.store))
-            Asking(Placing(site.store, there, site.policy, advise=strategist.place), site.clock.now)(view)
+            strategist = Strategist(partial(record_market, site.store))
+            Asking(PlacementController(site.store, there, site.policy, advise=strategist.place), site.clock.now)(view)
             with site.store.reading() as look:
                 view = next(one for one in look.unclosed() if one.id == view.id)
         if isinstance(view.waiting, StrategyWaits):

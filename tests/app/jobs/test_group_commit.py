@@ -21,7 +21,7 @@ from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.store import Store
-from broker.store.jobs.journal import StoreWriting
+from broker.store.jobs.journal import StoreWriter
 from broker.store.jobs.live import NewJobs
 from tests.actors import ANN
 
@@ -183,7 +183,7 @@ def _broken_off(writing: Callable[..., Any], transactions: Sequence[int]) -> Cal
     """As ``writing``, but the connection is lost during the commit of new jobs."""
 
     @contextmanager
-    def broken_off(store: Store) -> Iterator[StoreWriting]:
+    def broken_off(store: Store) -> Iterator[StoreWriter]:
         with writing(store) as tx:
             yield tx
         if transactions:
@@ -239,7 +239,7 @@ def test_the_main_thread_waits_for_no_other() -> None:
             go_on.wait(10)
         done.append(some)
 
-    turns = GroupCommit(do, most=3)
+    turns = GroupCommit(do, max_batch=3)
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(turns.take, 1)
         assert begun.wait(10)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from broker.app.jobs import job_classes
-from broker.app.jobs.preview import Preview, planned
+from broker.app.jobs import plan_cache
+from broker.app.jobs.preview import Preview, plan_job
 from broker.app.jobs.runs_root import claim
 from broker.app.jobs.submit import submit
-from broker.app.market.market import fresh_look, freshen
+from broker.app.market.market import fresh_reading, freshen
 from broker.app.wiring import Broker
 from broker.core.errors import NotAllowed
 from broker.core.events import events as ev
@@ -35,15 +35,15 @@ def plans(site: Broker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the jobs for which a plan was made; the market is unlimited."""
     made: list[str] = []
     freshen(site)
-    with fresh_look(site):  # so that this process knows that no source is due
+    with fresh_reading(site):  # so that this process knows that no source is due
         pass
     claim(site)  # the first submission would, and the place of run folders is one of the things that plans depend on
 
     def counted(broker: Broker, one: Any, *words: Any) -> Preview:
         made.append(one.name)
-        return planned(broker, one, *words)
+        return plan_job(broker, one, *words)
 
-    monkeypatch.setattr(job_classes, "planned", counted)
+    monkeypatch.setattr(plan_cache, "plan_job", counted)
     monkeypatch.setattr("broker.app.jobs.preview.market_for", lambda *_, **__: market(site, "acme"))
     return made
 

@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from broker.app.jobs import jobs
-from broker.app.jobs.queue import EntryClasses, QueuePlanner, as_if_submitted, explained, queue
+from broker.app.jobs.queue import EntryClasses, QueuePlanner, explain_queue, hypothetical_views, queue
 from broker.app.jobs.submit import submit
 from broker.app.results.queue import QueueResult
-from broker.app.results.reasons import waits
+from broker.app.results.reasons import wait_text
 from broker.app.wiring import Broker
-from broker.cli.jobs.queue_view import table
+from broker.cli.jobs.queue_view import queue_table
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
@@ -28,8 +28,8 @@ from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.placement.conditions import Conditions
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import QueueEntry
-from broker.reconciler.controllers.placement import Placing, PlanInputs
-from broker.reconciler.visit_order import in_turn
+from broker.reconciler.controllers.placement import PlacementController, PlanInputs
+from broker.reconciler.visit_order import visit_order
 from tests.actors import ANN, with_clock
 from tests.controllers import Asking
 
@@ -82,13 +82,13 @@ def queued(broker: Broker, name: str, more: str = "", rested: timedelta = timede
 def look(broker: Broker, *providers: str, line: QueuePlanner | None = None) -> dict[str, str]:
     """One look of the reconciler at all that wait: by name, who runs it, or why it waits."""
     policy, line = broker.policy(), line or QueuePlanner(broker)
-    place = Placing(
+    place = PlacementController(
         broker.store, lambda _: market(broker, *(providers or ("own", "acme"))), lambda: policy,
         queue_decision=line.decision, missing_secrets=lambda job: job.secrets, refused=line.refused,
     )  # fmt: skip
     with broker.store.reading() as look_:
         waiting = look_.unclosed()
-    for view in in_turn(waiting, broker.clock.now()):
+    for view in visit_order(waiting, broker.clock.now()):
         if all(attempt.over for attempt in view.attempts):
             Asking(place, broker.clock.now)(view)
     with broker.store.reading() as look_:
@@ -96,7 +96,7 @@ def look(broker: Broker, *providers: str, line: QueuePlanner | None = None) -> d
     return {
         view.job.name: view.latest.placement.offer.provider
         if view.latest is not None and not view.latest.over
-        else waits(view.waiting)
+        else wait_text(view.waiting)
         for view in views
     }
 
@@ -215,7 +215,7 @@ def test_what_follows_the_round_is_what_the_queue_showed(site: Broker) -> None:
 def test_jobs_that_are_not_submitted_are_placed_beside_those_that_wait(site: Broker) -> None:
     queued(site, "first", "priority: high\n")
     jobs = [job(site, "a"), job(site, "a"), job(site, "late", "deadline: 1h\n")]
-    found = queue(site, as_if_submitted(site, jobs, by=ANN))
+    found = queue(site, hypothetical_views(site, jobs, by=ANN))
     by_name = {one.view.id: one for one in found.waiting}
     assert {name for name, one in by_name.items() if one.planned} == {"a", "a (2)", "late"}
     assert by_name["late"].turn.late
@@ -251,7 +251,7 @@ def test_paid_capacity_that_no_engine_reaches_is_told(site: Broker, monkeypatch:
     site.store.add_holding(held, by="ann")
     assert queue(site).waiting[0].out_of_reach == (), "an engine reaches machines of the same kind"
     monkeypatch.setattr("broker.app.jobs.queue.market_for", lambda *_, **__: market(site, "acme"))
-    found = QueueResult.of(explained(site)).waiting[0]
+    found = QueueResult.of(explain_queue(site)).waiting[0]
     assert "4 H100 at colo are paid for" in found.out_of_reach[0]
     assert found.expected_cost is not None
     assert Money.usd("20") < found.expected_cost < Money.usd("21"), "2 h rented at $10, and its start"
@@ -268,16 +268,18 @@ def test_capacity_on_record_is_shared_out_at_its_electricity_by_the_order_of_the
     now = site.clock.now()
     year = timedelta(days=365)
     site.store.add_holding(Holding(HoldingKind.OWNED, "H100", 1, "owned", "lab", now, now + year, watts=1000), by="ann")
-    both = as_if_submitted(site, [job(site, "a", "priority: high\n"), job(site, "b", "value_of_time: $100\n")], by=ANN)
-    first, second = explained(site, both).waiting
+    both = hypothetical_views(
+        site, [job(site, "a", "priority: high\n"), job(site, "b", "value_of_time: $100\n")], by=ANN
+    )
+    first, second = explain_queue(site, both).waiting
     assert first.reached is not None
     assert first.reached.turn.option is not None
     assert first.reached.turn.option.cost == pytest.approx(1.2), "2 h"
     assert second.reached is None, "it would still rent: its time is dear"
     assert first.turn.option is not None
     assert first.turn.option.name.startswith("acme/"), "the real turn stays where a job can start"
-    assert explained(site, both).free == queue(site, both).free
-    lines = [str(part) for part in table(Console(), QueueResult.of(explained(site, both)))]
+    assert explain_queue(site, both).free == queue(site, both).free
+    lines = [str(part) for part in queue_table(Console(), QueueResult.of(explain_queue(site, both)))]
     assert "a: starts now, $1.20 there; without it starts now, $20.83" in lines
 
 
@@ -286,7 +288,7 @@ def test_identical_jobs_are_looked_at_once_and_placed_as_if_each_were(
 ) -> None:
     queued(site, "tried-before")
     alike = [job(site, f"{kind}-{n}", f"priority: {kind}\n") for n in range(3) for kind in ("high", "low")]
-    also, looked_at = as_if_submitted(site, alike, by=ANN), [0]
+    also, looked_at = hypothetical_views(site, alike, by=ANN), [0]
 
     def counted(*words: Any, **more: Any) -> QueueEntry:
         looked_at[0] += 1
@@ -308,7 +310,7 @@ def test_a_job_with_an_approval_of_its_own_is_in_no_class(site: Broker) -> None:
         looked_at.append(view.id)
         return known
 
-    one, two = as_if_submitted(site, [job(site, "one"), job(site, "two")], by=ANN)
+    one, two = hypothetical_views(site, [job(site, "one"), job(site, "two")], by=ANN)
     classes = EntryClasses(site.policy(), now, counted)
     given = Facts(now, grants=(Grant("bob", ("big",), Money.usd(9)),))
     for view, facts in ((one, Facts(now)), (two, Facts(now)), (two, given)):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker.app.jobs.recorded_capacity import recorded_offers, unreached
+from broker.app.jobs.recorded_capacity import recorded_offers, unreached_capacity_notes
 from broker.core.job.jobs import Job, MachineRequest
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.money import Money
@@ -23,7 +23,7 @@ WANTED = Job(name="train", run="x", resources=(MachineRequest(accelerator="A100"
 
 
 def told(holding: Holding, *offers: Offer, job: Job = WANTED) -> list[str]:
-    return list(unreached(job, [RecordedHolding(3, holding, NOW, "ann")], offers, NOW, DEFAULTS))
+    return list(unreached_capacity_notes(job, [RecordedHolding(3, holding, NOW, "ann")], offers, NOW, DEFAULTS))
 
 
 def test_its_price_is_its_electricity() -> None:

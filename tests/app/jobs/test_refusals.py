@@ -12,7 +12,7 @@ import pytest
 from broker.app.jobs.preview import preview
 from broker.app.jobs.submit import record_refusal, submit
 from broker.app.market.market import market_for
-from broker.app.policy.policies import loaded
+from broker.app.policy.policies import load_policy
 from broker.app.policy.replay import PolicyReplay, replay, replay_decisions
 from broker.app.wiring import Broker
 from broker.core.errors import NotAllowed
@@ -47,7 +47,7 @@ def on_record(broker: Broker) -> list[Decision]:
 def replayed(broker: Broker, text: str) -> PolicyReplay:
     now = broker.clock.now()
     return replay_decisions(
-        broker, loaded(broker, {"test.yaml": text}), now - timedelta(hours=1), now + timedelta(hours=1)
+        broker, load_policy(broker, {"test.yaml": text}), now - timedelta(hours=1), now + timedelta(hours=1)
     )
 
 

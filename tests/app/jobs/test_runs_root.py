@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from broker.agent.store import ObjectFolder
+from broker.app.jobs.job_files import run_folder_url
 from broker.app.jobs.jobs import cancel
-from broker.app.jobs.kept_files import folder_of
 from broker.app.jobs.retention import prune
 from broker.app.jobs.runs_root import claim, root
 from broker.app.jobs.submit import submit
@@ -52,7 +52,7 @@ def test_another_place_is_refused_while_a_job_is_open(broker: Broker, elsewhere:
 def test_another_place_is_fine_once_nobody_looks_at_the_first(broker: Broker, elsewhere: Broker) -> None:
     cancel(broker, asked(broker, "first"), by=ANN)
     worker = reconciler(broker)
-    while background.work_left(broker):
+    while background.has_work_left(broker):
         worker.tick()
     with broker.store.lead() as leading:
         assert leading
@@ -99,7 +99,7 @@ def silent(new_broker: Callable[[], Broker]) -> Broker:
 
 def test_where_the_settings_name_no_place_run_folders_are_those_of_the_store(silent: Broker, elsewhere: Broker) -> None:
     view = asked(elsewhere, "first")
-    assert folder_of(silent, view) == f"{elsewhere.settings.runs}/{view.id}"
+    assert run_folder_url(silent, view) == f"{elsewhere.settings.runs}/{view.id}"
     silent.settings.home.joinpath("runs").write_text("no folder: a submission must not check for room here")
     asked(silent, "second")
 
@@ -108,7 +108,7 @@ def test_checkpoints_are_pruned_where_the_jobs_of_the_store_have_them(silent: Br
     view = asked(elsewhere, "first")
     cancel(elsewhere, view, by=ANN)
     worker = reconciler(elsewhere)
-    while background.work_left(elsewhere):
+    while background.has_work_left(elsewhere):
         worker.tick()
     ObjectFolder.open(f"{elsewhere.settings.runs}/{view.id}").write(
         "checkpoints/0001-000000000001-step-1/rank-0/model.bin", b"x"
@@ -124,7 +124,7 @@ def test_checkpoints_of_the_tasks_of_arrays_are_pruned(broker: Broker) -> None:
     while not (tasks := of_arrays(broker)):
         worker.tick()
     cancel(broker, array, by=ANN)
-    while background.work_left(broker):
+    while background.has_work_left(broker):
         worker.tick()
     name = "checkpoints/0001-000000000001-step-1/rank-0/model.bin"
     ObjectFolder.open(f"{broker.settings.runs}/{tasks[0].id}").write(name, b"x")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from broker.app.jobs.preview import NoFeasibleCapacity, preview
 from broker.app.jobs.queue import QueuePlanner, queue
 from broker.app.jobs.submit import submit
-from broker.app.market.market import without_others
+from broker.app.market.market import subtract_other_stores
 from broker.app.results.queue import SharedMachine
 from broker.app.wiring import Broker
 from broker.cli.jobs.queue_view import free_line
@@ -30,10 +30,10 @@ from broker.core.market.offers import Availability, CapacityType, MoneyKind, Off
 from broker.core.market.shares import MachineShare, total
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.ledger.journal import NoLongerCurrent
+from broker.ledger.journal import StaleJobView
 from broker.placement.conditions import Conditions
-from broker.reconciler.controllers.placement import Placing, PlanInputs
-from broker.reconciler.visit_order import in_turn, waits
+from broker.reconciler.controllers.placement import PlacementController, PlanInputs
+from broker.reconciler.visit_order import visit_order, waits_for_machine
 from tests.actors import ANN, with_clock
 from tests.controllers import Asking
 
@@ -87,10 +87,10 @@ def views(broker: Broker) -> list[JobView]:
 def look(broker: Broker) -> set[str]:
     """One look of the reconciler at all that wait; who runs afterwards."""
     line, policy = QueuePlanner(broker), broker.policy()
-    place = Placing(broker.store, lambda _: market(broker), lambda: policy, queue_decision=line.decision)
-    for view in in_turn(views(broker), broker.clock.now()):
-        if waits(view):
-            with suppress(NoLongerCurrent):  # as the loop does, which looks again
+    place = PlacementController(broker.store, lambda _: market(broker), lambda: policy, queue_decision=line.decision)
+    for view in visit_order(views(broker), broker.clock.now()):
+        if waits_for_machine(view):
+            with suppress(StaleJobView):  # as the loop does, which looks again
                 Asking(place, broker.clock.now)(view)
     return running(broker)
 
@@ -192,18 +192,18 @@ def test_two_who_place_at_once_never_give_more_than_there_is(site: Broker) -> No
 def test_what_jobs_of_other_stores_have_is_not_there_for_ours(site: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = MachineShare(6000, 1024, (("L4", 3),))
     monkeypatch.setattr(type(site.engine("local")), "given_to_others", lambda _, store: theirs)
-    found = without_others(site, market(site).offers)
+    found = subtract_other_stores(site, market(site).offers)
     assert [one.left for one in found] == [one.has - theirs for one in market(site).offers]
     monkeypatch.setattr(
         "broker.app.jobs.preview.market_for",
-        lambda *_, **__: replace(market(site), offers=without_others(site, market(site).offers)),
+        lambda *_, **__: replace(market(site), offers=subtract_other_stores(site, market(site).offers)),
     )
     enter(site, "small", "cpus: 2")
     enter(site, "large", "cpus: 3")
     assert running(site) == {"small"}
     monkeypatch.setattr(
         "broker.app.jobs.queue.market_for",
-        lambda *_, **__: replace(market(site), offers=without_others(site, market(site).offers)),
+        lambda *_, **__: replace(market(site), offers=subtract_other_stores(site, market(site).offers)),
     )
     (waiting,) = queue(site).waiting
     assert waiting.start == site.clock.now() + timedelta(hours=1), "when theirs are gone is not known"

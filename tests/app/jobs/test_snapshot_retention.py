@@ -10,9 +10,9 @@ import pytest
 
 from broker.agent.source_tree import tree_path
 from broker.agent.store import ObjectFolder
-from broker.app.jobs.pruning import Prunable, prunable, pruned
-from broker.app.jobs.snapshots import check_still_there, with_snapshot
-from broker.app.service.duties import KeepingFiles
+from broker.app.jobs.pruning import Prunable, delete_prunable, find_prunable
+from broker.app.jobs.snapshots import check_snapshot_exists, take_snapshot
+from broker.app.service.duties import RetentionDuty
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
@@ -20,7 +20,7 @@ from broker.core.events import events as ev
 from broker.core.events.outcomes import JobState
 from broker.core.job.jobs import Job, Predecessor
 from broker.core.values.clock import ManualClock
-from broker.runfolder.retention import kept
+from broker.runfolder.retention import stored_checkpoints
 from tests.actors import with_clock
 
 ANN = Actor("ann")
@@ -44,7 +44,7 @@ def submitted(broker: Broker, folder: Path, job_id: str, text: str, user: str = 
     folder.mkdir(parents=True)
     (folder / "train.py").write_text(text)
     (folder / "shared.py").write_text("shared")
-    job = with_snapshot(broker, Job(name=job_id, run="true", workdir=str(folder)), by=Actor(user))
+    job = take_snapshot(broker, Job(name=job_id, run="true", workdir=str(folder)), by=Actor(user))
     with broker.store.writing() as tx:
         body = ev.Submitted(job=job, user=user, max_duration_seconds=60.0)
         tx.append(job_id, [(None, body)], NOW)
@@ -74,14 +74,14 @@ def left(broker: Broker, job_id: str, path: str) -> None:
 
 
 def prune(broker: Broker, by: Actor = ANN) -> Prunable:
-    return pruned(broker, broker.clock.now() - DAY, by=by)
+    return delete_prunable(broker, broker.clock.now() - DAY, by=by)
 
 
 def test_what_no_job_needs_goes_and_its_bytes_are_told(broker: Broker, tmp_path: Path) -> None:
     done = submitted(broker, tmp_path / "a", "a-xxxxx", "12345")
     running = submitted(broker, tmp_path / "b", "b-xxxxx", "1234567")
     end(broker, "a-xxxxx")
-    (would,) = prunable(broker, broker.clock.now() - DAY, by=ANN).snapshots
+    (would,) = find_prunable(broker, broker.clock.now() - DAY, by=ANN).snapshots
     assert sorted(would.found.contents.values()) == [5], "the other content is shared"
     assert lies_there(broker, done)
     gone = prune(broker)
@@ -89,8 +89,8 @@ def test_what_no_job_needs_goes_and_its_bytes_are_told(broker: Broker, tmp_path:
     assert (lies_there(broker, done), lies_there(broker, running)) == (False, True)
     assert not prune(broker)
     with pytest.raises(InvalidInput, match="no longer kept"):
-        check_still_there(broker, done)
-    check_still_there(broker, running)
+        check_snapshot_exists(broker, done)
+    check_snapshot_exists(broker, running)
 
 
 @pytest.mark.parametrize("path", ["attempts/1/outputs/best.pt", "checkpoints/0001-000000000001-step_1/manifest.json"])
@@ -130,8 +130,8 @@ def test_the_files_of_a_job_of_the_last_hour_are_neither_shown_nor_deleted(
         tx.append("again-xxxxx", [(None, again)], clock.now())
     end(broker, "again-xxxxx")
     end(broker, "a-xxxxx")
-    assert not prunable(broker, clock.now() + DAY, by=ANN)
-    assert not pruned(broker, clock.now() + DAY, by=ANN)
+    assert not find_prunable(broker, clock.now() + DAY, by=ANN)
+    assert not delete_prunable(broker, clock.now() + DAY, by=ANN)
     assert lies_there(broker, job)
 
 
@@ -143,15 +143,15 @@ def test_each_prunes_their_own_and_a_folder_that_cannot_be_read_keeps_no_other(
     bad, good = (submitted(broker, tmp_path / name, f"{name}-xxxxx", name) for name in ("bad", "good"))
     for job in ("b-xxxxx", "bad-xxxxx", "good-xxxxx"):
         end(broker, job)
-    looked = kept
+    looked = stored_checkpoints
 
     def torn(folder: str) -> object:
         if "bad-" in folder:
             raise PermissionError("not yours")
         return looked(folder)
 
-    monkeypatch.setattr("broker.app.jobs.retention.kept", torn)
-    monkeypatch.setattr("broker.app.jobs.snapshot_retention.kept", torn)
+    monkeypatch.setattr("broker.app.jobs.retention.stored_checkpoints", torn)
+    monkeypatch.setattr("broker.app.jobs.snapshot_retention.stored_checkpoints", torn)
     done = prune(broker)
     assert done.trouble == {"bad-xxxxx": "not yours"}
     assert [lies_there(broker, job) for job in (of_bob, bad, good)] == [True, True, False]
@@ -162,12 +162,12 @@ def test_by_the_policy_alone_files_go_when_their_time_is_over(
 ) -> None:
     job = submitted(broker, tmp_path / "a", "a-xxxxx", "1")
     end(broker, "a-xxxxx")
-    KeepingFiles(broker, say=print).once()
+    RetentionDuty(broker, say=print).once()
     assert lies_there(broker, job), "no policy says a time"
     policy = "version: 1\npolicy: short\ndefaults: {keep_snapshots: 30d}\n"
     broker.store.activate_policy({"short.yaml": policy}, by="ann")
-    KeepingFiles(broker, say=print).once()
+    RetentionDuty(broker, say=print).once()
     assert lies_there(broker, job)
     clock.advance(21 * DAY)
-    KeepingFiles(broker, say=print).once()
+    RetentionDuty(broker, say=print).once()
     assert not lies_there(broker, job)

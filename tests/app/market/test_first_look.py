@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.market.polling import AGAIN, has_network, look, sources_to_ask, tell_no_network
+from broker.app.market.polling import RETRY_AFTER, first_sources, has_network, poll_first_sources, tell_no_network
 from broker.app.wiring import Broker
 from broker.core.errors import HostUnknown
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
@@ -60,8 +60,8 @@ def newcomer(tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 
 
 def asked(broker: Broker) -> tuple[str, ...]:
-    names = sources_to_ask(broker)
-    assert all(result.provider in names for result in look(broker, names))
+    names = first_sources(broker)
+    assert all(result.provider in names for result in poll_first_sources(broker, names))
     return names
 
 
@@ -77,7 +77,7 @@ def test_without_a_network_it_is_tried_again_after_a_while(newcomer: Broker, clo
     assert asked(newcomer) == ("quick",)
     assert newcomer.store.offers() == []
     assert asked(newcomer) == ()
-    clock.advance(AGAIN)
+    clock.advance(RETRY_AFTER)
     QuickCloud.network = True
     assert asked(newcomer) == ("quick",)
 
@@ -89,7 +89,7 @@ def test_offline_nobody_is_asked(newcomer: Broker) -> None:
 
 def test_that_there_is_no_network_is_said_once_in_a_while(newcomer: Broker, clock: ManualClock) -> None:
     assert [tell_no_network(newcomer), tell_no_network(newcomer)] == [True, False]
-    clock.advance(AGAIN)
+    clock.advance(RETRY_AFTER)
     assert tell_no_network(newcomer)
 
 

@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from broker.app.market.market import market_for
-from broker.app.market.polling import accept_prices, alert_suspect, ask_for, interval_of, poll_now, price_status
+from broker.app.market.polling import accept_prices, alert_suspect, poll_interval, poll_now, poll_request, price_status
 from broker.app.wiring import Broker
 from broker.core.errors import NoLogin, StoreProblem, UnknownName
 from broker.core.job.file import parse_job
@@ -110,12 +110,12 @@ def test_all_are_asked_when_none_is_named(clouds: Broker) -> None:
 
 
 def test_each_is_polled_as_often_as_its_prices_age(clouds: Broker) -> None:
-    assert interval_of(clouds, "cloud") == timedelta(minutes=10)  # nothing is known of it
+    assert poll_interval(clouds, "cloud") == timedelta(minutes=10)  # nothing is known of it
     list(poll_now(clouds))
-    assert interval_of(clouds, "cloud") == HOUR
-    assert interval_of(clouds, "locked") == timedelta(minutes=10)
+    assert poll_interval(clouds, "cloud") == HOUR
+    assert poll_interval(clouds, "locked") == timedelta(minutes=10)
     clouds.settings.prices = {"cloud": PollSettings(every=timedelta(minutes=2))}
-    assert interval_of(clouds, "cloud") == timedelta(minutes=2)
+    assert poll_interval(clouds, "cloud") == timedelta(minutes=2)
 
 
 def test_a_suspect_poll_is_alerted_once_until_the_source_is_believed_again(
@@ -144,7 +144,7 @@ def test_no_job_starts_on_an_offer_of_a_suspect_poll(clouds: Broker, monkeypatch
 
 def test_an_empty_answer_of_the_users_own_clusters_is_believed(clouds: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OldPriceCloud, "refresh_before_deciding", True, raising=False)
-    assert ask_for(clouds, "cloud").judge is None
+    assert poll_request(clouds, "cloud").judge is None
     monkeypatch.setattr(OldPriceCloud, "refresh_before_deciding", False)
     clouds.forget_provider("cloud")
-    assert ask_for(clouds, "cloud").judge is not None
+    assert poll_request(clouds, "cloud").judge is not None

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.app.market.offer_rows import OfferFilter
-from broker.app.market.price_history import PriceHistory, over
+from broker.app.market.price_history import PriceHistory, price_histories
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offers import Availability, CapacityType, Offer
@@ -56,7 +56,7 @@ def test_a_series_is_cut_at_each_change(broker: Broker) -> None:
     poll(broker, 6)
     poll(broker, 4, offer("12", 4))
     poll(broker, 2, offer("12", 2))
-    period = over(broker, OfferFilter(), NOW - 9 * HOUR, NOW)
+    period = price_histories(broker, OfferFilter(), NOW - 9 * HOUR, NOW)
     (one,) = period.histories
     cut = [((NOW - s.start) / HOUR, (NOW - s.end) / HOUR, s.price and str(s.price.dollars)) for s in one.stretches]
     assert cut == [(9, 8, "16"), (8, 6, "20"), (6, 4, None), (4, 2, "12")]
@@ -68,13 +68,13 @@ def test_a_series_is_cut_at_each_change(broker: Broker) -> None:
 
 def test_what_the_last_poll_was_the_first_to_tell_is_part_of_it(broker: Broker) -> None:
     poll(broker, 2, offer("16", 2))
-    (one,) = over(broker, OfferFilter(), NOW - 9 * HOUR, NOW).histories
+    (one,) = price_histories(broker, OfferFilter(), NOW - 9 * HOUR, NOW).histories
     assert (one.known, one.mean, one.changes) == ([Money.usd("16")], Money.usd("16"), 0)
     poll(broker, 1, offer("20", 1))
-    (one,) = over(broker, OfferFilter(), NOW - 9 * HOUR, NOW).histories
+    (one,) = price_histories(broker, OfferFilter(), NOW - 9 * HOUR, NOW).histories
     assert (one.known, one.mean, one.changes) == ([Money.usd("16"), Money.usd("20")], Money.usd("16"), 1)
     poll(broker, 0)
-    (one,) = over(broker, OfferFilter(), NOW - 9 * HOUR, NOW).histories
+    (one,) = price_histories(broker, OfferFilter(), NOW - 9 * HOUR, NOW).histories
     assert [stretch.price for stretch in one.stretches] == [Money.usd("16"), Money.usd("20")]  # and then no more
 
 
@@ -82,54 +82,54 @@ def test_the_cheapest_come_first_and_unfit_ones_not_at_all(broker: Broker) -> No
     poll(broker, 5, offer("16", 5), offer("8", 5, region="us-west-2"), offer("1", 5, count=1, instance_type="x"))
     poll(broker, 5, offer("9", 5, provider="gcp", count=0, accelerator=None), provider="gcp")
     poll(broker, 5, offer("9", 5, provider="sandbox"), provider="sandbox")
-    period = over(broker, OfferFilter(counts={"H100": {8}, "cpu": set()}), NOW - 9 * HOUR, NOW)
+    period = price_histories(broker, OfferFilter(counts={"H100": {8}, "cpu": set()}), NOW - 9 * HOUR, NOW)
     found = [(one.offer.provider, one.offer.region) for one in period.histories]
     assert found == [("aws", "us-west-2"), ("aws", "us-east-1"), ("gcp", "us-east-1")]
-    period = over(broker, OfferFilter(), NOW - 9 * HOUR, NOW, most=1)
+    period = price_histories(broker, OfferFilter(), NOW - 9 * HOUR, NOW, limit=1)
     assert (len(period.histories), period.matching) == (1, 4)
-    simulated = over(broker, OfferFilter(providers=("sandbox",)), NOW - 9 * HOUR, NOW)
+    simulated = price_histories(broker, OfferFilter(providers=("sandbox",)), NOW - 9 * HOUR, NOW)
     assert [one.offer.provider for one in simulated.histories] == ["sandbox"]
 
 
 def test_reference_prices_stand_back_where_there_are_live_ones(broker: Broker) -> None:
     poll(broker, 9, offer("30", 9, source="book", reference=True), provider="book")
-    assert len(over(broker, OfferFilter(), NOW - 9 * HOUR, NOW).histories) == 1
+    assert len(price_histories(broker, OfferFilter(), NOW - 9 * HOUR, NOW).histories) == 1
     poll(broker, 5, offer("16", 5))
-    (one,) = over(broker, OfferFilter(), NOW - 9 * HOUR, NOW).histories
+    (one,) = price_histories(broker, OfferFilter(), NOW - 9 * HOUR, NOW).histories
     assert one.offer.source == "api"
 
 
 def test_what_ended_before_the_period_is_not_in_it(broker: Broker) -> None:
     poll(broker, 9, offer("16", 9))
     poll(broker, 7)
-    assert not over(broker, OfferFilter(), NOW - 5 * HOUR, NOW).matching
-    (one,) = over(broker, OfferFilter(), NOW - 8 * HOUR, NOW).histories
+    assert not price_histories(broker, OfferFilter(), NOW - 5 * HOUR, NOW).matching
+    (one,) = price_histories(broker, OfferFilter(), NOW - 8 * HOUR, NOW).histories
     assert one.ended == one.known_until == NOW - 7 * HOUR
 
 
 def test_an_empty_history_says_when_it_began(broker: Broker) -> None:
-    period = over(broker, OfferFilter(), NOW - 9 * HOUR, NOW)
+    period = price_histories(broker, OfferFilter(), NOW - 9 * HOUR, NOW)
     assert (period.histories, period.matching, period.began) == ((), 0, None)
     poll(broker, 5, offer(None, 5))
-    period = over(broker, OfferFilter(), NOW - 9 * HOUR, NOW)
+    period = price_histories(broker, OfferFilter(), NOW - 9 * HOUR, NOW)
     assert (period.histories, period.unpriced, period.began) == ((), 1, NOW - 5 * HOUR)
 
 
 def test_names_that_nothing_has_are_said(broker: Broker) -> None:
     poll(broker, 5, offer("16", 5))
     with pytest.raises(UnknownName, match="did you mean 'aws'"):
-        over(broker, OfferFilter(providers=("aws", "awss")), NOW - HOUR, NOW)
+        price_histories(broker, OfferFilter(providers=("aws", "awss")), NOW - HOUR, NOW)
     with pytest.raises(UnknownName, match="did you mean 'us-east-1'"):
-        over(broker, OfferFilter(regions=("us-eest-1",)), NOW - HOUR, NOW)
-    over(broker, OfferFilter(providers=("owned",)), NOW - HOUR, NOW)  # there is one, only without offers
+        price_histories(broker, OfferFilter(regions=("us-eest-1",)), NOW - HOUR, NOW)
+    price_histories(broker, OfferFilter(providers=("owned",)), NOW - HOUR, NOW)  # there is one, only without offers
 
 
 def test_periods_and_moments_that_are_none(broker: Broker) -> None:
     with pytest.raises(InvalidInput, match="before it begins"):
-        over(broker, OfferFilter(), NOW - HOUR, NOW - 2 * HOUR)
+        price_histories(broker, OfferFilter(), NOW - HOUR, NOW - 2 * HOUR)
     with pytest.raises(InvalidInput, match="future"):
-        over(broker, OfferFilter(), NOW + HOUR, NOW + 2 * HOUR)
-    assert over(broker, OfferFilter(), NOW - HOUR, NOW + HOUR).end == NOW
+        price_histories(broker, OfferFilter(), NOW + HOUR, NOW + 2 * HOUR)
+    assert price_histories(broker, OfferFilter(), NOW - HOUR, NOW + HOUR).end == NOW
 
 
 MICROS = st.integers(1, 10**9)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.app.market.strategy_history import record
+from broker.app.market.strategy_history import record_market
 from broker.app.wiring import Broker
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import ManualClock
@@ -57,7 +57,7 @@ def broker(polled: Path, broker: Broker, tmp_path: Path) -> Broker:
 
 def test_history_becomes_ticks(broker: Broker) -> None:
     spot = offer("a", "16")
-    past = record(broker.store, [spot, offer("b", "1")], NOW, timedelta(days=30), HOUR / 2)
+    past = record_market(broker.store, [spot, offer("b", "1")], NOW, timedelta(days=30), HOUR / 2)
     assert list(past.available) == [spot.pool]
     assert past.ticks == 240
     bits, prices = past.available[spot.pool], past.price[spot.pool]

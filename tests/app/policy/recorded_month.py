@@ -11,7 +11,7 @@ from broker.app.policy.replay import PolicyReplay, replay
 from broker.core.job.jobs import Job, Workload
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
-from broker.core.policy.decisions import Decision, sealed, written
+from broker.core.policy.decisions import Decision, dump_inputs, inputs_hash
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Grant, LiveAttempt
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
@@ -58,11 +58,11 @@ class Month:
         verdicts = tuple(self.policy.judge(action, facts))
         answer = strictest(verdicts)
         job_id = f"{job.name}-id" if answer is not Answer.DENY else None
-        inputs = written(action, facts, others, counts_live=self.policy.counts_live)
+        inputs = dump_inputs(action, facts, others, counts_live=self.policy.counts_live)
         self.decisions.append(
             Decision(
                 at, ActionKind.LAUNCH, user, job.name, answer, self.policy.version,
-                sealed(inputs, self.policy.version), job_id, 1, chosen.offer.pool, verdicts, {"inputs": inputs},
+                inputs_hash(inputs, self.policy.version), job_id, 1, chosen.offer.pool, verdicts, {"inputs": inputs},
             )
         )  # fmt: skip
         if job_id is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from broker.app.policy.replay import replay
 from broker.core.market.offers import MoneyKind
-from broker.core.policy.decisions import inputs_of, sealed, written
+from broker.core.policy.decisions import dump_inputs, inputs_hash, inputs_of
 from broker.core.policy.policy import ActionKind, Answer
 from broker.core.values.money import Money
 from policies.loader import load
@@ -157,11 +157,11 @@ def test_what_comes_after_a_refusal_was_never_asked() -> None:
     assert inputs is not None
     moved = replace(inputs.action, kind=ActionKind.RE_PLACE, hold={}, job_id=launch.job_id, submitted_at=at(0))
     facts = replace(inputs.facts, now=at(1))
-    kept = written(moved, facts)
+    kept = dump_inputs(moved, facts)
     version = month.policy.version
     month.decisions.append(
         replace(
-            launch, at=at(1), action=ActionKind.RE_PLACE, seen={"inputs": kept}, facts_hash=sealed(kept, version),
+            launch, at=at(1), action=ActionKind.RE_PLACE, seen={"inputs": kept}, facts_hash=inputs_hash(kept, version),
             verdicts=tuple(month.policy.judge(moved, facts)),
         )
     )  # fmt: skip

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker.app.market.market import freshen
 from broker.app.service.health import Pulses
-from broker.app.service.metrics import MetricsPage, address, is_loopback
+from broker.app.service.metrics import MetricsPage, is_loopback, parse_address
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, StoreProblem
 from tests.waiting import LONGEST
@@ -87,13 +87,13 @@ def test_others_need_the_token(broker: Broker, pulses: Pulses) -> None:
 @pytest.mark.parametrize("listen", ["9464", "127.0.0.1:", ":9464", "127.0.0.1:99999", "127.0.0.1:http"])
 def test_what_is_no_address_is_refused(listen: str) -> None:
     with pytest.raises(InvalidInput, match="is not an address"):
-        address(listen)
+        parse_address(listen)
 
 
 def test_addresses_of_this_machine_alone() -> None:
     assert all(map(is_loopback, ["127.0.0.1", "::1", "localhost", "127.8.9.1"]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "example.org"]))
-    assert address("[::1]:9464") == ("::1", 9464)
+    assert parse_address("[::1]:9464") == ("::1", 9464)
 
 
 def test_a_port_in_use_is_said(broker: Broker, page: MetricsPage, pulses: Pulses) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.app.jobs import retention
-from broker.app.service.duties import KeepingFiles
+from broker.app.service.duties import RetentionDuty
 from broker.app.wiring import Broker
 from broker.core.errors import Unreachable
 from broker.core.events import events as ev
@@ -18,7 +18,7 @@ from broker.core.job.jobs import Job, Predecessor
 from broker.core.notices import Notice
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.runfolder.retention import AttemptFiles, left_by_attempts
+from broker.runfolder.retention import AttemptFiles, attempt_files
 from tests.actors import with_clock
 from tests.store.fields import spot_offer
 
@@ -56,12 +56,12 @@ def test_each_kind_of_file_goes_when_its_time_is_over(broker: Broker) -> None:
     young, logless, old, long_gone = (
         ended(broker, f"j{number}-xxxxx", days) for number, days in enumerate((4, 6, 31, 45))
     )
-    done = KeepingFiles(broker, say=print).once()
+    done = RetentionDuty(broker, say=print).once()
     assert [one.view.id for one in done.deleted] == ["j2-xxxxx", "j1-xxxxx"], "oldest first"
     assert [left(folder) for folder in (young, logless)] == [{"result.txt", "0.log"}, {"result.txt"}]
     assert left(old) == set()
     assert left(long_gone) == {"result.txt", "0.log"}, "due so long ago is left to people"
-    assert KeepingFiles(broker, say=print).once().deleted == ()
+    assert RetentionDuty(broker, say=print).once().deleted == ()
 
 
 @pytest.mark.parametrize(("says", "kept"), [("keep_notices: 100d", ["new"]), ("keep_logs: 5d", ["new", "old"])])
@@ -73,7 +73,7 @@ def test_delivered_notices_go_when_their_time_is_over(broker: Broker, says: str,
         sent = outbox.claim(["ops"], NOW, DAY)
         assert sent is not None
         outbox.delivered(sent, NOW - days * DAY)
-    KeepingFiles(broker, say=print).once()
+    RetentionDuty(broker, say=print).once()
     assert [one.notice.key for one in outbox.newest(9, failed=False)] == kept
 
 
@@ -83,7 +83,7 @@ def test_price_history_goes_when_its_time_is_over(broker: Broker, says: str, kep
     for days in (50, 40, 2):
         at = NOW - days * DAY
         broker.store.record_poll("aws", started=at, finished=at, offers=[spot_offer("p5", Money(days), at)])
-    KeepingFiles(broker, say=print).once()
+    RetentionDuty(broker, say=print).once()
     points = broker.store.market.price_series(spot_offer("p5", Money(1), NOW), NOW - 90 * DAY, NOW)
     assert [point.price for point in points] == [Money(days) for days in kept], "the price of 30 days ago stays"
 
@@ -98,11 +98,11 @@ def test_a_folder_that_cannot_be_read_keeps_no_other_and_is_told_once(
             raise Unreachable("it is damaged")
         if "j2-" in folder:
             raise PermissionError("not yours")
-        return left_by_attempts(folder)
+        return attempt_files(folder)
 
-    monkeypatch.setattr(retention, "left_by_attempts", torn)
+    monkeypatch.setattr(retention, "attempt_files", torn)
     said: list[str] = []
-    duty = KeepingFiles(broker, say=said.append)
+    duty = RetentionDuty(broker, say=said.append)
     assert {one.view.id for one in duty.once().deleted} == {"j0-xxxxx", "j3-xxxxx"}
     duty.once()
     assert said == [
@@ -119,5 +119,5 @@ def test_what_an_open_job_needs_stays(broker: Broker) -> None:
     needs = Job(name="reader", run="true", after=(Predecessor(job="j0-xxxxx", inputs=("*",)),))
     with broker.store.writing() as tx:
         tx.append("r-xxxxx", [(None, ev.Submitted(job=needs, user="ann", max_duration_seconds=60.0))], NOW)
-    assert KeepingFiles(broker, say=print).once().deleted == ()
+    assert RetentionDuty(broker, say=print).once().deleted == ()
     assert left(folder) == {"result.txt", "0.log"}

@@ -15,8 +15,8 @@ from pydantic import SecretStr
 from broker.agent.formats import Exit, Lease, Spec, attempt_path
 from broker.agent.store import ObjectFolder
 from broker.app.billing.report import ledger_faults
-from broker.app.service.duties import Sweeping
-from broker.app.service.sweep import end, sweep
+from broker.app.service.duties import SweepDuty
+from broker.app.service.sweep import end_orphans, sweep
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.events import events as ev
@@ -126,10 +126,10 @@ def test_a_process_of_ours_that_no_job_knows_is_ended_and_a_running_job_is_not(b
         swept = sweep(broker, NO_GRACE)
         (orphan,) = swept.orphans
         assert (orphan.kind, orphan.key) == (LeftoverKind.MACHINE, "lost-1")
-        assert [one.error for one in end(broker, swept)] == [""]
+        assert [one.error for one in end_orphans(broker, swept)] == [""]
 
         def ended() -> bool:
-            end(broker, sweep(broker, NO_GRACE))
+            end_orphans(broker, sweep(broker, NO_GRACE))
             return {one.key for one in engine.machines()} == {"runs-1", "other-1"}
 
         eventually(ended, "the orphan is gone, and only that")
@@ -149,9 +149,11 @@ def test_a_job_that_was_completed_while_nobody_looked_is_not_taken_for_lost(brok
     folder.write_json(attempt_path(1, "exit.json"), Exit("completed", HOURS_AGO, 0).to_json())
     swept = sweep(broker, NO_GRACE)
     assert [(one.key, one.standing) for one in swept.found] == [("done-1", LeftoverState.RECONCILER)]
-    assert end(broker, swept) == []
+    assert end_orphans(broker, swept) == []
     forced = replace(swept, found=tuple(replace(one, standing=LeftoverState.ORPHAN) for one in swept.found))
-    assert [one.error for one in end(broker, forced)] == [""], "and where it is told to all the same, it does nothing"
+    assert [one.error for one in end_orphans(broker, forced)] == [""], (
+        "and where it is told to all the same, it does nothing"
+    )
     with broker.store.reading() as look:
         view = look.job("done")
     assert view is not None
@@ -166,7 +168,7 @@ def test_an_attempt_without_a_machine_is_closed_and_its_machine_time_settled(bro
     (orphan,) = swept.orphans
     assert (orphan.kind, orphan.key) == (LeftoverKind.ATTEMPT, "dead-1")
     for _ in range(2):
-        assert [one.error for one in end(broker, swept)] == [""]
+        assert [one.error for one in end_orphans(broker, swept)] == [""]
     with broker.store.reading() as look:
         view, balance = look.job("dead"), look.balance("dead")[MoneyKind.CASH]
     assert view is not None
@@ -200,7 +202,7 @@ def test_a_machine_is_billed_until_it_went_where_that_is_known_and_no_longer_tha
 
     monkeypatch.setattr(Local, "observe", tells)
     swept = replace(sweep(broker), at=HOURS_AGO + timedelta(hours=3))
-    assert [one.error for one in end(broker, swept)] == [""]
+    assert [one.error for one in end_orphans(broker, swept)] == [""]
     with broker.store.reading() as look:
         assert look.balance("dead")[MoneyKind.CASH].spent == cost
     assert ledger_faults(broker) == []
@@ -216,7 +218,7 @@ def test_money_held_for_nothing_is_given_back_once(broker: Broker) -> None:
     assert {one.job_id for one in swept.orphans} == {"over", "never-seen"}
     assert {one.kind for one in swept.orphans} == {LeftoverKind.HOLD}
     for _ in range(2):
-        assert [one.error for one in end(broker, swept)] == ["", ""]
+        assert [one.error for one in end_orphans(broker, swept)] == ["", ""]
     assert [held(broker, job_id) for job_id in ("over", "waits", "never-seen")] == [
         Money.ZERO, Money.usd("4"), Money.ZERO,
     ]  # fmt: skip
@@ -235,7 +237,7 @@ def test_serving_tells_of_an_orphan_once_and_ends_nothing_by_itself(broker: Brok
     broker.settings.notify["desk"] = SecretStr("json://127.0.0.1:9/")
     hold(broker, "never-seen", "5")
     said: list[str] = []
-    duty = Sweeping(broker, say=said.append)
+    duty = SweepDuty(broker, say=said.append)
     for _ in range(3):
         assert len(duty.once().orphans) == 1
     assert held(broker, "never-seen") == Money.usd("5")
@@ -248,7 +250,7 @@ def test_serving_ends_orphans_where_the_policy_says_so_and_not_before(broker: Br
     hold(broker, "never-seen", "5")
     for after, left in (("6h", "5"), ("15m", "0")):
         broker.store.activate_policy({"p.yaml": POLICY.replace("15m", after)}, by="test")
-        Sweeping(broker, say=lambda _: None).once()
+        SweepDuty(broker, say=lambda _: None).once()
         assert held(broker, "never-seen") == Money.usd(left)
 
 
@@ -258,7 +260,7 @@ def test_one_of_several_services_sweeps(broker: Broker) -> None:
     hold(broker, "never-seen", "5")
     said: list[str] = []
     stop = threading.Event()
-    worker = threading.Thread(target=Sweeping(broker, say=said.append, every=0.01).run, args=(stop,))
+    worker = threading.Thread(target=SweepDuty(broker, say=said.append, every=0.01).run, args=(stop,))
     with broker.store.lead(LeaderRole.SWEEP) as leading:
         assert leading is not None
         worker.start()

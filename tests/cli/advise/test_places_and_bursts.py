@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.app.advise.deploy.files import PRIVATE
-from broker.app.advise.places import places_of
+from broker.app.advise.places import resolve_places
 from broker.app.advise.prices import Cheapest, CurrentPrices, HeldGpus
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.job.file import parse_job
@@ -110,10 +110,10 @@ def test_held_gpus_are_quoted_only_if_there_are_enough() -> None:
 
 
 def test_places_are_patterns_in_lower_case() -> None:
-    assert places_of(["AWS"], ["EU-*"]).providers == ("aws",)
-    assert "eu-*" in places_of(residencies=["EU"]).regions
+    assert resolve_places(["AWS"], ["EU-*"]).providers == ("aws",)
+    assert "eu-*" in resolve_places(residencies=["EU"]).regions
     with pytest.raises(UnknownName):
-        places_of(residencies=["mars"])
+        resolve_places(residencies=["mars"])
 
 
 def test_a_region_and_a_residency_hold_together(gpubroker: Any, tmp_path: Path) -> None:
@@ -124,24 +124,24 @@ def test_a_region_and_a_residency_hold_together(gpubroker: Any, tmp_path: Path) 
     found = deploy(gpubroker, "fine-tune 7B --where residency=eu,region=aws/eu-*", tmp_path)
     assert gpubroker("policy", "check", tmp_path / "policy.yaml").code == 0
     assert "aws/eu-*" in found["job_file"]
-    assert places_of((), ["aws/*"], ["eu"]).regions[0] == "aws/eu-*"
-    assert places_of((), ["eu-west-[12]"], ["eu"]).regions == ("eu-west-[12]",), "London is left out besides"
+    assert resolve_places((), ["aws/*"], ["eu"]).regions[0] == "aws/eu-*"
+    assert resolve_places((), ["eu-west-[12]"], ["eu"]).regions == ("eu-west-[12]",), "London is left out besides"
     with pytest.raises(InvalidInput):
-        places_of((), ["??-*"], ["eu"])  # it may be anywhere
+        resolve_places((), ["??-*"], ["eu"])  # it may be anywhere
 
 
 AGREED = {"hipaa": ("aws", "gcp"), "hds": ("ovh",)}
 
 
 def test_an_agreement_limits_to_the_providers_that_it_names() -> None:
-    assert places_of(compliance=["HIPAA"], agreements=AGREED).providers == ("aws", "gcp")
-    assert places_of(["g*"], compliance=["hipaa"], agreements=AGREED).providers == ("gcp",)
+    assert resolve_places(compliance=["HIPAA"], agreements=AGREED).providers == ("aws", "gcp")
+    assert resolve_places(["g*"], compliance=["hipaa"], agreements=AGREED).providers == ("gcp",)
     for named, compliance, why in (
         ((), ["hipaa", "hds"], "no provider is left"), (["ovh"], ["hipaa"], "no provider is left"),
         ((), ["hippa"], "did you mean 'hipaa'"),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=why):
-            places_of(named, compliance=compliance, agreements=AGREED)
+            resolve_places(named, compliance=compliance, agreements=AGREED)
 
 
 @pytest.mark.parametrize(

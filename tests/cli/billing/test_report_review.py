@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.render.written import Block, Bullets, Grid, Heading, Paragraph, html, markdown
+from broker.cli.render.documents import Block, Bullets, Grid, Heading, Paragraph, html, markdown
 from broker.core.values.clock import SystemClock
 from broker.store import open_store
 from tests.cli.conftest import Gpubroker

@@ -130,7 +130,7 @@ def test_what_people_read(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
     assert "waits for approval" in listed.out
     found = PurchaseList.model_validate(gpubroker("capacity", "purchases", "--json").json)
     narrow = Console(width=80, file=StringIO(), record=True)
-    narrow.print(*capacity_view.purchases(narrow, found, every=False))
+    narrow.print(*capacity_view.purchase_list_lines(narrow, found, shows_all=False))
     assert found.purchases[0].id in narrow.export_text(), "people copy it from a narrow terminal, too"
     id = next(word for word in listed.out.split() if word.startswith("purchase-"))
     assert gpubroker("capacity", "grant", id, by=ANN).code == 3
@@ -141,7 +141,7 @@ def test_what_people_read(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
     rejected = PurchaseList.model_validate(gpubroker("capacity", "purchases", "--all", "--json").json)
     paid = found.purchases[0].model_copy(update={"charged_usd": found.purchases[0].held_usd})
     both = PurchaseList(purchases=[paid, *rejected.purchases])
-    narrow.print(*capacity_view.purchases(narrow, both, every=True))
+    narrow.print(*capacity_view.purchase_list_lines(narrow, both, shows_all=True))
     assert id in narrow.export_text(), "also beside a longer state"
 
 

@@ -73,20 +73,20 @@ def test_a_job_that_does_not_run_cannot_be_entered(gpubroker: Any, job: Path, co
 
 
 def test_a_port_that_is_none_is_refused() -> None:
-    from broker.app.jobs.ssh import tunnel
+    from broker.app.jobs.ssh import tunnel_options
     from broker.core.errors import InvalidInput
 
-    assert tunnel("6006")[-1] == "127.0.0.1:6006:127.0.0.1:6006"
-    assert tunnel("8080:80")[-1] == "127.0.0.1:8080:127.0.0.1:80"
+    assert tunnel_options("6006")[-1] == "127.0.0.1:6006:127.0.0.1:6006"
+    assert tunnel_options("8080:80")[-1] == "127.0.0.1:8080:127.0.0.1:80"
     for ports in ("", "0", "x", ":80", "70000", "1:2:3", "-1"):
         with pytest.raises(InvalidInput):
-            tunnel(ports)
+            tunnel_options(ports)
 
 
 def test_of_two_sessions_of_one_name_opened_at_once_one_is_refused(
     gpubroker: Any, money: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.app.jobs.sessions.with_home", lambda broker, job, by: job)  # both have looked before
+    monkeypatch.setattr("broker.app.jobs.sessions.resume_home", lambda broker, job, by: job)  # both have looked before
     opened = ("dev", "--gpu", "L4", "--provider", "sandbox", "--name", "twin", "--yes", "--detach")
     assert gpubroker(*opened).code == 0
     second = gpubroker(*opened)

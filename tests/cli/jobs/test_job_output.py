@@ -8,7 +8,7 @@ from io import StringIO
 
 import pytest
 
-from broker.cli.jobs.follow import harmless, print_output
+from broker.cli.jobs.follow import print_output, strip_control_sequences
 
 BEL, ST = "\x07", "\x1b\\"
 
@@ -31,8 +31,8 @@ BEL, ST = "\x07", "\x1b\\"
     ],
 )
 def test_of_control_sequences_only_colours_pass(printed: str, shown: str) -> None:
-    assert harmless(printed) == shown
-    assert harmless(shown) == shown
+    assert strip_control_sequences(printed) == shown
+    assert strip_control_sequences(shown) == shown
 
 
 def test_files_get_what_was_printed() -> None:

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from broker.agent.names import from_text
-from broker.app.jobs import kept_files
-from broker.app.jobs.kept_files import RemoteFile
+from broker.app.jobs import job_files
+from broker.app.jobs.job_files import RemoteFile
 from broker.cli.jobs import follow as following
 from broker.core.errors import InvalidInput, RetryLater
 from tests.cli.conftest import Gpubroker
@@ -358,22 +358,22 @@ def test_a_download_that_breaks_off_goes_on_where_it_stopped(tmp_path: Path) -> 
     starts.clear()
     content = bytes(range(100))
     with pytest.raises(RetryLater):
-        kept_files.fetch_files([remote(content, breaks_after=40)], tmp_path)
+        job_files.fetch_files([remote(content, breaks_after=40)], tmp_path)
     assert not (tmp_path / "a" / "b").exists()
-    done = kept_files.fetch_files([remote(content)], tmp_path)
+    done = job_files.fetch_files([remote(content)], tmp_path)
     assert (tmp_path / "a" / "b").read_bytes() == content
     assert (starts, done.present) == ([0, 40], 0)
-    assert kept_files.fetch_files([remote(content)], tmp_path).present == 1
+    assert job_files.fetch_files([remote(content)], tmp_path).present == 1
     assert starts == [0, 40], "what is there is not read again"
 
 
 def test_a_download_of_other_content_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(RetryLater, match="changed while it was fetched"):
-        kept_files.fetch_files([remote(b"x" * 30, sha256="0" * 64)], tmp_path)
+        job_files.fetch_files([remote(b"x" * 30, sha256="0" * 64)], tmp_path)
     assert list((tmp_path / "a").iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
     with pytest.raises(InvalidInput, match="cannot be written"):
-        kept_files.fetch_files([remote(b"x")], tmp_path)
+        job_files.fetch_files([remote(b"x")], tmp_path)

@@ -15,7 +15,7 @@ from broker.agent.store import ObjectFolder
 from broker.cli.jobs import follow
 from broker.core.errors import Unreachable
 from broker.core.values.clock import SystemClock
-from broker.runfolder.retention import kept
+from broker.runfolder.retention import stored_checkpoints
 
 SAVES = 'cd "$GPUBROKER_CHECKPOINT_DIR"; for n in 1 2 3; do echo $n > .x; mv .x step_$n; done'
 
@@ -71,9 +71,9 @@ def test_a_folder_that_cannot_be_read_is_named_and_keeps_no_other(
     def unreadable(folder: str) -> object:
         if folder.endswith(ended):
             raise Unreachable("the store says no")
-        return kept(folder)
+        return stored_checkpoints(folder)
 
-    monkeypatch.setattr("broker.app.jobs.retention.kept", unreadable)
+    monkeypatch.setattr("broker.app.jobs.retention.stored_checkpoints", unreadable)
     done = gpubroker("jobs", "prune", "--keep", "0s", "--yes")
     assert (done.code, checkpoints(home, ended)) == (5, 3)
     assert f"{ended}: the store says no" in done.err

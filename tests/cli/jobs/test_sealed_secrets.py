@@ -11,7 +11,7 @@ import pytest
 
 import cli
 from broker.app.jobs import jobs
-from broker.app.jobs.sealed_secrets import KEY_FILE, JobSecrets, tell_service_key
+from broker.app.jobs.sealed_secrets import KEY_FILE, JobSecrets, publish_service_key
 from broker.app.wiring import Broker
 from broker.cli.jobs import follow as following
 from broker.core.actors import ProcessAccount
@@ -78,13 +78,13 @@ def test_another_home_cannot_open_it(submitted: Callable[[], JobView], tmp_path:
         assert JobSecrets(other).missing(view.job) == ["TOKEN"]
         with pytest.raises(SecretsAbsent):
             JobSecrets(other).of(view, NOBODY)
-        tell_service_key(other)  # too late for what was submitted before
+        publish_service_key(other)  # too late for what was submitted before
 
 
 def test_a_service_that_has_told_its_key_can(submitted: Callable[[], JobView], tmp_path: Path) -> None:
     service = elsewhere(tmp_path)
-    tell_service_key(service)
-    tell_service_key(service)
+    publish_service_key(service)
+    publish_service_key(service)
     view = submitted()
     assert JobSecrets(service).missing(view.job) == []
     assert JobSecrets(service).of(view, NOBODY) == {"TOKEN": "hunter2"}

@@ -338,7 +338,7 @@ def read_until(descriptor: int, text: str) -> str:
 def wait_for_the_background(home: Path) -> None:
     """The reconciler goes away by itself when nothing is left to do."""
     broker = Broker(read_settings(), cli.registries(), EVERYBODYS)
-    eventually(lambda: not background.running(broker), "the reconciler has gone away")
+    eventually(lambda: not background.is_running(broker), "the reconciler has gone away")
     view = jobs.find(broker, "real")
     assert view.closed
     broker.store.close()

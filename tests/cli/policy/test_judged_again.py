@@ -9,7 +9,7 @@ from rich.console import Console
 
 from broker.app.policy.replay import PolicyReplay, ReplayedDecision
 from broker.app.results.trials import JudgedDecisions
-from broker.cli.policy.trial_view import judged_again
+from broker.cli.policy.trial_view import replay_lines
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer
@@ -26,7 +26,7 @@ def moved(after: str = "0.57", money: MoneyKind = MoneyKind.CASH) -> ReplayedDec
 
 def shown(*outcomes: ReplayedDecision, width: int = 140) -> str:
     console = Console(width=width, file=StringIO())
-    for part in judged_again(console, JudgedDecisions.of(PolicyReplay(outcomes, 0))):
+    for part in replay_lines(console, JudgedDecisions.of(PolicyReplay(outcomes, 0))):
         console.print(part)
     assert isinstance(console.file, StringIO)
     return " ".join(console.file.getvalue().split())

@@ -12,7 +12,7 @@ import pytest
 
 from broker.app.market.price_history import PriceHistories, PriceHistory
 from broker.app.results.price_history import PriceHistoryList
-from broker.cli.prices.history import chart
+from broker.cli.prices.history import history_chart
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
@@ -142,5 +142,7 @@ def test_one_poll_makes_a_chart_of_points() -> None:
     at = datetime.now(UTC)
     told = (PricePoint(at, Money.usd(24), at),)
     one = PriceHistory(pool("use1-az1", 24, at), at - HOUR, at, at, None, told, (), ())
-    (line,) = chart(PriceHistoryList.of(PriceHistories((one,), 1, 0, at - HOUR, at, at, None)), "H100:8", 8).lines
+    (line,) = history_chart(
+        PriceHistoryList.of(PriceHistories((one,), 1, 0, at - HOUR, at, at, None)), "H100:8", 8
+    ).lines
     assert (line.x, line.y) == ([at], [3.0])  # no line from here to here, which nobody would see

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from broker.app.market import offer_rows
-from broker.app.market.offer_lists import MatchingOffers, groups
+from broker.app.market.offer_lists import MatchingOffers, group_offers
 from broker.app.results.offers import OfferList, OfferResult, OfferRiskList, OfferWithRisk
 from broker.cli.prices import offers
 from broker.cli.prices import offers as view
@@ -205,11 +205,11 @@ def test_offers_of_one_price_have_one_order(name: str) -> None:
 
 def test_what_is_sold_out_is_never_the_cheapest_of_a_group() -> None:
     out = offer("1", availability=Availability.UNAVAILABLE, zone="a")
-    (group,) = groups(offer_rows.rows([out, offer("8", zone="b")], NOW), ["gpu"])
+    (group,) = group_offers(offer_rows.rows([out, offer("8", zone="b")], NOW), ["gpu"])
     assert group.offers == 2
     assert group.cheapest is not None
     assert group.cheapest.price_per_hour == Money.usd("8")
-    (nothing,) = groups(offer_rows.rows([out], NOW), ["gpu"])
+    (nothing,) = group_offers(offer_rows.rows([out], NOW), ["gpu"])
     assert nothing.cheapest is None
 
 
@@ -217,7 +217,7 @@ def test_what_is_sold_out_is_never_the_cheapest_of_a_group() -> None:
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     console = Console(width=width, force_terminal=True, record=True, file=StringIO())
     rows = offer_rows.rows([offer(region="a-region-with-a-long-name", zone=f"zone-{n}") for n in range(3)], NOW)
-    for part in view.table(console, shown_of(rows)):
+    for part in view.offer_lines(console, shown_of(rows)):
         console.print(part, highlight=False)
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= width
@@ -234,7 +234,7 @@ def test_eighty_columns_have_room_for_the_age_and_the_kind_of_source() -> None:
     term: dict[str, Any] = {"capacity_type": CapacityType.RESERVED, "term_months": 36, "accelerator": "RTX4090"}
     book = offer(region="north-america", reference=True)
     rows = offer_rows.rows([offer(provider="hyperstack", count=1, **term), book], NOW)
-    for part in view.table(console, shown_of(rows)):
+    for part in view.offer_lines(console, shown_of(rows)):
         console.print(part, highlight=False)
     header, _, live, listed, *_ = console.export_text().splitlines()
     assert header.split()[-2:] == ["age", "note"]
@@ -257,7 +257,7 @@ def test_nothing_of_a_risk_is_cut_off_where_the_terminal_is_narrow(width: int) -
     (row,) = offer_rows.rows([far], NOW)
     found = OfferRiskList.from_parts(matching([row]), offers=[OfferWithRisk.of(row, risk=risk)])
     console = Console(width=width, record=True, file=StringIO())
-    for part in offers.table(console, found):
+    for part in offers.offer_lines(console, found):
         console.print(part)
     shown = console.export_text()
     assert shown.count("z") == 40

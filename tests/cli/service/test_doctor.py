@@ -143,8 +143,8 @@ def test_jobs_without_a_reconciler_are_a_problem(gpubroker: Any, job: Path) -> N
 
 
 def test_programs_that_skypilot_needs_are_named(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = doctor._there
-    monkeypatch.setattr(doctor, "_there", lambda module: module == "sky" or real(module))
+    real = doctor._is_installed
+    monkeypatch.setattr(doctor, "_is_installed", lambda module: module == "sky" or real(module))
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "nc" else f"/usr/bin/{name}")
     (finding,) = findings(gpubroker)["program"]
     assert finding["health"] == "note"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import cli
-from broker.app.outside.overdue import end_overdue
+from broker.app.outside.overdue import end_overdue_launches
 from broker.app.wiring import Broker
 from broker.core.market.offers import MoneyKind
 from broker.core.values.burns import Burn
@@ -68,7 +68,7 @@ def test_a_launch_whose_time_is_over_is_listed_until_somebody_has_looked(gpubrok
     with closing(Broker(Settings(home=home), cli.registries(), EVERYBODYS)) as broker:
         with broker.store.writing() as tx:
             tx.post(hold_entries(tags, {}, {MoneyKind.CASH: burn}, Movement.HOLD, 1))
-        assert [one.id for one in end_overdue(broker)] == [launch]
+        assert [one.id for one in end_overdue_launches(broker)] == [launch]
     listed = gpubroker("launches", "list", "--json").json
     assert ([one["id"] for one in listed["overdue"]], listed["launches"]) == ([launch], [])
     assert f"OVERDUE {launch}: 2 × H100 at aws us-east-1, launched by mo" in gpubroker("launches", "list").out

@@ -118,7 +118,7 @@ def test_nothing_is_overwritten_and_nothing_else_is_restored(gpubroker: Any, hom
 def test_it_is_refused_while_a_broker_runs(
     gpubroker: Any, home: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.app.service.store_copies._LOOKS", 2)
+    monkeypatch.setattr("broker.app.service.store_copies._MAX_TRIES", 2)
     assert gpubroker("store", "backup", "copy.db").code == 0
     with broker.store.lead(LeaderRole.JOBS):
         refused = gpubroker("store", "restore", "copy.db", "--yes")

@@ -19,8 +19,8 @@ def test_a_token_is_found_by_its_id_and_known_by_its_hash() -> None:
     id = id_of(text)
     assert id is not None
     token = ApiToken(id, "ann", "", frozenset(), digest_of(text), NOW, "ann", NOW + timedelta(days=1))
-    assert token.is_of(text)
-    assert not token.is_of(new_text())
+    assert token.has_text(text)
+    assert not token.has_text(new_text())
     assert text not in repr(token), "what is kept does not tell the token"
     assert text.rpartition("_")[2] not in repr(token)
 

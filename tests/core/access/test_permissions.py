@@ -9,13 +9,13 @@ import pytest
 
 from broker.core.access.people import Person, TeamRole
 from broker.core.access.permissions import (
-    OF_ROLES,
-    OF_TEAM_ROLES,
+    ROLE_PERMISSIONS,
     SCOPES,
+    TEAM_ROLE_PERMISSIONS,
     Access,
     Permission,
     TokenScope,
-    held_everywhere,
+    has_everywhere,
 )
 from broker.core.actors import EntryPoint, Role
 
@@ -30,13 +30,13 @@ def entering(*roles: Role, scopes: frozenset[TokenScope] = EVERY_SCOPE, **teams:
 
 def test_every_permission_and_role_is_in_the_tables() -> None:
     assert set(SCOPES) == set(Permission)
-    assert set(OF_TEAM_ROLES) == set(TeamRole)
-    assert set(OF_ROLES) == set(Role)
+    assert set(TEAM_ROLE_PERMISSIONS) == set(TeamRole)
+    assert set(ROLE_PERMISSIONS) == set(Role)
 
 
 @pytest.mark.parametrize(("less", "more"), list(pairwise(LADDER)))
 def test_each_role_in_a_team_may_do_more_than_the_one_before(less: TeamRole, more: TeamRole) -> None:
-    assert OF_TEAM_ROLES[less] < OF_TEAM_ROLES[more]
+    assert TEAM_ROLE_PERMISSIONS[less] < TEAM_ROLE_PERMISSIONS[more]
 
 
 @pytest.mark.parametrize("permission", Permission)
@@ -50,7 +50,7 @@ def test_nobody_has_a_role_by_default(permission: Permission) -> None:
 @pytest.mark.parametrize("permission", Permission)
 def test_a_role_in_a_team_ends_at_its_border(role: TeamRole, permission: Permission) -> None:
     access = entering(nlp=role)
-    expected = permission in OF_TEAM_ROLES[role]
+    expected = permission in TEAM_ROLE_PERMISSIONS[role]
     assert access.may(permission, "nlp") is expected
     assert not access.may(permission, "vision")
     assert not access.may(permission, None), "what belongs to no team is for nobody in a team"
@@ -82,11 +82,11 @@ def test_no_token_administers() -> None:
 
 @pytest.mark.parametrize("permission", [Permission.ADMINISTER, Permission.FREEZE_STATEMENTS])
 def test_only_an_administrator_who_is_a_person_administers_and_freezes(permission: Permission) -> None:
-    assert held_everywhere(Person("ann", NOW, roles=frozenset({Role.ADMINISTRATOR})), permission)
-    assert not held_everywhere(Person("fay", NOW, roles=frozenset({Role.FINOPS})), permission)
-    assert not held_everywhere(Person("ci", NOW, service=True, roles=frozenset({Role.ADMINISTRATOR})), permission)
+    assert has_everywhere(Person("ann", NOW, roles=frozenset({Role.ADMINISTRATOR})), permission)
+    assert not has_everywhere(Person("fay", NOW, roles=frozenset({Role.FINOPS})), permission)
+    assert not has_everywhere(Person("ci", NOW, service=True, roles=frozenset({Role.ADMINISTRATOR})), permission)
     gone = Person("ann", NOW, roles=frozenset({Role.ADMINISTRATOR}), disabled_at=NOW)
-    assert not held_everywhere(gone, permission)
+    assert not has_everywhere(gone, permission)
 
 
 def test_a_service_account_never_approves() -> None:

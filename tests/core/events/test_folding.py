@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from broker.core.events import events as ev
 from broker.core.events.agent_events import Claimed, CommandStarted
 from broker.core.events.events import Event
-from broker.core.events.folding import KEPT
+from broker.core.events.folding import MAX_EMPTY_ATTEMPTS
 from broker.core.events.lifecycle import advance, every_attempt, fold
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import JobView
@@ -18,7 +18,7 @@ from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.money import Money
-from broker.reconciler.pools import left_alone
+from broker.reconciler.pools import avoided_pools
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -84,7 +84,7 @@ def test_few_are_kept_in_full_and_the_rest_is_counted() -> None:
     assert view.folded == 204 - len(view.attempts)
     assert view.latest is not None
     assert view.latest.number == 204
-    assert max(len(one.attempts) for one in views(life.events)) == KEPT + 2
+    assert max(len(one.attempts) for one in views(life.events)) == MAX_EMPTY_ATTEMPTS + 2
 
 
 def test_two_thousand_refusals_leave_a_view_of_some_kilobytes() -> None:
@@ -124,8 +124,8 @@ def test_a_pool_where_an_agent_spoke_is_as_good_as_new() -> None:
     life.tries(3, every=61 * MINUTE)
     life.tries(1, zone="other", every=timedelta(0))
     life.runs()
-    assert list(left_alone(life.view, life.at)) == ["p/r/other/i/spot"] or "other" in str(
-        left_alone(life.view, life.at)
+    assert list(avoided_pools(life.view, life.at)) == ["p/r/other/i/spot"] or "other" in str(
+        avoided_pools(life.view, life.at)
     )
     life.tries(1, every=timedelta(0))
     (rest,) = [one for one in life.view.rests if one.pool == placement().offer.pool]

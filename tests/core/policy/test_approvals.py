@@ -15,12 +15,12 @@ from broker.core.policy.approvals import (
     Question,
     RequestedApproval,
     StandingGrant,
+    apply_grants,
     expiry,
-    lasts,
+    max_run_time,
     questions,
-    standing_used,
     total_of,
-    with_grants,
+    used_standing_grants,
 )
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Answer, Grant, Source, Verdict
@@ -92,7 +92,7 @@ def test_where_several_must_say_yes_all_of_them_are_named() -> None:
 def test_who_may_answer_a_request_of_alice(approvers: tuple[str, ...], own: bool, who: str, may: bool) -> None:
     question = Question(rule="dear", approvers=approvers, own_requests=own)
     assert question.may_answer(who, "alice") is may
-    assert RequestedApproval(NOW, (question,)).answerable_by(who, "alice") == ((question,) if may else ())
+    assert RequestedApproval(NOW, (question,)).questions_for(who, "alice") == ((question,) if may else ())
 
 
 def test_nobody_is_an_approver_of_a_question_that_does_not_say_so() -> None:
@@ -108,7 +108,7 @@ def test_what_is_answered_is_open_no_more() -> None:
     assert (asked.open, asked.approvers) == ((dear, big), ("ann", "bob", "carl"))
     answered = asked.answered("bob", ["dear"])
     assert (answered.open, answered.approvers) == ((big,), ("ann", "carl"))
-    assert answered.answerable_by("ann", "alice") == (big,)
+    assert answered.questions_for("ann", "alice") == (big,)
     assert answered.answered("carl", ["big"]).open == ()
 
 
@@ -150,7 +150,7 @@ def test_an_approval_covers_the_facts_that_it_was_given_for(
     kind: ActionKind, facts: dict[str, tuple[Fact, ...]], covered: bool
 ) -> None:
     given = Grant("bob", ("dear",), Money.usd(1000), facts=facts)
-    (verdict,) = with_grants([asks(looked_at=REGION)], replace(action(), kind=kind), [given], NOW)
+    (verdict,) = apply_grants([asks(looked_at=REGION)], replace(action(), kind=kind), [given], NOW)
     assert (verdict.answer is Answer.ALLOW) is covered
 
 
@@ -194,16 +194,16 @@ def test_a_job_comes_to_what_it_spent_holds_and_asks_for_but_for_what_was_paid_b
 
 
 def test_a_job_lasts_as_long_as_it_ran_and_is_meant_to_run_on() -> None:
-    assert lasts(action(elapsed=3 * HOUR)) == 13 * HOUR
-    assert lasts(action(elapsed=3 * HOUR, window=(NOW, NOW - HOUR))) == 3 * HOUR, "no time is not less than none"
-    assert lasts(action(elapsed=3 * HOUR, window=None)) is None
+    assert max_run_time(action(elapsed=3 * HOUR)) == 13 * HOUR
+    assert max_run_time(action(elapsed=3 * HOUR, window=(NOW, NOW - HOUR))) == 3 * HOUR, "no time is not less than none"
+    assert max_run_time(action(elapsed=3 * HOUR, window=None)) is None
 
 
 # --- what an approval covers ----------------------------------------------------------------------------------------
 
 
 def granted(grant: Grant, asked: Action, verdict: Verdict | None = None, now: datetime = NOW) -> bool:
-    (judged,) = with_grants([verdict or asks()], asked, [grant], now)
+    (judged,) = apply_grants([verdict or asks()], asked, [grant], now)
     return judged.answer is Answer.ALLOW
 
 
@@ -248,12 +248,12 @@ def test_an_approval_covers_the_gpus_that_were_asked_for() -> None:
 
 
 def test_what_is_approved_says_by_whom_and_up_to_what() -> None:
-    (judged,) = with_grants([asks(figures={"cost": "100"})], action(), [Grant("bob", ("dear",), Money.usd(130))], NOW)
+    (judged,) = apply_grants([asks(figures={"cost": "100"})], action(), [Grant("bob", ("dear",), Money.usd(130))], NOW)
     assert (judged.answer, judged.code, judged.rule, judged.name) == (Answer.ALLOW, "approved", "approve_above", "dear")
     assert judged.message == "approved by bob: dear asks"
     assert judged.figures == {"cost": "100", "approved_by": "bob", "up_to": Money.usd(130).as_json()}
     standing = Grant("bob", ("dear",), Money.usd(130), standing=7)
-    (judged,) = with_grants([asks()], action(), [Grant("carl", ("big",), Money.usd(999)), standing], NOW)
+    (judged,) = apply_grants([asks()], action(), [Grant("carl", ("big",), Money.usd(999)), standing], NOW)
     assert judged.message == "approved by bob (standing grant 7): dear asks"
     assert judged.figures == {"approved_by": "bob", "up_to": Money.usd(130).as_json(), "standing": "7"}
 
@@ -262,13 +262,13 @@ def test_only_what_asks_is_approved() -> None:
     denied = Verdict(Answer.DENY, "freeze", "frozen", "a freeze", Source("team.yaml", 5), name="dear")
     allowed = Verdict(Answer.ALLOW, "budget", "room", "there is room", Source("team.yaml", 9), name="dear")
     grant = Grant("bob", ("dear",), Money.usd(1000))
-    judged = with_grants([denied, asks(), allowed, asks("big")], action(), [grant], NOW)
+    judged = apply_grants([denied, asks(), allowed, asks("big")], action(), [grant], NOW)
     assert [one.answer for one in judged] == [Answer.DENY, Answer.ALLOW, Answer.ALLOW, Answer.ASK]
     assert (judged[0], judged[2], judged[3]) == (denied, allowed, asks("big"))
     unchanged = [denied, allowed]
-    assert with_grants(unchanged, action(), [grant], NOW) is unchanged
+    assert apply_grants(unchanged, action(), [grant], NOW) is unchanged
     asking = [asks()]
-    assert with_grants(asking, action(), [], NOW) is asking
+    assert apply_grants(asking, action(), [], NOW) is asking
 
 
 # --- approvals ahead ------------------------------------------------------------------------------------------------
@@ -317,13 +317,13 @@ def test_when_an_approval_ahead_may_be_used() -> None:
 )
 def test_for_whom_an_approval_ahead_is_meant(limits: dict[str, tuple[str, ...]], meant: bool) -> None:
     asked = Action(ActionKind.LAUNCH, Job(name="j", run="x", team="nlp"), "alice")
-    assert standing(**limits).is_for(asked) is meant
+    assert standing(**limits).applies_to(asked) is meant
 
 
 def test_a_project_that_an_approval_ahead_names_is_meant() -> None:
     asked = Action(ActionKind.LAUNCH, Job(name="j", run="x", project="llm"), "alice")
-    assert standing(projects=("llm",)).is_for(asked)
-    assert not standing(projects=("vision",)).is_for(asked)
+    assert standing(projects=("llm",)).applies_to(asked)
+    assert not standing(projects=("vision",)).applies_to(asked)
 
 
 @pytest.mark.parametrize(
@@ -347,8 +347,8 @@ def test_which_approvals_ahead_let_something_through() -> None:
     ))  # fmt: skip
     once = Grant("carl", ("once",), Money.usd(100))
     asking = [asks(name, approvers=("bob", "ann", "carl")) for name in ("dear", "big", "long", "once", "open")]
-    judged = with_grants(asking, action(), [seven, nine, once], NOW)
-    assert standing_used(judged) == {7: ("bob", ("dear", "long")), 9: ("ann", ("big",))}
-    assert standing_used(asking) == {}
+    judged = apply_grants(asking, action(), [seven, nine, once], NOW)
+    assert used_standing_grants(judged) == {7: ("bob", ("dear", "long")), 9: ("ann", ("big",))}
+    assert used_standing_grants(asking) == {}
     refused = Verdict(Answer.DENY, "x", "refused", "x", Source("f", 1), figures={"standing": "7", "approved_by": "bob"})
-    assert standing_used([refused]) == {}
+    assert used_standing_grants([refused]) == {}

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.core.policy.coverage import seen
+from broker.core.policy.coverage import read_facts
 from broker.core.policy.facts import Aspect, Value
 from broker.core.policy.policy import Action, ActionKind
 from broker.core.values.money import Money
@@ -17,7 +17,7 @@ JOB = life().job
 
 
 def value(action: Action, aspect: Aspect) -> Value:
-    (fact,) = seen(action, aspect)
+    (fact,) = read_facts(action, aspect)
     assert (fact.aspect, fact.of) == (aspect, "")
     return fact.value
 

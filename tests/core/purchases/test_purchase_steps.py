@@ -30,8 +30,8 @@ from broker.core.purchases.purchases import (
     ImpossiblePurchase,
     Purchase,
     PurchaseState,
-    after,
-    folded_purchase,
+    apply_event,
+    fold_purchase,
     is_purchase,
 )
 from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, Undo, UndoTerms
@@ -103,7 +103,7 @@ MAY_FOLLOW: list[tuple[PurchaseEvent, set[PurchaseState], PurchaseState]] = [
 
 def bought(*events: PurchaseEvent, first: Intended = INTENT) -> Purchase:
     """After these events, a minute apart."""
-    return folded_purchase("purchase-1", ((NOW + n * MINUTE, event) for n, event in enumerate([first, *events])))
+    return fold_purchase("purchase-1", ((NOW + n * MINUTE, event) for n, event in enumerate([first, *events])))
 
 
 def test_a_request_is_as_it_was_asked_for() -> None:
@@ -128,23 +128,23 @@ def test_what_may_follow_what(state: PurchaseState) -> None:
     later = NOW + 90 * MINUTE
     for event, before, then in MAY_FOLLOW:
         if state in before:
-            changed = after(purchase, event, later)
+            changed = apply_event(purchase, event, later)
             assert (changed.state, changed.seq, changed.changed_at) == (then, purchase.seq + 1, later)
         else:
             with pytest.raises(ImpossiblePurchase):
-                after(purchase, event, later)
+                apply_event(purchase, event, later)
 
 
 def test_what_is_kept_of_each_step() -> None:
     sent = bought(*PATHS[S.ORDERING])
     assert (sent.quote, sent.sent_at, sent.intended_at) == (NEWER, NOW + 3 * MINUTE, NOW)
-    refused = after(sent, NOT_TAKEN, NOW)
+    refused = apply_event(sent, NOT_TAKEN, NOW)
     assert (refused.sent_at, refused.evidence) == (None, "429")
     unknown = bought(*PATHS[S.UNKNOWN])
     assert (unknown.evidence, unknown.order) == ("time-out", None)
-    found = after(unknown, TAKEN, NOW)
+    found = apply_event(unknown, TAKEN, NOW)
     assert (found.evidence, found.order) == ("", PENDING)
-    held = after(found, CHARGED, NOW)
+    held = apply_event(found, CHARGED, NOW)
     assert (held.order, held.charged, held.holding) == (PAID, Money.usd(3800), 7)
     failed = bought(FAILED)
     assert (failed.reason, failed.ended_by, failed.evidence) == (NotBought.REJECTED, "olga", "too dear")
@@ -163,10 +163,10 @@ def test_each_person_that_a_rule_names_approves_once_but_not_the_own_request() -
     asked = bought()
     assert [asked.may_approve(who) for who in ("ann", "bob", "olga", "eve")] == [False, True, True, False]
     assert (asked.approvals_missing, asked.open_questions, asked.agreed) == (2, (ASKED,), False)
-    one = after(asked, BOB, NOW)
+    one = apply_event(asked, BOB, NOW)
     assert (one.approved_by, one.approvals_missing, one.open_questions, one.agreed) == (("bob",), 1, (), False)
     assert [one.may_approve(who) for who in ("bob", "olga")] == [False, True]
-    both = after(one, OLGA, NOW)
+    both = apply_event(one, OLGA, NOW)
     assert (both.approved_by, both.approvals_missing, both.agreed) == (("bob", "olga"), 0, True)
     more = INTENT.model_copy(update={"questions": (ASKED.model_copy(update={"approvers": ("*",)}),), "approvals": 1})
     assert not bought(Approved(by="eve", binding="b1"), first=more).may_approve("bob"), "it is approved"
@@ -174,19 +174,19 @@ def test_each_person_that_a_rule_names_approves_once_but_not_the_own_request() -
     assert not bought(first=INTENT.model_copy(update={"questions": (own,)})).may_approve("ann"), "never one's own"
     for wrong in (Approved(by="bob", binding="b2"), Approved(by="ann", binding="b1"), Approved(by="eve", binding="b1")):
         with pytest.raises(ImpossiblePurchase):
-            after(asked, wrong, NOW)
+            apply_event(asked, wrong, NOW)
 
 
 def test_rules_that_ask_later_need_their_own_approver() -> None:
     first = INTENT.model_copy(update={"approvals": 1})
     waits = bought(BOB, AGAIN, first=first)
     assert (waits.state, waits.questions, waits.open_questions) == (S.ASKING, (ASKED, LATER), (LATER,))
-    assert after(waits, OLGA, NOW).state is S.APPROVED
+    assert apply_event(waits, OLGA, NOW).state is S.APPROVED
 
 
 def test_a_purchase_begins_with_its_request_and_there_is_one() -> None:
     with pytest.raises(ImpossiblePurchase, match="begins with approved"):
-        folded_purchase("purchase-1", [(NOW, BOB)])
+        fold_purchase("purchase-1", [(NOW, BOB)])
     with pytest.raises(ImpossiblePurchase):
         bought(INTENT)
 
@@ -197,15 +197,15 @@ def test_what_recurs_stays_held_until_it_falls_due() -> None:
     assert (held.held, held.charged, plan.recurring, plan.paid_upfront) == (
         Money.usd(2000), Money.usd(1000), Money.usd(2000), Money.usd(1000),
     )  # fmt: skip
-    later = after(held, ACCRUED, NOW + timedelta(days=2))
+    later = apply_event(held, ACCRUED, NOW + timedelta(days=2))
     assert (later.state, later.held, later.charged) == (S.HELD, Money.usd(1960), Money.usd(1040))
-    undone = after(after(later, UNDO_ASKED, NOW), UNDONE, NOW)
+    undone = apply_event(apply_event(later, UNDO_ASKED, NOW), UNDONE, NOW)
     assert (undone.state, undone.held, undone.charged) == (S.UNDONE, Money.ZERO, Money.usd(90))
 
 
 def test_what_was_not_undone_is_as_it_was_before() -> None:
     for events, state in (([BOB, OLGA, SENT, TAKEN], S.ORDERED), (PATHS[S.HELD], S.HELD)):
-        back = after(after(bought(*events), UNDO_ASKED, NOW), NOT_UNDONE, NOW)
+        back = apply_event(apply_event(bought(*events), UNDO_ASKED, NOW), NOT_UNDONE, NOW)
         assert (back.state, back.undo, back.evidence) == (state, None, "too late")
 
 
@@ -219,5 +219,5 @@ def test_an_order_that_is_repeated_keeps_the_time_of_the_first_call() -> None:
 def test_what_recurs_falls_due_evenly_and_never_beyond_its_total() -> None:
     plan = QUOTE.model_copy(update={"total": Money.usd(48), "upfront": Money.ZERO})  # two days
     begins = plan.starts + timedelta(hours=3)
-    due = [plan.recurred(begins, begins + timedelta(hours=hours)) for hours in (-5, 0, 1, 24, 48, 500)]
+    due = [plan.amount_due(begins, begins + timedelta(hours=hours)) for hours in (-5, 0, 1, 24, 48, 500)]
     assert due == [Money.usd(amount) for amount in (0, 0, 1, 24, 48, 48)]

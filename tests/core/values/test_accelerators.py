@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.core.errors import UnknownName
 from broker.core.values import accelerators
-from broker.core.values.accelerators import canonical, known, lookup, nearest, part_of, relative_throughput
+from broker.core.values.accelerators import accelerator_names, canonical, lookup, nearest, part_of, relative_throughput
 
 RAW = tomllib.loads(resources.files("broker.core.values").joinpath("gpus.toml").read_text(encoding="utf-8"))
 
@@ -91,7 +91,7 @@ def test_no_name_means_two_things() -> None:
     owner: dict[str, str] = {}
     for name, row in RAW.items():
         for said in (name, *row.get("aliases", ())):
-            key = accelerators._key(said)
+            key = accelerators._normalized_name(said)
             assert owner.setdefault(key, said) == said, f"{said!r} of {name} is also {owner[key]!r}"
 
 
@@ -180,12 +180,16 @@ def test_memory_tells_variants_of_one_name_apart(said: str, gib: float, meant: s
     assert canonical(said, memory_gib=gib) == meant
 
 
-@given(st.sampled_from(known()), st.sampled_from([str.upper, str.lower, str.title]), st.sampled_from([" ", "_", "-"]))
+@given(
+    st.sampled_from(accelerator_names()),
+    st.sampled_from([str.upper, str.lower, str.title]),
+    st.sampled_from([" ", "_", "-"]),
+)
 def test_spelling_does_not_matter(name: str, case: object, separator: str) -> None:
     assert canonical(case(name.replace("-", separator))) == name  # type: ignore[operator]  # a str method
 
 
-@pytest.mark.parametrize("name", known())
+@pytest.mark.parametrize("name", accelerator_names())
 def test_a_canonical_name_is_its_own(name: str) -> None:
     assert canonical(name) == name == lookup(name).name
 
@@ -216,7 +220,7 @@ def test_a_part_of_a_card_has_its_share_and_is_not_the_card() -> None:
     assert part.tflops_16bit == pytest.approx((whole.tflops_16bit or 0) / 6)
     assert canonical("NVIDIA L4-1of8") == part_of("L4", 8) == "L4-1of8"
     assert canonical("A10", 4) == "A10", "memory alone makes no part: providers say which is one"
-    assert "A10-1of6" not in known()
+    assert "A10-1of6" not in accelerator_names()
     for nonsense in ("A10-1of1", "A10-1of65", "A10-2of6", "Voodoo-1of2", "A10-1of2-1of2"):
         with pytest.raises(UnknownName):
             lookup(nonsense)
@@ -231,7 +235,7 @@ def test_work_is_converted_by_dense_16_bit_compute() -> None:
         relative_throughput("A100", "abacus")
 
 
-@given(st.sampled_from(known()), st.sampled_from(known()))
+@given(st.sampled_from(accelerator_names()), st.sampled_from(accelerator_names()))
 def test_conversion_there_and_back_changes_nothing(one: str, other: str) -> None:
     there, back = relative_throughput(one, other), relative_throughput(other, one)
     assert (there is None) == (back is None)
@@ -259,5 +263,5 @@ def test_a_part_that_is_written_otherwise_is_recognised(text: str, meant: str) -
 
 def test_near_is_the_card_and_its_parts_then_its_vendor_by_size_and_speed() -> None:
     others = ["H100", "MI300X", "A10-1of2", "A10", "A10-1of6", "L4", "unknown"]
-    assert nearest("A10-1of3", others, most=5) == ["A10-1of2", "A10-1of6", "A10", "L4", "H100"]
+    assert nearest("A10-1of3", others, limit=5) == ["A10-1of2", "A10-1of6", "A10", "L4", "H100"]
     assert nearest("A10", ["A10"]) == []

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from broker.core.values.money import Money, alike, divide_half_even
+from broker.core.values.money import Money, divide_half_even, round_distinct
 
 amounts = st.integers(-(10**15), 10**15).map(Money)
 durations = st.integers(0, 10**14).map(lambda us: timedelta(microseconds=us))
@@ -65,12 +65,12 @@ def test_as_people_read_it(micros: int, text: str, short: str) -> None:
     ],
 )
 def test_amounts_of_one_sentence_are_written_alike(written: list[str], told: list[str]) -> None:
-    assert alike(*map(Money.usd, written)) == told
+    assert round_distinct(*map(Money.usd, written)) == told
 
 
 @given(st.lists(amounts, min_size=1, max_size=6))
 def test_different_amounts_never_read_the_same(several: list[Money]) -> None:
-    told = alike(*several)
+    told = round_distinct(*several)
     assert len(set(told)) == len(set(several))
     assert len({len(text.partition(".")[2]) for text in told}) == 1
 

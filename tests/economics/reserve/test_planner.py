@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
-from broker.economics.reserve.planner import HORIZONS, Memory, Planner, memories, share_asked, units_to_buy
+from broker.economics.reserve.planner import HORIZONS, Memory, Planner, memories, required_share, units_to_buy
 from broker.economics.reserve.replay import ReserveTerms, Stock, replay
 
 demands = st.lists(st.integers(0, 30), min_size=1, max_size=400)
@@ -87,7 +87,7 @@ def test_what_comes_later_changes_nothing_before(past: list[int], future: list[i
 
 @pytest.mark.parametrize("ratio", [0.2, 0.5, 0.8])
 def test_patience_asks_for_more_use_than_the_price_and_never_for_more_than_all(ratio: float) -> None:
-    assert ratio < share_asked(ratio) < 1
+    assert ratio < required_share(ratio) < 1
 
 
 @pytest.mark.parametrize("demand", [-1.0, float("nan"), float("inf")])

@@ -24,10 +24,10 @@ from broker.ledger.budgets import (
     period_containing,
     periods_touching,
     share_within,
-    told_as_one_until,
+    summable_until,
 )
 from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags, balances, dates_after, faults, move
-from broker.reconciler.admission.facts import waits_with_money, with_behind
+from broker.reconciler.admission.facts import add_holds_behind, waits_with_money
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -271,7 +271,9 @@ class VirtualLedger:
                 return facts
             return replace(
                 facts,
-                budgets=with_behind(facts.budgets, {name: self._behind(name, action, now) for name in facts.budgets}),
+                budgets=add_holds_behind(
+                    facts.budgets, {name: self._behind(name, action, now) for name in facts.budgets}
+                ),
             )
 
         return in_line
@@ -283,7 +285,7 @@ class VirtualLedger:
 
     def _uses(self, budget: BudgetSpec, window: Window, now: datetime) -> tuple[BudgetUse, ...]:
         spent, until = partial(self.spent, budget), partial(self.spent_until, budget)
-        uses = budget_uses(budget, window, now, spent, self.held(budget, told_as_one_until(budget, now)), until)
+        uses = budget_uses(budget, window, now, spent, self.held(budget, summable_until(budget, now)), until)
         most = self._budgets.setdefault(budget.id, _BudgetState(budget)).most_held
         for use in uses:
             most[use.period_start] = max(most[use.period_start], use.held.micros)

@@ -17,7 +17,7 @@ from broker.core.job.jobs import Job
 from broker.core.market.offers import SANDBOX, CapacityType, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.placement.pricing.estimate import Hazard
-from broker.store.jobs.reading import StoreReading
+from broker.store.jobs.reader import StoreReader
 from tests.lab.simulation.job_traces import RecordedJobs, waits_in_words
 from tests.lab.simulation.workload import DAY, ENGINE, HOUR, JobClass, SimulatedWorkload, Submission, WorkloadPool
 
@@ -119,7 +119,7 @@ def _worked(attempt: AttemptView, now: datetime) -> float:
 
 
 def _pools(
-    broker: Broker, look: StoreReading, jobs: Sequence[Job], time: tuple[datetime, datetime]
+    broker: Broker, look: StoreReader, jobs: Sequence[Job], time: tuple[datetime, datetime]
 ) -> tuple[WorkloadPool, ...]:
     """The offers that these jobs may use: all owned and reserved ones, and the cheapest others."""
     machines = {machine.accelerator for job in jobs for machine in job.resources}
@@ -145,7 +145,7 @@ def _chosen(group: Iterable[Offer]) -> list[Offer]:
     return held + [offer for offer in offers if not offer.may_be_free()][:_CHEAPEST]
 
 
-def _pool(look: StoreReading, offer: Offer, known: Hazard, time: tuple[datetime, datetime]) -> WorkloadPool:
+def _pool(look: StoreReader, offer: Offer, known: Hazard, time: tuple[datetime, datetime]) -> WorkloadPool:
     """The offer with its recorded prices, at most one an hour."""
     since, until = time
     prices: dict[int, int] = {}

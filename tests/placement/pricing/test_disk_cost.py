@@ -16,7 +16,7 @@ from broker.core.values.money import Money
 from broker.ledger.holds import exposures, hold_needed, ledger_rate
 from broker.placement.conditions import Conditions
 from broker.placement.pricing.data_cost import DiskRate, disk_rate, rates
-from broker.placement.shares import part, price_now
+from broker.placement.shares import current_price, offer_part
 from policies.loader import load
 
 Make = Any
@@ -133,6 +133,6 @@ def test_prepaid_machines_and_other_engines_have_no_disk_to_pay(make: Make) -> N
 
 def test_an_offer_as_a_job_has_it_gets_no_second_disk(make: Make) -> None:
     offer, wanted = offered(make), make.job().resources[0]
-    once = part(offer, wanted)
-    assert part(once, wanted) == once
-    assert price_now(offer, once) == once.price
+    once = offer_part(offer, wanted)
+    assert offer_part(once, wanted) == once
+    assert current_price(offer, once) == once.price

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from broker.core.market.offers import CapacityType
 from broker.placement.pricing.hazard import (
     EDGES,
-    MOST_PRIOR_HOURS,
+    MAX_PRIOR_HOURS,
     RETURNS_PER_HOUR,
     SPOT_PER_MACHINE_HOUR,
     AvailabilityStretch,
@@ -157,7 +157,7 @@ class TestProperties:
         risk = estimate([PoolHistory(offer, there=there)]).of(offer)
         losses = any(one.over for one in there)
         hours = sum((one.began - one.ended) * one.machines for one in there)
-        counts_for = min(2 / rate, MOST_PRIOR_HOURS)
+        counts_for = min(2 / rate, MAX_PRIOR_HOURS)
         least = counts_for / (counts_for + hours)
         assert risk.interruptions_per_hour >= rate * least**2 * (1 - 1e-9)
         assert all(by_age >= rate * least**4 * (1 - 1e-9) for by_age in risk.by_age)

@@ -9,7 +9,7 @@ import pytest
 
 from broker.core.job.jobs import MachineRequest, Work
 from broker.placement.conditions import Conditions
-from broker.placement.pricing.pace import Pace, Paces, measured
+from broker.placement.pricing.pace import Pace, Paces, measured_speed
 from broker.placement.pricing.run_model import Effort, speed
 
 Make = Any
@@ -21,31 +21,31 @@ def test_nothing_measured_the_table_speaks(make: Make) -> None:
     throughput, how = speed(effort, *H100)
     assert throughput > 2
     assert "by their peak speeds" in how
-    assert measured({}, H100, A100) is None
+    assert measured_speed({}, H100, A100) is None
 
 
 def test_against_the_reference_itself() -> None:
     paces: Paces = {H100: Pace(300, 2), A100: Pace(100, 1)}
-    throughput, how = measured(paces, H100, A100) or (0, "")
+    throughput, how = measured_speed(paces, H100, A100) or (0, "")
     assert throughput == pytest.approx(1.5)
     assert "1.50 × what A100:8 does, measured over 2 h of earlier attempts)" in how
-    assert measured(paces, A100, A100) is None
-    assert measured(paces, L4, A100) is None
+    assert measured_speed(paces, A100, A100) is None
+    assert measured_speed(paces, L4, A100) is None
 
 
 def test_another_number_of_cards_is_in_proportion() -> None:
-    throughput, how = measured({("H100", 4): Pace(100, 1), A100: Pace(100, 1)}, H100, A100) or (0, "")
+    throughput, how = measured_speed({("H100", 4): Pace(100, 1), A100: Pace(100, 1)}, H100, A100) or (0, "")
     assert throughput == pytest.approx(2.0)
     assert how.endswith("of earlier attempts with H100:4)")
 
 
 def test_one_machine_alone_says_nothing_of_another() -> None:
-    assert measured({H100: Pace(100, 1)}, H100, A100) is None
+    assert measured_speed({H100: Pace(100, 1)}, H100, A100) is None
 
 
 def test_two_machines_say_how_they_compare_though_the_reference_was_not_measured() -> None:
     paces: Paces = {H100: Pace(100, 1), L4: Pace(100, 1)}
-    first, second = measured(paces, H100, A100), measured(paces, L4, A100)
+    first, second = measured_speed(paces, H100, A100), measured_speed(paces, L4, A100)
     assert first
     assert second
     assert first[0] == pytest.approx(second[0])

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from broker.core.job.jobs import CheckpointPlan, Job, MachineRequest, Work
 from broker.core.job.placements import Placement, Plan
 from broker.core.market.offers import Availability, CapacityType, Offer
-from broker.core.values.figures import about
+from broker.core.values.figures import estimate
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.offer_index import Board
 from broker.placement.planner import make_plan
-from broker.placement.pricing.time_value import better_place, value_of_time, worth_waiting
+from broker.placement.pricing.time_value import better_place, find_spot_wait, value_of_time
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -100,7 +100,7 @@ def test_the_job_s_word_comes_before_the_policy_s_and_a_deadline_before_both() -
 
 def waits(value: str, *, away: float = 2.0, waited: timedelta = timedelta(0)) -> bool:
     here, gone = plan(SLOW), plan(SPOT).placements
-    return worth_waiting(here.best, gone, lambda offer: away, Money.usd(value), waited) is not None
+    return find_spot_wait(here.best, gone, lambda offer: away, Money.usd(value), waited) is not None
 
 
 def test_it_waits_for_spot_while_that_is_worth_the_time() -> None:
@@ -119,16 +119,16 @@ def test_what_stays_away_for_long_is_not_waited_for_any_longer() -> None:
 def test_why_it_waits_is_told_in_whole_cents() -> None:
     # Once it has waited longer than capacity is away on average, what waiting is worth changes by the millisecond.
     waited = 3 * HOUR + timedelta(milliseconds=7)
-    found = worth_waiting(plan(SLOW).best, plan(SPOT).placements, lambda offer: 2.0, Money.usd(1), waited)
+    found = find_spot_wait(plan(SLOW).best, plan(SPOT).placements, lambda offer: 2.0, Money.usd(1), waited)
     assert found is not None
     assert re.search(r" is expected back in 3 h: .* by \$\d+\.\d\d$", found.why)
-    assert [about(Money(micros)) for micros in (0, 9_999, 10_000, 12_345_678)] == [
+    assert [estimate(Money(micros)) for micros in (0, 9_999, 10_000, 12_345_678)] == [
         "$0.00", "less than $0.01", "$0.01", "$12.35",
     ]  # fmt: skip
 
 
 def test_with_nothing_to_start_on_there_is_nothing_to_weigh() -> None:
-    assert worth_waiting(None, plan(SPOT).placements, lambda offer: 2.0, Money.usd(1), timedelta(0)) is None
+    assert find_spot_wait(None, plan(SPOT).placements, lambda offer: 2.0, Money.usd(1), timedelta(0)) is None
 
 
 def test_it_moves_for_several_times_what_the_move_costs_and_for_no_less() -> None:

@@ -23,8 +23,8 @@ from broker.placement.queue.queue import (
     QueueRules,
     Turn,
     burden,
-    in_turn,
     latest_start,
+    order_by_turn,
     weights,
 )
 
@@ -42,7 +42,7 @@ def place_exactly(
     Raises ValueError for a job that none of its options can hold.
     """
     rules = rules or QueueRules()
-    weight, ordered = weights(entries, rules), in_turn(entries, rules.running)
+    weight, ordered = weights(entries, rules), order_by_turn(entries, rules.running)
     slots = _horizon(ordered, free, step)
     tiers = groupby(ordered, key=lambda entry: entry.priority)
     placed = [

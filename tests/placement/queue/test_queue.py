@@ -19,12 +19,12 @@ from broker.placement.queue.queue import (
     QueueOption,
     QueueRules,
     Turn,
-    in_turn,
+    order_by_turn,
     place,
     total,
     weights,
 )
-from broker.placement.queue.search import Held, Round, Search
+from broker.placement.queue.search import Holds, Round, Search
 from tests.counts import FULL
 from tests.placement.queue.exact import place_exactly
 from tests.steps import calls
@@ -135,12 +135,12 @@ class TestByHand:
         many = [job(f"a{n}", price=None, team="a", handed_in=-9.0) for n in range(5)]
         turns = place([*many, job("b", price=None, team="b")], own)
         assert started(turns)["b"][1] <= 4
-        assert [entry.team for entry in in_turn([*many, job("b", team="b")])][:3] in (list("aba"), list("baa"))
-        assert in_turn([*many, job("b", team="b")], {"a": 2})[0].team == "b"
+        assert [entry.team for entry in order_by_turn([*many, job("b", team="b")])][:3] in (list("aba"), list("baa"))
+        assert order_by_turn([*many, job("b", team="b")], {"a": 2})[0].team == "b"
 
     def test_what_would_soon_be_late_goes_before_fairness(self) -> None:
         pressing = [job(f"a{n}", team="a", deadline=5.0) for n in range(3)]
-        assert [entry.id for entry in in_turn([job("b", team="b"), *pressing])] == ["a0", "a1", "a2", "b"]
+        assert [entry.id for entry in order_by_turn([job("b", team="b"), *pressing])] == ["a0", "a1", "a2", "b"]
 
     def test_a_free_gap_is_used(self) -> None:
         """A short job runs while a gang waits for its machines."""
@@ -230,7 +230,7 @@ def test_a_long_queue_takes_no_more_effort_than_allowed(monkeypatch: pytest.Monk
     """Counted are placements of single jobs; the first orders are tried whatever the effort."""
     tried, decode = [0], Search._decode
 
-    def counted(search: Search, order: list[int], held_to: Held) -> Round:
+    def counted(search: Search, order: list[int], held_to: Holds) -> Round:
         tried[0] += len(order)
         return decode(search, order, held_to)
 

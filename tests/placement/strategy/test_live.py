@@ -12,7 +12,15 @@ from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
-from broker.placement.strategy.live import Ground, LiveJob, better_pool, changeover_of, ground, in_order, situation
+from broker.placement.strategy.live import (
+    LiveJob,
+    StrategyChoices,
+    better_pool,
+    changeover_of,
+    placement_order,
+    situation,
+    strategy_choices,
+)
 from broker.placement.strategy.situation import Mode, StrategyDecision
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -38,11 +46,11 @@ OFFERS = [
 ]
 
 
-def seen(job: Job = JOB, offers: list[Offer] = OFFERS, conditions: Conditions = CONDITIONS) -> Ground | None:
+def seen(job: Job = JOB, offers: list[Offer] = OFFERS, conditions: Conditions = CONDITIONS) -> StrategyChoices | None:
     in_time = make_plan(job, offers, now=NOW, submitted_at=NOW, conditions=conditions)
     free = job.model_copy(update={"deadline": None})
     anyhow = make_plan(free, offers, now=NOW, submitted_at=NOW, conditions=conditions)
-    return ground(job, conditions, in_time, anyhow, NOW, 10 * HOUR, 300)
+    return strategy_choices(job, conditions, in_time, anyhow, NOW, 10 * HOUR, 300)
 
 
 def test_work_and_prices_are_those_of_the_steady_machine() -> None:
@@ -99,7 +107,7 @@ def test_what_was_decided_comes_first_and_the_rest_follows() -> None:
     assert found is not None
     plan = make_plan(JOB, OFFERS, now=NOW, submitted_at=NOW, conditions=CONDITIONS)
     (a,) = (pool for pool, price in found.price.items() if price == 1)
-    order = [p.offer.zone for p in in_order(StrategyDecision(Mode.SPOT, a), found, plan)]
+    order = [p.offer.zone for p in placement_order(StrategyDecision(Mode.SPOT, a), found, plan)]
     assert order == ["a", "b", "od"]
-    assert in_order(StrategyDecision(Mode.ON_DEMAND), found, plan)[0].offer.zone == "od"
-    assert in_order(StrategyDecision(Mode.IDLE), found, plan) == ()
+    assert placement_order(StrategyDecision(Mode.ON_DEMAND), found, plan)[0].offer.zone == "od"
+    assert placement_order(StrategyDecision(Mode.IDLE), found, plan) == ()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, timedelta
 from pathlib import Path
 
-from broker.app.billing.charges import billed, fetch
+from broker.app.billing.charges import billed_attempts, fetch
 from broker.app.billing.report import ledger_faults
 from broker.core.market.offers import MoneyKind
 from broker.core.values.clock import SystemClock
@@ -60,9 +60,9 @@ def test_what_aws_charged_is_in_the_ledger(cloud: AwsCloud, login: AwsLogin, tmp
             post_due(tx, [view], LONG_AGO)
         for adjusted in (["over-1"], []):
             assert [one.key for one in fetch(broker).adjusted] == adjusted
-        row = next(one for one in billed(broker).rows if one.key == "over-1")
+        row = next(one for one in billed_attempts(broker).rows if one.key == "over-1")
         assert (row.metered, row.billed, row.adjusted) == (Money.usd(20), Money.usd("21.25"), Money.usd("1.25"))
-        assert billed(broker).for_others == {"aws": Money.usd(7)}
+        assert billed_attempts(broker).for_others == {"aws": Money.usd(7)}
         with broker.store.reading() as look:
             assert look.balance("over")[MoneyKind.CASH].spent == Money.usd("21.25")
         assert ledger_faults(broker) == []

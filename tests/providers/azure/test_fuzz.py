@@ -22,7 +22,7 @@ from providers.azure.charges import read_charges
 from providers.azure.holdings import capacity_reservations, held_offers
 from providers.azure.locations import AzureLocations, read_locations
 from providers.azure.login import AzureLogin
-from providers.azure.provider import reserved_instances, savings_plans, tagged
+from providers.azure.provider import reserved_instances, savings_plans, tagged_machines
 from providers.azure.settings import AzureSettings
 from providers.azure.skus import Sku, read_skus
 from providers.azure.spot import SpotScore, eviction_rates, placement_scores
@@ -115,7 +115,7 @@ PARTS = {
     "machines": DamagedPart(
         "/virtualMachines",
         _value,
-        lambda login: {one.key: one for one in tagged(login, _PLACES)},
+        lambda login: {one.key: one for one in tagged_machines(login, _PLACES)},
         lambda one: isinstance(one, Instance) and one.id.startswith("/") and isinstance(one.billed, bool),
     ),
     "bought": DamagedPart(

@@ -17,7 +17,7 @@ from broker.core.errors import BrokerError, LoginMissing, Malformed, Refused, Th
 from broker.core.market.offers import OfferQuery
 from broker.core.values.clock import ManualClock
 from providers.azure.errors import NotPermitted
-from providers.azure.login import sign_of_login
+from providers.azure.login import login_source
 from providers.azure.provider import Azure
 from providers.azure.settings import AzureSettings
 from tests.fakes.asking import until_error
@@ -184,13 +184,13 @@ def test_a_clock_that_is_off_is_told(azure: Azure, cloud: AzureCloud) -> None:
 @pytest.mark.parametrize("file", ["azureProfile.json", "AzureRmContext.json"])
 def test_what_az_login_leaves_behind_is_a_sign(tmp_path: Path, file: str) -> None:
     (tmp_path / file).write_text("{}")
-    assert sign_of_login(AzureSettings(), {"AZURE_CONFIG_DIR": str(tmp_path)}) == str(tmp_path / file)
+    assert login_source(AzureSettings(), {"AZURE_CONFIG_DIR": str(tmp_path)}) == str(tmp_path / file)
 
 
 @pytest.mark.parametrize("variable", ["AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE", "IDENTITY_ENDPOINT"])
 def test_variables_are_signs(variable: str) -> None:
-    assert sign_of_login(AzureSettings(), {variable: "x"}) == variable
-    assert sign_of_login(AzureSettings(managed_identity=True), {}) == "the setting managed_identity"
+    assert login_source(AzureSettings(), {variable: "x"}) == variable
+    assert login_source(AzureSettings(managed_identity=True), {}) == "the setting managed_identity"
 
 
 class Authority:

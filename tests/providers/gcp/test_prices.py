@@ -297,22 +297,22 @@ def test_sums_are_exact_and_rounded_once(core: int, ram: int, card: int, cpus: i
     from providers.gcp.accelerators import family_of
     from providers.gcp.catalogue import PartPrices
     from providers.gcp.machines import GcpMachine
-    from providers.gcp.skus import How, Priced, SkuKind, SkuPart
-    from providers.rows import CHEAPEST, DEAREST, Unfit
+    from providers.gcp.skus import PartPrice, PurchaseType, SkuKind, SkuPart
+    from providers.rows import MAX_PRICE, MIN_PRICE, RowRejected
 
     family = family_of("a3-highgpu-8g")
     assert family is not None
     shape = GcpMachine(ZONE, "a3-highgpu-8g", family, "nvidia-h100-80gb", "H100", cards, cpus, Decimal(mib) / 1024)
     parts_of = ((SkuKind.CORE, "a3", core), (SkuKind.RAM, "a3", ram), (SkuKind.GPU, "nvidia-h100-80gb", card))
     catalogue = PartPrices(
-        Priced(SkuPart(kind, of, How.SPOT), Decimal(price) / 10**9, (IOWA,)) for kind, of, price in parts_of
+        PartPrice(SkuPart(kind, of, PurchaseType.SPOT), Decimal(price) / 10**9, (IOWA,)) for kind, of, price in parts_of
     )
     exact = Fraction(core * cpus + card * cards, 10**9) + Fraction(ram * mib, 1024 * 10**9)
-    if CHEAPEST.micros <= exact * 10**6 <= DEAREST.micros:
-        assert catalogue.price(shape, How.SPOT) == Money(round(exact * 10**6))
+    if MIN_PRICE.micros <= exact * 10**6 <= MAX_PRICE.micros:
+        assert catalogue.price(shape, PurchaseType.SPOT) == Money(round(exact * 10**6))
     else:
-        with pytest.raises(Unfit):
-            catalogue.price(shape, How.SPOT)
+        with pytest.raises(RowRejected):
+            catalogue.price(shape, PurchaseType.SPOT)
 
 
 def test_prices_arrive_page_by_page(market: GcpCloud, server: FakeServer, clock: ManualClock) -> None:

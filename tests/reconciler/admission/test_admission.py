@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.app.results.reasons import waits
+from broker.app.results.reasons import wait_text
 from broker.core.events.outcomes import JobState
-from broker.core.job.placements import CostTerm, Moved, Placement, Plan
+from broker.core.job.placements import CostTerm, Placement, Plan, TransferKind
 from broker.core.market.offers import Billing
 from broker.core.policy.policy import Action, Facts, Verdict
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.holds import STOP_GRACE, exposures, hold_needed, paid_until
-from broker.reconciler.admission.admission import lasts, least_to_start
+from broker.reconciler.admission.admission import hold_duration, min_start_hold
 from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, offer
 
@@ -29,7 +29,7 @@ def test_the_least_to_start_is_enough(micros: int, nodes: int, minimum: int, ste
     billing = Billing(timedelta(seconds=minimum), timedelta(seconds=step))
     sold = replace(offer(NOW, "od"), price=Money(micros), billing=billing)
     place = Placement(sold, nodes, Money(micros) * nodes, Money.ZERO, (), None, None, 1.0, 1.0, 0.0)
-    left = least_to_start(place) if exact else least_to_start(place) + Money(1)
+    left = min_start_hold(place) if exact else min_start_hold(place) + Money(1)
     until = paid_until(NOW, left, Money(micros) * nodes, billing=billing, stop_grace=STOP_GRACE)
     assert until is not None
     assert until > NOW
@@ -37,10 +37,10 @@ def test_the_least_to_start_is_enough(micros: int, nodes: int, minimum: int, ste
 
 def test_a_start_takes_what_moving_the_data_costs_as_well() -> None:
     sold = replace(offer(NOW, "od"), price=Money.usd("6"))
-    data = CostTerm("data egress", Money.usd("180"), per_start=Money.usd("180"), moves=Moved.DATA)
+    data = CostTerm("data egress", Money.usd("180"), per_start=Money.usd("180"), moves=TransferKind.DATA)
     place = Placement(sold, 1, Money.usd("6"), Money.ZERO, (data,), None, None, 1.0, 1.0, 0.0)
     without = replace(place, terms=())
-    assert least_to_start(place) == least_to_start(without) + Money.usd("180")
+    assert min_start_hold(place) == min_start_hold(without) + Money.usd("180")
 
 
 @pytest.mark.parametrize(("cost", "minutes"), [(None, 360), ("1.00", 3), ("12.40", 60)])
@@ -50,7 +50,7 @@ def test_a_hold_lasts_as_long_as_the_dearest_place_lets_it(cost: str | None, min
     plan, longest = Plan(NOW, tuple(places), (), 2, None, None), timedelta(hours=6)
     most = None if cost is None else Money.usd(cost)
     held = hold_needed(exposures(places), max_duration=longest, max_cost=most, stop_grace=STOP_GRACE)
-    assert lasts(held, plan, longest, NOW) == timedelta(minutes=minutes)
+    assert hold_duration(held, plan, longest, NOW) == timedelta(minutes=minutes)
 
 
 class Elsewhere(OpenPolicy):
@@ -70,4 +70,4 @@ def test_only_a_refusal_of_money_pauses(store: Store, clock: ManualClock, policy
     stage.pass_time(MINUTE)
     view = stage.pass_time(MINUTE)
     assert (view.state is JobState.PAUSED_BUDGET) is paused
-    assert "extend is denied" in waits(view.waiting)
+    assert "extend is denied" in wait_text(view.waiting)

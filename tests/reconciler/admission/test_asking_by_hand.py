@@ -24,7 +24,14 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Movement, Tags
 from broker.reconciler.admission.admission import Admission
-from broker.reconciler.admission.approvals import ask, is_of, of_ask, refuse, through_standing, usable
+from broker.reconciler.admission.approvals import (
+    approve_by_standing_grants,
+    ask,
+    is_record_of,
+    mark_as_request,
+    refuse,
+    usable_balances,
+)
 from broker.reconciler.admission.records import hold_entries
 from broker.store import Store
 from tests.reconciler.test_admission_by_hand import at, life, sold
@@ -87,12 +94,12 @@ def test_who_approves_a_limit_approves_spending_up_to_it(max_cost: int | None, t
 
 def test_a_record_of_an_ask_is_known_by_its_moment_in_any_time_zone() -> None:
     record = Decision(NOW, ActionKind.LAUNCH, "ann", "j", Answer.ASK, "v", "h", seen={"offers_seen": 3})
-    marked = of_ask(record, NOW.astimezone(timezone(5 * HOUR)))
+    marked = mark_as_request(record, NOW.astimezone(timezone(5 * HOUR)))
     assert marked == replace(record, seen={"offers_seen": 3, "asked_at": "2026-03-02T12:00:00+00:00"})
     asked = RequestedApproval(NOW.astimezone(timezone(-HOUR)), ())
-    assert is_of(marked, asked)
-    assert not is_of(marked, replace(asked, at=NOW + HOUR))
-    assert not is_of(record, asked)
+    assert is_record_of(marked, asked)
+    assert not is_record_of(marked, replace(asked, at=NOW + HOUR))
+    assert not is_record_of(record, asked)
 
 
 @dataclass
@@ -112,7 +119,7 @@ def test_what_standing_grants_let_through_is_given_with_its_facts_and_counted() 
 
     tx: Any = NotedUse()
     some = through("a", 7, "olga", REGION), FINE, through("b", 9, "carl", ()), through("c", 7, "olga", PROVIDER)
-    given = through_standing(tx, found(*some), "j-1")
+    given = approve_by_standing_grants(tx, found(*some), "j-1")
     about: dict[str, Any] = {"total": Money.usd(10), "gpus": 16, "lasts_seconds": 3 * 3600.0}
     assert given == [
         ev.ApprovalGiven(
@@ -122,18 +129,18 @@ def test_what_standing_grants_let_through_is_given_with_its_facts_and_counted() 
         ev.ApprovalGiven(by="carl", note="standing grant 9", rules=("b",), standing=9, facts={"b": ()}, **about),
     ]  # fmt: skip
     assert tx.used == [(7, "j-1"), (9, "j-1")]
-    assert through_standing(tx, found(*some[:1], timed=False), "j-1")[0].lasts_seconds is None
-    assert through_standing(tx, found(FINE), "j-1") == []
+    assert approve_by_standing_grants(tx, found(*some[:1], timed=False), "j-1")[0].lasts_seconds is None
+    assert approve_by_standing_grants(tx, found(FINE), "j-1") == []
 
 
 def test_what_waits_for_an_answer_may_not_be_used() -> None:
     view = replace(life(), asked=RequestedApproval(NOW, (), extension=True, held={CASH: Money.usd(5)}))
     balance = {kind: Balance(Money.usd(-40), Money.usd(30), Money.usd(10)) for kind in (CASH, MoneyKind.SANDBOX)}
-    assert usable(view, balance) == {
+    assert usable_balances(view, balance) == {
         CASH: Balance(Money.usd(-40), Money.usd(25), Money.usd(10)),
         MoneyKind.SANDBOX: balance[MoneyKind.SANDBOX],
     }
-    assert usable(replace(view, asked=None), balance) == balance
+    assert usable_balances(replace(view, asked=None), balance) == balance
 
 
 # --- the answer is no -----------------------------------------------------------------------------------------------

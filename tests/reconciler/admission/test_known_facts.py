@@ -18,7 +18,7 @@ from broker.core.policy.policy import Action, ActionKind, Grant, LiveAttempt
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
-from broker.ledger.budgets import told_as_one_until
+from broker.ledger.budgets import summable_until
 from broker.ledger.journal import OpenHold
 from broker.reconciler.admission.facts import facts_of, grants_of, occupied_in
 from policies.loader import load
@@ -59,7 +59,7 @@ class NotedLook:
         return replace(life(closed=False), grants=(GIVEN,))
 
     def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
-        assert until == told_as_one_until(budget, NOW)
+        assert until == summable_until(budget, NOW)
         self.asked.append(("held", budget.id))
         return []
 

@@ -1,4 +1,5 @@
-"""A job on a store that is placed by `Placing`, for tests: offers, a policy that answers as told, and its records.
+"""A job on a store that is placed by `PlacementController`, for tests: offers, a policy that answers as told, and its
+records.
 
 Machines cost $12 an hour; the job may run ten hours: $12 × (10 h + a minute billed at once + two minutes to stop) is
 $120.60."""
@@ -25,7 +26,7 @@ from broker.ledger.entries import Balance, Movement, Tags
 from broker.placement.conditions import Conditions
 from broker.reconciler.admission.records import hold_entries, launch_request
 from broker.reconciler.controller import ControllerResult, DecideAnew, JobContext, RetryReason, TryLater
-from broker.reconciler.controllers.placement import Placing, PlanInputs
+from broker.reconciler.controllers.placement import PlacementController, PlanInputs
 from broker.store import Store
 from tests.reconciler.rehearsal import OpenPolicy
 
@@ -114,7 +115,7 @@ class Scene(StoredJob):
         policy: Any = self.policy
         about = JobContext(self.view, now)
         markets = {about.view.job.name: self.market()}
-        placing = Placing(
+        placing = PlacementController(
             self.store, lambda job: markets[job.name], lambda: policy,
             refused=lambda view: self.turned_away.append(view.id), **self.options,
         )  # fmt: skip

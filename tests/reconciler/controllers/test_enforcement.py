@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from broker.app.results.reasons import stops, waits
+from broker.app.results.reasons import stop_text, wait_text
 from broker.core.errors import InvalidInput, Unreachable
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
@@ -46,8 +46,8 @@ def test_what_runs_up_to_its_limit_is_stopped_with_the_reason_and_its_near_twin_
     stop = stop_of(stage)
     assert stop is not None
     assert (stop.cause, stop.by) == (Cause.STOPPED_BY_POLICY, "the policy")
-    assert stops(stop.reason).startswith("cost $1.0")
-    assert stops(stop.reason).endswith("(team.yaml:7)")
+    assert stop_text(stop.reason).startswith("cost $1.0")
+    assert stop_text(stop.reason).endswith("(team.yaml:7)")
     assert stage.mailbox.leases[key][-1].stop is Cause.STOPPED_BY_POLICY
     assert stage.engine.machines[key].gone_at is None, "it is given its grace to checkpoint"
 
@@ -59,7 +59,7 @@ def test_a_stopped_job_is_paused_its_money_released_and_it_can_be_extended(stage
     stage.mailbox.exits(key, Cause.STOPPED_BY_POLICY, 0)
     stage.pass_time(times=2)
     assert stage.view.state is JobState.PAUSED_BUDGET
-    assert "team.yaml:7" in waits(stage.view.waiting), "it says which rule"
+    assert "team.yaml:7" in wait_text(stage.view.waiting), "it says which rule"
     assert stage.money()[0] == Money.ZERO
     stage.policy = OpenPolicy()
     with stage.store.writing() as tx:

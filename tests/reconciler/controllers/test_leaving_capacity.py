@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from broker.app.results.reasons import stops
+from broker.app.results.reasons import stop_text
 from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.clock import ManualClock
-from broker.reconciler.controllers.leaving_capacity import LeavingCapacity
+from broker.reconciler.controllers.capacity_end import CapacityEnd
 from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, Stage, finish, offer, running, settled_and_closed
 
@@ -31,7 +31,7 @@ def watch(stage: Stage, leaves: datetime | None) -> None:
     def when(found: Offer) -> datetime | None:
         return leaves if found.zone == "block" else None
 
-    stage.begin(stage.place, stage.enforce, LeavingCapacity(stage.store, when))
+    stage.begin(stage.place, stage.enforce, CapacityEnd(stage.store, when))
 
 
 def test_it_leaves_at_that_time_and_goes_on_elsewhere(stage: Stage) -> None:
@@ -43,7 +43,7 @@ def test_it_leaves_at_that_time_and_goes_on_elsewhere(stage: Stage) -> None:
     while stage.clock.now() < leaves:
         stage.pass_time(MINUTE)
     assert stage.attempt(1).stop_requested is Cause.MOVED
-    assert "the bought capacity ends soon" in stops(stage.attempt(1).stop_reason)
+    assert "the bought capacity ends soon" in stop_text(stage.attempt(1).stop_reason)
 
     stage.offers = [replace(one, slots=0) if one.zone == "block" else one for one in stage.offers]
     stage.mailbox.says(key, CheckpointSaved(checkpoint="c1", step=7, size=1))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.app.results.reasons import stops, waits
+from broker.app.results.reasons import stop_text, wait_text
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.record_format import Body
@@ -128,7 +128,7 @@ def test_never_more_than_the_job_may_cost(stage: Stage) -> None:
     view = job.pass_time(10 * MINUTE, times=40)
     assert job.held_beside() == [Money.usd("0.5")]
     assert view.attempts[0].stop_requested is Cause.PAID_UNTIL
-    assert "more was refused" not in stops(view.attempts[0].stop_reason), "it is the job's own limit"
+    assert "more was refused" not in stop_text(view.attempts[0].stop_reason), "it is the job's own limit"
     assert view.attempt_count == 1
     assert view.state is JobState.PAUSED_BUDGET
 
@@ -142,7 +142,7 @@ def test_refused_to_the_last_it_is_stopped_with_the_rules_words_and_waits(stage:
     latest = view.latest
     assert latest is not None
     assert latest.stop_requested is Cause.MONEY_REFUSED
-    assert "more was refused: the team's money is spent (team.yaml:7)" in stops(latest.stop_reason)
+    assert "more was refused: the team's money is spent (team.yaml:7)" in stop_text(latest.stop_reason)
     decisions = stage.decided()
     assert {(one.action, one.answer) for one in decisions} == {(ActionKind.EXTEND, Answer.DENY)}
     assert 1 <= len(decisions) <= 5, "it is not asked at every look"
@@ -154,7 +154,7 @@ def test_refused_to_the_last_it_is_stopped_with_the_rules_words_and_waits(stage:
     stage.pass_time()
     view = stage.pass_time()
     assert view.state is JobState.PAUSED_BUDGET
-    assert "the team's money is spent (team.yaml:7)" in waits(view.waiting)
+    assert "the team's money is spent (team.yaml:7)" in wait_text(view.waiting)
     held, spent = stage.money()
     assert held == Money.ZERO
     assert Money.usd("4.9") < spent <= Money.usd(5)

@@ -24,7 +24,7 @@ from broker.core.policy.policy import ActionKind, Answer
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Movement, Tags
-from broker.ledger.journal import NoLongerCurrent
+from broker.ledger.journal import StaleJobView
 from broker.ledger.meter import Meter
 from broker.reconciler.admission.records import hold_entries, launch_request
 from broker.reconciler.controller import AtRest, ControllerResult, DecideAnew, JobContext
@@ -179,7 +179,7 @@ def test_nothing_is_done_by_a_view_that_is_out_of_date(job: TopUpSteps) -> None:
     job.runs(burning(12))
     before = job.view
     job.append((1, Claimed(host="n")))
-    with pytest.raises(NoLongerCurrent):
+    with pytest.raises(StaleJobView):
         job.looked(view=before)
     assert job.decided() == []
 

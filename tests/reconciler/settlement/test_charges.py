@@ -23,7 +23,7 @@ from broker.ledger.entries import Account, Entry, Movement, balances, faults, mo
 from broker.ledger.journal import Posted
 from broker.reconciler.settlement.charges import (
     RIPE_AFTER,
-    Charged,
+    ChargeIndex,
     Comparison,
     ComparisonState,
     adjustment,
@@ -85,7 +85,7 @@ def charge(amount: str | Money, day: int = 0, *, key: str = "train-1", estimated
 
 def look(charges: Iterable[Charge], *, view: JobView | None = None, now: datetime = LATE) -> Comparison:
     view = view or life()
-    return compare(view, view.attempts[0], metered(view), Charged(charges, now), now)
+    return compare(view, view.attempts[0], metered(view), ChargeIndex(charges, now), now)
 
 
 BOTH_DAYS = (charge("25"), charge("27.5", 1))
@@ -160,12 +160,12 @@ def test_only_cash_is_charged() -> None:
 
 def test_what_belongs_to_no_attempt_is_told_apart() -> None:
     charges = [*BOTH_DAYS, charge("3", key=""), charge("4", key="other-1")]
-    assert Charged(charges, LATE).for_others({"train-1": None}) == {"aws": Money.usd(7)}
+    assert ChargeIndex(charges, LATE).for_others({"train-1": None}) == {"aws": Money.usd(7)}
 
 
 def settled(view: JobView, entries: Sequence[Entry], charges: Iterable[Charge]) -> list[Entry]:
     """The ledger once these charges are what the provider says."""
-    found = compare(view, view.attempts[0], entries, Charged(charges, LATE), LATE)
+    found = compare(view, view.attempts[0], entries, ChargeIndex(charges, LATE), LATE)
     return [*entries, *adjustment(view, view.attempts[0], found, entries, LATE)]
 
 
@@ -195,7 +195,7 @@ def test_the_ledger_balances_and_ends_at_what_was_charged_last(bills: list[list[
         entries = settled(view, entries, charges)
         assert len(entries) == once, "the same charge twice adjusts once"
         total = sum((amount for amount, _ in bill), Money.ZERO)
-        found = compare(view, view.attempts[0], entries, Charged(charges, LATE), LATE)
+        found = compare(view, view.attempts[0], entries, ChargeIndex(charges, LATE), LATE)
         assert found.billed == total
         assert found.adjusted == found.difference == total - found.metered
         after = balances(entries)[MoneyKind.CASH]

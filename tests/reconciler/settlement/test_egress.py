@@ -9,13 +9,13 @@ import pytest
 
 from broker.core.errors import TryAnotherOffer
 from broker.core.job.jobs import Data, Job, Work
-from broker.core.job.placements import CostTerm, Moved, Placement
+from broker.core.job.placements import CostTerm, Placement, TransferKind
 from broker.core.market.capacity import Charge
 from broker.core.ports import BudgetSpec
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, faults
-from broker.reconciler.settlement.charges import Charged, adjustment, compare
+from broker.reconciler.settlement.charges import ChargeIndex, adjustment, compare
 from broker.reconciler.settlement.settlement import settle
 from tests.reconciler.rehearsal import MINUTE, Stage, finish, settled_and_closed
 from tests.reconciler.settlement.test_batch import never_asked, nothing_posted
@@ -90,17 +90,17 @@ def test_charges_make_up_the_difference_without_counting_twice(billed: str, diff
     """$50 of machine time, $5 to send checkpoints, which the provider of the machines charges, and $7 to read data,
     which another one does."""
     view = life()
-    checkpoints = CostTerm("checkpoint egress", Money.usd("5"), moves=Moved.CHECKPOINT)
-    placement = placed(checkpoints, CostTerm("data egress", Money.usd("7"), moves=Moved.DATA))
+    checkpoints = CostTerm("checkpoint egress", Money.usd("5"), moves=TransferKind.CHECKPOINT)
+    placement = placed(checkpoints, CostTerm("data egress", Money.usd("7"), moves=TransferKind.DATA))
     view = replace(view, attempts=(replace(view.attempts[0], placement=placement),))
     entries = list(settle(view, [], {}, never_asked, nothing_posted, GONE, MINUTE).entries)
     charge = Charge("aws", UP, GONE, Money.usd(billed), "train-1", estimated=False)
-    found = compare(view, view.attempts[0], entries, Charged([charge], LATE), LATE)
+    found = compare(view, view.attempts[0], entries, ChargeIndex([charge], LATE), LATE)
     assert (found.metered, found.difference) == (Money.usd("55"), Money.usd(difference))
     entries += adjustment(view, view.attempts[0], found, entries, LATE)
     spent = sum((e.amount for e in entries if e.account is Account.SPENT), Money.ZERO)
     assert spent == Money.usd(billed) + Money.usd("7")
-    again = compare(view, view.attempts[0], entries, Charged([charge], LATE), LATE)
+    again = compare(view, view.attempts[0], entries, ChargeIndex([charge], LATE), LATE)
     assert adjustment(view, view.attempts[0], again, entries, LATE) == ()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
-from broker.core.job.placements import CostTerm, Moved
+from broker.core.job.placements import CostTerm, TransferKind
 from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer
 from broker.core.policy.approvals import RequestedApproval
 from broker.core.values.burns import Burn
@@ -183,7 +183,7 @@ class TestFundsOfAnAttempt:
         assert found(view, entries(60), lambda *_: []) == funds(60, 5)
 
     def test_before_its_machines_are_up_egress_is_set_aside(self) -> None:
-        view = changed(life(closed=False), terms=(CostTerm("data egress", usd(7), moves=Moved.DATA),))
+        view = changed(life(closed=False), terms=(CostTerm("data egress", usd(7), moves=TransferKind.DATA),))
         assert found(view, entries(60)) == funds(60)
         waiting = changed(view, up_since=None)
         assert found(waiting, entries(60)) == replace(funds(53, egress=usd(7)), start=NOW)

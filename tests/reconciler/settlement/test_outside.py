@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.app.results.job_history import JobLedger
-from broker.app.results.story import in_words
+from broker.app.results.story import story_lines
 from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job
@@ -85,7 +85,7 @@ def test_their_cost_is_in_the_ledger_with_its_reason(stage: Stage) -> None:
         counted = look.spent(budget, stage.clock.now() - HOUR, stage.clock.now() + HOUR)
     assert counted == Money.usd("4"), "a budget that it exceeds says so"
     assert sum((amount for *_, amount in posted.time), Money.ZERO) == Money.ZERO, "no bought machine was used"
-    told = [one.text for one in in_words(events, stage.clock.now(), lambda at: f"{at:%H:%M}")]
+    told = [one.text for one in story_lines(events, stage.clock.now(), lambda at: f"{at:%H:%M}")]
     billed = "outside of the bought capacity, billed at the price on demand from 12:00 to 12:30: i-1"
     assert any(billed in one for one in told)
 

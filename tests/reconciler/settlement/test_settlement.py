@@ -11,7 +11,7 @@ import pytest
 from broker.core.events.outcomes import AttemptState, Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job, Workload
-from broker.core.job.placements import CostTerm, Moved
+from broker.core.job.placements import CostTerm, TransferKind
 from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Tags, balances, faults
@@ -132,7 +132,7 @@ def test_it_is_known_how_far_an_attempt_is_settled_unless_something_was_posted_t
     assert is_metered(with_attempt(view, up_since=None), sums, {}), "no machine was up"
 
 
-DATA = (CostTerm("data egress", Money.usd(7), moves=Moved.DATA),)
+DATA = (CostTerm("data egress", Money.usd(7), moves=TransferKind.DATA),)
 
 
 def moving(view: JobView) -> JobView:

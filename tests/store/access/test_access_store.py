@@ -18,7 +18,7 @@ from broker.core.events.events import Submitted
 from broker.core.job.jobs import Job
 from broker.core.values.clock import ManualClock
 from broker.store import Store
-from broker.store.jobs.pages import JobPlace, WantedJobs
+from broker.store.jobs.pages import JobListFilter, JobPlace
 
 
 def test_a_person_reads_back_as_they_were_kept(store: Store, clock: ManualClock) -> None:
@@ -40,7 +40,7 @@ def test_a_session_reads_back_until_it_is_ended_or_over(store: Store, clock: Man
     with store.access.writing() as tx:
         tx.begin_session(first)
         tx.begin_session(second)
-        tx.session_seen("d1", now + hour / 2)
+        tx.record_session_use("d1", now + hour / 2)
     with store.access.reading() as look:
         assert look.session("d1") == replace(first, seen_at=now + hour / 2)
         assert look.session("d3") is None
@@ -59,7 +59,7 @@ def test_a_token_reads_back_and_is_revoked_and_used(store: Store, clock: ManualC
     token = ApiToken("a1", "ann", "laptop", frozenset(TokenScope), "digest", now, "root", now + timedelta(days=1))
     with store.access.writing() as tx:
         tx.add_token(token)
-        tx.token_used("a1", now)
+        tx.record_token_use("a1", now)
         revoked = tx.revoke_token(token, by="root", at=now)
     with store.access.reading() as look:
         kept = look.token("a1")
@@ -145,7 +145,7 @@ def test_pages_hold_each_job_once_in_order(
     after: JobPlace | None = None
     while True:
         with filled.reading() as look:
-            page = look.job_page(WantedJobs(visible=teams), after=after, limit=limit)
+            page = look.job_page(JobListFilter(visible=teams), after=after, limit=limit)
         found += [view.id for view in page.views]
         assert len(page.views) <= limit
         after = page.next

@@ -59,9 +59,9 @@ def test_a_restore_does_not_wait_for_ever_for_another_writer(
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreProblem, match="another process writes"):
-            store.put_back(tmp_path / "copy.db")
+            store.restore_from(tmp_path / "copy.db")
         writer.execute("ROLLBACK")
-    store.put_back(tmp_path / "copy.db")
+    store.restore_from(tmp_path / "copy.db")
     store.close()
 
 

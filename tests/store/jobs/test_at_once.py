@@ -20,18 +20,18 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
 from broker.reconciler.admission.records import hold_entries
 from broker.store import Store
-from broker.store.jobs.journal import StoreWriting
-from broker.store.jobs.reading import StoreReading
+from broker.store.jobs.journal import StoreWriter
+from broker.store.jobs.reader import StoreReader
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
-def begun(tx: StoreWriting, job_id: str, amount: str = "5") -> None:
+def begun(tx: StoreWriter, job_id: str, amount: str = "5") -> None:
     with tx.at_once():
         first_records(tx, job_id, amount)
 
 
-def first_records(tx: StoreWriting, job_id: str, amount: str) -> None:
+def first_records(tx: StoreWriter, job_id: str, amount: str) -> None:
     hold = {MoneyKind.CASH: Burn.evenly(Money.usd(amount), (T, T + timedelta(hours=1)))}
     tx.record(Decision(T, ActionKind.LAUNCH, "ann", "train", Answer.ALLOW, "1", "", job_id=job_id, attempt=1))
     tx.post(hold_entries(Tags(job_id, "ann", team="nlp"), {}, hold, Movement.HOLD, 1))
@@ -78,7 +78,7 @@ def test_what_is_kept_counts_before_it_is_written(store: Store) -> None:
     simulated = replace(everybody, id="simulated", counts=frozenset({MoneyKind.SANDBOX}))
     until = T + timedelta(days=9)
 
-    def held(look: StoreReading) -> list[Money]:
+    def held(look: StoreReader) -> list[Money]:
         return [
             sum((b.amount for b in look.held(one, until)), Money.ZERO) for one in (everybody, nlp, others, simulated)
         ]

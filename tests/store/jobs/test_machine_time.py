@@ -15,7 +15,7 @@ from broker.core.values.money import Money
 from broker.ledger.budgets import share_within
 from broker.ledger.entries import Account, Movement, Tags, move
 from broker.store import Store
-from broker.store.ledger.spending import DIMENSIONS, SpendingPeriod, Spent
+from broker.store.ledger.spending import DIMENSIONS, GroupSpending, SpendingPeriod
 from tests.past import HOUR, finished, started
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -62,9 +62,9 @@ def test_machine_time_made_anew_is_what_was_kept(store: Store) -> None:
     assert rows(store) == before
 
 
-def added_up(store: Store, dimension: str, period: SpendingPeriod) -> dict[str, Spent]:
+def added_up(store: Store, dimension: str, period: SpendingPeriod) -> dict[str, GroupSpending]:
     """The same, entry by entry and attempt by attempt."""
-    found: dict[str, Spent] = {}
+    found: dict[str, GroupSpending] = {}
     start = period.since or datetime.min.replace(tzinfo=UTC)
     end = period.until or datetime.max.replace(tzinfo=UTC)
     of_job = {"team": "team", "project": "project", "environment": "environment", "workload": "workload"}
@@ -81,7 +81,7 @@ def added_up(store: Store, dimension: str, period: SpendingPeriod) -> dict[str, 
                 else:
                     name = {"user": view.user, "job": view.id}.get(dimension) or getattr(offer, dimension)
                 name = str(name) if name else "(none)"
-                spent = found.setdefault(name, Spent())
+                spent = found.setdefault(name, GroupSpending())
                 hours = max((min(gone or period.now, end) - max(up, start)) / HOUR, 0)
                 spent.machine_hours += hours * attempt.placement.nodes
                 spent.gpu_hours += hours * attempt.placement.gpus

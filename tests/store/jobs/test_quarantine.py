@@ -24,7 +24,7 @@ from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 from broker.reconciler.admission.records import hold_entries, launch_request
 from broker.store import Store
-from broker.store.jobs.reading import StoreReading
+from broker.store.jobs.reader import StoreReader
 from broker.store.schema.jobs import AttemptEventRow, JobRow
 from tests.reconciler.rehearsal import offer
 from tests.unreadable import DAMAGES, add_newer_event, damage_view
@@ -59,7 +59,7 @@ def test_one_unreadable_job_is_left_out_and_told_and_the_others_are_read(
     three: Store, how: Callable[[str], str]
 ) -> None:
     damage_view(three, "b", how)
-    reads: list[Callable[[StoreReading], Iterable[JobView]]] = [
+    reads: list[Callable[[StoreReader], Iterable[JobView]]] = [
         lambda look: look.unclosed(),
         lambda look: look.views(["a", "b", "c"]),
         lambda look: look.jobs(),

@@ -23,8 +23,8 @@ from broker.ledger.meter import Meter
 from broker.ledger.sums import amount_before
 from broker.store import Store
 from broker.store.engine.times import to_micros
-from broker.store.jobs.journal import StoreWriting
-from broker.store.jobs.reading import StoreReading
+from broker.store.jobs.journal import StoreWriter
+from broker.store.jobs.reader import StoreReader
 from broker.store.ledger import ledger
 from broker.store.schema.ledger import LedgerBalanceRow, SpendSumRow
 from tests.store.fields import TagFields
@@ -57,7 +57,7 @@ def moved(
     )
 
 
-def spent_in_full(look: StoreReading, spec: BudgetSpec, start: datetime, end: datetime) -> Money:
+def spent_in_full(look: StoreReader, spec: BudgetSpec, start: datetime, end: datetime) -> Money:
     """What the kept sums of spend must be: added up from all entries."""
     left, right = to_micros(start), to_micros(end)
     names = ("user", "team", "project", "workload", "environment")
@@ -109,7 +109,7 @@ def test_what_several_jobs_hold_is_read_at_once(
         post(store, moved(Movement.HOLD, 10 + number, job=f"j{number}"))
     post(store, moved(Movement.HOLD, 3, job="j1", money=MoneyKind.SANDBOX))
     if at_once is not None:
-        monkeypatch.setattr(ledger, "_JOBS_AT_ONCE", at_once)
+        monkeypatch.setattr(ledger, "_MAX_PARAMETERS", at_once)
     some = ["j5", "j1", "j0", "gone", "j3"]
     with store.reading() as look:
         found = look.balances(some)
@@ -192,7 +192,7 @@ def test_what_is_kept_of_some_jobs_is_made_anew_without_the_others(store: Store,
         post(store, moved(Movement.HOLD, 10, job=job), moved(Movement.SETTLE, 4, job=job))
     with store.writing() as tx:
         tx.keep_meters({job: {1: Meter.new(T, Money(1))} for job in ("j1", "j2")})
-        assert isinstance(tx, StoreWriting)
+        assert isinstance(tx, StoreWriter)
         tx._connection.execute(update(LedgerBalanceRow).values(spent=LedgerBalanceRow.spent + 1))
         tx._connection.execute(update(SpendSumRow).values(micros=SpendSumRow.micros + 1))
         ledger.rebuild(tx._connection, ["j1"])
@@ -209,7 +209,7 @@ def test_what_is_kept_of_some_jobs_is_made_anew_without_the_others(store: Store,
 def test_entries_are_read_in_portions_without_leaving_any_out(
     store: Store, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(ledger, "_AT_ONCE", at_once)
+    monkeypatch.setattr(ledger, "_BATCH_SIZE", at_once)
     for number in range(5):
         post(store, moved(Movement.HOLD, 10, job=f"j{number}"), moved(Movement.SETTLE, number + 1, job=f"j{number}"))
     with store.reading() as look:

@@ -48,7 +48,7 @@ def test_meters_of_many_jobs_are_read_in_portions_and_none_are_kept_of_none(
         tx.keep_meters({})
         tx.keep_meters({"j0": {}})
         tx.keep_meters({job: {1: Meter.new(clock.now(), Money(1))} for job in jobs})
-    monkeypatch.setattr(metering, "_AT_ONCE", 2)
+    monkeypatch.setattr(metering, "_BATCH_SIZE", 2)
     with store.reading() as look:
         assert list(look.meters([*jobs, "nobody"])) == jobs
 

@@ -19,7 +19,7 @@ from broker.economics.parallelism import ParallelPlan
 
 PRIVATE = (CapacityType.OWNED,)
 _RENTED = (CapacityType.RESERVED, CapacityType.SPOT, CapacityType.ON_DEMAND)
-_LONGEST = MAX_DURATION - timedelta(days=1)
+_MAX_JOB_TIME = MAX_DURATION - timedelta(days=1)
 _RUN = {
     Goal.FINE_TUNE: 'python finetune.py --resume "$GPUBROKER_CHECKPOINT_DIR"',
     Goal.PRETRAIN: 'python pretrain.py --resume "$GPUBROKER_CHECKPOINT_DIR"',
@@ -27,12 +27,12 @@ _RUN = {
 }
 
 
-def hours(length: float) -> timedelta:
+def limited_duration(length: float) -> timedelta:
     """``length`` hours in whole minutes: at least one minute, at most the maximum of a job file."""
-    return min(timedelta(minutes=max(1, round(length * 60))), _LONGEST)
+    return min(timedelta(minutes=max(1, round(length * 60))), _MAX_JOB_TIME)
 
 
-def dollars(amount: float) -> Money:
+def limited_money(amount: float) -> Money:
     """``amount`` (USD) in whole cents: at least one cent, at most the maximum of a job file."""
     return min(max(Money.usd(Decimal(f"{amount:.2f}")), Money.usd("0.01")), MAX_MONEY)
 
@@ -49,22 +49,22 @@ def training_job(
     max_cost: float,
 ) -> Job:
     """The job. Its ``work`` is stated for the first of ``machines``; the others are alternatives. ``max_cost``: USD."""
-    first, count = split_machine(machines[0])
-    linked = plan.interconnect == Interconnect.NVLINK
+    accelerator, count = split_machine(machines[0])
+    has_nvlink = plan.interconnect == Interconnect.NVLINK
     return Job(
         name=situation.name,
         workload=Workload.TRAINING,
         resources=tuple(_request(machine) for machine in machines),
         num_nodes=plan.num_nodes,
         run=_RUN[situation.goal],
-        work=Work(duration=hours(work_hours), accelerator=first, count=count),
-        deadline=None if assumptions.deadline_hours is None else hours(assumptions.deadline_hours),
-        max_duration=hours(limit_hours),
-        max_cost=dollars(max_cost),
+        work=Work(duration=limited_duration(work_hours), accelerator=accelerator, count=count),
+        deadline=None if assumptions.deadline_hours is None else limited_duration(assumptions.deadline_hours),
+        max_duration=limited_duration(limit_hours),
+        max_cost=limited_money(max_cost),
         checkpoint=checkpoint,
         retry=Retry(failures=2, backoff=timedelta(minutes=1)),
         data=Data(sensitive=situation.sensitive),
-        constraints=_constraints(situation, interconnect=Interconnect.NVLINK if linked else None),
+        constraints=_constraints(situation, interconnect=Interconnect.NVLINK if has_nvlink else None),
     )
 
 
@@ -86,8 +86,8 @@ def serving_job(
         resources=(_request(machine),),
         num_nodes=nodes,
         run=_RUN[Goal.SERVE],
-        max_duration=timedelta(days=30) if hours_a_day >= 24 else hours(hours_a_day),
-        max_cost=dollars(monthly),
+        max_duration=timedelta(days=30) if hours_a_day >= 24 else limited_duration(hours_a_day),
+        max_cost=limited_money(monthly),
         retry=Retry(failures=10, backoff=timedelta(minutes=1)),
         data=Data(sensitive=situation.sensitive),
         constraints=_constraints(situation, types=types),
@@ -108,20 +108,20 @@ def _constraints(
 
 def job_text(job: Job, summary: str) -> str:
     """The job file, with its purpose as a comment."""
-    said = f"# {summary}\n# `run` is yours to write; the rest was computed by `gpubroker advise deploy`.\n"
-    return said + print_job(job)
+    header = f"# {summary}\n# `run` is yours to write; the rest was computed by `gpubroker advise deploy`.\n"
+    return header + print_job(job)
 
 
 def burst_text(
-    situation: DeployDemand, machine: str, nodes: int, *, hours_a_day: float, daily: float, above: str
+    situation: DeployDemand, machine: str, nodes: int, *, hours_a_day: float, daily: float, steady_machines: str
 ) -> str:
-    """The job file of one day's burst, on rented machines. ``daily``: its limit, USD; ``above``: the machines that
-    serve the steady demand."""
+    """The job file of one day's burst, on rented machines. ``daily``: its limit, USD; ``steady_machines``: the machines
+    that serve the steady demand."""
     job = serving_job(
         situation, machine, nodes, monthly=daily, name=f"{situation.name[:34]}-burst",
         hours_a_day=hours_a_day, types=_RENTED,
     )  # fmt: skip
-    return job_text(job, f"demand above what {above} serve: submit it when a burst begins")
+    return job_text(job, f"demand above what {steady_machines} serve: submit it when a burst begins")
 
 
 def policy_text(
@@ -136,7 +136,7 @@ def policy_text(
     """A policy that allows this job and little more. ``budget``: USD; ``order``: of capacity types."""
     guardrails: list[dict[str, object]] = [{"name": f"{situation.name}-gpus", "max_concurrent_gpus": gpus}]
     if usd_per_gpu_hour:
-        limit = print_money(dollars(usd_per_gpu_hour))
+        limit = print_money(limited_money(usd_per_gpu_hour))
         guardrails.append({"name": f"{situation.name}-price", "max_price_per_gpu_hour": {accelerator: limit}})
     places: dict[str, object] = {}
     if situation.owned_only:
@@ -144,8 +144,8 @@ def policy_text(
     if situation.places.providers:
         places["providers"] = {"allow": list(situation.places.providers)}
     if situation.places.regions or situation.places.not_in:
-        named = {"allow": situation.places.regions, "deny": situation.places.not_in}
-        places["regions"] = {key: list(patterns) for key, patterns in named.items() if patterns}
+        regions = {"allow": situation.places.regions, "deny": situation.places.not_in}
+        places["regions"] = {key: list(patterns) for key, patterns in regions.items() if patterns}
     if places:
         guardrails.append({"name": f"{situation.name}-place", "allowed_locations": places})
     return print_document(
@@ -153,7 +153,9 @@ def policy_text(
             "version": 1,
             "policy": situation.name,
             "capacity": {"order": list(order)},
-            "budgets": [{"name": f"{situation.name}-month", "amount": print_money(dollars(budget)), "period": "month"}],
+            "budgets": [
+                {"name": f"{situation.name}-month", "amount": print_money(limited_money(budget)), "period": "month"}
+            ],
             "guardrails": guardrails,
         }
     )

@@ -16,9 +16,9 @@ from broker.app.results.values import plain
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import Assumptions
-from broker.economics.buy_or_rent import in_use
+from broker.economics.buy_or_rent import share_in_use
 from broker.economics.energy import footprint
-from broker.economics.figures import EstimatedUsd, digits, usd
+from broker.economics.figures import EstimatedUsd, number_text, usd
 from broker.economics.kinds import Fact, Goal, Method
 from broker.economics.memory import Subject
 from broker.economics.savings import ladder
@@ -26,14 +26,14 @@ from broker.economics.savings import ladder
 _USD = re.compile(r"(^|_)usd(_|$)")
 
 
-def _written(figures: dict[str, Any]) -> dict[str, Any]:
+def _json_figures(figures: dict[str, Any]) -> dict[str, Any]:
     """Amounts, whose names say that they are in USD, as decimal strings."""
     amounts = {name: value for name, value in figures.items() if _USD.search(name) and type(value) in (int, float)}
-    written: dict[str, Any] = plain(figures | {name: usd(value) for name, value in amounts.items()})
-    return written
+    document: dict[str, Any] = plain(figures | {name: usd(value) for name, value in amounts.items()})
+    return document
 
 
-StepFigures = Annotated[dict[str, Any], PlainSerializer(_written, return_type=dict[str, Any], when_used="json")]
+StepFigures = Annotated[dict[str, Any], PlainSerializer(_json_figures, return_type=dict[str, Any], when_used="json")]
 """The figures of a step, of different types."""
 
 
@@ -100,35 +100,43 @@ class DecidedSavings:
     quantized: bool = False
 
 
-def after(
+def closing_steps(
     situation: DeployDemand,
     card: Accelerator,
     gpus: int,
     hours: float,
-    decided: DecidedSavings,
+    decisions: DecidedSavings,
     assumptions: Assumptions,
 ) -> tuple[PathStep, ...]:
     """``hours``: of a run, or in use per month. Savings that an earlier step already decided on are skipped."""
-    serves = situation.goal is Goal.SERVE
-    target = assumptions.inference_utilization if serves else assumptions.training_utilization
-    facts = {Fact.INTERRUPTIBLE: decided.interruptible, Fact.COMMITTED: decided.committed, Fact.ON_SPOT: decided.spot,
-             Fact.QUANTIZED: decided.quantized, Fact.CHECKPOINTED: not serves}  # fmt: skip
-    share = in_use(assumptions) if serves else 0.0
+    is_serving = situation.goal is Goal.SERVE
+    target = assumptions.inference_utilization if is_serving else assumptions.training_utilization
+    facts = {
+        Fact.INTERRUPTIBLE: decisions.interruptible,
+        Fact.COMMITTED: decisions.committed,
+        Fact.ON_SPOT: decisions.spot,
+        Fact.QUANTIZED: decisions.quantized,
+        Fact.CHECKPOINTED: not is_serving,
+    }
+    share = share_in_use(assumptions) if is_serving else 0.0
     advice = ladder(
         situation.model.parameters,
-        Method.INFERENCE if serves else None,
+        Method.INFERENCE if is_serving else None,
         [fact for fact, holds in facts.items() if holds],
         replace(
-            assumptions, gpu_utilization=target, steady_share=share, spare_hours_share=1 - share if serves else 0.0
+            assumptions, gpu_utilization=target, steady_share=share, spare_hours_share=1 - share if is_serving else 0.0
         ),
     )
-    first = [one for one in advice if one.applies][:4]
+    top_savings = [saving for saving in advice if saving.applies][:4]
     return (
         PathStep(
             "optimizations",
             "savings in order; each applies to the cost remaining after the earlier ones",
-            {one.name: f"{one.saving_low:.0%}-{one.saving_high:.0%}; then measure {one.measure}" for one in first},
-            f"start with: {', '.join(one.name for one in first[:2])}",
+            {
+                saving.name: f"{saving.saving_low:.0%}-{saving.saving_high:.0%}; then measure {saving.measure}"
+                for saving in top_savings
+            },
+            f"start with: {', '.join(saving.name for saving in top_savings[:2])}",
         ),
         PathStep(
             "monitoring",
@@ -151,20 +159,22 @@ def _sustainability(
 ) -> PathStep:
     rule = "kWh = power × hours × PUE; kg CO2e by the grid of the place"
     try:
-        used = footprint(card, gpus=gpus, hours=hours, utilization=busy, assumptions=assumptions)
+        energy_use = footprint(card, gpus=gpus, hours=hours, utilization=busy, assumptions=assumptions)
     except (InvalidInput, UnknownName) as error:
         return PathStep(
             "sustainability", rule, {"not known": str(error)}, "give --location, or a card with a known power"
         )
-    clean = used.kwh * assumptions.clean_grid_g_per_kwh / 1000
+    clean = energy_use.kwh * assumptions.clean_grid_g_per_kwh / 1000
     return PathStep(
         "sustainability",
         rule,
         {
-            "kwh": used.kwh, "kg_co2e": used.kg_co2e, "kg_co2e_low": used.kg_co2e_low,
-            "kg_co2e_high": used.kg_co2e_high, "range": used.range_source,
-            "grams_per_kwh": used.intensity.grams_per_kwh, "location": used.intensity.region, "pue": used.pue,
+            "kwh": energy_use.kwh, "kg_co2e": energy_use.kg_co2e, "kg_co2e_low": energy_use.kg_co2e_low,
+            "kg_co2e_high": energy_use.kg_co2e_high, "range": energy_use.range_source,
+            "grams_per_kwh": energy_use.intensity.grams_per_kwh, "location": energy_use.intensity.region,
+            "pue": energy_use.pue,
         },
-        f"{digits(used.kg_co2e)} kg CO2e ({digits(used.kg_co2e_low)} to {digits(used.kg_co2e_high)} kg by the grid of "
-        f"the hours); {digits(clean)} kg on a clean grid: a guardrail max_kg_co2e caps it",
+        f"{number_text(energy_use.kg_co2e)} kg CO2e ({number_text(energy_use.kg_co2e_low)} to "
+        f"{number_text(energy_use.kg_co2e_high)} kg by the grid of "
+        f"the hours); {number_text(clean)} kg on a clean grid: a guardrail max_kg_co2e caps it",
     )  # fmt: skip

@@ -5,51 +5,53 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from broker.app.advise.deploy.files import dollars, hours, job_text, policy_text, training_job
-from broker.app.advise.deploy.situation import DecidedSavings, DeployAdvice, DeployDemand, PathStep, after
-from broker.app.advise.deploy.training import Way, tokens_of, ways
+from broker.app.advise.deploy.files import job_text, limited_duration, limited_money, policy_text, training_job
+from broker.app.advise.deploy.situation import DecidedSavings, DeployAdvice, DeployDemand, PathStep, closing_steps
+from broker.app.advise.deploy.training import Way, training_tokens, training_ways
 from broker.app.advise.prices import RECORDED, CurrentPrices
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import CheckpointPlan
 from broker.core.market.offers import CapacityType
 from broker.economics.assumptions import Assumptions
 from broker.economics.buy_or_rent import WEEKS_PER_YEAR, BuyOrRent, compare, server
-from broker.economics.figures import about, digits, limit
+from broker.economics.figures import limit, number_text, usd_text
 from broker.economics.kinds import Goal, Method
 from broker.economics.throughput import training_flops
 from broker.economics.units import HOURS_PER_YEAR
 
-_ALTERNATIVES = 3
-_SHOWN = 6
+_MAX_ALTERNATIVES = 3
+_MAX_SHOWN = 6
 
 
 def train(situation: DeployDemand, prices: CurrentPrices, assumptions: Assumptions) -> DeployAdvice:
     """The advice for training. Raises InvalidInput if no accelerator with a price holds the model."""
-    found = ways(situation, prices, assumptions)
-    if not found:
+    candidates = training_ways(situation, prices, assumptions)
+    if not candidates:
         raise InvalidInput(
             "no accelerator that has a price holds this model",
             hint="`gpubroker prices poll` asks for prices; a smaller context, LoRA or QLoRA needs less memory",
         )
-    best = found[0]
-    late = assumptions.deadline_hours is not None and best.hours > assumptions.deadline_hours
-    fits = situation.budget_usd is None or best.usd <= situation.budget_usd
-    answer = None if _paid_for(best) else _ownership(best, assumptions)
+    best = candidates[0]
+    is_late = assumptions.deadline_hours is not None and best.hours > assumptions.deadline_hours
+    fits_budget = situation.budget_usd is None or best.usd <= situation.budget_usd
+    comparison = None if _is_paid_for(best) else _ownership(best, assumptions)
     max_cost = situation.budget_usd or limit(best.usd * (1 + assumptions.max_cost_margin))
     summary = (
         f"{situation.goal}: {best.method} on {best.plan.gpus} × {best.card.name} "
-        f"({_as_words(best)}), {digits(best.hours)} h, {about(best.usd)}"
+        f"({_capacity_text(best)}), {number_text(best.hours)} h, {usd_text(best.usd)}"
     )
-    size = _checkpoint(best, assumptions)
+    size = _checkpoint_bytes(best, assumptions)
     job = training_job(
         situation,
         best.plan,
-        _alternatives(best, found),
+        _alternatives(best, candidates),
         assumptions,
         work_hours=best.gpu_hours / best.plan.gpus,
         limit_hours=assumptions.deadline_hours or best.hours * (1 + assumptions.max_cost_margin) + 1,
         checkpoint=CheckpointPlan(
-            every=hours(_between(size / best.plan.num_nodes, assumptions)), size=int(size), restart=timedelta(minutes=5)
+            every=limited_duration(_checkpoint_hours(size / best.plan.num_nodes, assumptions)),
+            size=int(size),
+            restart=timedelta(minutes=5),
         ),
         max_cost=max_cost,
     )
@@ -62,15 +64,15 @@ def train(situation: DeployDemand, prices: CurrentPrices, assumptions: Assumptio
         gpus=best.plan.gpus,
         order=order,
     )
-    warnings = _warnings(best, situation, assumptions, late=late, fits=fits)
+    warnings = _warnings(best, situation, assumptions, is_late=is_late, fits_budget=fits_budget)
     steps = (
-        _demand(situation, assumptions),
-        _supply(found, situation),
-        _right_size(found, best),
-        _hardware(found, best),
-        _where(best, answer, situation, assumptions),
-        _parallelism(best),
-        *after(
+        _demand_step(situation, assumptions),
+        _supply_step(candidates, situation),
+        _right_size_step(candidates, best),
+        _hardware_step(candidates, best),
+        _ownership_step(best, comparison, situation, assumptions),
+        _parallelism_step(best),
+        *closing_steps(
             situation,
             best.card,
             best.plan.gpus,
@@ -85,13 +87,13 @@ def train(situation: DeployDemand, prices: CurrentPrices, assumptions: Assumptio
     )
     return DeployAdvice(
         goal=situation.goal,
-        verdict="own" if situation.owned_only or _paid_for(best) else "rent",
+        verdict="own" if situation.owned_only or _is_paid_for(best) else "rent",
         title=summary,
         accelerator=best.card.name,
         gpus=best.plan.gpus,
         usd=best.usd,
-        fits_budget=fits,
-        meets_deadline=not late,
+        fits_budget=fits_budget,
+        meets_deadline=not is_late,
         steps=steps,
         warnings=warnings,
         assumptions=(*situation.model.notes, *best.needs.assumptions, *_assumptions(situation, best, assumptions)),
@@ -100,12 +102,12 @@ def train(situation: DeployDemand, prices: CurrentPrices, assumptions: Assumptio
     )
 
 
-def _as_words(best: Way) -> str:
+def _capacity_text(best: Way) -> str:
     kind = best.quote.capacity_type
     return {CapacityType.SPOT: "spot", CapacityType.ON_DEMAND: "on demand"}.get(kind, f"{kind.value} already")
 
 
-def _paid_for(best: Way) -> bool:
+def _is_paid_for(best: Way) -> bool:
     return best.quote.source == RECORDED
 
 
@@ -124,32 +126,32 @@ def _ownership(best: Way, assumptions: Assumptions) -> BuyOrRent | None:
     return compare(case, vary=False)
 
 
-def _alternatives(best: Way, found: tuple[Way, ...]) -> list[str]:
+def _alternatives(best: Way, candidates: tuple[Way, ...]) -> list[str]:
     """The suitable machines: the best, and others that hold the same method on the same number of machines."""
     machines = [best.plan.machine]
-    for way in found:
-        same = way.method is best.method and way.plan.num_nodes == best.plan.num_nodes
-        if same and way.plan.machine not in machines and (way.plan.interconnect == best.plan.interconnect):
+    for way in candidates:
+        is_alike = way.method is best.method and way.plan.num_nodes == best.plan.num_nodes
+        if is_alike and way.plan.machine not in machines and (way.plan.interconnect == best.plan.interconnect):
             machines.append(way.plan.machine)
-    return machines[:_ALTERNATIVES]
+    return machines[:_MAX_ALTERNATIVES]
 
 
-def _checkpoint(best: Way, assumptions: Assumptions) -> float:
+def _checkpoint_bytes(best: Way, assumptions: Assumptions) -> float:
     """The bytes of a checkpoint: weights and optimizer state; with an adapter, only those of the adapter."""
-    trained = best.needs.workload.parameters
+    parameters = best.needs.workload.parameters
     if best.method in (Method.LORA, Method.QLORA):
-        trained *= assumptions.adapter_fraction
-    return trained * (2 + assumptions.adamw_bytes)
+        parameters *= assumptions.adapter_fraction
+    return parameters * (2 + assumptions.adamw_bytes)
 
 
-def _between(bytes_a_machine: float, assumptions: Assumptions) -> float:
+def _checkpoint_hours(bytes_a_machine: float, assumptions: Assumptions) -> float:
     """Hours between checkpoints: a quarter of an hour, or longer, so that writing takes at most its permitted share of
     the time. The machines of one job write their parts at the same time."""
     return max(0.25, bytes_a_machine / assumptions.checkpoint_bytes_per_s / assumptions.checkpoint_share / 3600)
 
 
-def _demand(situation: DeployDemand, assumptions: Assumptions) -> PathStep:
-    tokens, active = tokens_of(situation, assumptions), situation.model.active
+def _demand_step(situation: DeployDemand, assumptions: Assumptions) -> PathStep:
+    tokens, active = training_tokens(situation, assumptions), situation.model.active
     flops = training_flops(active, tokens)
     return PathStep(
         "demand",
@@ -160,73 +162,86 @@ def _demand(situation: DeployDemand, assumptions: Assumptions) -> PathStep:
     )  # fmt: skip
 
 
-def _supply(found: tuple[Way, ...], situation: DeployDemand) -> PathStep:
-    best = found[0]
+def _supply_step(candidates: tuple[Way, ...], situation: DeployDemand) -> PathStep:
+    best = candidates[0]
     quotes = {
         f"{way.plan.num_nodes} × {way.quote.machine} {way.quote.capacity_type}": f"${way.quote.usd_per_hour:,.2f}/h "
         f"at {way.quote.where}"
-        for way in _by_card(found)
+        for way in _best_way_by_card(candidates)
     }
-    money = "no budget given" if situation.budget_usd is None else f"budget ${situation.budget_usd:,.0f}"
+    budget_text = "no budget given" if situation.budget_usd is None else f"budget ${situation.budget_usd:,.0f}"
     source = "a list price, not live" if best.quote.reference else f"from {best.quote.source}"
     return PathStep(
         "supply and budget",
         "current prices; cost = hours × price; spot only for one machine, with its redone hours",
         quotes,
-        f"{money}; expected {best.hours:,.1f} h × ${best.quote.usd_per_hour:,.2f}/h = {about(best.usd)} ({source})",
+        f"{budget_text}; expected {best.hours:,.1f} h × ${best.quote.usd_per_hour:,.2f}/h = {usd_text(best.usd)} "
+        f"({source})",
     )
 
 
-def _by_card(found: tuple[Way, ...]) -> list[Way]:
+def _best_way_by_card(candidates: tuple[Way, ...]) -> list[Way]:
     """The best way for each accelerator."""
-    seen: dict[str, Way] = {}
-    for way in found:
-        seen.setdefault(way.card.name, way)
-    return list(seen.values())[:_SHOWN]
+    way_by_card: dict[str, Way] = {}
+    for way in candidates:
+        way_by_card.setdefault(way.card.name, way)
+    return list(way_by_card.values())[:_MAX_SHOWN]
 
 
-def _right_size(found: tuple[Way, ...], best: Way) -> PathStep:
+def _right_size_step(candidates: tuple[Way, ...], best: Way) -> PathStep:
     cheapest: dict[Method, Way] = {}
-    for way in sorted(found, key=lambda way: way.usd):
+    for way in sorted(candidates, key=lambda way: way.usd):
         cheapest.setdefault(way.method, way)
     numbers = {
-        str(method): f"{way.needs.total_gib:,.1f} GiB; {about(way.usd)} on {way.plan.gpus} × {way.card.name}"
+        str(method): f"{way.needs.total_gib:,.1f} GiB; {usd_text(way.usd)} on {way.plan.gpus} × {way.card.name}"
         for method, way in cheapest.items()
     }
-    why = "every weight is trained" if best.method is Method.ADAMW else "an adapter is enough for an adaptation"
-    return PathStep("right-size the model", "the least memory that does the task", numbers, f"{best.method}: {why}")
+    reason = "every weight is trained" if best.method is Method.ADAMW else "an adapter is enough for an adaptation"
+    return PathStep("right-size the model", "the least memory that does the task", numbers, f"{best.method}: {reason}")
 
 
-def _hardware(found: tuple[Way, ...], best: Way) -> PathStep:
-    numbers = {way.card.name: f"{way.plan.gpus} × {digits(way.hours)} h, {about(way.usd)}" for way in _by_card(found)}
+def _hardware_step(candidates: tuple[Way, ...], best: Way) -> PathStep:
+    numbers = {
+        way.card.name: f"{way.plan.gpus} × {number_text(way.hours)} h, {usd_text(way.usd)}"
+        for way in _best_way_by_card(candidates)
+    }
     rule = "training is bound by compute: GPU-hours = FLOPs ÷ (peak × MFU), then by cost among those in time"
     return PathStep(
-        "hardware", rule, numbers, f"{best.plan.gpus} × {best.card.name}, {digits(best.gpu_hours)} GPU-hours"
+        "hardware", rule, numbers, f"{best.plan.gpus} × {best.card.name}, {number_text(best.gpu_hours)} GPU-hours"
     )
 
 
-def _where(best: Way, answer: BuyOrRent | None, situation: DeployDemand, assumptions: Assumptions) -> PathStep:
+def _ownership_step(
+    best: Way, comparison: BuyOrRent | None, situation: DeployDemand, assumptions: Assumptions
+) -> PathStep:
     weeks = best.hours / HOURS_PER_YEAR * WEEKS_PER_YEAR
     numbers: dict[str, object] = {"run_weeks": weeks, "lead_time_weeks": assumptions.lead_time_weeks}
-    why = f"rent: the run takes {digits(weeks)} weeks, and bought machines come after {assumptions.lead_time_weeks:g}"
-    if answer is not None:
-        own = answer.present_value_usd(CapacityType.OWNED)
-        rent = answer.present_value_usd(CapacityType.ON_DEMAND)
+    reason = (
+        f"rent: the run takes {number_text(weeks)} weeks, and bought machines come after "
+        f"{assumptions.lead_time_weeks:g}"
+    )
+    if comparison is not None:
+        owned_usd = comparison.present_value_usd(CapacityType.OWNED)
+        rented_usd = comparison.present_value_usd(CapacityType.ON_DEMAND)
         numbers |= {
-            "owned_usd": own,
-            "rented_usd": rent,
-            "break_even_hours_per_day": answer.break_even and answer.break_even.hours_per_day,
+            "owned_usd": owned_usd,
+            "rented_usd": rented_usd,
+            "break_even_hours_per_day": comparison.break_even and comparison.break_even.hours_per_day,
         }
-        why += f"; owning would cost {about(own)} against {about(rent)} of rent"
-    if _paid_for(best):
-        why = f"{best.quote.where} has them, and its hours are paid for: only ${best.quote.usd_per_gpu_hour:.3g} more"
-        why += " per GPU-hour in use"
-    if situation.owned_only and not _paid_for(best):
-        why = f"owned machines only, because the data is sensitive; {why.removeprefix('rent: ')}"
-    return PathStep("owned, cloud or hybrid", "present values of the same hours; lead time; sensitivity", numbers, why)
+        reason += f"; owning would cost {usd_text(owned_usd)} against {usd_text(rented_usd)} of rent"
+    if _is_paid_for(best):
+        reason = (
+            f"{best.quote.where} has them, and its hours are paid for: only ${best.quote.usd_per_gpu_hour:.3g} more"
+        )
+        reason += " per GPU-hour in use"
+    if situation.owned_only and not _is_paid_for(best):
+        reason = f"owned machines only, because the data is sensitive; {reason.removeprefix('rent: ')}"
+    return PathStep(
+        "owned, cloud or hybrid", "present values of the same hours; lead time; sensitivity", numbers, reason
+    )
 
 
-def _parallelism(best: Way) -> PathStep:
+def _parallelism_step(best: Way) -> PathStep:
     plan = best.plan
     return PathStep(
         "parallelism",
@@ -241,27 +256,28 @@ def _parallelism(best: Way) -> PathStep:
 
 
 def _warnings(
-    best: Way, situation: DeployDemand, assumptions: Assumptions, *, late: bool, fits: bool
+    best: Way, situation: DeployDemand, assumptions: Assumptions, *, is_late: bool, fits_budget: bool
 ) -> tuple[str, ...]:
     notes = list(best.plan.warnings)
-    if late:
+    if is_late:
         notes.append(
             f"misses the deadline: the fastest way takes {best.hours:,.0f} of {assumptions.deadline_hours:,.0f} h"
         )
-    if best.plan.num_nodes > assumptions.on_demand_most_machines and not _paid_for(best):
+    if best.plan.num_nodes > assumptions.on_demand_most_machines and not _is_paid_for(best):
         notes.append(
             f"{best.plan.num_nodes} machines at once are rarely available on demand: reserve them, or a capacity block "
             f"(`gpubroker capacity propose {best.plan.machine} --machines {best.plan.num_nodes} --for "
             f"{max(1, round(best.hours / 24))}d`)"
         )
-    if not fits:
+    if not fits_budget:
         notes.append(
-            f"above the budget: {dollars(best.usd)} expected, the budget is {dollars(situation.budget_usd or 0)}; "
+            f"above the budget: {limited_money(best.usd)} expected, the budget is "
+            f"{limited_money(situation.budget_usd or 0)}; "
             "train on fewer tokens, take a smaller model, or raise the budget"
         )
     if best.quote.not_launched_on and not situation.owned_only:
-        notes.append(f"{about(best.quote.usd_per_gpu_there)} a GPU-hour: {best.quote.not_launched_on}")
-    if _paid_for(best):
+        notes.append(f"{usd_text(best.quote.usd_per_gpu_there)} a GPU-hour: {best.quote.not_launched_on}")
+    if _is_paid_for(best):
         notes.append(
             f"{best.quote.where} is recorded capacity: jobs start there once an engine reaches it (`[providers.slurm]` "
             "or `[providers.kubernetes]`, or gpubroker on the machine); check that it is free"
@@ -276,19 +292,19 @@ def _assumptions(situation: DeployDemand, best: Way, assumptions: Assumptions) -
         assumptions.mfu_text(best.card.name, situation.model.active),
         "everything is recomputed in the backward pass",
     ]
-    if not _paid_for(best):
+    if not _is_paid_for(best):
         notes.append(f"{assumptions.start_up_hours * 60:g} minutes are paid before the first step: boot, image, data")
-    if charged := assumptions.price_text(best.card.name):
-        notes.append(f"{charged}, {about(best.quote.usd_per_gpu_there)} by the price used here")
+    if price_text := assumptions.price_text(best.card.name):
+        notes.append(f"{price_text}, {usd_text(best.quote.usd_per_gpu_there)} by the price used here")
     if best.spot:
         notes.append(assumptions.spot_text(best.card.name, best.plan.gpus))
     if assumptions.tokens is None:
-        usual = (
+        default_text = (
             f"{assumptions.pretraining_tokens_per_parameter:g} tokens a parameter (Hoffmann et al. 2022)"
             if situation.goal is Goal.PRETRAIN
             else f"{assumptions.fine_tuning_tokens / 1e6:g}M tokens, an ordinary fine-tune"
         )
-        notes.append(f"tokens not given: {usual}")
+        notes.append(f"tokens not given: {default_text}")
     notes.append(
         f"checkpoints are written at {assumptions.checkpoint_bytes_per_s / 1e6:g} MB/s by each machine, each its "
         f"part, and take {assumptions.checkpoint_share:.0%} of the time at most"

@@ -79,18 +79,18 @@ class Chart:
         return any(isinstance(x, datetime) for line in self.lines for x in line.x)
 
 
-def runs(line: Line, *, positive: bool = False) -> Iterator[list[Point]]:
+def line_runs(line: Line, *, positive: bool = False) -> Iterator[list[Point]]:
     """The parts of the line between gaps; times are seconds since 1970. ``positive``: omit values that a logarithmic
     scale cannot show.
 
     A stepped line gets the corners of its steps; its last value before a gap holds up to the gap.
     """
     current: list[Point] = []
-    for place, y in zip(places(line), line.y, strict=True):
+    for x, y in zip(x_numbers(line), line.y, strict=True):
         if current and line.step:
-            current.append((place, current[-1][1]))
-        if y is not None and known(y, positive=positive):
-            current.append((place, float(y)))
+            current.append((x, current[-1][1]))
+        if y is not None and is_drawable(y, positive=positive):
+            current.append((x, float(y)))
         elif current:
             yield current
             current = []
@@ -98,17 +98,17 @@ def runs(line: Line, *, positive: bool = False) -> Iterator[list[Point]]:
         yield current
 
 
-def places(line: Line) -> list[float]:
+def x_numbers(line: Line) -> list[float]:
     """The x values; times as seconds since 1970."""
     return [x.timestamp() if isinstance(x, datetime) else float(x) for x in line.x]
 
 
-def known(value: float | None, *, positive: bool = False) -> bool:
+def is_drawable(value: float | None, *, positive: bool = False) -> bool:
     """Whether the value can be drawn."""
     return value is not None and isfinite(value) and (value > 0 or not positive)
 
 
-def number(value: float) -> str:
+def number_text(value: float) -> str:
     """A value with its significant digits: ``1,234.5``, ``0.0375``, ``12``."""
     text = f"{value:,.6g}"
     return f"{value:,.0f}" if "e+" in text else text

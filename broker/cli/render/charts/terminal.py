@@ -11,81 +11,88 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from broker.agent.names import shown
-from broker.cli.render.charts.chart import Chart, Point, known, number, runs
+from broker.agent.names import escape_unprintable
+from broker.cli.render.charts.chart import Chart, Point, is_drawable, line_runs, number_text
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 # Distances of ticks in seconds; from a month on, ticks follow the calendar.
-_STEPS = (1, 5, 15, 30, *(_MINUTE * n for n in (1, 5, 15, 30)), *(_HOUR * n for n in (1, 3, 6, 12)))
-_STEPS_OF_DAYS = tuple(_DAY * n for n in (1, 2, 7, 14))
-_MONTHS = (1, 3, 6, 12, 24, 60, 120)
+_TICK_SECONDS = (1, 5, 15, 30, *(_MINUTE * n for n in (1, 5, 15, 30)), *(_HOUR * n for n in (1, 3, 6, 12)))
+_TICK_DAYS = tuple(_DAY * n for n in (1, 2, 7, 14))
+_TICK_MONTHS = (1, 3, 6, 12, 24, 60, 120)
 
 
-def numbers(low: float, high: float, most: int) -> list[tuple[float, str]]:
-    """At most ``most`` (≥ 2) round numbers from ``low`` to ``high``, with their texts."""
+def number_ticks(low: float, high: float, max_ticks: int) -> list[tuple[float, str]]:
+    """At most ``max_ticks`` (≥ 2) round numbers from ``low`` to ``high``, with their texts."""
     if high <= low:
-        return [(low, number(low))]
-    rough = (high - low) / max(most - 1, 1)
-    scale = 10.0 ** floor(log10(rough))
-    step = next(scale * n for n in (1, 2, 2.5, 5, 10, 20) if scale * n >= rough * (1 - 1e-9))
+        return [(low, number_text(low))]
+    rough_step = (high - low) / max(max_ticks - 1, 1)
+    scale = 10.0 ** floor(log10(rough_step))
+    step = next(scale * n for n in (1, 2, 2.5, 5, 10, 20) if scale * n >= rough_step * (1 - 1e-9))
     decimals = max(0, -floor(log10(step)) + (1 if f"{step / 10.0 ** floor(log10(step)):.1f}" == "2.5" else 0))
-    first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
-    return [(n * step, f"{n * step:,.{decimals}f}") for n in range(first, last + 1)]
+    first_multiple, last_multiple = ceil(low / step - 1e-9), floor(high / step + 1e-9)
+    return [(n * step, f"{n * step:,.{decimals}f}") for n in range(first_multiple, last_multiple + 1)]
 
 
-def powers(low: float, high: float, most: int) -> list[tuple[float, str]]:
+def power_ticks(low: float, high: float, max_ticks: int) -> list[tuple[float, str]]:
     """Round numbers for a logarithmic scale, ``low`` > 0: 1, 2 and 5 times powers of ten, or the powers alone."""
-    first, last = floor(log10(low)), ceil(log10(high))
+    first_exponent, last_exponent = floor(log10(low)), ceil(log10(high))
     for factors in ((1, 2, 5), (1, 3), (1,)):
-        found = [f * 10.0**n for n in range(first, last + 1) for f in factors if low <= f * 10.0**n <= high]
-        if len(found) <= most:
+        values = [
+            f * 10.0**n for n in range(first_exponent, last_exponent + 1) for f in factors if low <= f * 10.0**n <= high
+        ]
+        if len(values) <= max_ticks:
             break
-    thin = found[:: max(1, ceil(len(found) / most))]
-    return [(value, number(value)) for value in thin] if len(thin) > 1 else numbers(low, high, most)
+    thinned = values[:: max(1, ceil(len(values) / max_ticks))]
+    return (
+        [(value, number_text(value)) for value in thinned] if len(thinned) > 1 else number_ticks(low, high, max_ticks)
+    )
 
 
-def times(start: datetime, end: datetime, most: int, zone: tzinfo | None = None) -> list[tuple[datetime, str]]:
-    """At most ``most`` round times from ``start`` to ``end``, with their texts in ``zone`` (default: local time)."""
-    first, last = start.astimezone(zone), end.astimezone(zone)
-    seconds = (last - first).total_seconds() / max(most, 1)
-    step = next((step for step in (*_STEPS, *_STEPS_OF_DAYS) if step >= seconds), None)
+def time_ticks(
+    start: datetime, end: datetime, max_ticks: int, zone: tzinfo | None = None
+) -> list[tuple[datetime, str]]:
+    """At most ``max_ticks`` round times from ``start`` to ``end``, with their texts in ``zone`` (default: local
+    time)."""
+    first_time, last_time = start.astimezone(zone), end.astimezone(zone)
+    seconds = (last_time - first_time).total_seconds() / max(max_ticks, 1)
+    step = next((step for step in (*_TICK_SECONDS, *_TICK_DAYS) if step >= seconds), None)
     if step is None:
-        found = _by_month(first, last, most)
-        form = "%Y" if all(at.month == 1 for at in found) else "%b %Y"
-        return [(at, at.strftime(form)) for at in found]
-    found = _by_step(first, last, step, zone)
+        ticks = _month_ticks(first_time, last_time, max_ticks)
+        form = "%Y" if all(at.month == 1 for at in ticks) else "%b %Y"
+        return [(at, at.strftime(form)) for at in ticks]
+    ticks = _step_ticks(first_time, last_time, step, zone)
     if step >= _DAY:
-        return [(at, f"{at:%b} {at.day}") for at in found]
-    if last - first > timedelta(days=1):
-        return [(at, f"{at:%b} {at.day} {at:%H:%M}") for at in found]
-    return [(at, f"{at:%H:%M:%S}" if step < _MINUTE else f"{at:%H:%M}") for at in found]
+        return [(at, f"{at:%b} {at.day}") for at in ticks]
+    if last_time - first_time > timedelta(days=1):
+        return [(at, f"{at:%b} {at.day} {at:%H:%M}") for at in ticks]
+    return [(at, f"{at:%H:%M:%S}" if step < _MINUTE else f"{at:%H:%M}") for at in ticks]
 
 
-def _by_step(first: datetime, last: datetime, step: int, zone: tzinfo | None) -> list[datetime]:
+def _step_ticks(first_time: datetime, last_time: datetime, step: int, zone: tzinfo | None) -> list[datetime]:
     """Counted from midnight of the first day in local time, so that ticks stay round when clocks change."""
-    midnight = first.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    midnight = first_time.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
     if step > _DAY:  # weeks start on Mondays
         midnight -= timedelta(days=midnight.weekday())
-    found, n = [], 0
-    while (at := _on_wall(midnight + timedelta(seconds=n * step), zone)) <= last:
-        if at >= first:
-            found.append(at)
+    ticks, n = [], 0
+    while (at := _in_zone(midnight + timedelta(seconds=n * step), zone)) <= last_time:
+        if at >= first_time:
+            ticks.append(at)
         n += 1
-    return found
+    return ticks
 
 
-def _by_month(first: datetime, last: datetime, most: int) -> list[datetime]:
-    months = (last.year - first.year) * 12 + last.month - first.month + 1
-    step = next((step for step in _MONTHS if months / step <= most), _MONTHS[-1])
-    found = []
-    for n in range(first.year * 12, last.year * 12 + 12, step):
-        at = _on_wall(datetime(n // 12, n % 12 + 1, 1), first.tzinfo)  # noqa: DTZ001  # its zone is given next
-        if first <= at <= last:
-            found.append(at)
-    return found
+def _month_ticks(first_time: datetime, last_time: datetime, max_ticks: int) -> list[datetime]:
+    months = (last_time.year - first_time.year) * 12 + last_time.month - first_time.month + 1
+    step = next((step for step in _TICK_MONTHS if months / step <= max_ticks), _TICK_MONTHS[-1])
+    ticks = []
+    for n in range(first_time.year * 12, last_time.year * 12 + 12, step):
+        at = _in_zone(datetime(n // 12, n % 12 + 1, 1), first_time.tzinfo)  # noqa: DTZ001  # its zone is given next
+        if first_time <= at <= last_time:
+            ticks.append(at)
+    return ticks
 
 
-def _on_wall(time: datetime, zone: tzinfo | None) -> datetime:
+def _in_zone(time: datetime, zone: tzinfo | None) -> datetime:
     return time.astimezone() if zone is None else time.replace(tzinfo=zone)
 
 
@@ -94,171 +101,181 @@ def zone_name(at: datetime, zone: tzinfo | None = None) -> str:
     return "UTC" if zone is UTC else f"{at.astimezone(zone):%Z}"
 
 
-_LEAST_WIDTH, _LEAST_HEIGHT = 30, 8
+_MIN_WIDTH, _MIN_HEIGHT = 30, 8
 # Braille dots if colors distinguish the lines; otherwise one sign per line.
-_FINE = "braille"
+_BRAILLE = "braille"
 _SIGNS = "•×+o#%@*"
 # ANSI codes of the terminal's own 16 colors, which suit both dark and light backgrounds.
-_COLOURS = (6, 1, 2, 5, 4, 3, 14, 9)
+_COLORS = (6, 1, 2, 5, 4, 3, 14, 9)
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_plotting = Lock()  # plotext has one figure per process
+_plotext_lock = Lock()  # plotext has one figure per process
 
 
-def in_terminal(
-    chart: Chart, *, width: int, height: int = 20, colour: bool = False, names: Sequence[str] = ()
+def render_chart(
+    chart: Chart, *, width: int, height: int = 20, color: bool = False, names: Sequence[str] = ()
 ) -> str:  # fmt: skip
     """The chart as lines of at most ``width`` characters: title, unit, the plot, legend and note.
 
     ``height``: lines of the plot including its axis; bars take as many as they need. Times are local times.
-    ``colour``: with ANSI codes (print it with `rich.text.Text.from_ansi`); without, each line has its own sign.
+    ``color``: with ANSI codes (print it with `rich.text.Text.from_ansi`); without, each line has its own sign.
     ``names``: of the lines of all charts shown together, so that a sign or color stands for the same name in all of
     them, as far as there are enough signs.
     """
-    width, height = max(width, _LEAST_WIDTH), max(height, _LEAST_HEIGHT)
-    order = _order(chart.names, names)
-    body = _bars(chart, width, colour, order) if chart.bars else _lines(chart, width, height, colour, order)
+    width, height = max(width, _MIN_WIDTH), max(height, _MIN_HEIGHT)
+    styles = _style_numbers(chart.names, names)
+    body = (
+        _render_bars(chart, width, color, styles) if chart.bars else _render_lines(chart, width, height, color, styles)
+    )
     return "\n".join(
         [
-            *_folded(chart.title, width),
-            *_folded(chart.y_label, width),
+            *_wrap_text(chart.title, width),
+            *_wrap_text(chart.y_label, width),
             *(body or ["", "  nothing to draw: no values", ""]),
-            *(_legend(chart, width, colour, order) if body else []),
-            *_folded(chart.note, width),
+            *(_legend(chart, width, color, styles) if body else []),
+            *_wrap_text(chart.note, width),
         ]
     )
 
 
-def _order(own: Sequence[str], names: Sequence[str]) -> Sequence[int]:
+def _style_numbers(own_names: Sequence[str], names: Sequence[str]) -> Sequence[int]:
     """The number of the sign and color of each line."""
-    places = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    shared = len(places) <= len(_SIGNS) and len(set(own)) == len(own) and places.keys() >= set(own)
-    return [places[name] for name in own] if shared else range(len(own))
+    style_by_name = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    shared = (
+        len(style_by_name) <= len(_SIGNS)
+        and len(set(own_names)) == len(own_names)
+        and style_by_name.keys() >= set(own_names)
+    )
+    return [style_by_name[name] for name in own_names] if shared else range(len(own_names))
 
 
-def _lines(chart: Chart, width: int, height: int, colour: bool, order: Sequence[int]) -> list[str]:
-    stretches = [list(runs(line, positive=chart.log_y)) for line in chart.lines]
-    points = [point for of_line in stretches for run in of_line for point in run]
+def _render_lines(chart: Chart, width: int, height: int, color: bool, styles: Sequence[int]) -> list[str]:
+    runs_by_line = [list(line_runs(line, positive=chart.log_y)) for line in chart.lines]
+    points = [point for runs_of_line in runs_by_line for run in runs_of_line for point in run]
     if not points:
         return []
-    left, right = _range([x for x, _ in points], 0, alone=43_200.0 if chart.over_time else 1.0)
-    low, high = _range([y for _, y in points], 0.05, log=chart.log_y)
-    up = (powers if chart.log_y else numbers)(low, high, max(height // 3, 3))
+    x_low, x_high = _axis_range([x for x, _ in points], 0, single_value_margin=43_200.0 if chart.over_time else 1.0)
+    low, high = _axis_range([y for _, y in points], 0.05, log=chart.log_y)
+    y_ticks = (power_ticks if chart.log_y else number_ticks)(low, high, max(height // 3, 3))
     # plotext's own logarithmic scale ignores explicit limits and ticks.
-    scaled: Callable[[float], float] = log10 if chart.log_y else float
+    to_scale: Callable[[float], float] = log10 if chart.log_y else float
     from plotext import figure, terminal
 
-    with _plotting:
+    with _plotext_lock:
         terminal.limit(False, False)
         figure.clear()
         figure.theme("colorless")
         figure.plot_size(width, height)
-        for i, of_line in zip(order, stretches, strict=True):
-            for run in of_line:
-                xs, ys = [x for x, _ in run], [scaled(y) for _, y in run]
-                figure.draw(figure.signal(xs, ys, marker=_marker(i, colour)).lines().density("full"))
-        across = _across(chart, left, right, width)
-        figure.ruler("x", 0).lim(left, right).ticks([x for x, _ in across], [text for _, text in across])
-        figure.ruler("y", 0).lim(scaled(low), scaled(high)).ticks([scaled(y) for y, _ in up], [text for _, text in up])
-        drawn: str = figure.build().string(colorless=not colour)
+        for i, runs_of_line in zip(styles, runs_by_line, strict=True):
+            for run in runs_of_line:
+                xs, ys = [x for x, _ in run], [to_scale(y) for _, y in run]
+                figure.draw(figure.signal(xs, ys, marker=_marker(i, color)).lines().density("full"))
+        x_ticks = _x_ticks(chart, x_low, x_high, width)
+        figure.ruler("x", 0).lim(x_low, x_high).ticks([x for x, _ in x_ticks], [text for _, text in x_ticks])
+        figure.ruler("y", 0).lim(to_scale(low), to_scale(high)).ticks(
+            [to_scale(y) for y, _ in y_ticks], [text for _, text in y_ticks]
+        )
+        plot_text: str = figure.build().string(colorless=not color)
         figure.clear()
         terminal.limit()
     label = chart.x_label
     if chart.over_time:
-        label = f"{label} ({zone_name(_time(right))})"
-    return [*(line.rstrip() for line in drawn.rstrip("\n").split("\n")), label.center(width).rstrip()]
+        label = f"{label} ({zone_name(_utc_time(x_high))})"
+    return [*(line.rstrip() for line in plot_text.rstrip("\n").split("\n")), label.center(width).rstrip()]
 
 
-def _marker(i: int, colour: bool) -> Any:
+def _marker(i: int, color: bool) -> Any:
     from plotext import marker, pixel
 
-    if colour:
-        return marker(_FINE, pixel(foreground=_COLOURS[i % len(_COLOURS)]))
+    if color:
+        return marker(_BRAILLE, pixel(foreground=_COLORS[i % len(_COLORS)]))
     return marker(_SIGNS[i % len(_SIGNS)])
 
 
-def _range(values: Sequence[float], margin: float, *, alone: float = 0, log: bool = False) -> tuple[float, float]:
-    """The range of the values, extended by ``margin`` (a fraction of it), or by ``alone`` around a single value; never
-    empty. It does not extend below zero if no value does."""
+def _axis_range(
+    values: Sequence[float], margin: float, *, single_value_margin: float = 0, log: bool = False
+) -> tuple[float, float]:
+    """The range of the values, extended by ``margin`` (a fraction of it), or by ``single_value_margin`` around a single
+    value; never empty. It does not extend below zero if no value does."""
     low, high = min(values), max(values)
     if log:
         return (low / 1.2, high * 1.2)
-    room = (high - low) * margin if high > low else (alone or abs(high) * 0.1 or 1.0)
-    return (max(low - room, 0.0) if low >= 0 else low - room), high + room
+    extension = (high - low) * margin if high > low else (single_value_margin or abs(high) * 0.1 or 1.0)
+    return (max(low - extension, 0.0) if low >= 0 else low - extension), high + extension
 
 
-def _across(chart: Chart, left: float, right: float, width: int) -> list[Point | tuple[float, str]]:
-    most = max(width // 14, 2)
+def _x_ticks(chart: Chart, x_low: float, x_high: float, width: int) -> list[Point | tuple[float, str]]:
+    max_ticks = max(width // 14, 2)
     if not chart.over_time:
-        return list(numbers(left, right, most))
-    return [(at.timestamp(), text) for at, text in times(_time(left), _time(right), most)]
+        return list(number_ticks(x_low, x_high, max_ticks))
+    return [(at.timestamp(), text) for at, text in time_ticks(_utc_time(x_low), _utc_time(x_high), max_ticks)]
 
 
-def _time(seconds: float) -> datetime:
+def _utc_time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _bars(chart: Chart, width: int, colour: bool, order: Sequence[int]) -> list[str]:
+def _render_bars(chart: Chart, width: int, color: bool, styles: Sequence[int]) -> list[str]:
     """Horizontal bars, each followed by its value: plotext has no room for labels and values of vertical bars."""
-    values = [value for bars in chart.bars for value in bars.values if value is not None and known(value)]
+    values = [value for bars in chart.bars for value in bars.values if value is not None and is_drawable(value)]
     if not values:
         return []
-    labels = [shown(label) for label in chart.bars[0].labels]
-    beside = min(max(cell_len(label) for label in labels), width // 3)
-    behind = max(len(number(value)) for value in values) + 1
-    signed = len(chart.bars) > 1 and not colour
-    room = max(width - beside - behind - 3 - 2 * signed, 5)
+    labels = [escape_unprintable(label) for label in chart.bars[0].labels]
+    label_width = min(max(cell_len(label) for label in labels), width // 3)
+    value_width = max(len(number_text(value)) for value in values) + 1
+    has_signs = len(chart.bars) > 1 and not color
+    bar_width = max(width - label_width - value_width - 3 - 2 * has_signs, 5)
     low, high = min(0.0, *values), max(0.0, *values)
-    cell = (high - low) / room or 1.0
+    cell = (high - low) / bar_width or 1.0
     zero = round(-low / cell)
-    found = []
+    rows = []
     for n, label in enumerate(labels):
-        for i, bars in zip(order, chart.bars, strict=True):
+        for i, bars in zip(styles, chart.bars, strict=True):
             value = bars.values[n]
-            name = _cut(label, beside) if bars is chart.bars[0] else ""
-            drawn = _bar(value, cell, zero, room) if value is not None and known(value) else "–"
-            sign = f"{_SIGNS[i % len(_SIGNS)]} " if signed else ""
-            found.append(f"{name}{' ' * (beside - cell_len(name))} │{sign}{_painted(drawn, i, colour)}".rstrip())
-    return found
+            name = _truncate(label, label_width) if bars is chart.bars[0] else ""
+            bar_text = _bar_text(value, cell, zero, bar_width) if value is not None and is_drawable(value) else "–"
+            sign = f"{_SIGNS[i % len(_SIGNS)]} " if has_signs else ""
+            rows.append(f"{name}{' ' * (label_width - cell_len(name))} │{sign}{_colored(bar_text, i, color)}".rstrip())
+    return rows
 
 
-def _bar(value: float, cell: float, zero: int, room: int) -> str:
+def _bar_text(value: float, cell: float, zero: int, bar_width: int) -> str:
     eighths = round(abs(value) / cell * 8)
-    whole, rest = divmod(eighths, 8)
+    whole, rest_eighths = divmod(eighths, 8)
     if value < 0:
-        return f"{'█' * (whole + (rest >= 4)):>{zero}} {number(value)}"
-    return f"{' ' * zero}{'█' * min(whole, room)}{_EIGHTHS[rest].strip()} {number(value)}"
+        return f"{'█' * (whole + (rest_eighths >= 4)):>{zero}} {number_text(value)}"
+    return f"{' ' * zero}{'█' * min(whole, bar_width)}{_EIGHTHS[rest_eighths].strip()} {number_text(value)}"
 
 
-def _legend(chart: Chart, width: int, colour: bool, order: Sequence[int]) -> list[str]:
+def _legend(chart: Chart, width: int, color: bool, styles: Sequence[int]) -> list[str]:
     """The legend in as few lines as possible; none if a single name adds nothing."""
     names = chart.names
     if len(names) < 2 and not any(names):
         return []
-    found: list[str] = []
-    taken = width + 1
-    for i, name in zip(order, names, strict=True):
-        sign = "█" if chart.bars and colour else "━" if colour else _SIGNS[i % len(_SIGNS)]
-        entry = f"{_painted(sign, i, colour)} {_cut(shown(name), width - 4)}"
-        needs = cell_len(_cut(shown(name), width - 4)) + 2
-        if taken + 3 + needs > width:
-            found.append(f"  {entry}")
-            taken = 2 + needs
+    rows: list[str] = []
+    used_width = width + 1
+    for i, name in zip(styles, names, strict=True):
+        sign = "█" if chart.bars and color else "━" if color else _SIGNS[i % len(_SIGNS)]
+        entry = f"{_colored(sign, i, color)} {_truncate(escape_unprintable(name), width - 4)}"
+        entry_width = cell_len(_truncate(escape_unprintable(name), width - 4)) + 2
+        if used_width + 3 + entry_width > width:
+            rows.append(f"  {entry}")
+            used_width = 2 + entry_width
         else:
-            found[-1] += f"   {entry}"
-            taken += 3 + needs
-    return found
+            rows[-1] += f"   {entry}"
+            used_width += 3 + entry_width
+    return rows
 
 
-def _painted(text: str, i: int, colour: bool) -> str:
-    if not colour:
+def _colored(text: str, i: int, color: bool) -> str:
+    if not color:
         return text
-    code = _COLOURS[i % len(_COLOURS)]
+    code = _COLORS[i % len(_COLORS)]
     return f"\x1b[{code + (30 if code < 8 else 82)}m{text}\x1b[0m"
 
 
-def _folded(text: str, width: int) -> list[str]:
-    return wrap(shown(text), width)
+def _wrap_text(text: str, width: int) -> list[str]:
+    return wrap(escape_unprintable(text), width)
 
 
-def _cut(text: str, width: int) -> str:
+def _truncate(text: str, width: int) -> str:
     return text if cell_len(text) <= width else f"{text[: max(width - 1, 1)]}…"

@@ -10,7 +10,7 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from broker.core.documents import Document, Path
 from broker.core.errors import did_you_mean
-from broker.core.job.arrays import AT_ONCE, MOST_AT_ONCE, MOST_LISTED, MOST_TASKS, JobArray
+from broker.core.job.arrays import DEFAULT_PARALLEL, MAX_LISTED, MAX_PARALLEL, MAX_TASKS, JobArray
 from broker.core.job.file.fields import variable_name
 
 _KINDS = ("range", "grid", "list")
@@ -19,12 +19,12 @@ _SPAN = re.compile(r"\s*(-?[0-9]{1,9})\s*\.\.\s*(-?[0-9]{1,9})\s*")
 _HINT = "expected one of `range: 100`, `grid: {SEED: 0..9, LR: [1e-4, 3e-4]}` and `list: [{LR: 1e-4, WIDTH: 64}]`"
 
 
-def as_written(document: Document, value: Any, path: Path) -> Any:
+def original_texts(document: Document, value: Any, path: Path) -> Any:
     """The values as the file's text: a task gets ``1e-4`` and ``1.10`` as written."""
     if isinstance(value, dict):
-        return {key: as_written(document, item, (*path, key)) for key, item in value.items()}
+        return {key: original_texts(document, item, (*path, key)) for key, item in value.items()}
     if isinstance(value, list):
-        return [as_written(document, item, (*path, index)) for index, item in enumerate(value)]
+        return [original_texts(document, item, (*path, index)) for index, item in enumerate(value)]
     return document.texts.get(path, value)
 
 
@@ -36,82 +36,82 @@ def print_array(array: JobArray) -> dict[str, Any]:
         tasks = {"grid": {name: list(values) for name, values in array.grid.items()}}
     else:
         tasks = {"list": [dict(row) for row in array.rows]}
-    if array.parallel != AT_ONCE:
+    if array.parallel != DEFAULT_PARALLEL:
         tasks["parallel"] = array.parallel
     return tasks | {"only": list(array.only)} if array.only else tasks
 
 
-def _array(value: object) -> JobArray:
+def _parse_array(value: object) -> JobArray:
     if not isinstance(value, Mapping):
         raise ValueError(f"{_HINT}; got {str(value)[:40]!r}")
     for key in value:
         if key not in _KEYS:
             raise ValueError(f"unknown key {str(key)[:40]!r}{did_you_mean(str(key), _KEYS)}; {_HINT}")
-    given = [kind for kind in _KINDS if kind in value]
-    if len(given) != 1:
-        raise ValueError(f"{_HINT}; got {' and '.join(given) or 'none of them'}")
-    kind = given[0]
-    found = JobArray(**_TASKS[kind](value[kind]), parallel=_parallel(value.get("parallel", AT_ONCE)))
-    most = MOST_LISTED if kind == "list" else MOST_TASKS
-    if not 1 <= found.size <= most:
-        raise ValueError(f"{found.size:,} tasks; expected 1 to {most:,}")
-    return found if "only" not in value else found.model_copy(update={"only": _only(value["only"], found.size)})
+    kinds = [kind for kind in _KINDS if kind in value]
+    if len(kinds) != 1:
+        raise ValueError(f"{_HINT}; got {' and '.join(kinds) or 'none of them'}")
+    kind = kinds[0]
+    array = JobArray(**_PARSERS[kind](value[kind]), parallel=_parse_parallel(value.get("parallel", DEFAULT_PARALLEL)))
+    limit = MAX_LISTED if kind == "list" else MAX_TASKS
+    if not 1 <= array.size <= limit:
+        raise ValueError(f"{array.size:,} tasks; expected 1 to {limit:,}")
+    return array if "only" not in value else array.model_copy(update={"only": _parse_only(value["only"], array.size)})
 
 
-def _only(value: object, size: int) -> tuple[int, ...]:
-    found = [_whole(one) for one in value] if isinstance(value, list) else []
-    numbers = [one for one in found if one is not None and one < size]
-    if not numbers or len(set(numbers)) != len(found):
+def _parse_only(value: object, size: int) -> tuple[int, ...]:
+    parsed = [_whole_number(number) for number in value] if isinstance(value, list) else []
+    numbers = [number for number in parsed if number is not None and number < size]
+    if not numbers or len(set(numbers)) != len(parsed):
         raise ValueError(
             f"only: expected different numbers of tasks from 0 to {size - 1:,}, such as [0, 3]; got {str(value)[:40]!r}"
         )
     return tuple(numbers)
 
 
-def _parallel(value: object) -> int:
-    number = _whole(value)
-    if number is None or not 1 <= number <= MOST_AT_ONCE:
-        raise ValueError(f"parallel: expected a whole number from 1 to {MOST_AT_ONCE}; got {str(value)[:40]!r}")
+def _parse_parallel(value: object) -> int:
+    number = _whole_number(value)
+    if number is None or not 1 <= number <= MAX_PARALLEL:
+        raise ValueError(f"parallel: expected a whole number from 1 to {MAX_PARALLEL}; got {str(value)[:40]!r}")
     return number
 
 
-def _range(value: object) -> dict[str, Any]:
-    number = _whole(value)
+def _parse_range(value: object) -> dict[str, Any]:
+    number = _whole_number(value)
     if number is None:
         raise ValueError(f"range: expected a number of tasks, such as 100; got {str(value)[:40]!r}")
     return {"range": number}
 
 
-def _grid(value: object) -> dict[str, Any]:
+def _parse_grid(value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not value:
         raise ValueError("grid: expected variables with their values, such as {SEED: 0..9, LR: [1e-4, 3e-4]}")
-    return {"grid": {_variable("grid", name): _values(str(name), given) for name, given in value.items()}}
+    return {"grid": {_variable("grid", name): _parse_values(str(name), values) for name, values in value.items()}}
 
 
-def _list(value: object) -> dict[str, Any]:
+def _parse_list(value: object) -> dict[str, Any]:
     if not isinstance(value, list) or not all(isinstance(row, Mapping) for row in value):
         raise ValueError("list: expected one set of variables for each task, such as [{LR: 1e-4}, {LR: 3e-4}]")
-    rows = tuple({_variable("list", name): _text(str(name), one) for name, one in row.items()} for row in value)
+    rows = tuple({_variable("list", name): _parse_text(str(name), item) for name, item in row.items()} for row in value)
     return {"rows": rows}
 
 
-_TASKS = {"range": _range, "grid": _grid, "list": _list}
+_PARSERS = {"range": _parse_range, "grid": _parse_grid, "list": _parse_list}
 
 
-def _values(name: str, given: object) -> tuple[str, ...]:
-    if isinstance(given, str) and (span := _SPAN.fullmatch(given)):
+def _parse_values(name: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str) and (span := _SPAN.fullmatch(value)):
         first, last = int(span[1]), int(span[2])
-        if not 0 <= last - first < MOST_LISTED:
+        if not 0 <= last - first < MAX_LISTED:
             raise ValueError(
-                f"{name}: {given.strip()} are {max(last - first + 1, 0):,} values; expected 1 to {MOST_LISTED:,}"
+                f"{name}: {value.strip()} are {max(last - first + 1, 0):,} values; expected 1 to {MAX_LISTED:,}"
             )
         return tuple(str(number) for number in range(first, last + 1))
-    if isinstance(given, list) and given:
-        return tuple(_text(name, one) for one in given)
-    raise ValueError(f"{name}: expected a list of values, or a span such as 0..9; got {str(given)[:40]!r}")
+    if isinstance(value, list) and value:
+        return tuple(_parse_text(name, item) for item in value)
+    raise ValueError(f"{name}: expected a list of values, or a span such as 0..9; got {str(value)[:40]!r}")
 
 
-def _text(name: str, value: object) -> str:
+def _parse_text(name: str, value: object) -> str:
     if isinstance(value, dict | list) or value is None:
         raise ValueError(f"{name}: expected text or a number; got {str(value)[:40]!r}")
     text = str(value)
@@ -127,7 +127,7 @@ def _variable(where: str, name: object) -> str:
         raise ValueError(f"{where}: {str(name)[:40]!r}: {error}") from error
 
 
-def _whole(value: object) -> int | None:
+def _whole_number(value: object) -> int | None:
     if isinstance(value, bool):
         return None
     text = str(value)
@@ -138,8 +138,8 @@ _SCALAR = {"type": ["string", "number", "boolean"]}
 _PARALLEL = {
     "type": "integer",
     "minimum": 1,
-    "maximum": MOST_AT_ONCE,
-    "description": f"how many tasks are under way at once; {AT_ONCE} without it",
+    "maximum": MAX_PARALLEL,
+    "description": f"how many tasks are under way at once; {DEFAULT_PARALLEL} without it",
 }
 
 
@@ -152,7 +152,7 @@ _ONLY = {
 }
 
 
-def _shape(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _section_schema(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {kind: schema, "parallel": _PARALLEL, "only": _ONLY},
@@ -163,13 +163,13 @@ def _shape(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 ArrayField = Annotated[
     JobArray,
-    PlainValidator(_array),
+    PlainValidator(_parse_array),
     WithJsonSchema(
         {
             "description": "many tasks from one file; each finds its number in GPUBROKER_TASK_INDEX",
             "oneOf": [
-                _shape("range", {"type": "integer", "minimum": 1, "maximum": MOST_TASKS}),
-                _shape(
+                _section_schema("range", {"type": "integer", "minimum": 1, "maximum": MAX_TASKS}),
+                _section_schema(
                     "grid",
                     {
                         "type": "object",
@@ -179,7 +179,7 @@ ArrayField = Annotated[
                         },
                     },
                 ),
-                _shape(
+                _section_schema(
                     "list",
                     {"type": "array", "minItems": 1, "items": {"type": "object", "additionalProperties": _SCALAR}},
                 ),

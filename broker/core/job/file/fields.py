@@ -13,14 +13,14 @@ from broker.core.job.file.accelerator_requests import Accelerators, parse_altern
 from broker.core.job.file.repository import Repository, repository
 from broker.core.job.file.skypilot import STORAGE_KEYS
 from broker.core.job.jobs import ResumePoint, Work
-from broker.core.validation import each
+from broker.core.validation import parse_each
 from broker.core.values.units import MAX_DURATION, parse_cpus, parse_duration, parse_memory
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _PATTERN = re.compile(r"[A-Za-z0-9_.:*?\[\]!-]{1,100}")
 _LOCATION = re.compile(r"[A-Za-z0-9_.-]{1,63}/[A-Za-z0-9_.-]{1,63}")
-_CLOUD_WITH_FREE_REST = frozenset({"kubernetes", "k8s", "ssh"})
+_CLOUDS_WITH_FREE_PATH = frozenset({"kubernetes", "k8s", "ssh"})
 _RESUME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,62})(?:@([0-9]{1,12}))?")
 _ISO_DATE = re.compile(r"\s*[0-9]{4}-")
 
@@ -59,8 +59,8 @@ def _workdir(value: object) -> str | Repository:
 def _infra(value: str) -> str:
     parts = value.strip().strip("/").split("/")
     parts[0] = {"k8s": "kubernetes"}.get(parts[0].lower(), parts[0].lower())
-    whole = len(parts) <= 3 or parts[0] in _CLOUD_WITH_FREE_REST
-    if not whole or not all(part and part.isprintable() and not re.search(r"\s", part) for part in parts):
+    has_valid_length = len(parts) <= 3 or parts[0] in _CLOUDS_WITH_FREE_PATH
+    if not has_valid_length or not all(part and part.isprintable() and not re.search(r"\s", part) for part in parts):
         raise ValueError(f"expected provider[/region[/zone]], such as aws/us-east-1; got {value[:70]!r}")
     return "/".join(parts)
 
@@ -86,7 +86,7 @@ def _location(value: str) -> str:
 def _deadline(value: object, info: ValidationInfo) -> timedelta | datetime:
     """A duration from submission, or a time, which must lie ahead of ``context["now"]``."""
     if isinstance(value, str) and _ISO_DATE.match(value):
-        return _ahead(_time(value), (info.context or {})["now"])
+        return _in_future(_time(value), (info.context or {})["now"])
     try:
         duration = parse_duration(value)
     except ValueError as error:
@@ -107,7 +107,7 @@ def _time(text: str) -> datetime:
     raise ValueError(f"has no time zone; write {time:%Y-%m-%dT%H:%M}Z for UTC, or an offset such as +02:00")
 
 
-def _ahead(time: datetime, now: datetime) -> datetime:
+def _in_future(time: datetime, now: datetime) -> datetime:
     if time <= now:
         raise ValueError(f"is in the past: {time:%Y-%m-%dT%H:%M}Z, and now it is {now.astimezone(UTC):%Y-%m-%dT%H:%M}Z")
     if time - now > MAX_DURATION:
@@ -145,7 +145,7 @@ def _env(name: str, value: object) -> tuple[str, str]:
 
 
 def _envs(value: object) -> object:
-    return dict(each(value.items(), _env)) if isinstance(value, dict) else value
+    return dict(parse_each(value.items(), _env)) if isinstance(value, dict) else value
 
 
 def _secret(name: object, value: object) -> tuple[str, bool]:
@@ -160,9 +160,9 @@ def _secret(name: object, value: object) -> tuple[str, bool]:
 
 def _secrets(value: object) -> dict[str, bool]:
     if isinstance(value, dict):
-        return dict(each(value.items(), _secret))
+        return dict(parse_each(value.items(), _secret))
     if isinstance(value, list):
-        return dict(each(enumerate(value), lambda _, name: _secret(name, None)))
+        return dict(parse_each(enumerate(value), lambda _, name: _secret(name, None)))
     raise ValueError("expected a list of names of variables, such as [HF_TOKEN]; their values come from yours")
 
 
@@ -172,22 +172,22 @@ def _mount(target: str, source: object) -> tuple[str, Any]:
     if isinstance(source, dict):
         for key in source:
             if key not in STORAGE_KEYS:
-                known = ", ".join(sorted(STORAGE_KEYS))
-                raise ValueError(f"unknown key {key!r}{did_you_mean(key, STORAGE_KEYS) or f'; known here: {known}'}")
+                keys = ", ".join(sorted(STORAGE_KEYS))
+                raise ValueError(f"unknown key {key!r}{did_you_mean(key, STORAGE_KEYS) or f'; known here: {keys}'}")
     elif not isinstance(source, str) or not source.strip():
         raise ValueError("expected a local path, a bucket such as s3://name, or a mapping with name, source, store, …")
     return target, source
 
 
 def _mounts(value: object) -> object:
-    return dict(each(value.items(), _mount)) if isinstance(value, dict) else value
+    return dict(parse_each(value.items(), _mount)) if isinstance(value, dict) else value
 
 
 def _resume_from(value: object) -> ResumePoint:
-    found = _RESUME.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    match = _RESUME.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         raise ValueError(f"expected a job, and a step if not its newest checkpoint: my-job or my-job@60; got {value!r}")
-    return ResumePoint(job=found[1], step=None if found[2] is None else int(found[2]))
+    return ResumePoint(job=match[1], step=None if match[2] is None else int(match[2]))
 
 
 def _outputs(value: object) -> tuple[str, ...]:
@@ -199,7 +199,7 @@ def _outputs(value: object) -> tuple[str, ...]:
     paths = [value] if isinstance(value, str) else value
     if not isinstance(paths, list) or not paths:
         raise ValueError("expected paths within the working folder, such as [results/, '*.json']")
-    return tuple(dict.fromkeys(each(enumerate(paths), lambda _, path: _output(path))))
+    return tuple(dict.fromkeys(parse_each(enumerate(paths), lambda _, path: _output(path))))
 
 
 def _output(path: object) -> str:
@@ -216,7 +216,7 @@ def _output(path: object) -> str:
 _TEXT = WithJsonSchema({"type": "string"})
 _NUMBER_OR_TEXT = WithJsonSchema({"type": ["number", "string"]})  # 8, 8+, 64GB
 _VALUES = {"type": ["string", "number", "boolean"]}
-_NAMES_ALONE = {"type": "object", "additionalProperties": {"enum": [None, ""]}}
+_SECRET_NAMES = {"type": "object", "additionalProperties": {"enum": [None, ""]}}
 
 Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, AfterValidator(_content)]
@@ -268,7 +268,7 @@ Envs = Annotated[
 Secrets = Annotated[
     dict[str, bool],
     PlainValidator(_secrets),
-    WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, _NAMES_ALONE]}),
+    WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, _SECRET_NAMES]}),
 ]
 Outputs = Annotated[
     tuple[str, ...],

@@ -19,48 +19,48 @@ _CPU = AcceleratorRequest("", 0)
 
 
 def machine_requests(
-    resources: Resources, document: Document, *, unsaid: tuple[CapacityType, ...] = ()
+    resources: Resources, document: Document, *, default_types: tuple[CapacityType, ...] = ()
 ) -> tuple[tuple[MachineRequest, ...], bool, list[Problem]]:
     """The acceptable machines, whether their order is a preference, and the contradictions found.
 
     Without ``any_of`` and ``ordered`` there is one machine per accelerator. With them, each entry inherits and
-    overrides the keys next to the list; null unsets one. ``unsaid``: the capacity types of machines that state none
-    (empty: any).
+    overrides the keys next to the list; null unsets one. ``default_types``: the capacity types of machines that state
+    none (empty: any).
     """
-    reading = _MachineReading(document, unsaid)
-    base = reading.given(resources, ("resources",))
+    converter = _MachineConverter(document, default_types)
+    base = converter.given(resources, ("resources",))
     if resources.any_of and resources.ordered:
-        reading.found(("resources", "ordered"), "give either `any_of` or `ordered`, not both")
-        return (), False, reading.problems
+        converter.found(("resources", "ordered"), "give either `any_of` or `ordered`, not both")
+        return (), False, converter.problems
     group, entries = ("any_of", resources.any_of) if resources.any_of else ("ordered", resources.ordered)
     if entries is None:
-        wanted = base.get("accelerators")
-        requests = reading.requests(base, ("resources",))
-        return requests, bool(wanted and wanted.preferred), reading.problems
-    found: list[MachineRequest] = []
+        accelerators = base.get("accelerators")
+        requests = converter.requests(base, ("resources",))
+        return requests, bool(accelerators and accelerators.preferred), converter.problems
+    machines: list[MachineRequest] = []
     for index, entry in enumerate(entries):
         path: Path = ("resources", group, index)
-        own = reading.given(entry, path)
+        own = converter.given(entry, path)
         merged = base | own
         if base.get("labels") and own.get("labels"):
             merged["labels"] = tuple(sorted((dict(base["labels"]) | dict(own["labels"])).items()))
-        wanted = merged.get("accelerators")
-        if wanted and len(wanted.requests) > 1 and (wanted.preferred or group == "ordered"):
-            reading.found(
+        accelerators = merged.get("accelerators")
+        if accelerators and len(accelerators.requests) > 1 and (accelerators.preferred or group == "ordered"):
+            converter.found(
                 (*path, "accelerators") if "accelerators" in own else ("resources", "accelerators"),
                 f"several accelerators in an order cannot be combined with `{group}`; give each its own entry there",
             )
             continue
-        found += reading.requests(merged, path)
-    return tuple(dict.fromkeys(found)), group == "ordered", reading.problems
+        machines += converter.requests(merged, path)
+    return tuple(dict.fromkeys(machines)), group == "ordered", converter.problems
 
 
-class _MachineReading:
+class _MachineConverter:
     """Converts validated sections to requests and collects contradictions."""
 
-    def __init__(self, document: Document, unsaid: tuple[CapacityType, ...]) -> None:
+    def __init__(self, document: Document, default_types: tuple[CapacityType, ...]) -> None:
         self.document = document
-        self.unsaid = unsaid
+        self.default_types = default_types
         self.problems: list[Problem] = []
 
     def found(self, path: Path, message: str) -> None:
@@ -76,25 +76,25 @@ class _MachineReading:
                 self.found((*path, other), f"repeats `{name}`; give one of them")
             value = fields.pop(other)
             fields[name] = (SPOT if value else NOT_SPOT) if other == "use_spot" and value is not None else value
-        if _placed_twice(fields):
+        if _has_two_places(fields):
             self.found((*path, "infra"), "repeats `cloud`, `region` and `zone`; give one or the other")
         return fields
 
     def requests(self, fields: dict[str, Any], path: Path) -> tuple[MachineRequest, ...]:
         # If a problem was found already, this may be the same one.
-        if _placed_twice(fields) and not self.problems:
+        if _has_two_places(fields) and not self.problems:
             self.found(path, "`infra` cannot be combined with `cloud`, `region` or `zone` outside the list")
-        wanted: Accelerators | None = fields.get("accelerators")
+        accelerators: Accelerators | None = fields.get("accelerators")
         return tuple(
             MachineRequest(
-                accelerator=one.name or None,
-                count=one.count,
-                at_least=one.at_least,
+                accelerator=request.name or None,
+                count=request.count,
+                at_least=request.at_least,
                 cpus=fields.get("cpus"),
                 memory_gib=fields.get("memory"),
                 instance_type=fields.get("instance_type"),
                 infra=infra,
-                capacity_types=self.unsaid if fields.get("capacity_types") is None else fields["capacity_types"],
+                capacity_types=self.default_types if fields.get("capacity_types") is None else fields["capacity_types"],
                 disk_gib=fields.get("disk_size"),
                 disk_tier=fields.get("disk_tier"),
                 network_tier=fields.get("network_tier"),
@@ -102,7 +102,7 @@ class _MachineReading:
                 ports=fields.get("ports") or (),
                 labels=fields.get("labels") or (),
             )
-            for one in (wanted.requests if wanted else (_CPU,))
+            for request in (accelerators.requests if accelerators else (_CPU,))
             for infra, image in self._images(fields, path)
         )
 
@@ -114,15 +114,15 @@ class _MachineReading:
         provider, region, *zone = [*(infra or "*").split("/"), "*"][:3]
         if zone == ["*"]:
             zone = []
-        found: list[tuple[str | None, str | None]] = [
-            ("/".join([provider, one, *zone]), of_region) for one, of_region in image.items() if region in ("*", one)
+        pairs: list[tuple[str | None, str | None]] = [
+            ("/".join([provider, name, *zone]), of_region) for name, of_region in image.items() if region in ("*", name)
         ]
-        if not found:
+        if not pairs:
             self.found((*path, "image_id"), f"has no image for the region {region}; add a line `{region}: IMAGE`")
-        return found
+        return pairs
 
 
-def _placed_twice(fields: dict[str, Any]) -> bool:
+def _has_two_places(fields: dict[str, Any]) -> bool:
     return bool(fields.get("infra")) and any(fields.get(place) for place in _PLACES)
 
 
@@ -137,13 +137,13 @@ def _infra(fields: dict[str, Any]) -> str | None:
 
 def print_resources(requests: tuple[MachineRequest, ...], ordered: bool) -> dict[str, Any]:
     """The inverse of `machine_requests`."""
-    machines = [_printed(request) for request in requests]
+    machines = [_print_machine(request) for request in requests]
     if len(machines) == 1 and not ordered:
         return machines[0]
     return {"ordered" if ordered else "any_of": machines}
 
 
-def _printed(request: MachineRequest) -> dict[str, Any]:
+def _print_machine(request: MachineRequest) -> dict[str, Any]:
     use_spot = {SPOT: True, NOT_SPOT: False}.get(request.capacity_types)
     fields = {
         "accelerators": request.machine if request.accelerator else None,

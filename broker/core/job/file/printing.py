@@ -23,7 +23,7 @@ def print_job(job: Job) -> str:
 
     Only what differs from the defaults is written. Holds no secrets: a job knows only their names.
     """
-    given = _fields(job)
+    sections = _fields(job)
     resources = None if job.model else print_resources(job.resources, job.ordered)
     order = (
         "name", "team", "project", "environment", "workload", "resources", "model", "num_nodes", "workdir",
@@ -31,11 +31,11 @@ def print_job(job: Job) -> str:
         "value_of_time", "max_unattended", "checkpoint", "retry", "session", "array", "after",
         "resume_from", "data", "constraints", "priority", "config",
     )  # fmt: skip
-    given |= {"resources": resources} if resources else {}
-    given |= {"config": job.skypilot_config} if job.skypilot_config else {}
+    sections |= {"resources": resources} if resources else {}
+    sections |= {"config": job.skypilot_config} if job.skypilot_config else {}
     if job.optional_secrets:
-        given["secrets"] = {name: "" if name in job.optional_secrets else None for name in job.secrets}
-    return print_document({key: given[key] for key in order if key in given})
+        sections["secrets"] = {name: "" if name in job.optional_secrets else None for name in job.secrets}
+    return print_document({key: sections[key] for key in order if key in sections})
 
 
 def _fields(part: JobPart) -> dict[str, Any]:
@@ -46,13 +46,13 @@ def _fields(part: JobPart) -> dict[str, Any]:
         if name in ("resources", "ordered") or value == field.get_default(call_default_factory=True):
             continue
         if name == "extra":
-            fields |= {key: _written(key, item) for key, item in value.items()}
+            fields |= {key: _print_value(key, item) for key, item in value.items()}
         else:
-            fields[name] = _written(name, value)
+            fields[name] = _print_value(name, value)
     return fields
 
 
-def _written(name: str, value: Any) -> Any:
+def _print_value(name: str, value: Any) -> Any:
     if name == "after":
         return print_after(value)
     match value:

@@ -12,17 +12,17 @@ from typing import Any
 
 from broker.core.documents import Document, Path, read_document, read_documents
 from broker.core.errors import JOB_FILE, Problem, did_you_mean
-from broker.core.job.file.arrays import as_written
+from broker.core.job.file.arrays import original_texts
 from broker.core.job.file.machines import NOT_SPOT, machine_requests
 from broker.core.job.file.repository import Repository
 from broker.core.job.file.schema import SECTIONS, JobFile, ModelSection, Resources
 from broker.core.job.file.skypilot import (
-    EARLIER_IN_RESOURCES,
-    HONOURED_IN_RESOURCES,
-    HONOURED_IN_TASK,
-    REFUSED_IN_RESOURCES,
-    REFUSED_IN_TASK,
+    REMOVED_RESOURCE_KEYS,
     STORAGE_KEYS,
+    SUPPORTED_RESOURCE_KEYS,
+    SUPPORTED_TASK_KEYS,
+    UNSUPPORTED_RESOURCE_KEYS,
+    UNSUPPORTED_TASK_KEYS,
 )
 from broker.core.job.jobs import (
     CheckpointPlan,
@@ -69,22 +69,24 @@ def parse_job(text: str | bytes, *, file: str, now: datetime, overrides: JobOver
 
 def job_of(document: Document, *, now: datetime, overrides: JobOverrides = _NOTHING) -> Job:
     """The job of a document; arguments and errors as of `parse_job`."""
-    data, problems = _prepared(document, overrides)
+    data, problems = _prepare(document, overrides)
     read = replace(document, data=data) if overrides.options else document  # a key that the file lacks has a path, too
-    parsed, found = validate(read, JobFile, data=data, context={"now": now}, may_be_null=_may_be_null)
-    problems += found
+    parsed, findings = validate(read, JobFile, data=data, context={"now": now}, may_be_null=_may_be_null)
+    problems += findings
     resources: tuple[MachineRequest, ...] = ()
     ordered = False
     if parsed is not None:
         if parsed.model is None:
             constrained = bool(parsed.constraints and parsed.constraints.capacity_types)
-            unsaid = () if parsed.checkpoint or constrained else NOT_SPOT
-            resources, ordered, found = machine_requests(parsed.resources or Resources(), document, unsaid=unsaid)
-            problems += [*found, *_twice(document, parsed)]
-        both = sorted(set(parsed.secrets or ()) & set(parsed.envs or {}))
+            default_types = () if parsed.checkpoint or constrained else NOT_SPOT
+            resources, ordered, findings = machine_requests(
+                parsed.resources or Resources(), document, default_types=default_types
+            )
+            problems += [*findings, *_repeated_settings(document, parsed)]
+        duplicates = sorted(set(parsed.secrets or ()) & set(parsed.envs or {}))
         message = "is also under `secrets`; a secret must not have its value in the file"
-        problems += [document.problem(("envs", name), message, at_key=True) for name in both]
-        problems += _given_twice(document, parsed)
+        problems += [document.problem(("envs", name), message, at_key=True) for name in duplicates]
+        problems += _repeated_variables(document, parsed)
         if parsed.session is not None and parsed.array is not None:
             problems.append(document.problem(("session",), "is for one job; an `array:` has none", at_key=True))
     if problems or parsed is None:
@@ -92,30 +94,30 @@ def job_of(document: Document, *, now: datetime, overrides: JobOverrides = _NOTH
     return _job(parsed, resources, ordered, document.file)
 
 
-def _twice(document: Document, parsed: JobFile) -> list[Problem]:
+def _repeated_settings(document: Document, parsed: JobFile) -> list[Problem]:
     """Keys of SkyPilot that repeat a key of gpubroker."""
     problems = []
     if parsed.inputs is not None and parsed.data is not None and parsed.data.size is not None:
         problems.append(document.problem(("inputs",), "repeats `data.size`; give one of them", at_key=True))
-    if _restarts(parsed.resources) is not None and parsed.retry is not None and parsed.retry.failures is not None:
+    if _restart_limit(parsed.resources) is not None and parsed.retry is not None and parsed.retry.failures is not None:
         at = ("resources", "job_recovery")
         problems.append(document.problem(at, "repeats `retry.failures`; give one of them", at_key=True))
     return problems
 
 
-def _given_twice(document: Document, parsed: JobFile) -> list[Problem]:
+def _repeated_variables(document: Document, parsed: JobFile) -> list[Problem]:
     """Variables of single tasks that `envs` or `secrets` also sets for all tasks."""
     if parsed.array is None:
         return []
     names = set(parsed.array.grid).union(*parsed.array.rows)
     return [
         document.problem(("array",), f"{name} is also under `{section}`; give it in one place", at_key=True)
-        for section, others in (("envs", parsed.envs), ("secrets", parsed.secrets))
-        for name in sorted(names & set(others or {}))
+        for section, names_elsewhere in (("envs", parsed.envs), ("secrets", parsed.secrets))
+        for name in sorted(names & set(names_elsewhere or {}))
     ]
 
 
-def _restarts(resources: Resources | None) -> int | None:
+def _restart_limit(resources: Resources | None) -> int | None:
     """How often SkyPilot would restart a task that failed."""
     if resources is None:
         return None
@@ -124,7 +126,7 @@ def _restarts(resources: Resources | None) -> int | None:
 
 
 def _job(parsed: JobFile, resources: tuple[MachineRequest, ...], ordered: bool, file: str) -> Job:
-    fields = parsed.given() | {"name": parsed.name or named_after(file), "resources": resources, "ordered": ordered}
+    fields = parsed.given() | {"name": parsed.name or name_from_file(file), "resources": resources, "ordered": ordered}
     if parsed.secrets is not None:
         fields["secrets"] = tuple(parsed.secrets)
         fields["optional_secrets"] = tuple(name for name, optional in parsed.secrets.items() if optional)
@@ -132,21 +134,21 @@ def _job(parsed: JobFile, resources: tuple[MachineRequest, ...], ordered: bool, 
         del fields["setup"]
     if isinstance(parsed.workdir, Repository):
         del fields["workdir"]
-        fields["setup"] = parsed.workdir.fetching() + fields.get("setup", "")
+        fields["setup"] = parsed.workdir.fetch_commands() + fields.get("setup", "")
     if parsed.model:
         fields["model"] = _model(parsed.model)
     if parsed.checkpoint:
         fields["checkpoint"] = CheckpointPlan(**parsed.checkpoint.given())
-    restarts = _restarts(parsed.resources)
+    restarts = _restart_limit(parsed.resources)
     if parsed.retry or restarts is not None:
-        given = {} if restarts is None else {"failures": restarts}
-        fields["retry"] = Retry(**given, **(parsed.retry.given() if parsed.retry else {}))
+        base_fields = {} if restarts is None else {"failures": restarts}
+        fields["retry"] = Retry(**base_fields, **(parsed.retry.given() if parsed.retry else {}))
     if parsed.session:
         fields["session"] = SessionPlan(**parsed.session.given())
     size = fields.pop("inputs", None)
     if parsed.data or size is not None:
-        given = {} if size is None else {"size": size}
-        fields["data"] = Data(**given, **(parsed.data.given() if parsed.data else {}))
+        base_fields = {} if size is None else {"size": size}
+        fields["data"] = Data(**base_fields, **(parsed.data.given() if parsed.data else {}))
     if "config" in fields:
         fields["skypilot_config"] = fields.pop("config")
     if parsed.constraints:
@@ -155,12 +157,12 @@ def _job(parsed: JobFile, resources: tuple[MachineRequest, ...], ordered: bool, 
 
 
 def _model(section: ModelSection) -> Model:
-    given = section.given()
-    own = {name: given.pop(name) for name in list(given) if name in Model.model_fields}
-    return Model(**own, extra=given)
+    fields = section.given()
+    model_fields = {name: fields.pop(name) for name in list(fields) if name in Model.model_fields}
+    return Model(**model_fields, extra=fields)
 
 
-def named_after(file: str) -> str:
+def name_from_file(file: str) -> str:
     """A job name made from a file name: ``runs/my train.yaml`` → ``my-train``."""
     stem = re.split(r"[/\\]", file)[-1].rpartition(".")[0] or re.split(r"[/\\]", file)[-1]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:63] or "job"
@@ -170,7 +172,7 @@ def _may_be_null(path: Path) -> bool:
     """Whether the key at ``path`` may be null: names of secrets, accelerators in SkyPilot's set form, keys that an
     entry of `any_of` unsets, and the properties of a bucket."""
     if path[0] == "resources":
-        in_entry = len(path) == _ENTRY_KEY and path[1] in ("any_of", "ordered") and path[-1] in HONOURED_IN_RESOURCES
+        in_entry = len(path) == _ENTRY_KEY and path[1] in ("any_of", "ordered") and path[-1] in SUPPORTED_RESOURCE_KEYS
         return in_entry or path[-2] in ("accelerators", "gpus") or path[-2:] == ("job_recovery", "strategy")
     return path[:-1] == ("secrets",) or (path[0] == "file_mounts" and path[-1] in STORAGE_KEYS)
 
@@ -178,79 +180,79 @@ def _may_be_null(path: Path) -> bool:
 _ENTRY_KEY = 4  # resources.any_of[0].image_id
 
 
-def _prepared(document: Document, overrides: JobOverrides) -> tuple[dict[str, Any], list[Problem]]:
+def _prepare(document: Document, overrides: JobOverrides) -> tuple[dict[str, Any], list[Problem]]:
     """The data without SkyPilot's keys that are rejected here or empty (which means "not given" there), with variables
     substituted; and the problems found."""
-    data, problems = _sifted(document, document.data, (), HONOURED_IN_TASK, REFUSED_IN_TASK)
-    data, found = merged(document, data, overrides)
-    problems += found
+    data, problems = _sift(document, document.data, (), SUPPORTED_TASK_KEYS, UNSUPPORTED_TASK_KEYS)
+    data, findings = merged(document, data, overrides)
+    problems += findings
     secrets = overrides.secrets
     if data.get("model") is not None and data.get("resources") is not None:
-        later = max(("model", "resources"), key=lambda key: document.keys[(key,)])
+        second = max(("model", "resources"), key=lambda key: document.keys[(key,)])
         problems.append(
-            document.problem((later,), "give either `resources` or a `model` to be sized, not both", at_key=True)
+            document.problem((second,), "give either `resources` or a `model` to be sized, not both", at_key=True)
         )
     for key in [key for key in data if key not in JobFile.model_fields]:
-        homes = [section for section, model in SECTIONS.items() if key in model.model_fields]
-        if homes:
-            problems.append(document.problem((key,), f"belongs under `{homes[0]}:`, not at the top", at_key=True))
+        sections = [section for section, model in SECTIONS.items() if key in model.model_fields]
+        if sections:
+            problems.append(document.problem((key,), f"belongs under `{sections[0]}:`, not at the top", at_key=True))
             del data[key]
     if "array" in data:
-        data["array"] = as_written(document, data["array"], ("array",))
+        data["array"] = original_texts(document, data["array"], ("array",))
     if isinstance(data.get("resources"), dict):
-        data["resources"], found = _sifted_resources(document, data["resources"])
-        problems += found
+        data["resources"], findings = _sift_resources(document, data["resources"])
+        problems += findings
     if isinstance(data.get("envs") or {}, dict):
-        values, found = _texts(document, data.get("envs") or {}, overrides.envs, secrets)
-        problems += found
+        values, findings = _env_texts(document, data.get("envs") or {}, overrides.envs, secrets)
+        problems += findings
         data |= {"envs": values} if values or "envs" in data else {}
-        unknown = {problem.key for problem in found}
-        known = values | {name: "" for name in document.data.get("envs") or {} if f"envs.{name}" in unknown}
-        data, found = filled_in(document, data, known)
-        problems += found
-    if secrets and isinstance(named := data.get("secrets") or {}, dict | list):
-        data["secrets"] = {**dict.fromkeys(named), **dict.fromkeys(secrets)}
+        unknown = {problem.key for problem in findings}
+        variables = values | {name: "" for name in document.data.get("envs") or {} if f"envs.{name}" in unknown}
+        data, findings = substitute_variables(document, data, variables)
+        problems += findings
+    if secrets and isinstance(listed := data.get("secrets") or {}, dict | list):
+        data["secrets"] = {**dict.fromkeys(listed), **dict.fromkeys(secrets)}
     return data, problems
 
 
-def _sifted_resources(document: Document, resources: dict[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+def _sift_resources(document: Document, resources: dict[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
     top = ("resources",)
-    refused = {**REFUSED_IN_RESOURCES, **EARLIER_IN_RESOURCES}
-    sifted, problems = _sifted(document, resources, top, HONOURED_IN_RESOURCES, refused)
+    refused = {**UNSUPPORTED_RESOURCE_KEYS, **REMOVED_RESOURCE_KEYS}
+    sifted, problems = _sift(document, resources, top, SUPPORTED_RESOURCE_KEYS, refused)
     for group in ("any_of", "ordered"):
         if not isinstance(sifted.get(group), list):
             continue
         entries = []
         for index, entry in enumerate(sifted[group]):
             if isinstance(entry, dict):
-                entry, found = _sifted(document, entry, (*top, group, index), frozenset(), refused)
-                problems += found
+                entry, findings = _sift(document, entry, (*top, group, index), frozenset(), refused)
+                problems += findings
             entries.append(entry)
         sifted[group] = entries
     return sifted, problems
 
 
-def _sifted(
-    document: Document, data: dict[str, Any], path: Path, honoured: frozenset[str], refused: Any
+def _sift(
+    document: Document, data: dict[str, Any], path: Path, supported: frozenset[str], unsupported: Any
 ) -> tuple[dict[str, Any], list[Problem]]:
-    kept, problems = {}, []
+    accepted, problems = {}, []
     for key, value in data.items():
-        if value is None and (key in honoured or key in refused):
+        if value is None and (key in supported or key in unsupported):
             continue
-        if key in refused:
-            message = f"SkyPilot's key is not supported here: {refused[key]}"
+        if key in unsupported:
+            message = f"SkyPilot's key is not supported here: {unsupported[key]}"
             problems.append(document.problem((*path, key), message, at_key=True))
         else:
-            kept[key] = value
-    return kept, problems
+            accepted[key] = value
+    return accepted, problems
 
 
-def _texts(
+def _env_texts(
     document: Document, envs: dict[str, Any], overrides: Mapping[str, str], secrets: Collection[str]
 ) -> tuple[dict[str, Any], list[Problem]]:
     """The variables as the file's text (``1.10`` stays ``1.10``, ``true`` stays ``true``), with overrides applied and
     without those given as secrets; and the problems found."""
-    kept, problems = {}, []
+    texts, problems = {}, []
     for name, value in envs.items():
         if name in overrides or name in secrets:
             continue
@@ -258,25 +260,27 @@ def _texts(
             message = f'has no value; write one ("" for none), or give `--env {name}=VALUE` or `--secret {name}`'
             problems.append(document.problem(("envs", name), message, at_key=True))
         else:
-            kept[name] = document.texts.get(("envs", name), value)
-    return {**kept, **overrides}, problems
+            texts[name] = document.texts.get(("envs", name), value)
+    return {**texts, **overrides}, problems
 
 
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)\}|(?P<plain>[A-Za-z_][A-Za-z0-9_]*))")
-FILLED_IN = ("workdir", "file_mounts")
+SUBSTITUTED_KEYS = ("workdir", "file_mounts")
 
 
-def filled_in(
+def substitute_variables(
     document: Document, data: Mapping[str, Any], envs: Mapping[str, str]
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """The data with the variables in `FILLED_IN` replaced by their values, keys included; and a problem for every
-    variable without a value."""
-    filling = _Filling(document, envs)
-    filled = {key: filling.value(value, (key,)) if key in FILLED_IN else value for key, value in data.items()}
-    return filled, filling.problems
+    """The data with the variables in `SUBSTITUTED_KEYS` replaced by their values, keys included; and a problem for
+    every variable without a value."""
+    substitution = _VariableSubstitution(document, envs)
+    filled = {
+        key: substitution.value(value, (key,)) if key in SUBSTITUTED_KEYS else value for key, value in data.items()
+    }
+    return filled, substitution.problems
 
 
-class _Filling:
+class _VariableSubstitution:
     def __init__(self, document: Document, envs: Mapping[str, str]) -> None:
         self.document = document
         self.envs = envs
@@ -292,24 +296,24 @@ class _Filling:
         return value
 
     def mapping(self, mapping: Mapping[str, Any], path: Path) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        filled: dict[str, Any] = {}
         for key, item in mapping.items():
             name = self.text(key, (*path, key))
-            if name in found:
+            if name in filled:
                 message = f"is the same path as another one, {name}; keep one"
                 self.problems.append(self.document.problem((*path, key), message, at_key=True))
-            found[name] = self.value(item, (*path, key))
-        return found
+            filled[name] = self.value(item, (*path, key))
+        return filled
 
     def text(self, text: str, path: Path) -> str:
-        def replaced(match: re.Match[str]) -> str:
+        def substitute(match: re.Match[str]) -> str:
             name = match["braced"] or match["plain"]
             if name not in self.envs:
                 message = f"{match[0]} has no value: name it under `envs`, or give `--env {name}=VALUE`"
                 self.problems.append(self.document.problem(path, message))
             return self.envs.get(name, match[0])
 
-        return _VARIABLE.sub(replaced, text)
+        return _VARIABLE.sub(substitute, text)
 
 
 # Keys of `resources` that say the same as a constraint, which replaces them.
@@ -353,7 +357,7 @@ def _at_option(problem: Problem, overrides: JobOverrides) -> Problem:
     return problem if option is None else Problem(0, 0, option, problem.message)
 
 
-MOST_TASKS_OF_A_FILE = 100
+MAX_TASKS_IN_FILE = 100
 # What SkyPilot writes before the tasks: the name of the whole, and how they run.
 _HEADER = frozenset({"name", "execution", "primary_tasks", "termination_delay", "inter_connection"})
 _ORDERS = ("serial", "parallel")
@@ -365,48 +369,48 @@ def parse_jobs(text: str | bytes, *, file: str, now: datetime, overrides: JobOve
     Arguments and errors as of `parse_job`. ``overrides`` apply to each job; a name is only for a file of one. A task
     without a name gets the file's name and its number.
     """
-    beside = overrides or JobOverrides()
-    documents = read_documents(text, file=file, kind=JOB_FILE, most=MOST_TASKS_OF_A_FILE)
+    effective = overrides or JobOverrides()
+    documents = read_documents(text, file=file, kind=JOB_FILE, max_documents=MAX_TASKS_IN_FILE)
     tasks = _tasks(documents)
     if len(tasks) == 1:
-        return [job_of(tasks[0], now=now, overrides=beside)]
-    if beside.name is not None:
+        return [job_of(tasks[0], now=now, overrides=effective)]
+    if effective.name is not None:
         message = f"the file holds {len(tasks)} tasks, so one name cannot apply to all; write `name:` into each"
         tasks[0].refuse([tasks[0].problem((), message)])
-    return _chained([(task, _numbered(task, number)) for number, task in enumerate(tasks, 1)], now, beside)
+    return _chain([(task, _task_name(task, number)) for number, task in enumerate(tasks, 1)], now, effective)
 
 
-def _chained(tasks: list[tuple[Document, str]], now: datetime, beside: JobOverrides) -> list[Job]:
-    found: dict[str, Job] = {}
+def _chain(tasks: list[tuple[Document, str]], now: datetime, overrides: JobOverrides) -> list[Job]:
+    jobs: dict[str, Job] = {}
     for task, name in tasks:
-        job = job_of(task, now=now, overrides=replace(beside, name=name))
-        if name in found:
+        job = job_of(task, now=now, overrides=replace(overrides, name=name))
+        if name in jobs:
             task.refuse([task.problem(("name",), f"two tasks are called {name}; give each a name of its own")])
-        if found and not job.after:
-            job = job.model_copy(update={"after": (Predecessor(job=list(found)[-1]),)})
-        found[name] = job
-    return list(found.values())
+        if jobs and not job.after:
+            job = job.model_copy(update={"after": (Predecessor(job=list(jobs)[-1]),)})
+        jobs[name] = job
+    return list(jobs.values())
 
 
-def _numbered(task: Document, number: int) -> str:
+def _task_name(task: Document, number: int) -> str:
     """The task's own name, or one made of the file's name. An invalid name is refused later, when the task is read."""
-    named = task.data.get("name")
-    return named_after(task.file)[:58] + f"-{number}" if named is None else str(named)
+    name = task.data.get("name")
+    return name_from_file(task.file)[:58] + f"-{number}" if name is None else str(name)
 
 
 def _tasks(documents: list[Document]) -> list[Document]:
     """The documents without SkyPilot's header. Raises `InvalidInput` for tasks that run side by side."""
-    first, *others = documents
-    if not others or not first.data.keys() <= _HEADER:
+    header, *tasks = documents
+    if not tasks or not header.data.keys() <= _HEADER:
         return documents
-    order = first.data.get("execution", "serial")
+    order = header.data.get("execution", "serial")
     if order not in _ORDERS:
         message = f"expected `serial`, got {str(order)[:40]!r}{did_you_mean(str(order), _ORDERS)}"
-        first.refuse([first.problem(("execution",), message)])
+        header.refuse([header.problem(("execution",), message)])
     if order == "parallel":
         message = (
             "job groups (`execution: parallel`) are not supported: submit one file per job; jobs in sequence are"
             " `execution: serial`, many equal jobs an `array:`, several nodes of one job `num_nodes:`"
         )
-        first.refuse([first.problem(("execution",), message, at_key=True)])
-    return others
+        header.refuse([header.problem(("execution",), message, at_key=True)])
+    return tasks

@@ -12,7 +12,9 @@ _KEYS = ("url", "ref")
 _URL = re.compile(r"(?:https?://|ssh://|git://|file://|[\w.-]+@[\w.-]+:)[^\s-][^\s]*")
 _WITH_PASSWORD = re.compile(r"https?://[^/]*@")
 _MARK = "# workdir: a Git repository\n"
-_FETCHING = re.compile(re.escape(_MARK) + r"git init --quiet \. && .* --quiet --depth 1 -- (.+) && git checkout .*\n")
+_FETCH_COMMANDS = re.compile(
+    re.escape(_MARK) + r"git init --quiet \. && .* --quiet --depth 1 -- (.+) && git checkout .*\n"
+)
 _FETCHING_COMMIT = re.compile(
     re.escape(_MARK)
     + r"git init --quiet \. && .* fetch --quiet -- (.+); \} && git checkout --quiet --force (\w+) \|\| .*\n"
@@ -30,52 +32,56 @@ class Repository:
     ref: str | None = None
     commit: str | None = None
 
-    def fetching(self) -> str:
+    def fetch_commands(self) -> str:
         """Shell commands that put the repository's files into the current folder, and exit the shell if they fail. They
         can be repeated. A variable ``GIT_TOKEN``, such as a secret of the job, is the password for an https address."""
         url, ref = shlex.quote(self.url), shlex.quote(self.ref or "HEAD")
         helper = '!f() { echo username=x-access-token; echo "password=$GIT_TOKEN"; }; f'
         # Over http the password would be sent unencrypted; over SSH none is used.
-        own = self.url.startswith("https://")
-        token = f"${{GIT_TOKEN:+-c credential.helper={shlex.quote(helper)}}} " if own else ""
+        uses_token = self.url.startswith("https://")
+        token = f"${{GIT_TOKEN:+-c credential.helper={shlex.quote(helper)}}} " if uses_token else ""
         git = f"GIT_TERMINAL_PROMPT=0 git {token}"
         if self.commit is None:
-            fetch, what = f"{git}fetch --quiet --depth 1 -- {url} {ref}", "FETCH_HEAD"
+            fetch, revision = f"{git}fetch --quiet --depth 1 -- {url} {ref}", "FETCH_HEAD"
         else:  # some servers do not serve a single commit
-            one = f"{git}fetch --quiet --depth 1 -- {url} {self.commit} 2>/dev/null"
-            fetch, what = f"{{ {one} || {git}fetch --quiet -- {url} {ref}; }}", self.commit
-        return f"{_MARK}git init --quiet . && {fetch} && git checkout --quiet --force {what} || exit 1\n"
+            by_commit = f"{git}fetch --quiet --depth 1 -- {url} {self.commit} 2>/dev/null"
+            fetch, revision = f"{{ {by_commit} || {git}fetch --quiet -- {url} {ref}; }}", self.commit
+        return f"{_MARK}git init --quiet . && {fetch} && git checkout --quiet --force {revision} || exit 1\n"
 
 
-def of_setup(setup: str | None) -> Repository | None:
+def repository_of_setup(setup: str | None) -> Repository | None:
     """The repository that the first command of a job's setup fetches, if its commit was not looked up yet; otherwise
     None."""
-    if setup is None or (found := _FETCHING.match(setup)) is None:
+    if setup is None or (match := _FETCH_COMMANDS.match(setup)) is None:
         return None
     try:
-        url, ref = shlex.split(found[1])
+        url, ref = shlex.split(match[1])
     except ValueError:
         return None
-    one = Repository(url, None if ref == "HEAD" else ref)
-    return one if setup.startswith(one.fetching()) else None
+    fetched = Repository(url, None if ref == "HEAD" else ref)
+    return fetched if setup.startswith(fetched.fetch_commands()) else None
 
 
-def unpinned(setup: str | None) -> str | None:
-    """The setup as before `pinned`, so that its branch or tag is looked up again; unchanged if no commit is pinned."""
-    if setup is None or (found := _FETCHING_COMMIT.match(setup)) is None:
+def unpin(setup: str | None) -> str | None:
+    """The setup as before `pin`, so that its branch or tag is looked up again; unchanged if no commit is pinned."""
+    if setup is None or (match := _FETCHING_COMMIT.match(setup)) is None:
         return setup
     try:
-        url, ref = shlex.split(found[1])
+        url, ref = shlex.split(match[1])
     except ValueError:
         return setup
-    one = Repository(url, None if ref == "HEAD" else ref, found[2])
-    was = one.fetching()
-    return replace(one, commit=None).fetching() + setup.removeprefix(was) if setup.startswith(was) else setup
+    fetched = Repository(url, None if ref == "HEAD" else ref, match[2])
+    commands = fetched.fetch_commands()
+    return (
+        replace(fetched, commit=None).fetch_commands() + setup.removeprefix(commands)
+        if setup.startswith(commands)
+        else setup
+    )
 
 
-def pinned(setup: str, one: Repository, commit: str) -> str:
-    """The setup, whose first command fetches ``one``, changed to fetch this commit."""
-    return replace(one, commit=commit).fetching() + setup.removeprefix(one.fetching())
+def pin(setup: str, fetched: Repository, commit: str) -> str:
+    """The setup, whose first command fetches ``fetched``, changed to fetch this commit."""
+    return replace(fetched, commit=commit).fetch_commands() + setup.removeprefix(fetched.fetch_commands())
 
 
 def repository(value: object) -> Repository:

@@ -14,18 +14,18 @@ from broker.core.market.offers import CapacityType, Interconnect
 from broker.core.values.units import Amount, Count, Duration, PositiveDuration, Size
 
 # Strict, because otherwise `true` would be 1 and "2" would be 2.
-Whole: TypeAlias = Annotated[int, Strict()]
+WholeNumber: TypeAlias = Annotated[int, Strict()]
 T = TypeVar("T")
 
 
-def _some(items: tuple[T, ...]) -> tuple[T, ...]:
+def _require_items(items: tuple[T, ...]) -> tuple[T, ...]:
     if not items:
         raise ValueError("is an empty list; name at least one, or delete the line")
     return items
 
 
-OneOrMore: TypeAlias = Annotated[tuple[T, ...], AfterValidator(_some)]
-Positive: TypeAlias = Annotated[Whole, Field(ge=1, le=10**9)]
+OneOrMore: TypeAlias = Annotated[tuple[T, ...], AfterValidator(_require_items)]
+Positive: TypeAlias = Annotated[WholeNumber, Field(ge=1, le=10**9)]
 
 
 class Section(BaseModel):
@@ -92,13 +92,13 @@ class CheckpointSection(Section):
     every: PositiveDuration | None = None
     size: Size | None = None
     restart: Duration | None = None
-    keep: Annotated[Whole, Field(ge=1, le=1000)] | None = None
+    keep: Annotated[WholeNumber, Field(ge=1, le=1000)] | None = None
 
 
 class RetrySection(Section):
-    failures: Annotated[Whole, Field(ge=0, le=1000)] | None = None
+    failures: Annotated[WholeNumber, Field(ge=0, le=1000)] | None = None
     backoff: Duration | None = None
-    launches: Annotated[Whole, Field(ge=1, le=1000)] | None = None
+    launches: Annotated[WholeNumber, Field(ge=1, le=1000)] | None = None
 
 
 class SessionSection(Section):
@@ -128,7 +128,7 @@ class JobFile(Section):
     workload: Workload | None = None
     resources: Resources | None = None
     model: ModelSection | None = None
-    num_nodes: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
+    num_nodes: Annotated[WholeNumber, Field(ge=1, le=10_000)] | None = None
     workdir: fields.Workdir | None = None
     file_mounts: fields.FileMounts | None = None
     outputs: fields.Outputs | None = None

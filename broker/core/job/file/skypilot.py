@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-HONOURED_IN_TASK = frozenset(
+SUPPORTED_TASK_KEYS = frozenset(
     {
         "name",
         "workdir",
@@ -36,7 +36,7 @@ HONOURED_IN_TASK = frozenset(
     }
 )
 
-REFUSED_IN_TASK: Mapping[str, str] = {
+UNSUPPORTED_TASK_KEYS: Mapping[str, str] = {
     "event_callback": "commands on the submitting machine are not run; `gpubroker jobs show --json` gives the state",
     "service": "a service has no end to be planned or paid for; delete the section to run one server as a job, and say"
     " for how long: `max_duration: 8h` (`gpubroker advise deploy` compares ways to serve a model)",
@@ -50,7 +50,7 @@ REFUSED_IN_TASK: Mapping[str, str] = {
     "_metadata": "it is written by SkyPilot's own client; delete the key",
 }
 
-HONOURED_IN_RESOURCES = frozenset(
+SUPPORTED_RESOURCE_KEYS = frozenset(
     {
         "accelerators",
         "gpus",
@@ -77,7 +77,7 @@ HONOURED_IN_RESOURCES = frozenset(
 )
 
 _INTERNAL = "it is written by SkyPilot itself; delete the key"
-REFUSED_IN_RESOURCES: Mapping[str, str] = {
+UNSUPPORTED_RESOURCE_KEYS: Mapping[str, str] = {
     "volumes": "volumes outlive jobs and their cost would not be accounted for; use `file_mounts`",
     "ephemeral_storage": "SkyPilot has removed it; write `disk_size`",
     "local_disk": "offers do not list local disks, so this could not be guaranteed; use `disk_size` or `instance_type`",
@@ -92,7 +92,7 @@ REFUSED_IN_RESOURCES: Mapping[str, str] = {
 }
 
 # Keys of earlier versions that SkyPilot itself no longer accepts.
-EARLIER_IN_RESOURCES: Mapping[str, str] = {
+REMOVED_RESOURCE_KEYS: Mapping[str, str] = {
     "candidates": "SkyPilot has removed its benchmarks, which ran on each; for a choice of machines write `any_of`",
     "spot_recovery": "SkyPilot calls it `job_recovery` now; the broker re-places a job after every interruption",
     "hooks": "commands before a machine stops are not run; put them at the end of `run`",

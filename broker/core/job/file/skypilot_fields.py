@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
 from broker.core.errors import did_you_mean
 from broker.core.job.jobs import DiskTier, NetworkTier
 from broker.core.market.machines import STORE_TAG, TAG
-from broker.core.validation import each
+from broker.core.validation import parse_each
 
 _Tier = TypeVar("_Tier", bound=StrEnum)
 
@@ -24,7 +24,7 @@ _TPU_KEYS = frozenset({"runtime_version", "tpu_name", "tpu_vm", "gcp_queued_reso
 
 # The parts of SkyPilot's configuration that a job may set: those that affect only the job's own machine. The others
 # (identities, networks, pods, batch options) would act with the rights of whoever runs the broker.
-PASSED_ON: Mapping[str, frozenset[str]] = {
+ALLOWED_CONFIG_KEYS: Mapping[str, frozenset[str]] = {
     "docker": frozenset({"run_options"}),
     "nvidia_gpus": frozenset({"disable_ecc"}),
     "kubernetes": frozenset({"provision_timeout", "set_pod_resource_limits"}),
@@ -36,7 +36,7 @@ PASSED_ON: Mapping[str, frozenset[str]] = {
 
 def _ports(value: object) -> tuple[str, ...]:
     items = value if isinstance(value, list) else [value]
-    return tuple(dict.fromkeys(each(enumerate(items), lambda _, item: _port(item))))
+    return tuple(dict.fromkeys(parse_each(enumerate(items), lambda _, item: _port(item))))
 
 
 def _port(value: object) -> str:
@@ -67,7 +67,7 @@ def _tier(value: object, tiers: type[_Tier]) -> _Tier:
 def _labels(value: object) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, dict):
         raise ValueError("expected lines of the form 'name: text'")
-    return tuple(sorted(each(value.items(), _label)))
+    return tuple(sorted(parse_each(value.items(), _label)))
 
 
 def _label(name: str, value: object) -> tuple[str, str]:
@@ -83,11 +83,11 @@ def _image(value: object) -> str | dict[str, str]:
     if isinstance(value, dict):
         if not value:
             raise ValueError("is empty; write `region: image` below it")
-        return dict(each(value.items(), lambda region, image: (region, _one_image(image))))
-    return _one_image(value)
+        return dict(parse_each(value.items(), lambda region, image: (region, _single_image(image))))
+    return _single_image(value)
 
 
-def _one_image(value: object) -> str:
+def _single_image(value: object) -> str:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
         raise ValueError("expected an image, such as docker:pytorch/pytorch, or a mapping of regions to images")
     return value
@@ -108,8 +108,8 @@ def _recovery(value: object) -> int | None:
         if key == "min_nodes":
             raise ValueError("`min_nodes` is not supported here: a job has all of its `num_nodes`, or waits for them")
         if key not in ("strategy", "max_restarts_on_errors"):
-            known = ("max_restarts_on_errors", "strategy")
-            raise ValueError(f"unknown key {key!r}{did_you_mean(key, known)}; known here: {', '.join(known)}")
+            known_keys = ("max_restarts_on_errors", "strategy")
+            raise ValueError(f"unknown key {key!r}{did_you_mean(key, known_keys)}; known here: {', '.join(known_keys)}")
     _strategy(value.get("strategy"))
     restarts = value.get("max_restarts_on_errors")
     if restarts is not None and (isinstance(restarts, bool) or not isinstance(restarts, int) or restarts < 0):
@@ -121,9 +121,9 @@ def _strategy(value: object) -> None:
     """Validated and ignored: the broker places by price, deadline and budget after every interruption."""
     if value is None or (isinstance(value, str) and value.strip().upper() in _STRATEGIES | {"NONE"}):
         return
-    known = sorted(_STRATEGIES)
+    known_names = sorted(_STRATEGIES)
     raise ValueError(
-        f"unknown strategy {str(value)[:40]!r}{did_you_mean(str(value), known)}; known: {', '.join(known)}"
+        f"unknown strategy {str(value)[:40]!r}{did_you_mean(str(value), known_names)}; known: {', '.join(known_names)}"
     )
 
 
@@ -158,17 +158,17 @@ def _config(value: object) -> dict[str, Any]:
         if not isinstance(settings, dict):
             raise ValueError(f"expected lines of the form 'key: value' below `{section}`")
         for name in settings or [""]:
-            if name not in PASSED_ON.get(section, ()):
+            if name not in ALLOWED_CONFIG_KEYS.get(section, ()):
                 where = ".".join(filter(None, ("config", section, str(name))))
-                raise ValueError(f"`{where}` is not passed on: {_NOT_FOR_JOBS}; passed on are {_passed_on()}")
+                raise ValueError(f"`{where}` is not passed on: {_NOT_FOR_JOBS}; passed on are {_allowed_config()}")
     return value
 
 
 _NOT_FOR_JOBS = "it would act with the rights of whoever runs the broker, who can set it in ~/.sky/config.yaml"
 
 
-def _passed_on() -> str:
-    return ", ".join(f"{section}.{name}" for section, names in PASSED_ON.items() for name in sorted(names))
+def _allowed_config() -> str:
+    return ", ".join(f"{section}.{name}" for section, names in ALLOWED_CONFIG_KEYS.items() for name in sorted(names))
 
 
 def _inputs(value: object) -> int:

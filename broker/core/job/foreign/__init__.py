@@ -21,7 +21,7 @@ _FORMATS: tuple[tuple[re.Pattern[str], str, Callable[[str, str], Conversion]], .
 )  # fmt: skip
 
 
-def recognized(text: str) -> str | None:
+def format_name(text: str) -> str | None:
     """What the text is, in words; None if it is none of these formats, or a job file, whose command may be anything."""
     if re.search(r"^run\s*:", text, re.MULTILINE):
         return None
@@ -31,7 +31,7 @@ def recognized(text: str) -> str | None:
 def convert(text: str, file: str) -> Conversion:
     """The job file of a text, and what it could not carry over. ``file`` is for messages and the job's name. Raises
     `InvalidInput` for a text that is none of these formats, or that its format does not allow."""
-    name = recognized(text)
+    name = format_name(text)
     for _, known, converter in _FORMATS:
         if known == name:
             return converter(text, file)

@@ -11,7 +11,7 @@ from typing import Any
 from broker.core.errors import UnknownName
 from broker.core.values.accelerators import canonical
 
-_ANY_GPU = "nvidia:16GB+"
+_DEFAULT_GPU = "nvidia:16GB+"
 
 
 @dataclass
@@ -36,12 +36,12 @@ class Conversion:
         """Request accelerators. ``model``: as the other program calls it; ``asked``: the line that requests them."""
         name = None if model is None else accelerator_name(model)
         if name is None:
-            why = "names no model" if model is None else f"names a model that is not known here ({model})"
+            problem = "names no model" if model is None else f"names a model that is not known here ({model})"
             accepts = (
                 f"any NVIDIA GPU of 16 GB or more is accepted: write the one that the job needs, such as `H100:{count}`"
             )
-            self.lost.append(f"{asked} {why}; {accepts}")
-        self.resource("accelerators", f"{name or _ANY_GPU}:{count}")
+            self.lost.append(f"{asked} {problem}; {accepts}")
+        self.resource("accelerators", f"{name or _DEFAULT_GPU}:{count}")
 
     def renamed(self, script: str, prefix: str, names: Mapping[str, str]) -> str:
         """The script with the other program's variables by their names here; those that there are not are noted."""

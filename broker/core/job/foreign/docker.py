@@ -6,7 +6,7 @@ import re
 import shlex
 
 from broker.core.errors import InvalidInput
-from broker.core.job.file.reading import named_after
+from broker.core.job.file.reading import name_from_file
 from broker.core.job.foreign.conversion import Conversion, gibibytes, job_name, shell_command
 
 _SHORT = {"e": "env", "v": "volume", "w": "workdir", "m": "memory", "p": "publish", "u": "user", "h": "hostname"}
@@ -27,13 +27,13 @@ def convert(text: str, file: str) -> Conversion:
         )
     except ValueError as error:
         raise InvalidInput(str(error).lower(), where=file) from error
-    found = Conversion()
-    found.job |= {"name": named_after(file), "workdir": "."}
+    conversion = Conversion()
+    conversion.job |= {"name": name_from_file(file), "workdir": "."}
     options = _options(words)
     if not words:
         raise InvalidInput("the `docker run` names no image", where=file)
     image, *command = words
-    found.resource("image_id", f"docker:{image}")
+    conversion.resource("image_id", f"docker:{image}")
     folder, mounted = "", {"."}
     for name, value in options:
         match name:
@@ -42,20 +42,20 @@ def convert(text: str, file: str) -> Conversion:
             case "entrypoint":
                 command = [value, *command]
             case "volume" | "mount":
-                mounted |= _mount(*_source_and_target(name, value), found)
+                mounted |= _mount(*_source_and_target(name, value), conversion)
             case _:
-                _carry(name, value, found)
+                _carry(name, value, conversion)
     if not command:
-        found.lose("the command is the image's own: write it into `run:`")
+        conversion.lose("the command is the image's own: write it into `run:`")
         command = ["sh", "-c", "echo 'write the command of the image here' >&2; exit 1"]
     begin = f"cd {folder}\n" if folder and folder.rstrip("/") not in mounted else ""
-    found.job["run"] = begin + shell_command(command).strip("\n") + "\n"
-    return found
+    conversion.job["run"] = begin + shell_command(command).strip("\n") + "\n"
+    return conversion
 
 
 def _options(words: list[str]) -> list[tuple[str, str]]:
     """Takes the options from the words, up to the image."""
-    found = []
+    options = []
     while words and words[0].startswith("-"):
         word = words.pop(0)
         name, equals, value = word.lstrip("-").partition("=")
@@ -63,33 +63,34 @@ def _options(words: list[str]) -> list[tuple[str, str]]:
             name, value, equals = _SHORT.get(name[0], name[0]), name[1:] + equals + value, equals or name[1:]
         if not equals and name not in _FLAGS and words:
             value = words.pop(0)
-        found.append((name, value))
-    return found
+        options.append((name, value))
+    return options
 
 
-def _carry(name: str, value: str, found: Conversion) -> None:
+def _carry(name: str, value: str, conversion: Conversion) -> None:
     match name:
         case "gpus":
             count = re.search(r"\d+", value)
             devices = re.search(r"device=([\w,-]+)", value)
             number = len(devices[1].split(",")) if devices else int(count[0]) if count else 1
-            found.gpus(number, None, f"--gpus {value}")
+            conversion.gpus(number, None, f"--gpus {value}")
         case "env":
             variable, equals, text = value.partition("=")
-            found.variable(variable, text if equals and not text.startswith("$") else None)
+            conversion.variable(variable, text if equals and not text.startswith("$") else None)
         case "name":
-            found.job["name"] = job_name(value)
+            conversion.job["name"] = job_name(value)
         case "cpus":
-            found.resource("cpus", float(value) if "." in value else int(value))
+            conversion.resource("cpus", float(value) if "." in value else int(value))
         case "memory":
             unit = value[-1].lower() if value[-1:].isalpha() else "b"
-            found.resource("memory", gibibytes(float(value.rstrip("bBkKmMgGtT")) * _SIZES[unit]))
+            conversion.resource("memory", gibibytes(float(value.rstrip("bBkKmMgGtT")) * _SIZES[unit]))
         case "publish":
-            found.resource(
-                "ports", [*found.job.get("resources", {}).get("ports", []), int(value.split(":")[-1].split("/")[0])]
+            conversion.resource(
+                "ports",
+                [*conversion.job.get("resources", {}).get("ports", []), int(value.split(":")[-1].split("/")[0])],
             )
         case _ if name not in _UNNEEDED:
-            found.lose(f"--{name} {value}".rstrip())
+            conversion.lose(f"--{name} {value}".rstrip())
 
 
 def _source_and_target(name: str, value: str) -> tuple[str, str]:
@@ -100,15 +101,17 @@ def _source_and_target(name: str, value: str) -> tuple[str, str]:
     return source, target.partition(":")[0]
 
 
-def _mount(source: str, target: str, found: Conversion) -> set[str]:
+def _mount(source: str, target: str, conversion: Conversion) -> set[str]:
     """Carry a mount over; the folder of the container that becomes the working folder, if it is that of the command."""
     if _HERE.fullmatch(source):
-        found.lose(f"{target}: the job's files are in its working folder, in which `run:` begins")
+        conversion.lose(f"{target}: the job's files are in its working folder, in which `run:` begins")
         return {target.rstrip("/")}
     relative = re.sub(r"^\$\{?PWD\}?/", "./", source)
     if target and re.match(r"[./~]", relative):
-        found.job.setdefault("file_mounts", {})[target] = relative
-        found.lose(f"{source} is copied to {target} at submission; for large data name a bucket under `file_mounts:`")
+        conversion.job.setdefault("file_mounts", {})[target] = relative
+        conversion.lose(
+            f"{source} is copied to {target} at submission; for large data name a bucket under `file_mounts:`"
+        )
     else:
-        found.lose(f"the volume {source or target}")
+        conversion.lose(f"the volume {source or target}")
     return set()

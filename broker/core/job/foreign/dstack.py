@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.core.documents import read_document
 from broker.core.errors import InvalidInput
-from broker.core.job.file.reading import named_after
+from broker.core.job.file.reading import name_from_file
 from broker.core.job.foreign.conversion import Conversion, accelerator_name, job_name
 
 _SAME = {"max_duration": "max_duration", "nodes": "num_nodes"}
@@ -23,62 +23,64 @@ _VARIABLES = {"DSTACK_NODE_RANK": "SKYPILOT_NODE_RANK", "DSTACK_NODES_NUM": "SKY
 
 def convert(text: str, file: str) -> Conversion:
     """The job file of a task. Raises `InvalidInput` for a configuration without commands."""
-    data, found = dict(read_document(text, file=file, kind="configuration").data), Conversion()
+    data, conversion = dict(read_document(text, file=file, kind="configuration").data), Conversion()
     kind = str(data.get("type"))
     if kind != "task":
-        found.lose(f"type: {kind}; it becomes a job (sessions: `gpubroker dev`)")
-    found.job |= {"name": job_name(data.get("name") or named_after(file)), "workdir": "."}
+        conversion.lose(f"type: {kind}; it becomes a job (sessions: `gpubroker dev`)")
+    conversion.job |= {"name": job_name(data.get("name") or name_from_file(file)), "workdir": "."}
     image = data.pop("image", None)
     if image:
-        found.resource("image_id", f"docker:{image}")
-    _resources(data.pop("resources", None) or {}, found)
-    _environment(data.pop("env", None) or [], found)
+        conversion.resource("image_id", f"docker:{image}")
+    _resources(data.pop("resources", None) or {}, conversion)
+    _environment(data.pop("env", None) or [], conversion)
     for key, name in _SAME.items():
         if (value := data.pop(key, None)) not in (None, "off", 1):
-            found.job[name] = value
+            conversion.job[name] = value
     if (policy := data.pop("spot_policy", None)) in _SPOT:
-        found.resource("capacity_types", _SPOT[policy])
+        conversion.resource("capacity_types", _SPOT[policy])
     places = {"providers": data.pop("backends", None), "regions": data.pop("regions", None)}
     if constraints := {key: [str(one) for one in names] for key, names in places.items() if names}:
-        found.job["constraints"] = constraints
+        conversion.job["constraints"] = constraints
     if (types := data.pop("instance_types", None)) and len(types) == 1:
-        found.resource("instance_type", str(types[0]))
+        conversion.resource("instance_type", str(types[0]))
     if (retry := data.pop("retry", None)) not in (None, False):
-        found.lose(
+        conversion.lose(
             f"retry: {retry}; interrupted jobs are always placed again, those that fail by `retry: {{failures: N}}`"
         )
     if (price := data.pop("max_price", None)) is not None:
-        found.lose(f"max_price: {price} an hour; `max_cost:` limits the whole job, a policy the price of a GPU-hour")
+        conversion.lose(
+            f"max_price: {price} an hour; `max_cost:` limits the whole job, a policy the price of a GPU-hour"
+        )
     commands = [str(one) for one in data.pop("commands", None) or data.pop("init", None) or []]
     if not commands:
         raise InvalidInput("the configuration has no `commands:`", where=file)
     folder = data.pop("working_dir", None)
-    found.lose(*(f"{key}: {_short(value)}" for key, value in data.items() if key not in _WITHOUT_EFFECT))
+    conversion.lose(*(f"{key}: {_short(value)}" for key, value in data.items() if key not in _WITHOUT_EFFECT))
     script = "\n".join(["set -e", *([f"cd {folder}"] if folder else []), *(one.strip("\n") for one in commands)]) + "\n"
-    found.job["run"] = found.renamed(script, "DSTACK", _VARIABLES)
-    return found
+    conversion.job["run"] = conversion.renamed(script, "DSTACK", _VARIABLES)
+    return conversion
 
 
 def _short(value: object) -> str:
     return " ".join(str(value).split())[:60]
 
 
-def _resources(wanted: Mapping[str, Any], found: Conversion) -> None:
-    for key, value in wanted.items():
+def _resources(resources: Mapping[str, Any], conversion: Conversion) -> None:
+    for key, value in resources.items():
         match key:
             case "gpu":
-                _gpu(value, found)
+                _gpu(value, conversion)
             case "cpu":
                 amount = value.get("count", value) if isinstance(value, Mapping) else value
-                found.resource("cpus", int(re.findall(r"\d+", str(amount))[-1 if ".." not in str(amount) else 0]))
+                conversion.resource("cpus", int(re.findall(r"\d+", str(amount))[-1 if ".." not in str(amount) else 0]))
             case "memory":
-                found.resource("memory", _least(value))
+                conversion.resource("memory", _least(value))
             case "disk":
-                found.resource("disk_size", _least(value.get("size") if isinstance(value, Mapping) else value))
+                conversion.resource("disk_size", _least(value.get("size") if isinstance(value, Mapping) else value))
             case "shm_size":
-                found.lose(f"shm_size: {value}; a job's container shares the machine's memory")
+                conversion.lose(f"shm_size: {value}; a job's container shares the machine's memory")
             case _:
-                found.lose(f"resources.{key}: {_short(value)}")
+                conversion.lose(f"resources.{key}: {_short(value)}")
 
 
 def _least(value: object) -> str:
@@ -86,7 +88,7 @@ def _least(value: object) -> str:
     return str(value).partition("..")[0].replace(" ", "").upper()
 
 
-def _gpu(value: object, found: Conversion) -> None:
+def _gpu(value: object, conversion: Conversion) -> None:
     """``H100:8``, ``80GB``, ``A100:80GB:4``, ``24GB..``, a number, or a mapping of these."""
     names: list[str] = []
     memory, count = "", 1
@@ -108,19 +110,19 @@ def _gpu(value: object, found: Conversion) -> None:
     known = [name for name in (accelerator_name(f"{one}-{memory}" if memory else one) for one in names) if name]
     if known:
         requests = [f"{name}:{count}" for name in dict.fromkeys(known)]
-        found.resource("accelerators", requests[0] if len(requests) == 1 else requests)
+        conversion.resource("accelerators", requests[0] if len(requests) == 1 else requests)
     elif memory and not names:
-        found.resource("accelerators", f"{memory}+:{count}")
+        conversion.resource("accelerators", f"{memory}+:{count}")
     else:
-        found.gpus(count, ", ".join(names) or None, f"gpu: {_short(value)}")
+        conversion.gpus(count, ", ".join(names) or None, f"gpu: {_short(value)}")
 
 
-def _environment(given: object, found: Conversion) -> None:
-    if isinstance(given, Mapping):
-        for name, value in given.items():
-            found.variable(str(name), None if value is None else str(value))
+def _environment(variables: object, conversion: Conversion) -> None:
+    if isinstance(variables, Mapping):
+        for name, value in variables.items():
+            conversion.variable(str(name), None if value is None else str(value))
         return
-    for text in given if isinstance(given, list) else []:
+    for text in variables if isinstance(variables, list) else []:
         name, equals, value = str(text).partition("=")
         secret = re.fullmatch(r"\$\{\{\s*secrets\.\w+\s*\}\}", value)
-        found.variable(name, value if equals and not secret else None)
+        conversion.variable(name, value if equals and not secret else None)

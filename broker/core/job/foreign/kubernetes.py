@@ -32,34 +32,34 @@ _MOST_DOCUMENTS = 50
 def convert(text: str, file: str) -> Conversion:
     """The job file of the first Job, CronJob or Pod of a manifest. Raises `InvalidInput` if there is none, or its
     container has no command."""
-    documents = [one.data for one in read_documents(text, file=file, kind="manifest", most=_MOST_DOCUMENTS)]
+    documents = [one.data for one in read_documents(text, file=file, kind="manifest", max_documents=_MOST_DOCUMENTS)]
     manifest = next((one for one in documents if one.get("kind") in _KINDS), None)
     if manifest is None:
         kinds = ", ".join(str(one.get("kind")) for one in documents)
         raise InvalidInput(f"{kinds} cannot be converted; expected one of {', '.join(_KINDS)}", where=file)
-    found = Conversion()
+    conversion = Conversion()
     others = [one for one in documents if one is not manifest]
-    found.lose(*(f"{one.get('kind')} {_at(one, 'metadata').get('name', '')}" for one in others))
+    conversion.lose(*(f"{one.get('kind')} {_at(one, 'metadata').get('name', '')}" for one in others))
     metadata = _at(manifest, "metadata")
-    found.job["name"] = job_name(metadata.get("name") or str(metadata.get("generateName", "job")).rstrip("-"))
+    conversion.job["name"] = job_name(metadata.get("name") or str(metadata.get("generateName", "job")).rstrip("-"))
     spec, pod = _at(manifest, "spec"), _at(manifest, "spec")
     if manifest["kind"] == "CronJob":
-        found.lose(f"schedule: {spec.get('schedule')}; submit the job by cron, or by your own scheduler")
+        conversion.lose(f"schedule: {spec.get('schedule')}; submit the job by cron, or by your own scheduler")
         spec = _at(spec, "jobTemplate", "spec")
     if manifest["kind"] != "Pod":
-        _of_job(spec, found)
+        _of_job(spec, conversion)
         pod = _at(spec, "template", "spec")
     containers = pod.get("containers") or []
     if not containers:
         raise InvalidInput("the manifest has no container", where=file)
     container = containers[0]
-    found.lose(*(f"the container {one.get('name')}: a job runs one" for one in containers[1:]))
+    conversion.lose(*(f"the container {one.get('name')}: a job runs one" for one in containers[1:]))
     initial = [one.get("name") for one in pod.get("initContainers") or []]
-    found.lose(*(f"the initContainer {name}: write its command into `setup:`" for name in initial))
-    _container(container, pod, found)
+    conversion.lose(*(f"the initContainer {name}: write its command into `setup:`" for name in initial))
+    _container(container, pod, conversion)
     known = _WITHOUT_EFFECT | {"initContainers", "volumes", "activeDeadlineSeconds"}
-    found.lose(*(key for key in pod if key not in known), *(key for key in container if key not in _OF_CONTAINER))
-    return found
+    conversion.lose(*(key for key in pod if key not in known), *(key for key in container if key not in _OF_CONTAINER))
+    return conversion
 
 
 def _at(value: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
@@ -70,71 +70,71 @@ def _at(value: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     return value
 
 
-def _of_job(spec: Mapping[str, Any], found: Conversion) -> None:
+def _of_job(spec: Mapping[str, Any], conversion: Conversion) -> None:
     if limit := spec.get("activeDeadlineSeconds"):
-        found.job["max_duration"] = print_duration(timedelta(seconds=int(limit)))
+        conversion.job["max_duration"] = print_duration(timedelta(seconds=int(limit)))
     if (failures := spec.get("backoffLimit")) is not None:
-        found.job["retry"] = {"failures": int(failures)}
+        conversion.job["retry"] = {"failures": int(failures)}
     completions, parallelism = int(spec.get("completions") or 1), int(spec.get("parallelism") or 1)
     if (
         spec.get("completionMode") == "Indexed"
         and completions == parallelism > 1
         and _at(spec, "template", "spec").get("subdomain")
     ):
-        found.job["num_nodes"] = completions  # ranks that talk to each other
-        found.lose("JOB_COMPLETION_INDEX: the rank of a node is in $SKYPILOT_NODE_RANK")
+        conversion.job["num_nodes"] = completions  # ranks that talk to each other
+        conversion.lose("JOB_COMPLETION_INDEX: the rank of a node is in $SKYPILOT_NODE_RANK")
     elif completions > 1:
-        found.job["array"] = {"grid": {"JOB_COMPLETION_INDEX": list(range(completions))}, "parallel": parallelism}
+        conversion.job["array"] = {"grid": {"JOB_COMPLETION_INDEX": list(range(completions))}, "parallel": parallelism}
     elif parallelism > 1:
-        found.lose(f"parallelism: {parallelism} pods of one work queue; write an `array:` with as many tasks")
+        conversion.lose(f"parallelism: {parallelism} pods of one work queue; write an `array:` with as many tasks")
     if spec.get("suspend"):
-        found.lose("suspend: true")
+        conversion.lose("suspend: true")
 
 
-def _container(container: Mapping[str, Any], pod: Mapping[str, Any], found: Conversion) -> None:
+def _container(container: Mapping[str, Any], pod: Mapping[str, Any], conversion: Conversion) -> None:
     if image := container.get("image"):
-        found.resource("image_id", f"docker:{image}")
-    _machine(container, pod, found)
-    _environment(container, found)
+        conversion.resource("image_id", f"docker:{image}")
+    _machine(container, pod, conversion)
+    _environment(container, conversion)
     mounts = {mount.get("name"): mount.get("mountPath") for mount in container.get("volumeMounts") or []}
     for volume in pod.get("volumes") or []:
         name, kinds = volume.get("name"), [key for key in volume if key != "name"]
         if name in mounts and kinds != ["emptyDir"]:
-            found.lose(
+            conversion.lose(
                 f"the volume {name} ({', '.join(kinds)}) at {mounts[name]}: `file_mounts:` take buckets and folders"
             )
     words: Sequence[object] = [*(container.get("command") or []), *(container.get("args") or [])]
     command = re.sub(r"\$\(([A-Za-z_]\w*)\)", r"${\1}", shell_command(words)) if words else ""
     if not words:
         command = "echo 'write the command of the image here' >&2; exit 1"
-        found.lose("the command is the image's own: write it into `run:`")
+        conversion.lose("the command is the image's own: write it into `run:`")
     folder = container.get("workingDir")
-    found.job["run"] = (f"cd {folder}\n" if folder else "") + command.strip("\n") + "\n"
+    conversion.job["run"] = (f"cd {folder}\n" if folder else "") + command.strip("\n") + "\n"
 
 
-def _machine(container: Mapping[str, Any], pod: Mapping[str, Any], found: Conversion) -> None:
-    wanted = {**_at(container, "resources", "requests"), **_at(container, "resources", "limits")}
+def _machine(container: Mapping[str, Any], pod: Mapping[str, Any], conversion: Conversion) -> None:
+    limits = {**_at(container, "resources", "requests"), **_at(container, "resources", "limits")}
     selector = {**_required(pod), **_at(pod, "nodeSelector")}
     instance = next((str(selector.pop(key)) for key in _INSTANCE if key in selector), None)
     for name in _GPU_RESOURCES:
-        if count := int(str(wanted.pop(name, 0))):
+        if count := int(str(limits.pop(name, 0))):
             model = next((str(selector.pop(key)) for key in _MODELS if key in selector), None)
             if instance is None or model is not None:
-                found.gpus(count, model, f"{name}: {count}")
+                conversion.gpus(count, model, f"{name}: {count}")
     if instance is not None:
-        found.resource("instance_type", instance)
-    if (cpus := wanted.pop("cpu", None)) is not None:
+        conversion.resource("instance_type", instance)
+    if (cpus := limits.pop("cpu", None)) is not None:
         text = str(cpus)
         amount = float(text.removesuffix("m")) / (1000 if text.endswith("m") else 1)
-        found.resource("cpus", int(amount) if amount.is_integer() else amount)
-    if (memory := wanted.pop("memory", None)) is not None:
+        conversion.resource("cpus", int(amount) if amount.is_integer() else amount)
+    if (memory := limits.pop("memory", None)) is not None:
         match = re.fullmatch(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T|)", str(memory))
         if match is not None:
-            found.resource("memory", gibibytes(float(match[1]) * _BYTES[match[2]] / 2**30))
-    if (disk := wanted.pop("ephemeral-storage", None)) is not None:
-        found.lose(f"ephemeral-storage: {disk}: `disk_size:` under `resources:` sets the disk of rented machines")
-    found.lose(*(f"{name}: {amount}" for name, amount in wanted.items()))
-    found.lose(*(f"nodeSelector {key}={value}" for key, value in selector.items()))
+            conversion.resource("memory", gibibytes(float(match[1]) * _BYTES[match[2]] / 2**30))
+    if (disk := limits.pop("ephemeral-storage", None)) is not None:
+        conversion.lose(f"ephemeral-storage: {disk}: `disk_size:` under `resources:` sets the disk of rented machines")
+    conversion.lose(*(f"{name}: {amount}" for name, amount in limits.items()))
+    conversion.lose(*(f"nodeSelector {key}={value}" for key, value in selector.items()))
 
 
 def _required(pod: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,14 +150,14 @@ def _required(pod: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _environment(container: Mapping[str, Any], found: Conversion) -> None:
+def _environment(container: Mapping[str, Any], conversion: Conversion) -> None:
     for variable in container.get("env") or []:
         name, source = variable.get("name"), _at(variable, "valueFrom")
         if "secretKeyRef" in source:
-            found.variable(name, None)
+            conversion.variable(name, None)
         elif source:
-            found.lose(f"the variable {name}, from {', '.join(source)}")
+            conversion.lose(f"the variable {name}, from {', '.join(source)}")
         else:
-            found.variable(name, str(variable.get("value") if variable.get("value") is not None else ""))
+            conversion.variable(name, str(variable.get("value") if variable.get("value") is not None else ""))
     for source in container.get("envFrom") or []:
-        found.lose(f"envFrom {', '.join(source)}: name the variables under `envs:` or `secrets:`")
+        conversion.lose(f"envFrom {', '.join(source)}: name the variables under `envs:` or `secrets:`")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from broker.core.errors import InvalidInput
-from broker.core.job.arrays import MOST_LISTED
-from broker.core.job.file.reading import named_after
+from broker.core.job.arrays import MAX_LISTED
+from broker.core.job.file.reading import name_from_file
 from broker.core.job.foreign.conversion import Conversion, gibibytes, job_name
 from broker.core.values.units import print_duration
 
@@ -43,28 +43,28 @@ _VARIABLES = {
 def convert(text: str, file: str) -> Conversion:
     """The job file of a batch script. Raises `InvalidInput` for a directive that is malformed, or a script without
     commands."""
-    options, found = dict(_directives(text, file)), Conversion()
-    found.job["name"] = job_name(options.pop("job-name", None) or named_after(file))
-    found.job["workdir"] = options.pop("chdir", ".")
-    _machine(options, found)
+    options, conversion = dict(_directives(text, file)), Conversion()
+    conversion.job["name"] = job_name(options.pop("job-name", None) or name_from_file(file))
+    conversion.job["workdir"] = options.pop("chdir", ".")
+    _machine(options, conversion)
     if (limit := options.pop("time", None)) is not None:
-        found.job["max_duration"] = print_duration(timedelta(seconds=_seconds(limit, file)))
+        conversion.job["max_duration"] = print_duration(timedelta(seconds=_seconds(limit, file)))
     if (tasks := options.pop("array", None)) is not None:
-        _array(tasks, found, file)
-    _environment(options.pop("export", None), found)
+        _array(tasks, conversion, file)
+    _environment(options.pop("export", None), conversion)
     for name in ("output", "error"):
         if (path := options.pop(name, None)) is not None:
-            found.lose(f"--{name}={path}: the output is kept; `gpubroker jobs logs JOB` prints it")
+            conversion.lose(f"--{name}={path}: the output is kept; `gpubroker jobs logs JOB` prints it")
     if (before := options.pop("dependency", None)) is not None:
-        found.lose(f"--dependency={before}: name the jobs under `after:`")
+        conversion.lose(f"--dependency={before}: name the jobs under `after:`")
     others = {name: value for name, value in options.items() if name not in _WITHOUT_EFFECT}
-    found.lose(*(f"--{name}{f'={value}' if value else ''}" for name, value in others.items()))
+    conversion.lose(*(f"--{name}{f'={value}' if value else ''}" for name, value in others.items()))
     if ignored := [name for name in options if name in _WITHOUT_EFFECT]:
-        found.lose(f"of the cluster alone: {', '.join(f'--{name}' for name in ignored)}")
-    found.job["run"] = _commands(text, found)
-    if not found.job["run"].strip():
+        conversion.lose(f"of the cluster alone: {', '.join(f'--{name}' for name in ignored)}")
+    conversion.job["run"] = _commands(text, conversion)
+    if not conversion.job["run"].strip():
         raise InvalidInput("the script has no commands", where=file)
-    return found
+    return conversion
 
 
 def _directives(text: str, file: str) -> Iterator[tuple[str, str]]:
@@ -94,41 +94,41 @@ def _options(words: list[str]) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def _machine(options: dict[str, str], found: Conversion) -> None:
+def _machine(options: dict[str, str], conversion: Conversion) -> None:
     nodes = _first_number(options.get("nodes"))
     if "-" in options.pop("nodes", ""):
-        found.lose(f"a range of nodes: the job asks for {nodes}")
+        conversion.lose(f"a range of nodes: the job asks for {nodes}")
     if nodes > 1:
-        found.job["num_nodes"] = nodes
+        conversion.job["num_nodes"] = nodes
     tasks = _first_number(options.pop("ntasks-per-node", None), max(_first_number(options.get("ntasks")) // nodes, 1))
     options.pop("ntasks", None)
     cpus = _first_number(options.pop("cpus-per-task", None), 0)
-    gpus = _gpus(options, found, nodes, tasks)
+    gpus = _gpus(options, conversion, nodes, tasks)
     if per_gpu := _first_number(options.pop("cpus-per-gpu", None), 0):
-        found.resource("cpus", per_gpu * max(gpus, 1))
+        conversion.resource("cpus", per_gpu * max(gpus, 1))
     elif cpus or tasks > 1:
-        found.resource("cpus", max(cpus, 1) * tasks)
+        conversion.resource("cpus", max(cpus, 1) * tasks)
     if tasks > 1:
-        found.lose(
+        conversion.lose(
             f"{tasks} tasks on each node: the command runs once there; `torchrun --nproc-per-node {tasks}` starts more"
         )
     for name, times in (("mem", 1), ("mem-per-cpu", max(cpus, 1) * tasks), ("mem-per-gpu", max(gpus, 1))):
         if (memory := _gib(options.pop(name, None))) > 0:
-            found.resource("memory", gibibytes(memory * times))
+            conversion.resource("memory", gibibytes(memory * times))
 
 
-def _gpus(options: dict[str, str], found: Conversion, nodes: int, tasks: int) -> int:
+def _gpus(options: dict[str, str], conversion: Conversion, nodes: int, tasks: int) -> int:
     """Request the accelerators of one node; how many."""
     for name, of_node in (("gres", 1.0), ("gpus-per-node", 1.0), ("gpus", 1 / nodes), ("gpus-per-task", float(tasks))):
         value = options.pop(name, None)
         for part in (value or "").split(","):
             if name == "gres" and not part.startswith("gpu"):
-                found.lose(*([f"--gres={part}"] if part else []))
+                conversion.lose(*([f"--gres={part}"] if part else []))
                 continue
             match = _GPU.fullmatch(re.sub(r"\(.*\)", "", "gpu:1" if part == "gpu" else part))
             if match is not None and int(match["count"]):
                 count = max(round(int(match["count"]) * of_node), 1)
-                found.gpus(count, match["model"], f"--{name}={value}")
+                conversion.gpus(count, match["model"], f"--{name}={value}")
                 return count
     return 0
 
@@ -149,7 +149,7 @@ def _seconds(text: str, file: str) -> int:
     if match is None:
         raise InvalidInput(f"--time={text}: expected minutes, HH:MM:SS or D-HH:MM:SS", where=file)
     days, *rest = match.groups()
-    numbers = [int(one) for one in rest if one is not None]
+    numbers = [int(group) for group in rest if group is not None]
     if days is not None:
         hours, minutes, seconds = [*numbers, 0, 0][:3]
     elif len(numbers) == 3:
@@ -159,37 +159,37 @@ def _seconds(text: str, file: str) -> int:
     return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
-def _array(text: str, found: Conversion, file: str) -> None:
+def _array(text: str, conversion: Conversion, file: str) -> None:
     """Tasks keep their variable SLURM_ARRAY_TASK_ID."""
     spans, percent, at_once = text.partition("%")
     indices: list[int] = []
     for span in spans.split(","):
         match = _ARRAY.fullmatch(span.strip())
         last = int(match[2] or match[1]) if match else 0
-        if match is None or last - int(match[1]) > MOST_LISTED:
+        if match is None or last - int(match[1]) > MAX_LISTED:
             raise InvalidInput(
-                f"--array={text}: expected numbers and ranges such as 0-9, at most {MOST_LISTED:,}", where=file
+                f"--array={text}: expected numbers and ranges such as 0-9, at most {MAX_LISTED:,}", where=file
             )
         indices += range(int(match[1]), last + 1, int(match[3] or 1))
-    found.job["array"] = {"grid": {"SLURM_ARRAY_TASK_ID": indices}}
+    conversion.job["array"] = {"grid": {"SLURM_ARRAY_TASK_ID": indices}}
     if percent:
-        found.job["array"]["parallel"] = int(at_once)
+        conversion.job["array"]["parallel"] = int(at_once)
 
 
-def _environment(text: str | None, found: Conversion) -> None:
+def _environment(text: str | None, conversion: Conversion) -> None:
     for part in (text or "").split(","):
         name, equals, value = part.partition("=")
         if equals:
-            found.variable(name, value)
+            conversion.variable(name, value)
         elif name and name not in ("ALL", "NONE"):
-            found.variable(name, None)
+            conversion.variable(name, None)
     if text is None or "ALL" in text:
-        found.lose("the variables of your shell: name those that the job needs under `envs:` or `secrets:`")
+        conversion.lose("the variables of your shell: name those that the job needs under `envs:` or `secrets:`")
 
 
-def _commands(text: str, found: Conversion) -> str:
+def _commands(text: str, conversion: Conversion) -> str:
     """The script without directives, modules and `srun`."""
-    kept, modules = list[str](), list[str]()
+    script_lines, modules = list[str](), list[str]()
     while (joined := _CONTINUED_SRUN.sub(r"\1 ", text)) != text:
         text = joined
     lines = text.splitlines()
@@ -202,17 +202,17 @@ def _commands(text: str, found: Conversion) -> str:
         if re.match(r"(?:module|ml)\s", stripped):
             modules.append(stripped)
         elif not re.fullmatch(r"cd\s+\"?\$\{?SLURM_SUBMIT_DIR\}?\"?/?", stripped):
-            kept.append(_without_srun(line, found))
+            script_lines.append(_without_srun(line, conversion))
     if modules:
-        found.lose(
+        conversion.lose(
             f"{'; '.join(modules)}: modules are of one cluster. On it, write them into `run:`; elsewhere install what"
             " they bring in `setup:`, or name an `image_id:`"
         )
-    script = "\n".join(kept).strip("\n") + "\n"
-    return found.renamed(script, "SLURM", _VARIABLES)
+    script = "\n".join(script_lines).strip("\n") + "\n"
+    return conversion.renamed(script, "SLURM", _VARIABLES)
 
 
-def _without_srun(line: str, found: Conversion) -> str:
+def _without_srun(line: str, conversion: Conversion) -> str:
     match = _SRUN.search(line)
     if match is None:
         return line
@@ -229,6 +229,8 @@ def _without_srun(line: str, found: Conversion) -> str:
         taken[name] = value or ""
     image = taken.get("--container-image", "").strip("\"'")
     if image:
-        found.resource("image_id", f"docker:{image.replace('#', '/')}")
-    found.lose(*(f"{name}={value} of srun" for name, value in taken.items() if name.startswith("--container-mounts")))
+        conversion.resource("image_id", f"docker:{image.replace('#', '/')}")
+    conversion.lose(
+        *(f"{name}={value} of srun" for name, value in taken.items() if name.startswith("--container-mounts"))
+    )
     return f"{line[: match.start()]}{match['before']}{rest.lstrip()}"

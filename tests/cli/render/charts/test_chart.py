@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.cli.render.charts.chart import Bars, Chart, Line, number, places, runs
+from broker.cli.render.charts.chart import Bars, Chart, Line, line_runs, number_text, x_numbers
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -38,24 +38,24 @@ def test_a_chart_is_of_one_kind() -> None:
 
 def test_what_is_not_known_leaves_a_gap() -> None:
     line = Line("p5", [0, 1, 2, 3, 4, 5], [1.0, None, 2.0, 3.0, nan, inf])
-    assert list(runs(line)) == [[(0, 1.0)], [(2, 2.0), (3, 3.0)]]
+    assert list(line_runs(line)) == [[(0, 1.0)], [(2, 2.0), (3, 3.0)]]
 
 
 def test_a_price_holds_until_the_next_and_up_to_a_gap() -> None:
     line = Line("p5", [0, 1, 2, 3], [1.0, 2.0, None, 5.0], step=True)
-    assert list(runs(line)) == [[(0, 1.0), (1, 1.0), (1, 2.0), (2, 2.0)], [(3, 5.0)]]
+    assert list(line_runs(line)) == [[(0, 1.0), (1, 1.0), (1, 2.0), (2, 2.0)], [(3, 5.0)]]
 
 
 def test_a_logarithmic_scale_leaves_out_what_is_not_positive() -> None:
-    assert list(runs(Line("p5", [0, 1, 2], [0.0, 5.0, -1.0]), positive=True)) == [[(1, 5.0)]]
+    assert list(line_runs(Line("p5", [0, 1, 2], [0.0, 5.0, -1.0]), positive=True)) == [[(1, 5.0)]]
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(allow_nan=True)), max_size=30), st.booleans())
 def test_runs_keep_every_known_value_in_order(values: list[float | None], step: bool) -> None:
     line = Line("p5", [NOON + timedelta(hours=n) for n in range(len(values))], values, step)
-    found = list(runs(line))
+    found = list(line_runs(line))
     kept = [point for run in found for point in run]
-    wanted = [(x, y) for x, y in zip(places(line), values, strict=True) if y is not None and isfinite(y)]
+    wanted = [(x, y) for x, y in zip(x_numbers(line), values, strict=True) if y is not None and isfinite(y)]
     assert set(wanted) <= set(kept)
     assert [x for x, _ in kept] == sorted(x for x, _ in kept)
     assert step or kept == wanted
@@ -65,4 +65,4 @@ def test_runs_keep_every_known_value_in_order(values: list[float | None], step: 
     ("value", "text"), [(1234.5, "1,234.5"), (0.0375, "0.0375"), (12.0, "12"), (2.5e7, "25,000,000")]
 )
 def test_numbers_keep_the_digits_that_count(value: float, text: str) -> None:
-    assert number(value) == text
+    assert number_text(value) == text

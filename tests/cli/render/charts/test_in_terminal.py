@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from broker.cli.render.charts.chart import Bars, Chart, Line
-from broker.cli.render.charts.terminal import in_terminal
+from broker.cli.render.charts.terminal import render_chart
 
 START = datetime(2026, 10, 22, tzinfo=UTC)
 DAYS = [START + timedelta(days=n) for n in range(31)]
@@ -23,7 +23,7 @@ def prices(*names: str) -> Chart:
 @pytest.mark.parametrize("width", [40, 80, 140])
 @pytest.mark.parametrize("colour", [False, True])
 def test_it_says_what_it_shows_within_the_width(width: int, colour: bool) -> None:
-    shown = Text.from_ansi(in_terminal(prices("aws us-east-1", "gcp"), width=width, colour=colour)).plain.split("\n")
+    shown = Text.from_ansi(render_chart(prices("aws us-east-1", "gcp"), width=width, color=colour)).plain.split("\n")
     assert shown[0] == "H100:8, the last 30 days"
     assert shown[1] == "USD per GPU-hour"
     assert shown[-1] == "Source: this store."
@@ -34,31 +34,31 @@ def test_it_says_what_it_shows_within_the_width(width: int, colour: bool) -> Non
 
 
 def test_without_colours_each_line_has_its_sign() -> None:
-    shown = in_terminal(prices("aws", "gcp"), width=80)
+    shown = render_chart(prices("aws", "gcp"), width=80)
     assert "\x1b" not in shown
     assert shown.count("•") > 20
     assert shown.count("×") > 20
-    assert "\x1b[36m━" in in_terminal(prices("aws", "gcp"), width=80, colour=True)
+    assert "\x1b[36m━" in render_chart(prices("aws", "gcp"), width=80, color=True)
 
 
 def test_a_sign_means_one_name_in_all_charts_shown_together() -> None:
     names = ["on demand", "owned", "waiting", "on demand", "owned"]
-    waiting = in_terminal(prices("waiting"), width=80, names=names)
+    waiting = render_chart(prices("waiting"), width=80, names=names)
     assert ("+ waiting" in waiting, "•" in waiting) == (True, False)
-    assert "× owned" in in_terminal(prices("owned"), width=80, names=names)
+    assert "× owned" in render_chart(prices("owned"), width=80, names=names)
     many = [*names, *map(str, range(9))]
-    assert "• waiting" in in_terminal(prices("waiting"), width=80, names=many), "there are not enough signs"
+    assert "• waiting" in render_chart(prices("waiting"), width=80, names=many), "there are not enough signs"
 
 
 def test_the_greatest_is_above_the_least() -> None:
-    lines = in_terminal(Chart("", "GPUs", "", [Line("x", [0, 1], [10.0, 20.0])]), width=60).split("\n")
+    lines = render_chart(Chart("", "GPUs", "", [Line("x", [0, 1], [10.0, 20.0])]), width=60).split("\n")
     columns = {line.index("•"): n for n, line in enumerate(lines[:-2]) if "•" in line}
     assert columns[min(columns)] > columns[max(columns)]
 
 
 def test_a_logarithmic_scale_is_drawn_evenly() -> None:
     chart = Chart("", "n", "", [Line("x", [0, 1, 2, 3], [1.0, 10.0, 100.0, 1000.0])], log_y=True)
-    rows = [n for n, line in enumerate(in_terminal(chart, width=60, height=22).split("\n")) if "┤" in line]
+    rows = [n for n, line in enumerate(render_chart(chart, width=60, height=22).split("\n")) if "┤" in line]
     assert len(rows) >= 4
     assert max(b - a for a, b in pairwise(rows)) < 8
 
@@ -66,7 +66,7 @@ def test_a_logarithmic_scale_is_drawn_evenly() -> None:
 def test_bars_show_their_values_the_unknown_and_the_negative() -> None:
     teams = ["nlp", "a team with a long name"]
     bars = [Bars("cash", teams, [1203.5, 33.0]), Bars("saved", teams, [None, -300.0])]
-    shown = in_terminal(Chart("Spend", "team", "USD", bars=bars), width=80)
+    shown = render_chart(Chart("Spend", "team", "USD", bars=bars), width=80)
     for text in ("1,203.5", "33", "-300", "–", "a team with a long name", "• cash", "× saved"):
         assert text in shown
     assert max(len(line) for line in shown.split("\n")) <= 80
@@ -84,12 +84,12 @@ def test_bars_show_their_values_the_unknown_and_the_negative() -> None:
     ],
 )
 def test_nothing_to_draw_is_said(chart: Chart) -> None:
-    assert "nothing to draw" in in_terminal(chart, width=80)
+    assert "nothing to draw" in render_chart(chart, width=80)
 
 
 def test_names_cannot_steer_the_terminal() -> None:
     chart = Chart("a\x1b[31mb", "x", "y", [Line("c\x07\x1b]0;d", [1, 2], [1, 2])], note="e\x9bf")
-    assert not {"\x1b", "\x07", "\x9b"} & set(in_terminal(chart, width=80))
+    assert not {"\x1b", "\x07", "\x9b"} & set(render_chart(chart, width=80))
 
 
 FINITE = st.floats(-1e9, 1e9)
@@ -99,5 +99,5 @@ FINITE = st.floats(-1e9, 1e9)
 def test_whatever_the_values_it_fits(points: list[tuple[float, float | None]], width: int, log: bool) -> None:
     points = sorted(points, key=lambda point: point[0])
     line = Line("p5", [x for x, _ in points], [y for _, y in points], step=True)
-    shown = in_terminal(Chart("title", "x", "y", [line], log_y=log), width=width)
+    shown = render_chart(Chart("title", "x", "y", [line], log_y=log), width=width)
     assert max(len(text) for text in shown.split("\n")) <= max(width, 30)

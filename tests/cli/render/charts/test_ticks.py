@@ -13,23 +13,23 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 
 def texts(start: datetime, end: datetime, most: int = 6, zone: ZoneInfo | None = None) -> list[str]:
-    return [text for _, text in terminal.times(start, end, most, zone or UTC)]
+    return [text for _, text in terminal.time_ticks(start, end, most, zone or UTC)]
 
 
 def test_numbers_are_round() -> None:
-    assert [text for _, text in terminal.numbers(1.83, 3.52, 6)] == ["2.0", "2.5", "3.0", "3.5"]
-    assert [text for _, text in terminal.numbers(0, 10, 5)] == ["0.0", "2.5", "5.0", "7.5", "10.0"]
-    assert [text for _, text in terminal.numbers(0, 4_000, 5)] == ["0", "1,000", "2,000", "3,000", "4,000"]
+    assert [text for _, text in terminal.number_ticks(1.83, 3.52, 6)] == ["2.0", "2.5", "3.0", "3.5"]
+    assert [text for _, text in terminal.number_ticks(0, 10, 5)] == ["0.0", "2.5", "5.0", "7.5", "10.0"]
+    assert [text for _, text in terminal.number_ticks(0, 4_000, 5)] == ["0", "1,000", "2,000", "3,000", "4,000"]
 
 
 def test_powers_are_round() -> None:
-    assert [text for _, text in terminal.powers(90, 1400, 6)] == ["100", "200", "500", "1,000"]
-    assert [text for _, text in terminal.powers(1, 1e6, 4)] == ["1", "100", "10,000", "1,000,000"]
+    assert [text for _, text in terminal.power_ticks(90, 1400, 6)] == ["100", "200", "500", "1,000"]
+    assert [text for _, text in terminal.power_ticks(1, 1e6, 4)] == ["1", "100", "10,000", "1,000,000"]
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-4, 1e6), st.integers(2, 12))
 def test_numbers_are_within_and_few(low: float, width: float, most: int) -> None:
-    found = [value for value, _ in terminal.numbers(low, low + width, most)]
+    found = [value for value, _ in terminal.number_ticks(low, low + width, most)]
     assert len(found) <= most + 1
     assert all(low - width * 1e-6 <= value <= low + width * (1 + 1e-6) for value in found)
 
@@ -54,7 +54,7 @@ def test_times_are_round_on_the_calendar(span: timedelta, expected: list[str]) -
 
 def test_marks_stay_at_midnight_when_clocks_change() -> None:
     start = datetime(2026, 10, 23, tzinfo=BERLIN)
-    found = terminal.times(start, start + timedelta(days=5), 6, BERLIN)
+    found = terminal.time_ticks(start, start + timedelta(days=5), 6, BERLIN)
     assert {at.astimezone(BERLIN).hour for at, _ in found} == {0}
 
 
@@ -65,7 +65,7 @@ def test_marks_stay_at_midnight_when_clocks_change() -> None:
     st.sampled_from([UTC, BERLIN]),
 )
 def test_times_are_within_in_order_and_few(start: datetime, span: timedelta, most: int, zone: ZoneInfo) -> None:
-    found = [at for at, _ in terminal.times(start, start + span, most, zone)]
+    found = [at for at, _ in terminal.time_ticks(start, start + span, most, zone)]
     assert found == sorted(set(found))
     assert all(start <= at <= start + span for at in found)
     assert len(found) <= most + 1

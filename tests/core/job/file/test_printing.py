@@ -24,7 +24,7 @@ from broker.core.job.jobs import (
     Workload,
 )
 from broker.core.market.offers import CapacityType, Interconnect
-from broker.core.values.accelerators import known
+from broker.core.values.accelerators import accelerator_names
 from broker.core.values.money import Money
 from tests.counts import FULL
 
@@ -75,7 +75,7 @@ def optional(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 @st.composite
 def machines(draw: st.DrawFn) -> MachineRequest:
-    accelerator = draw(optional(st.sampled_from(known())))
+    accelerator = draw(optional(st.sampled_from(accelerator_names())))
     return MachineRequest(
         accelerator=accelerator,
         count=draw(st.integers(1, 1024)) if accelerator else 0,
@@ -96,7 +96,7 @@ def machines(draw: st.DrawFn) -> MachineRequest:
 
 @st.composite
 def works(draw: st.DrawFn) -> Work:
-    accelerator = draw(optional(st.sampled_from(known())))
+    accelerator = draw(optional(st.sampled_from(accelerator_names())))
     return Work(
         duration=draw(positive), accelerator=accelerator, count=draw(st.integers(1, 1024)) if accelerator else 0
     )

@@ -12,7 +12,7 @@ import pytest
 
 from broker.core.errors import InvalidInput
 from broker.core.job.file import parse_job
-from broker.core.job.file.repository import Repository, of_setup, pinned, unpinned
+from broker.core.job.file.repository import Repository, pin, repository_of_setup, unpin
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 GIT = {
@@ -35,7 +35,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fetched(repository: Repository, folder: Path) -> set[str]:
-    script = repository.fetching() * 2 + "ls"
+    script = repository.fetch_commands() * 2 + "ls"
     done = subprocess.run(["bash", "-c", script], cwd=folder, env=GIT, check=True, capture_output=True, text=True)
     return set(done.stdout.split())
 
@@ -50,13 +50,13 @@ def test_a_commit_once_looked_up_is_fetched_whatever_the_branch_shows_later(orig
     git = ["git", "-C", str(origin)]
     commit = subprocess.run([*git, "rev-parse", "main"], env=GIT, check=True, capture_output=True, text=True).stdout
     one = Repository(f"file://{origin}", "two")
-    setup = one.fetching() + "echo mine\n"
-    assert of_setup(setup) == one
-    of_now = pinned(setup, one, commit.strip())
+    setup = one.fetch_commands() + "echo mine\n"
+    assert repository_of_setup(setup) == one
+    of_now = pin(setup, one, commit.strip())
     assert of_now.endswith("echo mine\n")
-    assert of_setup(of_now) is None, "looked up already"
-    assert of_setup("echo mine\n") is None
-    assert [unpinned(text) for text in (of_now, setup, "echo mine\n", None)] == [setup, setup, "echo mine\n", None]
+    assert repository_of_setup(of_now) is None, "looked up already"
+    assert repository_of_setup("echo mine\n") is None
+    assert [unpin(text) for text in (of_now, setup, "echo mine\n", None)] == [setup, setup, "echo mine\n", None]
     for number, script in enumerate((of_now, of_now.replace("--depth 1", "--no-such-option"))):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -69,7 +69,7 @@ def test_a_commit_once_looked_up_is_fetched_whatever_the_branch_shows_later(orig
 def test_a_token_is_handed_to_git_alone(origin: Path, tmp_path: Path) -> None:
     """The address that Git asks a password for gets it from the variable; it is in no argument and no file."""
     address = "https://example.invalid/a"
-    script = Repository(address).fetching().replace(address, shlex.quote(f"file://{origin}"))
+    script = Repository(address).fetch_commands().replace(address, shlex.quote(f"file://{origin}"))
     asks = script.replace("fetch --quiet --depth 1", "credential fill <<<$'protocol=https\\nhost=h\\n' ; git fetch")
     environment = GIT | {"GIT_TOKEN": "tok'en"}
     done = subprocess.run(
@@ -79,7 +79,7 @@ def test_a_token_is_handed_to_git_alone(origin: Path, tmp_path: Path) -> None:
 
 
 def test_a_repository_that_is_not_there_ends_the_setup(tmp_path: Path) -> None:
-    script = Repository(f"file://{tmp_path}/none").fetching() + "echo on"
+    script = Repository(f"file://{tmp_path}/none").fetch_commands() + "echo on"
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=GIT, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert "none" in done.stderr
@@ -89,7 +89,7 @@ def test_it_is_fetched_before_the_own_setup() -> None:
     text = "workdir: {url: https://h/a/b.git, ref: $REF}\nenvs: {REF: main}\nsetup: make\nrun: ./x\n"
     job = parse_job(text, file="x", now=NOW)
     assert job.workdir is None
-    assert job.setup == Repository("https://h/a/b.git", "main").fetching() + "make"
+    assert job.setup == Repository("https://h/a/b.git", "main").fetch_commands() + "make"
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,6 @@ def test_what_is_no_repository_is_refused(workdir: str, said: str) -> None:
 
 
 def test_a_token_goes_to_https_alone() -> None:
-    assert "GIT_TOKEN" in Repository("https://example.com/a/b").fetching()
+    assert "GIT_TOKEN" in Repository("https://example.com/a/b").fetch_commands()
     for url in ("http://example.com/a/b", "git@example.com:a/b", "ssh://example.com/a"):
-        assert "GIT_TOKEN" not in Repository(url).fetching()
+        assert "GIT_TOKEN" not in Repository(url).fetch_commands()

@@ -12,11 +12,11 @@ from broker.core.errors import InvalidInput
 from broker.core.job.file import parse_job
 from broker.core.job.file.schema import JobFile, Resources
 from broker.core.job.file.skypilot import (
-    EARLIER_IN_RESOURCES,
-    HONOURED_IN_RESOURCES,
-    HONOURED_IN_TASK,
-    REFUSED_IN_RESOURCES,
-    REFUSED_IN_TASK,
+    REMOVED_RESOURCE_KEYS,
+    SUPPORTED_RESOURCE_KEYS,
+    SUPPORTED_TASK_KEYS,
+    UNSUPPORTED_RESOURCE_KEYS,
+    UNSUPPORTED_TASK_KEYS,
 )
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -56,14 +56,14 @@ WITHOUT_EFFECT: dict[str, Any] = {
 
 
 def test_the_tables_cover_the_schema_and_nothing_else() -> None:
-    assert sorted(HONOURED_IN_TASK | set(REFUSED_IN_TASK)) == sorted(TASK_KEYS)
+    assert sorted(SUPPORTED_TASK_KEYS | set(UNSUPPORTED_TASK_KEYS)) == sorted(TASK_KEYS)
     # `gpus` is SkyPilot's alias, resolved before its schema is looked at.
-    assert sorted(HONOURED_IN_RESOURCES | set(REFUSED_IN_RESOURCES)) == sorted([*RESOURCE_KEYS, "gpus"])
-    assert not set(EARLIER_IN_RESOURCES) & (HONOURED_IN_RESOURCES | set(REFUSED_IN_RESOURCES))
-    assert not HONOURED_IN_TASK & set(REFUSED_IN_TASK)
-    assert not HONOURED_IN_RESOURCES & set(REFUSED_IN_RESOURCES)
-    assert set(JobFile.model_fields) >= HONOURED_IN_TASK
-    assert set(Resources.model_fields) >= HONOURED_IN_RESOURCES
+    assert sorted(SUPPORTED_RESOURCE_KEYS | set(UNSUPPORTED_RESOURCE_KEYS)) == sorted([*RESOURCE_KEYS, "gpus"])
+    assert not set(REMOVED_RESOURCE_KEYS) & (SUPPORTED_RESOURCE_KEYS | set(UNSUPPORTED_RESOURCE_KEYS))
+    assert not SUPPORTED_TASK_KEYS & set(UNSUPPORTED_TASK_KEYS)
+    assert not SUPPORTED_RESOURCE_KEYS & set(UNSUPPORTED_RESOURCE_KEYS)
+    assert set(JobFile.model_fields) >= SUPPORTED_TASK_KEYS
+    assert set(Resources.model_fields) >= SUPPORTED_RESOURCE_KEYS
 
 
 def test_restarts_after_errors_are_retries() -> None:
@@ -102,7 +102,7 @@ def job_with(data: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("key", TASK_KEYS)
 def test_each_task_key(key: str) -> None:
-    if key in HONOURED_IN_TASK:
+    if key in SUPPORTED_TASK_KEYS:
         assert job_with({key: TASK_VALUES[key]}) != job_with({"name": "task2"})
         return
     with pytest.raises(InvalidInput) as caught:
@@ -110,7 +110,7 @@ def test_each_task_key(key: str) -> None:
     (problem,) = caught.value.problems
     assert problem.key == key
     assert problem.line
-    assert problem.message == f"SkyPilot's key is not supported here: {REFUSED_IN_TASK[key]}"
+    assert problem.message == f"SkyPilot's key is not supported here: {UNSUPPORTED_TASK_KEYS[key]}"
 
 
 @pytest.mark.parametrize("key", [*RESOURCE_KEYS, "gpus"])
@@ -122,7 +122,7 @@ def test_each_resources_key(key: str, group: str | None) -> None:
         machine = {key: WITHOUT_EFFECT[key]}
         assert job_with({"resources": {group: [machine]} if group else machine}).resources == job_with({}).resources
         return
-    if key in HONOURED_IN_RESOURCES:
+    if key in SUPPORTED_RESOURCE_KEYS:
         machine = {key: RESOURCE_VALUES[key]}
         assert job_with({"resources": {group: [machine]} if group else machine}).resources != job_with({}).resources
         return
@@ -131,7 +131,7 @@ def test_each_resources_key(key: str, group: str | None) -> None:
         job_with({"resources": {group: [machine]} if group else machine})
     (problem,) = caught.value.problems
     assert problem.key == (f"resources.{group}[0].{key}" if group else f"resources.{key}")
-    assert problem.message == f"SkyPilot's key is not supported here: {REFUSED_IN_RESOURCES[key]}"
+    assert problem.message == f"SkyPilot's key is not supported here: {UNSUPPORTED_RESOURCE_KEYS[key]}"
 
 
 @pytest.mark.parametrize("key", sorted(set(TASK_KEYS) - {"run"}))

@@ -7,12 +7,12 @@ from typing import Any
 
 from broker.core.documents import print_document
 from broker.core.job.file import parse_job
-from broker.core.job.foreign import convert, recognized
+from broker.core.job.foreign import convert, format_name
 
 
 def read_back(text: str, kind: str) -> tuple[dict[str, Any], str, str]:
     """What people would look for in the job (without defaults), its command, and what was not carried over."""
-    assert recognized(text) == kind
+    assert format_name(text) == kind
     conversion = convert(text, "given.txt")
     job = parse_job(print_document(conversion.job), file="job.yaml", now=datetime(2026, 11, 29, tzinfo=UTC))
     machine = job.resources[0] if job.resources else None

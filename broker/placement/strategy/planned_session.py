@@ -1,0 +1,160 @@
+"""The planned strategy: update the belief, look up the plan, take the least expected cost, keep the safety net.
+
+With several pools the plan sees one market, up while any pool is, where a machine may be lost although others have
+capacity; price, expected life and the cost of a changeover in money and slack decide on the pool and on moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from broker.placement.pricing.time_value import WORTH_MOVING
+from broker.placement.strategy.belief import Belief, Outlook
+from broker.placement.strategy.pacing import UniformProgress
+from broker.placement.strategy.plan import Floats32, ValueTable
+from broker.placement.strategy.regimes import HOUR
+from broker.placement.strategy.safety import keep_deadline, may_start_spot, may_wait
+from broker.placement.strategy.situation import EPSILON, Mode, Situation, StrategyDecision, StrategyTask
+
+MAX_DOUBT = 7.0
+"""Nats of doubt from which Uniform Progress decides instead of the plan. With this value a history that does not match
+the future costs little, and one that matches is hardly ever doubted."""
+
+
+class PlannedSession:
+    """The planned strategy for one job. ``outlook`` and ``belief`` are per pool; ``market`` and ``market_belief`` are
+    of all pools together, None with one pool. Keeps only beliefs between calls; ``ticks_seen`` counts from the job's
+    start."""
+
+    def __init__(
+        self,
+        task: StrategyTask,
+        pools: tuple[str, ...],
+        plan: ValueTable,
+        outlook: Outlook,
+        belief: Belief,
+        market: Outlook | None = None,
+        market_belief: Belief | None = None,
+    ) -> None:
+        self.task, self.pools, self.plan = task, pools, plan
+        self.outlook, self.belief = outlook, belief
+        self.market, self.market_belief = market, market_belief
+        self.fallback = UniformProgress(task)
+        self.ticks_seen = 0
+
+    def see(self, spot: Mapping[str, float]) -> None:
+        """Observe one tick: which pools have capacity. Call it once per tick, in order; `decide` calls it itself.
+        After a restart, the broker replays the recorded ticks and then decides as without the restart."""
+        self.ticks_seen += 1
+        up = np.array([pool in spot for pool in self.pools], dtype=np.int64)
+        self.belief = self.outlook.follow(self.belief, up)
+        if self.market is not None and self.market_belief is not None:
+            self.market_belief = self.market.follow(self.market_belief, up.max(keepdims=True))
+
+    def decide(self, now: Situation) -> StrategyDecision:
+        """The decision for this tick, after observing it. A second call within a tick observes nothing new."""
+        if now.elapsed >= self.ticks_seen * self.task.tick - EPSILON:
+            self.see(now.spot)
+        market, belief = self.market or self.outlook, self.market_belief or self.belief
+        if belief.doubt.max() > MAX_DOUBT:
+            return self.fallback.decide(now)
+        return keep_deadline(self.task, now, self._wish(now, _Ahead(self.task, self.plan, market, belief, now)))
+
+    def _wish(self, now: Situation, ahead: _Ahead) -> StrategyDecision:
+        task = self.task
+        pool = self._pool(now, ahead)
+        if now.mode is Mode.SPOT and now.pool in now.spot and (len(self.pools) > 1 or now.pool not in self.pools):
+            is_unknown = now.pool not in self.pools  # a pool unknown when the plan was made
+            if is_unknown or pool == now.pool or not may_start_spot(task, now):
+                return StrategyDecision(Mode.SPOT, now.pool, why="stay")
+            return StrategyDecision(Mode.SPOT, pool, why="expected to cost less there")
+        keeps_pool = now.mode is Mode.SPOT and pool == now.pool
+        options: list[tuple[float, StrategyDecision]] = []
+        if pool is not None and (keeps_pool or may_start_spot(task, now)):
+            boot = now.changeover_left if keeps_pool else task.changeover
+            price = now.spot[pool]
+            options.append(
+                (ahead.use(Mode.SPOT, boot, price), StrategyDecision(Mode.SPOT, pool, why="lowest expected cost"))
+            )
+        if may_wait(task, now):
+            options.append((ahead.wait(), StrategyDecision(Mode.IDLE, why="lowest expected cost")))
+        boot = now.changeover_left if now.mode is Mode.ON_DEMAND else task.changeover
+        options.append(
+            (
+                ahead.use(Mode.ON_DEMAND, boot, now.on_demand_price),
+                StrategyDecision(Mode.ON_DEMAND, why="lowest expected cost"),
+            )
+        )
+        return min(options, key=lambda option: option[0])[1]
+
+    def _pool(self, now: Situation, ahead: _Ahead) -> str | None:
+        """The best pool, if the job is to use spot."""
+        available = [pool for pool in self.pools if pool in now.spot]
+        if len(available) < 2:
+            return available[0] if available else None
+        lives = dict(zip(self.pools, self.outlook.life(self.belief), strict=True))
+        reference = min(now.spot[pool] for pool in available)
+        changeover = reference * self.task.changeover / HOUR + ahead.changeover_value()
+        rates = {pool: now.spot[pool] / HOUR + changeover / max(lives[pool], self.task.tick) for pool in available}
+        if now.mode is not Mode.SPOT or now.pool not in rates:
+            use = {pool: max(min(lives[pool], now.work_left), self.task.tick) for pool in available}
+            return min(available, key=lambda pool: (rates[pool] + changeover / use[pool], pool))
+        best = min(available, key=lambda pool: (rates[pool], pool))
+        stay = min(lives[now.pool], lives[best], now.work_left)
+        saving = (rates[now.pool] - rates[best]) * stay
+        return best if saving > WORTH_MOVING * changeover else now.pool
+
+
+class _Ahead:
+    """Expected costs from here, looked up in the plan."""
+
+    def __init__(self, task: StrategyTask, plan: ValueTable, market: Outlook, belief: Belief, now: Situation) -> None:
+        self.task, self.plan, self.work_left = task, plan, now.work_left
+        self.left = task.deadline - now.elapsed - task.tick
+        self.spare = task.deadline - now.elapsed - now.work_left
+        self.up = bool(belief.up[0])
+        self.mix = self._states(market, belief)
+
+    def _states(self, market: Outlook, belief: Belief) -> Floats32:
+        """Odds of the plan's states one tick from now."""
+        _, states, bands = market.hazard.shape
+        state, band = int(belief.up[0]), int(market.bands(belief.age)[0])
+        later = int(market.bands(belief.age + self.task.tick)[0])
+        leave = belief.regimes[0] * market.hazard[:, state, band]
+        stay = belief.regimes[0] - leave
+        mix = np.zeros((states, bands, len(leave)))
+        mix[1 - state, 0] = leave * (1 - market.redraw) + (leave @ market.redraw) * market.weights[0]
+        mix[state, later] += stay * (1 - market.redraw) + (stay @ market.redraw) * market.weights[0]
+        return mix.ravel().astype(np.float32)
+
+    def wait(self) -> float:
+        """Cost of a tick without a machine, and of all that follows.
+
+        Waiting beside available capacity shows how long it lasts. The plan assumes that its next step knows this, so
+        such a wait costs a whole step, even if the next decision comes sooner.
+        """
+        extra = 0.0
+        if self.up:
+            tick, spare = self.task.tick, self.spare - self.task.changeover
+            extra = max(min(self.plan.terms.step, spare) - tick, 0.0)
+        return self.plan.ahead(self.mix, self.left - extra, self.spare - self.task.tick - extra, 0)
+
+    def use(self, mode: Mode, boot: float, price: float) -> float:
+        """Cost of a tick on such a machine with ``boot`` seconds of changeover left, and of all that follows."""
+        tick, plan = self.task.tick, self.plan
+        paid = price / HOUR * min(tick, boot + self.work_left)
+        if boot + self.work_left <= tick:
+            return paid
+        left = max(boot - tick, 0.0)
+        nearest = min(range(len(plan.boots)), key=lambda i: abs(plan.boots[i] - left))
+        spare = self.spare - min(boot, tick) - (left - plan.boots[nearest])  # a difference in boot time counts as slack
+        machine = 1 + nearest + (len(plan.boots) if mode is Mode.ON_DEMAND else 0)
+        return paid + plan.ahead(self.mix, self.left, spare, machine)
+
+    def changeover_value(self) -> float:
+        """USD that the slack of one changeover is worth."""
+        booted = len(self.plan.boots)
+        with_changeover = self.plan.ahead(self.mix, self.left, self.spare - self.task.changeover, booted)
+        return max(with_changeover - self.plan.ahead(self.mix, self.left, self.spare, booted), 0.0)

@@ -1,0 +1,175 @@
+"""Resumes jobs that a policy stopped, or refused money, once a later policy allows it.
+
+Each policy judges such a job once: by the rules for running attempts, as if it still ran where it was stopped, to
+verify that their objection is gone; and by the gate for starts. A new denial is recorded, and the job waits for the
+next policy or its owner (`gpubroker jobs extend`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from broker.core.errors import InvalidInput
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import (
+    AttemptStopped,
+    MoneyEnded,
+    MoneyRefused,
+    MoneyTooLittle,
+    MoreMoneyDenied,
+    RulesDeny,
+    StoppedByPolicy,
+)
+from broker.core.policy.decisions import Decision, dump_inputs, inputs_hash, inputs_of
+from broker.core.policy.policy import Action, ActionKind, Answer, UnusualSpending
+from broker.core.ports import PolicySet
+from broker.ledger.journal import Journal, JournalReader, JournalWriter, writing_if
+from broker.reconciler.admission.admission import re_place
+from broker.reconciler.admission.approvals import usable_balances
+from broker.reconciler.admission.facts import facts_of
+from broker.reconciler.admission.records import decision_of
+from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
+from broker.reconciler.controllers.enforcement import ExceededBudgets, UnusualOf, judge_running
+from broker.reconciler.controllers.placement import Plans, placement_action
+from broker.reconciler.progress import billed_time
+
+log = logging.getLogger(__name__)
+
+BY_POLICY = "the policy"
+
+
+def is_out_of_money(view: JobView) -> bool:
+    """Whether the job is paused because the money held for it ended, or too little was granted for a start."""
+    if view.state is not JobState.PAUSED_BUDGET or view.cancel_requested:
+        return False
+    match view.waiting:
+        case MoneyEnded() | MoneyRefused() | MoneyTooLittle() | AttemptStopped(cause=Cause.PAID_UNTIL | Cause.MAX_COST):
+            return all(attempt.over for attempt in view.attempts)
+        case _:
+            return False
+
+
+def is_stopped_by_rules(view: JobView) -> bool:
+    """Whether the job is paused because rules of a policy stopped it or refused it money. A stop by its node, for
+    idleness, does not count: the job might idle again."""
+    if view.state is not JobState.PAUSED_BUDGET or view.cancel_requested:
+        return False
+    match view.waiting:
+        case StoppedByPolicy(stop=RulesDeny()) | MoneyEnded(stop=MoreMoneyDenied()) | MoneyRefused():
+            return True
+        case _:
+            return False
+
+
+def is_due(snapshot: JournalReader, view: JobView, policy: PolicySet) -> bool:
+    """Whether the policy in force has not yet judged a job that an earlier one stopped."""
+    if not is_stopped_by_rules(view):
+        return False
+    last = next(iter(snapshot.decisions(job_id=view.id, limit=1)), None)
+    return last is not None and last.policy_version != policy.version
+
+
+class Continuation(Controller):
+    """Resumes jobs that policies stopped. ``plans`` makes the plans for a job's remaining work; ``over``: returns the
+    budgets that stop running attempts; ``unusual``: by job, the parts in anomalies of spending."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        policy: Callable[[], PolicySet],
+        plans: Callable[[JobView, PolicySet, datetime], Plans],
+        over: ExceededBudgets = lambda policy, now: {},
+        unusual: UnusualOf = lambda now: {},
+    ) -> None:
+        self._journal = journal
+        self._policy = policy
+        self._plans = plans
+        self._over = over
+        self._unusual = unusual
+
+    def goes_by(self, about: JobContext) -> str | None:
+        if not is_stopped_by_rules(about.view) or not all(attempt.over for attempt in about.view.attempts):
+            return None
+        try:
+            return self._policy().version
+        except InvalidInput:
+            return None  # an unreadable policy resumes nothing
+
+    def reconcile(self, about: JobContext) -> ControllerResult:
+        """Resume the job, or record the denial. Raises `RetryLater` if offers are unavailable for now,
+        `NoLongerCurrent`."""
+        view, now, policy = about.view, about.now, self._policy()
+        with self._journal.reading() as snapshot:
+            if not is_due(snapshot, view, policy):
+                return AtRest()
+        plans = self._plans(view, policy, now)
+        unusual = self._unusual(now).get(view.id) if policy.needs_anomalies else None
+        with writing_if(self._journal, view) as tx:
+            if self._policy().version != policy.version:
+                return DecideAnew()
+            denied = self._denied_where_stopped(tx, view, policy, now, unusual) or denied_at_gate(
+                tx, view, policy, plans, now
+            )
+            if denied is not None:
+                tx.record(denied)
+                return AtRest()
+            tx.append(view.id, [(None, ev.Extended(by=BY_POLICY))], now)
+        return DecideAnew()
+
+    def _denied_where_stopped(
+        self, tx: JournalWriter, view: JobView, policy: PolicySet, now: datetime, unusual: UnusualSpending | None
+    ) -> Decision | None:
+        """The denial by the rules for running attempts, judged as at the stop; None if they allow it."""
+        attempt = view.latest
+        if attempt is None or not isinstance(view.waiting, StoppedByPolicy):
+            return None
+        usage = _action_at_stop(tx, view).usage
+        exceeded = self._over(policy, now)
+        judgment = judge_running(tx.balance(view.id), policy, view, attempt, usage, now, exceeded, unusual)
+        return judgment.decision(policy, view, attempt) if judgment.answer is Answer.DENY else None
+
+
+def _action_at_stop(snapshot: JournalReader, view: JobView) -> Action:
+    """The action judged at the stop; one without details if it is not on record."""
+    try:
+        decisions = snapshot.decisions(job_id=view.id, action=ActionKind.CONTINUE, limit=1)
+        inputs = inputs_of(decisions[0]) if decisions else None
+    except (ValueError, LookupError, TypeError) as error:
+        log.warning("the reason why job %s was stopped cannot be read: %s", view.id, error)
+        inputs = None
+    return inputs.action if inputs is not None else Action(ActionKind.CONTINUE, view.job, view.user)
+
+
+def denied_at_gate(tx: JournalWriter, view: JobView, policy: PolicySet, plans: Plans, now: datetime) -> Decision | None:
+    """The gate's refusal of all placements; None if it allows one, or if only the market prevents a start."""
+    plan = plans.in_time if plans.in_time.placements else plans.anyhow
+    facts_for = facts_of(tx, policy, now)
+    if plan.placements:
+        usable_balance = usable_balances(view, tx.balance(view.id))
+        admission = re_place(view, plan, policy, facts_for, usable_balance, billed=billed_time(view, now), now=now)
+        if admission.answer is not Answer.DENY and admission.short_of is None:
+            return None
+        return replace(decision_of(admission, plan, policy, facts_for(admission.action)), job_id=view.id)
+    if not any(rejection.objection is not None for rejection in plan.rejections):
+        return None
+    last_placement = view.latest.placement if view.latest is not None else None
+    action = replace(placement_action(view, now), placement=last_placement)
+    inputs = dump_inputs(action, facts := facts_for(action))
+    return Decision(
+        at=now,
+        action=action.kind,
+        user=view.user,
+        job_name=view.job.name,
+        answer=Answer.DENY,
+        policy_version=policy.version,
+        facts_hash=inputs_hash(inputs, policy.version),
+        job_id=view.id,
+        pool=last_placement.offer.pool if last_placement is not None else None,
+        verdicts=tuple(policy.judge(action, facts)),
+        seen={"inputs": inputs},
+    )
