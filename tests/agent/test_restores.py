@@ -117,7 +117,7 @@ def test_no_node_begins_where_another_cannot(store: ObjectFolder, tmp_path: Path
     newest = gang(store, 5, {0: {"c/rank-0/a": b"0"}, 1: {"c/rank-1/a": b"1"}})
     store.write(f"checkpoints/{newest}/rank-1/c/rank-1/a", b"x")
     assert restore(store, tmp_path / "0", 0, nodes=2).manifest is not None, "it cannot know"
-    with pytest.raises(TornForOneNode, match="SHA-256 differs"):
+    with pytest.raises(TornForOneNode, match="SHA-256 mismatch"):
         restore(store, tmp_path / "1", 1, nodes=2)
     for rank in (0, 1):  # the next attempt
         found = restore(store, tmp_path / f"again-{rank}", rank, nodes=2)
@@ -138,7 +138,7 @@ def test_a_gang_ends_when_one_node_cannot_restore_and_is_no_failure_of_the_job(n
     both = [node.start(2, rank, "gang") for rank in (0, 1)]
     assert [one.wait(240) for one in both] == [INTERRUPTED, INTERRUPTED]
     assert node.ending(2).cause is Cause.MACHINE_LOST
-    assert "SHA-256 differs" in node.ending(2).evidence
+    assert "SHA-256 mismatch" in node.ending(2).evidence
     assert not stored_checkpoints(node.runs.url)[-1].whole
 
 
@@ -176,7 +176,7 @@ def test_one_changed_byte_is_found(
     with throttled as server:
         found = restore(opened(server, monkeypatch), tmp_path, 0)
     assert found.manifest is None
-    assert "SHA-256 differs" in found.passed_over[0][1]
+    assert "SHA-256 mismatch" in found.passed_over[0][1]
     assert not restored(tmp_path), "nothing of it is left"
 
 

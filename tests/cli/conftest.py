@@ -144,7 +144,7 @@ def reconciled_by(monkeypatch: pytest.MonkeyPatch, gpubroker: Gpubroker) -> Call
 
         monkeypatch.setattr(background, "ensure", ensure)
         monkeypatch.setattr(following, "_REVIVE_EVERY", 1)
-        monkeypatch.setattr(following, "_LOOK_EVERY", 0.1)
+        monkeypatch.setattr(following, "_POLL_SECONDS", 0.1)
 
     return by
 

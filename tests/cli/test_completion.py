@@ -50,7 +50,7 @@ def test_jobs_by_name_and_id(gpubroker: Gpubroker, tab: Completed, home: Path) -
     name, id = tab("jobs", "show", "ti")
     assert (name, id.startswith("tiny-")) == ("tiny", True)
     assert tab("jobs", "list", "--where", "array=tiny-") == [f"array={id}"]
-    assert tab("jobs", "list", "--where", "state=stop") == ["state=stopped"]
+    assert tab("jobs", "list", "--where", "state=succ") == ["state=succeeded"]
 
 
 def test_what_cannot_be_read_offers_nothing(home: Path, tab: Completed) -> None:

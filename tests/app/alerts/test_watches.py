@@ -242,5 +242,5 @@ def test_the_duty_of_a_service(
             stop.set()
 
     watches.WatchDuty(broker, tell=tell, say=told.append).run(stop)
-    assert [type(one).__name__ for one in told] == ["Looked", "Delivery"]
+    assert [type(one).__name__ for one in told] == ["WatchEvaluation", "Delivery"]
     assert len(sent) == 1

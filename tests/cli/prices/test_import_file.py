@@ -202,9 +202,9 @@ def test_a_file_of_no_use_is_refused_and_stores_nothing(
     [
         (["--provider", "aws", "--dated", "2099-01-01"], "which is in the future"),
         (["--provider", "aws", "--dated", "soon"], "expected a date"),
-        (["--provider", "sandbox"], "no cloud"),
-        (["--provider", "owned"], "no cloud"),
-        (["--provider", "pricebook"], "no cloud"),
+        (["--provider", "sandbox"], "prices can be imported"),
+        (["--provider", "owned"], "prices can be imported"),
+        (["--provider", "pricebook"], "prices can be imported"),
         (["--provider", "lambda_cloud"], "--provider lambda"),
         (["--provider", "A/b"], "cannot be a provider's name"),
         ([], "--provider"),

@@ -20,7 +20,7 @@ import pytest
         ("advise size seven", "error: MODEL: expected a number of parameters such as 7B"),
         ("advise size --mehtod lora", "error: unknown option --mehtod; did you mean '--method'?"),
         ("capacity show", "error: PURCHASE: the argument is missing"),
-        ("offer --gpu L4", "error: unknown command 'offer'; did you mean 'offers'?"),
+        ("ofers --gpu L4", "error: unknown command 'ofers'; did you mean 'offers'?"),
         ("jobs show a b", "error: unexpected argument: b"),
         ("offers --gpu", "error: --gpu: expected a value"),
         ("offers --spot=3", "error: --spot: takes no value"),

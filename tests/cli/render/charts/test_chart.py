@@ -32,7 +32,7 @@ def test_a_chart_is_of_one_kind() -> None:
         Chart("", "", "", lines=[line, Line("p4", [NOON], [1.0])])
     with pytest.raises(ValueError, match="different labels"):
         Chart("", "", "", bars=[bars, Bars("held", ["b"], [1.0])])
-    with pytest.raises(ValueError, match="logarithmic"):
+    with pytest.raises(ValueError, match="linear scale"):
         Chart("", "", "", bars=[bars], log_y=True)
 
 
