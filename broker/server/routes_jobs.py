@@ -21,7 +21,7 @@ from broker.app.jobs.bills import bills_of
 from broker.app.market import offer_lists
 from broker.app.market.market import find_offers
 from broker.app.market.offer_lists import matching_offers
-from broker.app.market.offer_rows import ListedOffer, OfferFilter, PriceKind, matching_rows
+from broker.app.market.offer_rows import ListedOffer, OfferFilter, PriceKind, rows
 from broker.app.results.access import CallerIdentity
 from broker.app.results.approvals import ApprovalList
 from broker.app.results.job_history import JobHistory, JobLedger, PlacementDecisions
@@ -308,7 +308,7 @@ def _cheapest_of(broker: Broker, gpu: str, ago: timedelta) -> list[CheapestNow]:
 
 def _cheapest(offers: Iterable[Offer], at: datetime) -> dict[CapacityType, ListedOffer]:
     best: dict[CapacityType, ListedOffer] = {}
-    for row in matching_rows(offers, at, OfferFilter()):
+    for row in sorted(rows(offers, at), key=_sort_key):
         offer = row.offer
         if offer.price is not None and offer.doubt is None and offer.availability not in _NOT_AVAILABLE:
             best.setdefault(offer.capacity_type, row)

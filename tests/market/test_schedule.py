@@ -53,7 +53,7 @@ class ScheduleRun:
             return PollRequest(name, lambda: EmptyProvider(name, self._providers[name]), timeout=30)
 
         due = dict.fromkeys(self._providers, NOW)
-        shell: dict[str, Any] = {"stop": self.stop, "still_leading": leading, "tell": self.tell}
+        shell: dict[str, Any] = {"stop": self.stop, "still_leading": leading, "report": self.tell}
         run_schedule(due, ask, every, self._store, SystemClock(), **shell)
 
 

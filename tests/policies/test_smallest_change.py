@@ -126,7 +126,7 @@ def test_emissions(limit: float, rate: float, minutes: int, gone: int) -> None:
         "max_kg_co2e", config, denied, lambda figures, _: emitting(minutes * MINUTE, float(figures["kg_per_hour"])),
         lambda figures, _: emitting(minutes * MINUTE, float(figures["kg_per_hour"]) * 1.002),
     ).check()  # fmt: skip
-    if timedelta(hours=limit / rate) - gone * MINUTE >= MINUTE:
+    if timedelta(hours=limit / rate) - gone * MINUTE >= 2 * MINUTE:
         Refusal(
             "max_kg_co2e", config, denied, lambda figures, _: emitting(parse_duration(figures["longest"]), rate),
             lambda figures, _: emitting(parse_duration(figures["longest"]) + MINUTE + timedelta(seconds=1), rate),

@@ -105,8 +105,8 @@ def test_a_cancellation_shows_its_terms_and_is_confirmed(
 ) -> None:
     undone: list[tuple[str, Money]] = []
 
-    def undo(broker: Broker, id: str, *, by: Actor, at_most: Money) -> Purchase:
-        undone.append((by.identity, at_most))
+    def undo(broker: Broker, id: str, *, by: Actor, max_charge: Money) -> Purchase:
+        undone.append((by.identity, max_charge))
         return broker.store.purchase(id)
 
     terms = UndoTerms(way="cancel", charge=Money.usd(5))
