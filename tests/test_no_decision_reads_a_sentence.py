@@ -21,11 +21,11 @@ ERRORS = frozenset({"error", "mistake", "failure", "caught", "exception"})
 ALLOWED = {
     # Only about how something is shown.
     ("broker/cli/render/errors.py", "problem.message not in error.message"),
-    ("broker/cli/jobs/plan_view.py", "place in verdict.message"),
+    ("broker/cli/jobs/plan_view.py", "source in verdict.message"),
     # Whether it was logged already: the same error is logged once.
-    ("broker/app/alerts/watches.py", "said != str(error)"),
+    ("broker/app/alerts/watches.py", "last_error != str(error)"),
     ("broker/reconciler/controllers/enforcement.py", "self._trouble != str(error)"),
-    ("broker/reconciler/worklist.py", "self._told.get(one.job_id) != one.because"),
+    ("broker/reconciler/worklist.py", "self._told.get(job.job_id) != job.because"),
     # Messages of external programs or libraries that have no code.
     ("providers/azure/errors.py", "'CERTIFICATE_VERIFY_FAILED' in str(error)"),
     ("providers/azure/errors.py", "str(error).partition('To mitigate this issue')"),

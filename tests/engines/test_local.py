@@ -135,6 +135,7 @@ from broker.core.values.clock import SystemClock
 from broker.core.job.jobs import Job
 from broker.core.ports import Launch
 from broker.engines.local import Local
+from tests.engines.test_local import placement
 home, folder, key, when = sys.argv[1:]
 start = subprocess.Popen.__init__
 def dying(self, *arguments, **options):
@@ -142,7 +143,7 @@ def dying(self, *arguments, **options):
     start(self, *arguments, **options)
     os.kill(os.getpid(), signal.SIGKILL)
 subprocess.Popen.__init__ = dying
-Local(Path(home), SystemClock()).submit(Launch(key, Job(name="x", run="x"), None, folder))
+Local(Path(home), SystemClock()).submit(Launch(key, Job(name="x", run="x"), placement(), folder))
 """
     for when in ("before", "after"):
         mark = bench.mark()

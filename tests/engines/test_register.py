@@ -136,7 +136,7 @@ from broker.core.market.shares import MachineShare
 from broker.engines.register import Inventory, MachineRegister
 whole = MachineShare(4000, 8192, (("H100", 2),))
 try:
-    with MachineRegister(Path(sys.argv[1])).giving(
+    with MachineRegister(Path(sys.argv[1])).assign(
         sys.argv[2], MachineShare(1000, 1024, (("H100", 1),)), Inventory(whole, (0, 1, 2, 3), (0, 1)), "s"
     ) as (part, lock):
         import os

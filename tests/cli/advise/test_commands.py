@@ -24,7 +24,7 @@ COMMON = {"--gpu", "--price", "--where", "--assume", "--json", "--chart"}
 def lines_of(name: str) -> list[list[str]]:
     """The examples in a command's help, as arguments."""
     epilog = GROUP.commands[name].epilog.replace("\\[", "[")
-    return [shlex.split(line)[1:] for line in epilog.split("\n\n")[1:]]
+    return [shlex.split(line)[1:] for line in epilog.splitlines()[1:]]
 
 
 EXAMPLES = [(name, line) for name in COMMANDS for line in lines_of(name) if "--from-history" not in line]
