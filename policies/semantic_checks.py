@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from broker.core.documents import Document, Path, dotted
+from broker.core.documents import Document, Path, path_text
 from broker.core.errors import Problem, did_you_mean
 from broker.core.values.provider_names import NAMES, is_provider_name
 from policies.conditions import Condition, parse_condition
@@ -53,18 +53,18 @@ def check_conditions(document: Document, text: str) -> tuple[dict[Path, Conditio
         try:
             parsed[path] = parse_condition(expression)
         except ExpressionError as mistake:
-            problems.append(_located(document, lines, (*path, "when"), expression, mistake))
+            problems.append(_locate_problem(document, lines, (*path, "when"), expression, mistake))
             continue
         if path[0] == "budgets" and (changing := parsed[path].changing):
             offset = max(expression.find(changing[0]), 0)
             problems.append(
-                _located(
+                _locate_problem(
                     document, lines, (*path, "when"), expression, ExpressionError(offset, _about_change(changing[0]))
                 )
             )
         for name, offset in parsed[path].unasked:
             warning = ExpressionError(offset, _absent_field_message(name, parsed[path], budget=path[0] == "budgets"))
-            doubts.append(_located(document, lines, (*path, "when"), expression, warning))
+            doubts.append(_locate_problem(document, lines, (*path, "when"), expression, warning))
     return parsed, problems, doubts
 
 
@@ -116,7 +116,7 @@ def _absent_field_message(name: str, checked: Condition, *, budget: bool) -> str
     )
 
 
-def _located(
+def _locate_problem(
     document: Document, lines: Sequence[str], path: Path, expression: str, mistake: ExpressionError
 ) -> Problem:
     """The problem with its place: the exact character if the condition is on one line."""
@@ -124,9 +124,9 @@ def _located(
     rest = lines[line - 1][column - 1 :] if line <= len(lines) else ""
     quoted = rest[:1] in ("'", '"')
     if rest[quoted:].startswith(expression):
-        return Problem(line, column + quoted + mistake.at, dotted(path), str(mistake))
+        return Problem(line, column + quoted + mistake.at, path_text(path), str(mistake))
     place = f" (at {expression[mistake.at : mistake.at + 20]!r})" if mistake.at < len(expression) else " (at its end)"
-    return Problem(line, column, dotted(path), f"{mistake}{place}")
+    return Problem(line, column, path_text(path), f"{mistake}{place}")
 
 
 @dataclass
@@ -239,12 +239,12 @@ class CrossFileChecks:
 
     def _is_wrong(self, document: Document, path: Path) -> bool:
         """Whether the entry's scope is unknown because it is invalid. The amount and name of a budget do not matter."""
-        entry = dotted(path)
+        entry = path_text(path)
         return bool(self._wrong_at(document, path) - {f"{entry}.amount", f"{entry}.name"})
 
     def _wrong_at(self, document: Document, path: Path) -> set[str]:
         """The keys at and below this path that are already reported as invalid."""
-        part = dotted(path)
+        part = path_text(path)
         return {
             key for key in self.wrong.get(document.file, ()) if key == part or key.startswith((f"{part}.", f"{part}["))
         }

@@ -126,8 +126,8 @@ class PrimeIntellect:
             price=price(costs.get("onDemand") if community is None else community, label),
             as_of=self._clock.now(),
             source=self._source,
-            cpus=_included(row.get("vcpu")),
-            memory_gib=_included(row.get("memory")),
+            cpus=_included_amount(row.get("vcpu")),
+            memory_gib=_included_amount(row.get("memory")),
             interconnect=_link(row) if count > 1 else None,
             availability=availability,
             unavailable_because="" if availability is Availability.AVAILABLE else "Prime Intellect has none there",
@@ -145,7 +145,7 @@ def _card(row: Row) -> str:
     return accelerator(pcie, gpu_type, spaced, plain, memory_gib=figure(row.get("gpuMemory")))
 
 
-def _included(part: object) -> float | None:
+def _included_amount(part: object) -> float | None:
     """The vCPUs or GiB included in the machine."""
     return figure(part.get("defaultCount")) if isinstance(part, dict) else None
 

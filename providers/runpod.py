@@ -199,8 +199,8 @@ class Runpod:
             as_of=self._clock.now(),
             source=self._source,
             term_months=months,
-            cpus=_scaled(figure(cloud.lowest.get("minVcpu")), count),
-            memory_gib=_scaled(figure(cloud.lowest.get("minMemory")), count),
+            cpus=_scale(figure(cloud.lowest.get("minVcpu")), count),
+            memory_gib=_scale(figure(cloud.lowest.get("minMemory")), count),
             interconnect=_link(label, count),
             availability=availability,
             unavailable_because=reason,
@@ -384,5 +384,5 @@ def _link(label: str, count: int) -> Interconnect | None:
     return Interconnect.NVLINK if "SXM" in label or label.startswith(("B200", "B300")) else Interconnect.PCIE
 
 
-def _scaled(per_gpu: float | None, count: int) -> float | None:
+def _scale(per_gpu: float | None, count: int) -> float | None:
     return None if per_gpu is None else per_gpu * count

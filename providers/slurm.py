@@ -226,7 +226,7 @@ def parse_nodes(printed: str) -> tuple[list[SlurmNode], list[SkippedRow]]:
             skipped.append(SkippedRow("gpu_without_type", f"{name}: {gres} names no type of GPU; set one in gres.conf"))
         partitions = tuple(filter(None, fields.get("Partitions", "").split(",")))
         gpus = _gpus(gres)
-        used = _gpus(fields.get("GresUsed", "")) + _sharded(fields.get("GresUsed", ""), gpus)
+        used = _gpus(fields.get("GresUsed", "")) + _sharded_cards(fields.get("GresUsed", ""), gpus)
         nodes.append(SlurmNode(name, partitions, cpus, max(free_cpus, 0), memory, max(free_memory, 0), gpus, used))
     return nodes, skipped
 
@@ -238,7 +238,7 @@ def _gpus(text: str) -> Counter[str]:
     return counts
 
 
-def _sharded(used: str, gpus: Counter[str]) -> Counter[str]:
+def _sharded_cards(used: str, gpus: Counter[str]) -> Counter[str]:
     """The cards that carry shards, by type: Slurm gives none of them whole to a job. Without a type, a node's shards
     count for each of its types."""
     cards: Counter[str] = Counter()

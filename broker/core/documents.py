@@ -76,7 +76,7 @@ class Document:
         """
         line, column = self._place(path, at_key or unknown_key)
         text = message + (known_names_suffix(known) if known else "")
-        return Problem(line, column, dotted(path), text, unknown_key, tuple(known))
+        return Problem(line, column, path_text(path), text, unknown_key, tuple(known))
 
     def _place(self, path: Path, at_key: bool) -> tuple[int, int]:
         value, key = self.values.get(path), self.keys.get(path)
@@ -91,7 +91,7 @@ class Document:
         raise invalid_input(self.file, self.kind, problems)
 
 
-def dotted(path: Path) -> str:
+def path_text(path: Path) -> str:
     """``resources.any_of[1].cpus``."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return text.removeprefix(".")

@@ -241,7 +241,7 @@ def _flexible_rent(case: Assumptions) -> float | None:
     return None if case.spot_usd_per_hour is None else case.spot_usd_per_hour * (1 + case.spot_overhead)
 
 
-def _fixed(case: Assumptions, rate: float) -> float:
+def _fixed_cost(case: Assumptions, rate: float) -> float:
     """What owning a machine costs whatever its use."""
     resale = case.resale_share / math.pow(1 + rate, case.years)
     staff = _hours(case, rate).owned * case.staff_usd_per_gpu_hour * _per_machine(case)
@@ -259,7 +259,7 @@ def _way_cost(case: Assumptions, way: CapacityType, rate: float) -> float:
         per_machine = (case.rent_usd_per_hour or 0.0) * hours.rented * use
     else:
         rent = _flexible_rent(case) or case.reserved_usd_per_hour or 0.0
-        per_machine = _fixed(case, rate) + use * (hours.owned * _running_usd_per_hour(case) + hours.waiting * rent)
+        per_machine = _fixed_cost(case, rate) + use * (hours.owned * _running_usd_per_hour(case) + hours.waiting * rent)
     return per_machine * machines(case)
 
 
@@ -275,14 +275,14 @@ class _DiscountedHours:
 
 
 def _hours(case: Assumptions, rate: float) -> _DiscountedHours:
-    return _discounted(
+    return _discounted_hours(
         case.years, rate, case.price_decline, case.term_years, case.lead_time_weeks / WEEKS_PER_YEAR,
         case.obsolete_after_years, case.new_generation_speedup,
     )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
-def _discounted(
+def _discounted_hours(
     years: float, rate: float, decline: float, term: float, delivered: float, obsolete: float | None, faster: float
 ) -> _DiscountedHours:
     def rent_at(year: float) -> float:
@@ -320,7 +320,7 @@ def _break_even(case: Assumptions) -> BreakEven | None:
     hours, running, fixed = (
         _hours(case, case.discount_rate),
         _running_usd_per_hour(case),
-        _fixed(case, case.discount_rate),
+        _fixed_cost(case, case.discount_rate),
     )
     share = _break_even_utilization(case)
     billed = use * (hours.rented - hours.waiting)
@@ -341,7 +341,7 @@ def _break_even_utilization(case: Assumptions) -> float | None:
     """The utilization at which both, linear in it, cost the same."""
     hours, rent = _hours(case, case.discount_rate), _flexible_rent(case) or 0.0
     saved = rent * (hours.rented - hours.waiting) - _running_usd_per_hour(case) * hours.owned
-    return max(0.0, _fixed(case, case.discount_rate)) / saved if saved > 0 else None
+    return max(0.0, _fixed_cost(case, case.discount_rate)) / saved if saved > 0 else None
 
 
 def _payback(case: Assumptions, rent: float) -> float | None:

@@ -35,8 +35,8 @@ def shape_for(parameters: float) -> tuple[ModelShape, str]:
     scaled with the cube root). Heads and vocabulary are the nearest one's.
     """
     size = parameter_count(parameters)
-    mixtures = [model for model in published() if not model.dense and abs(model.parameters / size - 1) <= _EXACT]
-    dense = [model for model in published() if model.dense]
+    mixtures = [model for model in published_models() if not model.dense and abs(model.parameters / size - 1) <= _EXACT]
+    dense = [model for model in published_models() if model.dense]
     nearest = min(mixtures or dense, key=lambda model: abs(math.log(model.parameters / size)))
     if mixtures or abs(nearest.parameters / size - 1) <= NEAR:
         return (
@@ -51,7 +51,7 @@ def shape_for(parameters: float) -> tuple[ModelShape, str]:
     )
     if next_smaller is None or next_larger is None:
         scale = math.cbrt(size / nearest.parameters)
-        return _scaled(
+        return _scale_shape(
             nearest.shape, scale, scale, scale
         ), f"shape scaled from {nearest.name}, the nearest published model"
     share = math.log(size / next_smaller.parameters) / math.log(next_larger.parameters / next_smaller.parameters)
@@ -60,7 +60,7 @@ def shape_for(parameters: float) -> tuple[ModelShape, str]:
         return math.exp((1 - share) * math.log(low) + share * math.log(high)) / base
 
     low, high = next_smaller.shape, next_larger.shape
-    shape = _scaled(
+    shape = _scale_shape(
         nearest.shape,
         interpolate(low.layers, high.layers, nearest.shape.layers),
         interpolate(low.hidden, high.hidden, nearest.shape.hidden),
@@ -81,7 +81,7 @@ def with_vocabulary(shape: ModelShape, parameters: float) -> tuple[ModelShape, t
 
 
 @cache
-def published() -> tuple[PublishedModel, ...]:
+def published_models() -> tuple[PublishedModel, ...]:
     """The published families, smallest first."""
     models = []
     for row in load_packaged_toml("broker.economics", "families.toml")["families"]:
@@ -91,7 +91,7 @@ def published() -> tuple[PublishedModel, ...]:
     return tuple(sorted(models, key=lambda model: model.parameters))
 
 
-def _scaled(shape: ModelShape, layers: float, hidden: float, width: float) -> ModelShape:
+def _scale_shape(shape: ModelShape, layers: float, hidden: float, width: float) -> ModelShape:
     """The shape with as many heads as the hidden size has room for, in groups as before."""
     group = shape.heads // shape.kv_heads
     size = max(1, round(shape.hidden * hidden))

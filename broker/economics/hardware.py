@@ -73,9 +73,9 @@ def radar(candidates: Sequence[Candidate], bound_by: BoundBy) -> tuple[RadarRow,
     performance = [_performance(c.accelerator, bound_by) for c in candidates]
     pairs = list(zip(candidates, performance, strict=True))
     axes = (
-        _normalized([p / c.usd if p else None for c, p in pairs]),
-        _normalized(performance),
-        _normalized([p / c.accelerator.tdp_w if p and c.accelerator.tdp_w else None for c, p in pairs]),
+        _normalize([p / c.usd if p else None for c, p in pairs]),
+        _normalize(performance),
+        _normalize([p / c.accelerator.tdp_w if p and c.accelerator.tdp_w else None for c, p in pairs]),
     )
     rows = []
     for index, candidate in enumerate(candidates):
@@ -132,7 +132,7 @@ def _performance(card: Accelerator, bound_by: BoundBy) -> float | None:
     return card.bandwidth_gb_s if bound_by is BoundBy.BANDWIDTH else card.tflops_16bit
 
 
-def _normalized(values: Sequence[float | None]) -> list[float | None]:
+def _normalize(values: Sequence[float | None]) -> list[float | None]:
     best = max((value for value in values if value is not None), default=None)
     return [None if value is None or not best else value / best for value in values]
 

@@ -138,7 +138,7 @@ class Board:
                     continue
                 if request.at_least:
                     hours = _bare_hours(judge.effort, request, cheapest.count)
-                bound = _bound(cheapest, hours, judge)
+                bound = _lower_bound(cheapest, hours, judge)
                 rank_key = (0.0, judge.place(cheapest), machine if job.ordered else 0, bound, timedelta(0), 0, "")
                 yield rank_key, next(tie), None, iter(members), cheapest.slots is not None
 
@@ -165,7 +165,7 @@ def _bare_hours(effort: Effort, machine: MachineRequest, count: int) -> float:
     return (1.0 if effort.work is None else effort.work) / throughput
 
 
-def _bound(offer: Offer, hours: float, judge: Judge) -> int:
+def _lower_bound(offer: Offer, hours: float, judge: Judge) -> int:
     """A lower bound of the weighed cost in micro-dollars: ``hours`` at the current price, and their value of time."""
     assert offer.price is not None
     if offer.divided:  # the job may take a part of the machine, which costs less

@@ -83,7 +83,7 @@ def charge_differences(
     return sorted(results, key=lambda item: (item.provider, item.purchase or ""))
 
 
-def unlisted(purchases: Iterable[Purchase], reported: Iterable[Reservation], now: datetime) -> list[Purchase]:
+def unlisted_purchases(purchases: Iterable[Purchase], reported: Iterable[Reservation], now: datetime) -> list[Purchase]:
     """The purchases within their period whose order no provider reported, by its id or its mark."""
     listed_names = {name for item in reported for name in (item.id, item.mark)}
     return [
@@ -100,7 +100,8 @@ def differences(
     missing: Iterable[Purchase],
 ) -> list[CapacityDifference]:
     """The differences, sorted by provider and order. ``purchases``: all, including closed ones. ``missing``: those of
-    `unlisted` that their provider does not find by their tag either. A recorded holding counts by its ``order_id``."""
+    `unlisted_purchases` that their provider does not find by their tag either. A recorded holding counts by its
+    ``order_id``."""
     by_order = {item.order.id: item for item in purchases if item.order is not None}
     by_mark = {item.id: item for item in purchases}
     recorded_ids = {item.holding.order_id for item in recorded}

@@ -41,10 +41,11 @@ def boundary(runs_url: str, job_id: str, job: Job) -> dict[str, Any]:
 
 def _rule(bucket: str, prefixes: list[str], role: str) -> dict[str, Any]:
     conditions = [
-        f"resource.name.startsWith({_quoted(f'projects/_/buckets/{bucket}/objects/{prefix}')})" for prefix in prefixes
+        f"resource.name.startsWith({_cel_literal(f'projects/_/buckets/{bucket}/objects/{prefix}')})"
+        for prefix in prefixes
     ]
     list_prefix = "api.getAttribute('storage.googleapis.com/objectListPrefix', '')"
-    conditions += [f"{list_prefix}.startsWith({_quoted(prefix)})" for prefix in prefixes]
+    conditions += [f"{list_prefix}.startsWith({_cel_literal(prefix)})" for prefix in prefixes]
     return {
         "availableResource": f"//storage.googleapis.com/projects/_/buckets/{bucket}",
         "availablePermissions": [role],
@@ -52,7 +53,7 @@ def _rule(bucket: str, prefixes: list[str], role: str) -> dict[str, Any]:
     }
 
 
-def _quoted(text: str) -> str:
+def _cel_literal(text: str) -> str:
     """The text as a string literal of CEL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 

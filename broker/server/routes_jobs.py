@@ -37,7 +37,7 @@ from broker.core.market.offers import SANDBOX, Availability, CapacityType, Offer
 from broker.core.values.money import Money
 from broker.server.callers import By, Caller
 from broker.server.paths import MAX_OFFERS
-from broker.server.shared_results import shared
+from broker.server.shared_results import share_result
 from broker.store.jobs.pages import JobListFilter, JobPlace
 
 _MAX_LINES = 5_000
@@ -291,7 +291,7 @@ class CheapestNow:
 def cheapest(by: Caller, gpu: str, ago: timedelta) -> list[CheapestNow]:
     """For each capacity type, the cheapest offer of the accelerator that is neither sold out nor suspicious, and the
     cheapest one ``ago``."""
-    return shared(by, ("cheapest", gpu, ago), lambda: _cheapest_of(by.broker, gpu, ago))
+    return share_result(by, ("cheapest", gpu, ago), lambda: _cheapest_of(by.broker, gpu, ago))
 
 
 def _cheapest_of(broker: Broker, gpu: str, ago: timedelta) -> list[CheapestNow]:

@@ -44,7 +44,7 @@ from broker.finops.showback import SharingRules
 from broker.finops.units import UnitMetrics
 from broker.server.callers import By, Caller
 from broker.server.routes_jobs import WantedMachines
-from broker.server.shared_results import shared
+from broker.server.shared_results import share_result
 
 _USE_OF = timedelta(days=90)  # the default period of findings
 
@@ -103,7 +103,7 @@ def spend_report(
 
     def rows(key: tuple[Hashable, ...], compute: Callable[[], Sequence[SpendGroup]]) -> Sequence[SpendGroup]:
         # Spending by job is computed for each viewer, because it may have many rows.
-        return compute() if "job" in str(key[0]).split(",") else shared(by, ("spend", *key), compute)
+        return compute() if "job" in str(key[0]).split(",") else share_result(by, ("spend", *key), compute)
 
     teams = by.access.teams(Permission.SEE_BUDGETS)
     return report.spend_report(by.broker, dimensions, teams, period=period, sandbox=sandbox, only=only, cached=rows)
@@ -131,7 +131,7 @@ def anomalies(by: By, team: Team = None) -> IncidentList:
     if team is not None:
         by.require(Permission.SEE_BUDGETS, team)
         teams = frozenset({team})
-    incidents = shared(by, ("incidents",), lambda: unusual.spending_anomalies(by.broker))
+    incidents = share_result(by, ("incidents",), lambda: unusual.spending_anomalies(by.broker))
     return IncidentList(incidents=[incident for incident in incidents if teams is None or incident.team in teams])
 
 

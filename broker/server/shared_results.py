@@ -69,7 +69,7 @@ _of_brokers: WeakKeyDictionary[Broker, SharedResults] = WeakKeyDictionary()
 _making = threading.Lock()
 
 
-def shared(by: Caller, key: Hashable, compute: Callable[[], T]) -> T:
+def share_result(by: Caller, key: Hashable, compute: Callable[[], T]) -> T:
     """The result of ``compute``; for the page a shared one. For the API it is computed each time, because programs read
     what they have just changed.
 

@@ -145,8 +145,8 @@ class Store:
         return leader.is_led(self._database, duty)
 
     def using_snapshots(self) -> AbstractContextManager[None]:
-        """As `broker.store.engine.file_use.shared`."""
-        return file_use.shared(self._database)
+        """As `broker.store.engine.file_use.protect_snapshots`."""
+        return file_use.protect_snapshots(self._database)
 
     def deleting_snapshots(self, wait: float = 5.0) -> AbstractContextManager[bool]:
         """As `broker.store.engine.file_use.exclusive`."""

@@ -13,7 +13,7 @@ from functools import partial
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import Clock
 from providers.azure import holdings, spot
-from providers.azure.fields import count, nested
+from providers.azure.fields import count, nested_object
 from providers.azure.locations import read_locations
 from providers.azure.login import AzureLogin
 from providers.azure.machines import known_type
@@ -43,7 +43,7 @@ def read_usages(login: AzureLogin, region: str) -> Mapping[str, AzureQuota]:
     """The quotas of one region, by their names in lower case. Raises what `AzureLogin.rows` raises."""
     quotas = {}
     for row in login.rows(f"{region}: usages", lambda client: client.usage.list(region)):
-        name = nested(row, "name").get("value")
+        name = nested_object(row, "name").get("value")
         limit, used = count(row.get("limit")), count(row.get("currentValue"))
         if isinstance(name, str) and name and limit is not None and used is not None:
             quotas[name.lower()] = AzureQuota(name, limit, used)

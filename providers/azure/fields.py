@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 
-def nested(row: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+def nested_object(row: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     """The object at the end of the path; an empty one if there is none."""
     value: Any = row
     for key in keys:

@@ -17,7 +17,7 @@ from broker.core.market.capacity import Reservation
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, SkippedRow
 from broker.core.values.money import Money
 from providers.azure.errors import NotFound
-from providers.azure.fields import count, nested, parts_of, region_of, texts, utc
+from providers.azure.fields import count, nested_object, parts_of, region_of, texts, utc
 from providers.azure.locations import AzureLocations
 from providers.azure.login import AzureLogin
 from providers.azure.machines import known_type, machine
@@ -42,7 +42,7 @@ def capacity_reservations(login: AzureLogin, locations: AzureLocations) -> Itera
         names = parts_of(group.get("id"))
         resource_group, group_name = names.get("resourcegroups"), names.get("capacityreservationgroups")
         if resource_group and group_name:
-            kind = nested(group, "properties").get("reservationType")
+            kind = nested_object(group, "properties").get("reservationType")
             yield from _reservations_in_group(login, resource_group, group_name, kind, locations, failures)
     failures.raise_any()
 
@@ -56,8 +56,8 @@ def _reservations_in_group(
         lambda client: client.capacity_reservations.list_by_capacity_reservation_group(resource_group, group_name),
     )
     for row in failures.kept(rows):
-        instance_type = known_type(str(nested(row, "sku").get("name")))
-        state = str(nested(row, "properties").get("provisioningState", "")).lower()
+        instance_type = known_type(str(nested_object(row, "sku").get("name")))
+        state = str(nested_object(row, "properties").get("provisioningState", "")).lower()
         id = parts_of(row.get("id")).get("capacityreservations")
         if instance_type is None or state not in _HELD or not id:
             continue
@@ -86,8 +86,8 @@ def _reservation(
     locations: AzureLocations,
 ) -> Reservation:
     region, zones = region_of(row), list(texts(row.get("zones")))
-    plan = nested(row, "properties", "scheduleProfile")
-    machines = count(nested(row, "sku").get("capacity"))
+    plan = nested_object(row, "properties", "scheduleProfile")
+    machines = count(nested_object(row, "sku").get("capacity"))
     return Reservation(
         id=id,
         provider=NAME,
@@ -96,11 +96,11 @@ def _reservation(
         instance_type=instance_type,
         machines=machines or 0,
         kind=CAPACITY_BLOCK if kind == "Block" or plan else CAPACITY_RESERVATION,
-        starts=utc(plan.get("start")) or utc(nested(row, "properties").get("timeCreated")),
+        starts=utc(plan.get("start")) or utc(nested_object(row, "properties").get("timeCreated")),
         ends=utc(plan.get("end")),
-        free=_free(machines, nested(detail, "properties", "instanceView", "utilizationInfo")),
+        free=_free(machines, nested_object(detail, "properties", "instanceView", "utilizationInfo")),
         open=kind == "Open",
-        mark=str(nested(row, "tags").get(PURCHASE_TAG, "")),
+        mark=str(nested_object(row, "tags").get(PURCHASE_TAG, "")),
     )
 
 

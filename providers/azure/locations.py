@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker.core.errors import Malformed
-from providers.azure.fields import nested, objects
+from providers.azure.fields import nested_object, objects
 from providers.azure.login import AzureLogin
 from providers.azure.settings import NAME
 
@@ -43,7 +43,7 @@ def read_locations(login: AzureLogin) -> AzureLocations:
         region = row.get("name")
         if not isinstance(region, str) or not (region.isascii() and region.isalnum()):
             continue
-        if nested(row, "metadata").get("regionType", "Physical") == "Physical":
+        if nested_object(row, "metadata").get("regionType", "Physical") == "Physical":
             regions.append(region.lower())
         for pair in objects(row.get("availabilityZoneMappings")):
             logical, physical = pair.get("logicalZone"), pair.get("physicalZone")

@@ -21,7 +21,7 @@ from providers.azure import holdings
 from providers.azure.account import AzureAccount, ScoreCache
 from providers.azure.charges import read_charges
 from providers.azure.errors import NotFound, NotPermitted
-from providers.azure.fields import count, nested, objects, parts_of, region_of, texts, utc
+from providers.azure.fields import count, nested_object, objects, parts_of, region_of, texts, utc
 from providers.azure.locations import AzureLocations, read_locations
 from providers.azure.login import (
     AUTHORITY,
@@ -56,7 +56,7 @@ def tagged_machines(login: AzureLogin, locations: AzureLocations) -> Iterator[In
     """
     failures = Failures()
     for row in failures.kept(login.rows("virtual machines", lambda client: client.virtual_machines.list_all())):
-        key, names = nested(row, "tags").get(TAG), parts_of(row.get("id"))
+        key, names = nested_object(row, "tags").get(TAG), parts_of(row.get("id"))
         resource_group, machine_name = names.get("resourcegroups"), names.get("virtualmachines")
         if not isinstance(key, str) or not resource_group or not machine_name:
             continue
@@ -77,13 +77,13 @@ def _state(login: AzureLogin, resource_group: str, machine_name: str, row: Mappi
         return ""
     codes = [code for status in objects(instance_view.get("statuses")) for code in texts([status.get("code")])]
     power = [code.partition("/")[2] for code in codes if code.startswith("PowerState/")]
-    provisioning = nested(row, "properties").get("provisioningState")
+    provisioning = nested_object(row, "properties").get("provisioningState")
     return (power[0] if power else str(provisioning or "unknown")).lower()
 
 
 def _instance(row: Mapping[str, Any], key: str, state: str, locations: AzureLocations) -> Instance:
-    properties, zones = nested(row, "properties"), list(texts(row.get("zones")))
-    size, region = str(nested(properties, "hardwareProfile").get("vmSize") or ""), region_of(row)
+    properties, zones = nested_object(row, "properties"), list(texts(row.get("zones")))
+    size, region = str(nested_object(properties, "hardwareProfile").get("vmSize") or ""), region_of(row)
     return Instance(
         id=str(row["id"]),
         provider=NAME,
@@ -95,7 +95,7 @@ def _instance(row: Mapping[str, Any], key: str, state: str, locations: AzureLoca
         billed=state not in _NOT_BILLED,
         since=utc(properties.get("timeCreated")),
         capacity_type=_capacity_type(properties),
-        store=str(nested(row, "tags").get(STORE_TAG) or ""),
+        store=str(nested_object(row, "tags").get(STORE_TAG) or ""),
     )
 
 
@@ -143,7 +143,10 @@ _ACTIVE = "succeeded"
 def reserved_instances(login: AzureLogin, now: datetime) -> Iterator[Reservation]:
     """Reservations of machines with accelerators that are in force. Raises what `AzureLogin.rows` raises."""
     for row in _rows(login, "reservations", RESERVATIONS, RESERVATIONS_VERSION, "Reservations Reader"):
-        properties, instance_type = nested(row, "properties"), known_type(str(nested(row, "sku").get("name")))
+        properties, instance_type = (
+            nested_object(row, "properties"),
+            known_type(str(nested_object(row, "sku").get("name"))),
+        )
         id = parts_of(row.get("id")).get("reservations")
         ends = utc(properties.get("expiryDateTime")) or utc(properties.get("expiryDate"))
         if instance_type is None or not id or not _is_active(properties.get("provisioningState"), ends, now):
@@ -166,7 +169,7 @@ def reserved_instances(login: AzureLogin, now: datetime) -> Iterator[Reservation
 def savings_plans(login: AzureLogin, now: datetime) -> Iterator[Reservation]:
     """Savings plans for compute that are in force; they apply everywhere. Raises what `AzureLogin.rows` raises."""
     for row in _rows(login, "savings plans", SAVINGS_PLANS, SAVINGS_PLANS_VERSION, "Savings Plan Reader"):
-        properties, id = nested(row, "properties"), parts_of(row.get("id")).get("savingsplans")
+        properties, id = nested_object(row, "properties"), parts_of(row.get("id")).get("savingsplans")
         ends = utc(properties.get("expiryDateTime"))
         if not id or not _is_active(properties.get("provisioningState"), ends, now):
             continue

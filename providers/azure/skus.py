@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from broker.core.market.offers import Availability, Offer
-from providers.azure.fields import nested, objects, texts
+from providers.azure.fields import nested_object, objects, texts
 from providers.azure.login import AzureLogin
 from providers.azure.machines import known_type
 
@@ -58,7 +58,7 @@ def _limits(row: Mapping[str, Any], region: str) -> tuple[str, frozenset[str]]:
         if _names_region(region, [place.get("location")]):
             zones |= set(texts(place.get("zones")))
     for limit in objects(row.get("restrictions")):
-        scope = nested(limit, "restrictionInfo")
+        scope = nested_object(limit, "restrictionInfo")
         if not _names_region(region, scope.get("locations") or limit.get("values")):
             continue
         if limit.get("type") == "Zone":

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.economics.families import PublishedModel, published, shape_for
+from broker.economics.families import PublishedModel, published_models, shape_for
 from broker.economics.model import ModelShape
 
 
-@pytest.mark.parametrize("family", published(), ids=lambda family: family.name)
+@pytest.mark.parametrize("family", published_models(), ids=lambda family: family.name)
 def test_each_published_shape_has_its_published_size(family: PublishedModel) -> None:
     """Embeddings and matrices of the dense ones add up to the parameters: a wrong figure in the table shows."""
     shape = family.shape

@@ -24,7 +24,7 @@ def table() -> dict[str, Any]:
 
 @cache
 def models() -> dict[str, tuple[float, ModelShape]]:
-    found = {model.name: (model.parameters, model.shape) for model in families.published()}
+    found = {model.name: (model.parameters, model.shape) for model in families.published_models()}
     for row in table()["models"]:
         shape = {key: value for key, value in row.items() if key not in ("name", "parameters", "source")}
         found[row["name"]] = row["parameters"], ModelShape(**shape)

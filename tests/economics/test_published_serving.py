@@ -20,7 +20,7 @@ from broker.economics.replica import ServedModel, replica_speed
 PATH = Path(__file__).with_name("published") / "serving.toml"
 TABLE: dict[str, Any] = tomllib.loads(PATH.read_text(encoding="utf-8"))
 ROWS: list[dict[str, Any]] = TABLE["measurements"]
-MODELS = {model.name: model for model in families.published()}
+MODELS = {model.name: model for model in families.published_models()}
 OWN = [row for row in ROWS if TABLE["sources"][row["source"]]["title"].startswith("Own measurement:")]
 
 

@@ -10,7 +10,7 @@ from broker.core.market.capacity import Charge, Reservation
 from broker.core.notices import Notice, Severity
 from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.values.money import Money
-from broker.procurement.comparison import DifferenceKind, charge_differences, differences, unlisted
+from broker.procurement.comparison import DifferenceKind, charge_differences, differences, unlisted_purchases
 from tests.core.purchases.test_purchase_steps import FAILED, NOW, PATHS, QUOTE, bought
 
 LISTED = Reservation(
@@ -21,12 +21,12 @@ LISTED = Reservation(
 
 def test_what_is_paid_is_unseen_where_its_order_is_not_listed() -> None:
     held = bought(*PATHS[PurchaseState.HELD])
-    assert unlisted([held], [], NOW) == [held]
-    assert unlisted([held], [LISTED], NOW) == []
-    assert unlisted([held], [replace(LISTED, id="cr-2", mark="")], NOW) == [held]
-    assert unlisted([held], [replace(LISTED, id="us-east-1/cr-1")], NOW) == [], "it is known by its mark"
-    assert unlisted([held], [], QUOTE.ends) == []
-    assert unlisted([bought(*PATHS[PurchaseState.ORDERED])], [], NOW) == []
+    assert unlisted_purchases([held], [], NOW) == [held]
+    assert unlisted_purchases([held], [LISTED], NOW) == []
+    assert unlisted_purchases([held], [replace(LISTED, id="cr-2", mark="")], NOW) == [held]
+    assert unlisted_purchases([held], [replace(LISTED, id="us-east-1/cr-1")], NOW) == [], "it is known by its mark"
+    assert unlisted_purchases([held], [], QUOTE.ends) == []
+    assert unlisted_purchases([bought(*PATHS[PurchaseState.ORDERED])], [], NOW) == []
 
 
 def test_an_order_that_ended_as_not_bought_and_is_listed_is_told_with_its_place() -> None:

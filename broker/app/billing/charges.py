@@ -279,12 +279,12 @@ def apply_charges(broker: Broker, since: datetime | None = None) -> tuple[list[C
         times |= {key: item for item in other_times if (key := (item.job_id, item.attempt)) in earlier_adjusted}
         pairs = _attempts(reader, times.values())
         charged = ChargeIndex(_charges(reader, _start_times(pairs), begin), now)
-        results = [_adjusted(reader, view, attempt, charged, now) for view, attempt in pairs]
+        results = [_compare_and_adjust(reader, view, attempt, charged, now) for view, attempt in pairs]
     for (view, attempt), (comparison, adjustments) in zip(pairs, results, strict=True):
         if adjustments:
             with broker.store.writing() as tx:  # compared again, because charges or entries may have changed meanwhile
                 charged = ChargeIndex(_charges(tx, [attempt.up_since], now, comparison.provider), now)
-                comparison, adjustments = _adjusted(tx, view, attempt, charged, now)
+                comparison, adjustments = _compare_and_adjust(tx, view, attempt, charged, now)
                 tx.post(adjustments)
         comparisons.append(comparison)
         if adjustments:
@@ -299,7 +299,7 @@ def apply_charges(broker: Broker, since: datetime | None = None) -> tuple[list[C
     return adjusted_attempts, notices
 
 
-def _adjusted(
+def _compare_and_adjust(
     reader: StoreReader, view: JobView, attempt: AttemptView, charged: ChargeIndex, now: datetime
 ) -> tuple[Comparison, Sequence[Entry]]:
     """The comparison after the adjustment, and the entries of the adjustment, if any is needed."""

@@ -12,7 +12,7 @@ from broker.app.capacity.purchases import find_seller
 from broker.app.results.purchases import join_by_name
 from broker.core.errors import BrokerError
 from broker.core.purchases.quotes import OrderState
-from broker.procurement.comparison import CapacityDifference, charge_differences, differences, unlisted
+from broker.procurement.comparison import CapacityDifference, charge_differences, differences, unlisted_purchases
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -35,7 +35,7 @@ def check_capacity(broker: Broker) -> CapacityCheck:
     purchases = broker.store.purchases(closed=True)  # read first: an order placed meanwhile is not a difference
     inventory = capacity_inventory(broker)
     missing_purchases, problems = [], list(inventory.problems)
-    for purchase in unlisted(purchases, inventory.reported, inventory.now):
+    for purchase in unlisted_purchases(purchases, inventory.reported, inventory.now):
         provider = purchase.quote.provider
         if provider not in inventory.asked:
             continue  # not asked, or failed: reported in ``problems``

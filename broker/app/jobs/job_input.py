@@ -35,7 +35,7 @@ def read_jobs(path: Path, now: datetime, overrides: JobOverrides | None = None) 
     return [resolve_paths(job, path.parent, str(path)) for job in jobs]
 
 
-def converted(path: Path) -> Conversion:
+def convert_file(path: Path) -> Conversion:
     """The job file that a file of another program becomes. Raises `InvalidInput` for one that cannot be converted."""
     conversion = convert(_content(path).decode(errors="replace"), str(path))
     parse_job(print_document(conversion.job), file=str(path), now=datetime.now(UTC))

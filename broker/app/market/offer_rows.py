@@ -256,8 +256,10 @@ def check_names(broker: Broker, query: OfferQuery, current_offers: Iterable[Offe
     """Raises `UnknownName` for a provider or region of the query, or a pattern of such names, that matches neither the
     offers ``current_offers`` nor any offer ever stored."""
     offers = list(current_offers)
-    providers = _unmatched(query.providers, {*broker.registries.providers, *(offer.provider for offer in offers)})
-    regions = _unmatched(query.regions, {offer.region for offer in offers})
+    providers = _names_without_match(
+        query.providers, {*broker.registries.providers, *(offer.provider for offer in offers)}
+    )
+    regions = _names_without_match(query.regions, {offer.region for offer in offers})
     if not (providers or regions):
         return
     stored_offers = [series.offer for series in broker.store.market.series()]
@@ -266,7 +268,7 @@ def check_names(broker: Broker, query: OfferQuery, current_offers: Iterable[Offe
         "region": {offer.region for offer in stored_offers},
     }
     for kind, names in (("provider", providers), ("region", regions)):
-        for name in _unmatched(names, known_names[kind]):
+        for name in _names_without_match(names, known_names[kind]):
             raise UnknownName(kind, name, known_names[kind])
 
 
@@ -291,6 +293,6 @@ def unknown_providers(broker: Broker, job: Job) -> Iterator[str]:
             yield f"no provider {name!r} is known here{suggestion}"
 
 
-def _unmatched(names: Iterable[str], known_names: Iterable[str]) -> list[str]:
+def _names_without_match(names: Iterable[str], known_names: Iterable[str]) -> list[str]:
     known_names = set(known_names)
     return [name for name in names if not any(fnmatchcase(known_name, name) for known_name in known_names)]

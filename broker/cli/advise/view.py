@@ -18,7 +18,7 @@ from broker.app.advise.savings import RulesAdvice
 from broker.app.advise.speed import SpeedAdvice
 from broker.cli.render.charts.chart import Bars, Chart, Line
 from broker.cli.render.formats import NO_VALUE
-from broker.cli.render.tables import Column, build_cell_table, indented
+from broker.cli.render.tables import Column, build_cell_table, indent_text
 from broker.core.documents import print_document
 from broker.economics.figures import DisplayFormat, RuleCheck, count_text, number_text, usd_text
 
@@ -43,7 +43,7 @@ def notes(assumptions: Iterable[str]) -> Iterator[RenderableType]:
     for index, assumption in enumerate(dict.fromkeys(assumptions)):
         if not index:
             yield heading("Assumptions", " (set by --assume NAME=VALUE)")
-        yield indented(Text(f"· {assumption}"), 2)
+        yield indent_text(Text(f"· {assumption}"), 2)
 
 
 def heading(text: str, suffix: str = "") -> Text:
@@ -67,7 +67,7 @@ def rules(checks: Iterable[RuleCheck]) -> Iterator[RenderableType]:
         if not index:
             yield heading("Rules of thumb")
         holds = ("holds", "green") if check.holds else ("does not hold here", "bold red")
-        yield indented(Text.assemble(f"· {check.rule}: ", holds, f"; {check.says}"), 2)
+        yield indent_text(Text.assemble(f"· {check.rule}: ", holds, f"; {check.says}"), 2)
 
 
 def label(name: str) -> str:
@@ -134,7 +134,7 @@ def _part_lines(console: Console, part: Any) -> Iterator[RenderableType]:
     for name, value in nested:
         if isinstance(value, Mapping):
             yield heading(label(name).capitalize(), " of a job file")
-            yield indented(Text(print_document(value).rstrip()), 2)
+            yield indent_text(Text(print_document(value).rstrip()), 2)
         elif not isinstance(value, tuple):
             yield from _part_lines(console, value)
         elif isinstance(value[0], RuleCheck):
@@ -194,31 +194,31 @@ def quoted_rule_lines(advice: RulesAdvice) -> Iterator[RenderableType]:
             topic = quoted_rule.topic
             yield Text(topic.capitalize(), "bold cyan")
         verdicts = {True: ("holds", "green"), False: ("does not hold", "bold red"), None: ("not known", "yellow")}
-        yield indented(Text.assemble(f"· {quoted_rule.rule}: ", verdicts[quoted_rule.holds]), 2)
-        yield indented(Text(quoted_rule.says), 4)
+        yield indent_text(Text.assemble(f"· {quoted_rule.rule}: ", verdicts[quoted_rule.holds]), 2)
+        yield indent_text(Text(quoted_rule.says), 4)
         if quoted_rule.holds is False and quoted_rule.fails:
-            yield indented(Text(f"why: {quoted_rule.fails}"), 4)
-        yield indented(Text(quoted_rule.command, "dim"), 4)
+            yield indent_text(Text(f"why: {quoted_rule.fails}"), 4)
+        yield indent_text(Text(quoted_rule.command, "dim"), 4)
     yield from notes(advice.assumptions)
 
 
 def deployment_lines(advice: DeployAdvice, files: Mapping[str, str]) -> Iterator[RenderableType]:
     """The steps of a deployment. ``files``: the texts that were not written, by their names."""
     yield heading(advice.title)
-    yield from (indented(Text.assemble(("warning: ", "yellow"), warning), 0) for warning in advice.warnings)
+    yield from (indent_text(Text.assemble(("warning: ", "yellow"), warning), 0) for warning in advice.warnings)
     for number, step in enumerate(advice.steps, 1):
         yield Text.assemble((f"{number}. {step.step}", "bold cyan"), (f"  {step.rule}", "dim"))
         known_figures = {name: value for name, value in step.numbers.items() if value is not None}
         displays = {name: DisplayFormat("$" if "usd" in name.split("_") else "") for name in known_figures}
         if known_figures:
             pairs = ((label(name), value_text(value, displays[name])) for name, value in known_figures.items())
-            yield indented(figures(pairs), 1)
-        yield indented(Text.assemble("→ ", (step.decision, "bold")), 3)
+            yield indent_text(figures(pairs), 1)
+        yield indent_text(Text.assemble("→ ", (step.decision, "bold")), 3)
     yield from notes(advice.assumptions)
     for name, text in files.items():
         if text:
             yield heading(name)
-            yield indented(Text(text.rstrip()), 2)
+            yield indent_text(Text(text.rstrip()), 2)
 
 
 def assumption_list(console: Console, listing: AssumptionList) -> Iterator[RenderableType]:

@@ -29,8 +29,8 @@ def budget_table(console: Console, budgets: Sequence[BudgetResult], empty_text: 
         ValueColumn("limit", lambda budget: formats.money(budget.limit), align="right"),
         ValueColumn("spent", lambda budget: formats.money(budget.spent), align="right"),
         ValueColumn("held", lambda budget: formats.money(budget.held), 2, "right"),
-        ValueColumn("left", lambda budget: _colored(budget, formats.money(budget.left)), align="right"),
-        ValueColumn("used", lambda budget: _colored(budget, formats.percent(_used_share(budget))), 3, "right"),
+        ValueColumn("left", lambda budget: _color_by_use(budget, formats.money(budget.left)), align="right"),
+        ValueColumn("used", lambda budget: _color_by_use(budget, formats.percent(_used_share(budget))), 3, "right"),
         ValueColumn("forecast", _forecast_text, 1, "right"),
         ValueColumn("counts", lambda budget: ", ".join(budget.counts), 5),
         ValueColumn("scope", lambda budget: scope_text(budget.scope), 6, folds=True),
@@ -42,7 +42,7 @@ def _used_share(budget: BudgetResult) -> float:
     return (budget.spent + budget.held).micros / budget.limit.micros if budget.limit else 1.0
 
 
-def _colored(budget: BudgetResult, text: str) -> Text:
+def _color_by_use(budget: BudgetResult, text: str) -> Text:
     return Text(text, style="red" if _used_share(budget) >= 1 else "yellow" if _used_share(budget) >= 0.8 else "green")
 
 

@@ -72,7 +72,7 @@ def init(
     terminal = Terminal.of(context)
     if file.exists() and not force:
         raise InvalidInput("the file exists already", where=str(file), hint="choose another name, or add --force")
-    answers, lost = _converted(source) if source is not None else (_answers(terminal, defaults=defaults), [])
+    answers, lost = _convert(source) if source is not None else (_answers(terminal, defaults=defaults), [])
     text = job_file_text(answers)
     try:
         file.write_text(text, encoding="utf-8")
@@ -85,10 +85,10 @@ def init(
     terminal.result(WrittenJobFile(file=file, text=text, lost=lost), lambda: [*left, message])
 
 
-def _converted(source: Path) -> tuple[dict[str, Any], list[str]]:
-    from broker.app.jobs.job_input import converted
+def _convert(source: Path) -> tuple[dict[str, Any], list[str]]:
+    from broker.app.jobs.job_input import convert_file
 
-    conversion = converted(source)
+    conversion = convert_file(source)
     return conversion.job, conversion.lost
 
 

@@ -17,7 +17,7 @@ from broker.app.results.money import MoneyByKind
 from broker.app.results.program_name import program_name
 from broker.app.results.story import MachineContext, StoryLine, Tone, cause_text, story_line, story_lines
 from broker.cli.render import formats
-from broker.cli.render.tables import ValueColumn, indented, table_parts
+from broker.cli.render.tables import ValueColumn, indent_text, table_parts
 from broker.core.events.events import Event
 from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.values.money import Money
@@ -233,7 +233,7 @@ def _obstacle_lines(job: JobHistory) -> Iterator[RenderableType]:
     if job.wait_reason is not None or job.asked is not None:
         yield from (Text(f"  {hint}") for hint in _remedies(job))
     for trouble in job.troubles:
-        yield indented(Text(trouble, style="yellow"), 2)
+        yield indent_text(Text(trouble, style="yellow"), 2)
     if not (job.closed or job.reconciled or job.waits_for_people):
         yield Text("  no reconciler is running: the job is not re-placed until one runs", style="yellow")
 
@@ -243,7 +243,7 @@ def _failed_task_lines(job: JobHistory) -> Iterator[RenderableType]:
     if job.failed_tasks:
         yield Text("\nTasks that failed (the first ones)", style="bold")
     for task in job.failed_tasks:
-        yield indented(Text("  ".join(filter(None, [task.id, _parameters_text(task.parameters), task.because]))), 2)
+        yield indent_text(Text("  ".join(filter(None, [task.id, _parameters_text(task.parameters), task.because]))), 2)
 
 
 def _remedies(job: JobDetails) -> list[str]:
@@ -282,8 +282,8 @@ def _money_lines(job: JobDetails) -> Iterator[RenderableType]:
     if held_text := amounts_text(job.held):
         yield Text(f"  held      {held_text}")
         if job.hold_quantile is not None:
-            yield indented(Text(hold_coverage_text(job.hold_quantile)), 12)
-    yield from (indented(Text(line), 12) for line in budget_share_lines(job.budget_shares))
+            yield indent_text(Text(hold_coverage_text(job.hold_quantile)), 12)
+    yield from (indent_text(Text(line), 12) for line in budget_share_lines(job.budget_shares))
     limit = f"max_cost {formats.money(job.max_cost)}, " if job.max_cost is not None else ""
     used_text = formats.length(job.billed_time)
     yield Text(f"  limits    {limit}max_duration {formats.length(job.max_duration)} (used {used_text})")

@@ -13,7 +13,7 @@ from broker.app.results.reasons import EXCLUDED_BY_THE_JOB
 from broker.cli.jobs.job_view import budget_share_lines, hold_coverage_text
 from broker.cli.jobs.queue_view import free_line
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, ValueColumn, build_cell_table, indented, table_parts
+from broker.cli.render.tables import Column, ValueColumn, build_cell_table, indent_text, table_parts
 from broker.core.job.reasons import MISSING_SETUP
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import Answer
@@ -206,15 +206,15 @@ def _rejections(plan_result: PlanResult, *, shows_all: bool) -> Iterator[Rendera
         heading = Text.assemble(
             (f"{number.strip()} ", "bold"), rejection.text, (f"  [{rejection.reason.value}]", "dim")
         )
-        yield indented(heading, len(number) - len(number.strip()) - 1)
+        yield indent_text(heading, len(number) - len(number.strip()) - 1)
         for rejected_example in rejection.examples if shows_all else rejection.examples[:1]:
             detail = f": {rejected_example.detail}" if rejected_example.detail else ""
-            yield indented(Text(f"e.g. {rejected_example.offer}{detail}", style="dim"), len(number))
-        yield indented(Text.assemble(("fix: ", "cyan"), rejection.what_would_change_it), len(number))
+            yield indent_text(Text(f"e.g. {rejected_example.offer}{detail}", style="dim"), len(number))
+        yield indent_text(Text.assemble(("fix: ", "cyan"), rejection.what_would_change_it), len(number))
     if folded:
         kinds = ", ".join(f"{rejection.count:,} {rejection.reason.value}" for rejection in folded)
         total_text = f"{sum(rejection.count for rejection in folded):,} × excluded by the job itself"
-        yield indented(Text(f"{total_text} ({kinds}); use --explain for examples", style="dim"), 2)
+        yield indent_text(Text(f"{total_text} ({kinds}); use --explain for examples", style="dim"), 2)
 
 
 def _verdict(plan_result: PlanResult) -> Iterator[RenderableType]:
@@ -226,7 +226,7 @@ def _verdict(plan_result: PlanResult) -> Iterator[RenderableType]:
     yield Text.assemble(_ANSWERS[verdict.answer], _JUDGES[verdict.judged_by] if verdict.judged_by else _NO_POLICY)
     yield from map(_objection, verdict.objections)
     if verdict.would_pass:
-        yield indented(Text(verdict.would_pass, style="cyan"), 2)
+        yield indent_text(Text(verdict.would_pass, style="cyan"), 2)
     if plan_result.exit_code in (0, 6):  # no money is held for a job that cannot be submitted
         yield from _money(plan_result)
 
@@ -245,13 +245,13 @@ def _money(plan_result: PlanResult) -> Iterator[RenderableType]:
         return
     first_text, *other_texts = (_hold_text(terms, plan_result) for terms in plan_result.hold_terms)
     yield Text.assemble(("Money: ", "bold"), f"{first_text}.")
-    yield from (indented(Text(f"{line_text}."), 2) for line_text in other_texts)
+    yield from (indent_text(Text(f"{line_text}."), 2) for line_text in other_texts)
     shares = budget_share_lines(plan_result.budget_shares)
     if not shares and MoneyKind.SANDBOX in plan_result.hold:
         shares = ["No budget counts simulated money; `counts: [sandbox]` in a budget does."]
-    yield from (indented(Text(line_text), 2) for line_text in shares)
+    yield from (indent_text(Text(line_text), 2) for line_text in shares)
     longest = formats.length(plan_result.hold_lasts)
-    yield indented(Text(f"At the most expensive fallback price it lasts {longest}. The unused part is released."), 2)
+    yield indent_text(Text(f"At the most expensive fallback price it lasts {longest}. The unused part is released."), 2)
 
 
 def _hold_text(terms: HoldTerms, plan_result: PlanResult) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 from broker.app.results import reasons
 from broker.app.results.queue import PlannedTogether, QueueResult, ReachedTurn, SharedMachine, WaitingJob
 from broker.cli.render import formats
-from broker.cli.render.tables import ValueColumn, indented, table_parts
+from broker.cli.render.tables import ValueColumn, indent_text, table_parts
 from broker.core.errors import InvalidInput
 from broker.core.events.wait_reasons import AwaitsJobs
 from broker.core.market.offers import CapacityType
@@ -178,7 +178,7 @@ def _plan_lines(console: Console, plan_result: PlannedTogether) -> Iterator[Rend
             (f"{label}: ", "bold red"), (refused_job.name, "bold"), f" alone: {refused_job.error.message}"
         )
         if refused_job.error.hint:
-            yield indented(Text(refused_job.error.hint, style="cyan"), 2)
+            yield indent_text(Text(refused_job.error.hint, style="cyan"), 2)
 
 
 def _total_cost_text(planned_jobs: Sequence[WaitingJob]) -> str:

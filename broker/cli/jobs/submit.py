@@ -133,7 +133,7 @@ def plan_and_submit(terminal: Terminal, broker: Broker, requested: Job, manner: 
 
     requested = resolve_predecessors(broker, complete_resume_point(broker, requested), by=terminal.actor)
     check_can_confirm(terminal, manner)
-    requested = limited(terminal, broker, requested, manner)
+    requested = with_time_limit(terminal, broker, requested, manner)
     if (survey_result := survey(broker, requested)) is not None:
         terminal.say(*snapshot_view.survey_lines(survey_result))
     if (point := requested.resume_from) is not None:
@@ -187,7 +187,7 @@ def _confirm_and_submit(
             job_preview = error.preview
 
 
-def limited(terminal: Terminal, broker: Broker, job: Job, how: SubmitManner) -> Job:
+def with_time_limit(terminal: Terminal, broker: Broker, job: Job, how: SubmitManner) -> Job:
     """The job with a time limit: its own, that of the policy's `defaults:`, or the answer to a question. With --yes, it
     is stated instead."""
     from broker.cli import filters

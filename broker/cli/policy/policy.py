@@ -58,21 +58,24 @@ def findings(
 def _finding_lines(finding_list: CapacityFindingList) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from broker.cli.render.tables import indented
+    from broker.cli.render.tables import indent_text
 
     for finding in finding_list.findings:
         saves = finding.saves_usd_per_month
         yield Text.assemble(
             (finding.sentence, "bold"), (f"  ${saves:,.2f} per month" if saves is not None else "", "green")
         )
-        yield indented(Text(finding.because), 2)
+        yield indent_text(Text(finding.because), 2)
     if not finding_list.findings and finding_list.enough_use:
         yield f"No findings in the use since {finding_list.since:%Y-%m-%d}: keep the present capacity."
     elif not finding_list.findings:
         yield _not_enough_data_text(finding_list)
     yield from (Text(f"note: {note}", style="dim") for note in finding_list.notes)
     for rule in finding_list.warned_rules:
-        yield from (Text(_warned_rule_text(rule), style="bold"), indented(Text(f"{rule.message} ({rule.source})"), 2))
+        yield from (
+            Text(_warned_rule_text(rule), style="bold"),
+            indent_text(Text(f"{rule.message} ({rule.source})"), 2),
+        )
 
 
 def _not_enough_data_text(finding_list: CapacityFindingList) -> str:
@@ -209,7 +212,7 @@ def decisions(
     terminal = Terminal.of(context)
     start = filters.moment_option("--since", since, terminal.now())
     found = documents.recent_decisions(terminal.broker(), start, denied=denied, limit=limit)
-    terminal.result(found, lambda: trial_view.decided(terminal.out, found))
+    terminal.result(found, lambda: trial_view.decision_rows(terminal.out, found))
 
 
 def _decisions(terminal: Terminal, reference: str) -> RecordedDecisions:

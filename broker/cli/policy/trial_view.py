@@ -207,7 +207,7 @@ _DECIDED: tuple[ValueColumn[RecordedDecision], ...] = (
 )
 
 
-def decided(console: Console, found: RecordedDecisions) -> Iterator[RenderableType]:
+def decision_rows(console: Console, found: RecordedDecisions) -> Iterator[RenderableType]:
     """A row for each decision."""
     if found.decisions:
         yield from table_parts(console, _DECIDED, found.decisions)

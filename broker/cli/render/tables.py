@@ -135,7 +135,7 @@ def _rich_table(
     return table
 
 
-def indented(text: Text, indent: int) -> Padding:
+def indent_text(text: Text, indent: int) -> Padding:
     """A paragraph with every line indented by ``indent`` columns."""
     from rich.padding import Padding
 

@@ -146,7 +146,7 @@ def _missing_login_lines(setups: Sequence[ProviderSetup]) -> list[RenderableType
     """What each missing login would add, and how to configure it."""
     from rich.text import Text
 
-    from broker.cli.render.tables import indented
+    from broker.cli.render.tables import indent_text
 
     missing = [(setup.provider, login) for setup in setups for login in setup.logins_missing]
     if not missing:
@@ -158,8 +158,8 @@ def _missing_login_lines(setups: Sequence[ProviderSetup]) -> list[RenderableType
             continue
         printed.add((provider, login.how, login.adds))
         label = f"{provider} ({login.name})" if login.name not in (provider, *_GENERIC_LOGINS) else provider
-        lines.append(indented(Text.assemble((f"{label}: ", "bold"), login.adds or "more offers"), 2))
-        lines.append(indented(Text(login.how, style="cyan"), 4))
+        lines.append(indent_text(Text.assemble((f"{label}: ", "bold"), login.adds or "more offers"), 2))
+        lines.append(indent_text(Text(login.how, style="cyan"), 4))
     return lines
 
 
@@ -167,7 +167,7 @@ def _endpoint_lines(setups: Sequence[ProviderSetup], *, shows_all: bool) -> list
     """The endpoints of providers: all of them, or those that a setting changed."""
     from rich.text import Text
 
-    from broker.cli.render.tables import indented
+    from broker.cli.render.tables import indent_text
 
     endpoint_pairs = [
         (setup.provider, endpoint) for setup in setups for endpoint in setup.endpoints if shows_all or endpoint.changed
@@ -179,9 +179,9 @@ def _endpoint_lines(setups: Sequence[ProviderSetup], *, shows_all: bool) -> list
     for provider, endpoint in endpoint_pairs:
         mark = " (changed)" if shows_all and endpoint.changed else ""
         lines.append(
-            indented(Text.assemble((f"{provider} {endpoint.name}: ", "bold"), endpoint.url, (mark, "yellow")), 2)
+            indent_text(Text.assemble((f"{provider} {endpoint.name}: ", "bold"), endpoint.url, (mark, "yellow")), 2)
         )
-        lines.append(indented(Text(endpoint.setting, style="cyan"), 4))
+        lines.append(indent_text(Text(endpoint.setting, style="cyan"), 4))
     return lines
 
 

@@ -152,14 +152,14 @@ class _Evidence:
                 if lifetime <= low:
                     break
                 until = max(stretch.began - high, stretch.ended)
-                hours[band] += stretch.machines * _weighted(stretch.began - low, until)
+                hours[band] += stretch.machines * _weighted_hours(stretch.began - low, until)
             if stretch.over:
                 losses[_band(lifetime)] += _weight(stretch.ended)
         return cls(
             tuple(losses),
             tuple(hours),
             returns=sum(_weight(stretch.ended) for stretch in history.away if stretch.over),
-            away=sum(_weighted(stretch.began, stretch.ended) for stretch in history.away),
+            away=sum(_weighted_hours(stretch.began, stretch.ended) for stretch in history.away),
             seen=ObservedTime(total_hours, sum(stretch.over for stretch in history.there)),
         )
 
@@ -339,6 +339,6 @@ def _weight(ago: float) -> float:
     return math.exp2(-ago / HALF_LIFE_HOURS)
 
 
-def _weighted(began: float, ended: float) -> float:
+def _weighted_hours(began: float, ended: float) -> float:
     """The weighted hours between ``began`` and ``ended`` hours ago."""
     return HALF_LIFE_HOURS / math.log(2) * (_weight(ended) - _weight(began))

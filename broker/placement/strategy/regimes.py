@@ -95,7 +95,7 @@ def fit(histories: Sequence[Any], gap: float, shape: RegimeShape | None = None) 
         if len(array) > 1:
             _count(array, gap, shape, per_block, exposed[p], left[p])
 
-    pooled = _pooled(exposed.sum((0, 1)).reshape(2, bands), left.sum((0, 1)).reshape(2, bands), gap).ravel()
+    pooled = _pooled_hazard(exposed.sum((0, 1)).reshape(2, bands), left.sum((0, 1)).reshape(2, bands), gap).ravel()
 
     x = np.linspace(-1, 1, shape.regimes) if shape.regimes > 1 else np.zeros(1)
     scale = np.stack([np.exp(shape.spread * x), np.exp(-shape.spread * x)], axis=1)  # [k, down/up]
@@ -121,7 +121,7 @@ def fit(histories: Sequence[Any], gap: float, shape: RegimeShape | None = None) 
     return Regimes(shape, gap, hazard.reshape(-1, 2, bands), persistence, weights, belief)
 
 
-def _pooled(exposed: Floats, left: Floats, gap: float) -> Floats:
+def _pooled_hazard(exposed: Floats, left: Floats, gap: float) -> Floats:
     """Hazard by state and age band over the whole family. A band with few spells shrinks towards a lower hazard than
     the band before it: spells that have lasted tend to last."""
     guess = (left.sum(1) + 1) / (exposed.sum(1) + 3 * HOUR / gap)

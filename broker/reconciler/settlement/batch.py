@@ -20,7 +20,7 @@ from broker.core.events.views import JobView
 from broker.ledger.entries import Entry, Sum
 from broker.ledger.journal import Journal, JournalReader, JournalWriter
 from broker.ledger.meter import Meter
-from broker.reconciler.settlement.outside import charged_outside, uncharged
+from broker.reconciler.settlement.outside import charged_outside, uncharged_attempts
 from broker.reconciler.settlement.settlement import LATE, Settled, is_due, is_metered, release, settle
 
 # The number of jobs settled in one transaction, which blocks all other writers, and in one tick.
@@ -53,7 +53,7 @@ def post_due(
     tx.post(entries)
     tx.keep_meters(new_meters)
     for view in views:
-        if left := uncharged(view, sums.get(view.id, ())):
+        if left := uncharged_attempts(view, sums.get(view.id, ())):
             tx.post(charged_outside(view, tx.sums([view.id]).get(view.id, ()), left, tx.offers, now))
 
 

@@ -178,7 +178,7 @@ def compare(
         capacity_type=offer.capacity_type,
         standing=standing,
         gone_at=attempt.gone_at,
-        quoted=_quoted(attempt, end),
+        quoted=_quoted_cost(attempt, end),
         metered=sum((e.amount for e in spent), Money.ZERO) - adjusted - charged_elsewhere(spent),
         billed=sum((charge.amount for charge in charges), Money.ZERO) if charges else None,
         adjusted=adjusted,
@@ -186,7 +186,7 @@ def compare(
     )
 
 
-def _quoted(attempt: AttemptView, end: datetime) -> Money:
+def _quoted_cost(attempt: AttemptView, end: datetime) -> Money:
     assert attempt.up_since is not None, "called for an attempt whose machine was never up"
     metering = Metering.RUNNING
     if attempt.gone:

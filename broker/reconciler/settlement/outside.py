@@ -22,7 +22,7 @@ from broker.reconciler.settlement.settlement import pending_hold, tags_of
 log = logging.getLogger(__name__)
 
 
-def uncharged(view: JobView, sums: Sequence[Sum]) -> list[AttemptView]:
+def uncharged_attempts(view: JobView, sums: Sequence[Sum]) -> list[AttemptView]:
     """The attempts whose machines outside bought capacity are gone and not in the ledger yet."""
     spent = {entry.tags.attempt for entry in sums if entry.money is MoneyKind.CASH and entry.account is Account.SPENT}
     return [
@@ -42,7 +42,7 @@ def charged_outside(
     offers_of: Callable[[OfferQuery], Sequence[Offer]],
     now: datetime,
 ) -> list[Entry]:
-    """The entries for ``attempts``, which are `uncharged`.
+    """The entries for ``attempts``, which are `uncharged_attempts`.
 
     ``sums``: of the job's entries so far; ``offers_of``: returns the market's current offers. Machines of a type
     without an on-demand price are left for later, with a warning.

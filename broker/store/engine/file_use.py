@@ -23,7 +23,7 @@ _PAUSE = 0.05  # seconds between tries: neither lock supports waiting with a tim
 
 
 @contextmanager
-def shared(database: Database) -> Iterator[None]:
+def protect_snapshots(database: Database) -> Iterator[None]:
     """During the block, no snapshot of the store is deleted; waits some seconds for a deletion that runs.
 
     Several processes may be in such blocks at once. Raises `StoreProblem`.
@@ -40,7 +40,7 @@ def shared(database: Database) -> Iterator[None]:
 
 @contextmanager
 def exclusive(database: Database, wait: float = 5.0) -> Iterator[bool]:
-    """During the block, no process is in a block of `shared`; yields false if one was for ``wait`` seconds.
+    """During the block, no process is in a block of `protect_snapshots`; yields false if one was for ``wait`` seconds.
 
     Raises `StoreProblem`.
     """

@@ -17,7 +17,7 @@ from broker.store.schema.row import Row, table_of
 
 
 @contextmanager
-def pipelined(connection: Connection) -> Iterator[None]:
+def pipeline(connection: Connection) -> Iterator[None]:
     """Send the statements of the block without waiting for their answers.
 
     At the end of the block, raises `DBAPIError` with the first error among them; then nothing of the transaction is

@@ -123,7 +123,7 @@ class StoreReader:
         return tasks.money(self._connection, [array], closed).get(array, {})
 
     money_of_tasks = query(tasks.money)
-    posted = query(metering.posted)
+    posted = query(metering.posted_spend)
 
     def jobs(
         self,
@@ -322,7 +322,7 @@ class StoreReader:
     spending_by_job = query(anomalies.spending_by_job)
     jobs_spent_on_own = query(anomalies.spent_on_own)
     anomaly_answers = query(anomalies.answers)
-    succeeded_runs = query(month_runs.succeeded)
+    succeeded_runs = query(month_runs.count_succeeded)
     succeeded_jobs = query(month_runs.succeeded_jobs)
     last_reports = query(month_runs.last_reports)
     machine_hours = query(month_runs.machine_hours)
@@ -342,7 +342,7 @@ class StoreReader:
         """The attempts with the most accelerator time in a past half-open period (UTC), the largest first."""
         return month_runs.gpu_attempts(self._connection, team, start, end, end, limit)
 
-    reported_metrics = query(month_runs.reported)
+    reported_metrics = query(month_runs.reported_metrics)
     spent_by_jobs = query(month_runs.spent_by_jobs)
 
     def groups_of(self, dimension: str, period: SpendingPeriod, job_ids: Sequence[str]) -> Set[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """How far the machine time of attempts is settled: one row per attempt, updated in the transaction of its entries.
 
-A row may be deleted: the next settlement of the attempt recreates it from its entries (`posted`). Every function works
-inside the caller's transaction."""
+A row may be deleted: the next settlement of the attempt recreates it from its entries (`posted_spend`). Every function
+works inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def keep(connection: Connection, meters: Mapping[str, Mapping[int, Meter]]) -> N
         connection.execute(_KEEP, rows)
 
 
-def posted(connection: Connection, job_id: str, attempt: int) -> Posted:
+def posted_spend(connection: Connection, job_id: str, attempt: int) -> Posted:
     """The posted spend of an attempt. The time for this grows with the number of its settlements."""
     parameters = {
         "job": job_id,

@@ -47,7 +47,7 @@ class GpuAttempt:
     price: Money | None
 
 
-def succeeded(connection: Connection, team: str | None, start: datetime, end: datetime) -> int:
+def count_succeeded(connection: Connection, team: str | None, start: datetime, end: datetime) -> int:
     """The number of jobs (of the team; None: of all) that succeeded and whose last machine was gone in the half-open
     period (UTC).
     """
@@ -58,7 +58,7 @@ def succeeded(connection: Connection, team: str | None, start: datetime, end: da
 def succeeded_jobs(
     connection: Connection, team: str | None, start: datetime, end: datetime, most: int
 ) -> Sequence[str]:
-    """The ids of the jobs that `succeeded` counts, the latest end of machines first; at most ``most``."""
+    """The ids of the jobs that `count_succeeded` counts, the latest end of machines first; at most ``most``."""
     query = _successful(select(MachineTimeRow.job_id), team, start, end).order_by(
         MachineTimeRow.until.desc(), MachineTimeRow.job_id
     )
@@ -193,7 +193,7 @@ def gpu_attempts(
     ]
 
 
-def reported(
+def reported_metrics(
     connection: Connection, team: str | None, start: datetime, end: datetime
 ) -> Mapping[str, Sequence[Mapping[str, float]]]:
     """By job that had machines in the half-open period (UTC) and reported metrics by its end: the newest report before

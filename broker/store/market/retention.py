@@ -88,7 +88,7 @@ def prune_series(connection: Connection, pruning: Pruning, batch: Sequence[int])
     """Delete the changes of these series (consecutive ids) that are not needed."""
     for series, at in _in_force(connection, PriceChangeRow, pruning.at, batch):
         if series in pruning.uses:
-            known, unused = _unused(connection, series, at, pruning.uses[series])
+            known, unused = _unused_changes(connection, series, at, pruning.uses[series])
             pruning.dropped["prices"] += len(unused)
             pruning.dropped["protected"] += known - len(unused)
             if unused and not pruning.dry:
@@ -127,7 +127,7 @@ _DROP_ONE = delete(PriceChangeRow).where(
 )
 
 
-def _unused(connection: Connection, series: int, before: int, uses: NeededTimes) -> tuple[int, list[int]]:
+def _unused_changes(connection: Connection, series: int, before: int, uses: NeededTimes) -> tuple[int, list[int]]:
     """The number of changes of a series before ``before``, and the times of those that no attempt needs.
 
     An attempt needs the change in force at its decision, the last one with a price by then, and all until its machine

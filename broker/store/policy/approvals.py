@@ -65,12 +65,12 @@ def standing_grants(connection: Connection, at: datetime | None = None) -> list[
         StandingUseRow.number
     )
     by_open_jobs = {row.number: Money(int(row.used)) for row in connection.execute(of_grants)}
-    for (number, _), rest in _unstarted(connection).items():
+    for (number, _), rest in _unstarted_shares(connection).items():
         by_open_jobs[number] = by_open_jobs.get(number, Money.ZERO) + rest
     return [replace(grant, used=grant.used + by_open_jobs.get(grant.number, Money.ZERO)) for grant in grants]
 
 
-def _unstarted(connection: Connection) -> dict[tuple[int, str], Money]:
+def _unstarted_shares(connection: Connection) -> dict[tuple[int, str], Money]:
     """By grant and open array, the part of the array's total that its tasks neither hold nor have spent."""
     tasks = (
         select(_USED)
@@ -138,7 +138,7 @@ def share(connection: Connection, number: int, job_id: str | None, array: str | 
     in_share = uses.where(StandingUseRow.job_id == job_id)
     tasks = uses.join(JobRow, JobRow.id == StandingUseRow.job_id).where(JobRow.array_id == job_id)
     used = sum(int(connection.scalar(query) or 0) for query in (in_share, tasks)) if job_id else 0
-    return Money(used) + _unstarted(connection).get((number, array or job_id or ""), Money.ZERO)
+    return Money(used) + _unstarted_shares(connection).get((number, array or job_id or ""), Money.ZERO)
 
 
 def use(connection: Connection, number: int, job_id: str, total: Money = Money.ZERO) -> None:

@@ -13,7 +13,7 @@ from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest, Undo
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
-from providers.azure.fields import nested
+from providers.azure.fields import nested_object
 from providers.azure.login import AzureLogin
 from providers.azure.machines import machine
 from providers.azure.settings import NAME, AzureSettings
@@ -88,7 +88,7 @@ def reject_later_start(request: QuoteRequest, product: str) -> None:
 
 def dollars(row: Mapping[str, Any], key: str) -> Money:
     """An amount in USD. Raises `Malformed` for another currency or none."""
-    value = nested(row, key)
+    value = nested_object(row, key)
     amount, currency = value.get("amount"), value.get("currencyCode")
     if currency != "USD" or isinstance(amount, bool) or not isinstance(amount, int | Decimal):
         raise Malformed(f"{key}: expected an amount in USD, got {amount!r} {currency!r}", where=NAME)

@@ -24,7 +24,7 @@ from broker.core.purchases.quotes import (
     UndoTerms,
 )
 from providers.azure.errors import NotFound
-from providers.azure.fields import nested, utc
+from providers.azure.fields import nested_object, utc
 from providers.azure.retail import SOURCE
 from providers.azure.settings import NAME, PURCHASE_TAG
 from providers.azure.shop.counter import AzureCounter, reject_later_start
@@ -109,7 +109,7 @@ class AzureCapacityReservations(CloudProduct[AzureCounter]):
             )
         except NotFound:
             return []
-        deleted_tag = nested(group, "tags").get(_DELETED_TAG)
+        deleted_tag = nested_object(group, "tags").get(_DELETED_TAG)
         return [Order(id=key, state=OrderState.OVER, word="deleted")] if deleted_tag else []
 
     def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
@@ -138,7 +138,7 @@ class AzureCapacityReservations(CloudProduct[AzureCounter]):
 
 
 def _order(row: Mapping[str, Any], key: str) -> Order:
-    properties = nested(row, "properties")
+    properties = nested_object(row, "properties")
     word = str(properties.get("provisioningState", "")).lower()
     state = _STATES.get(word, OrderState.PENDING)
     started = utc(properties.get("timeCreated")) if state is OrderState.HELD else None

@@ -23,7 +23,7 @@ from broker.core.purchases.quotes import (
     UndoTerms,
 )
 from providers.azure.errors import NotFound
-from providers.azure.fields import nested, objects, utc
+from providers.azure.fields import nested_object, objects, utc
 from providers.azure.retail import SOURCE
 from providers.azure.settings import NAME
 from providers.azure.shop.counter import YEARS, AzureCounter, check_years, dollars, reject_later_start
@@ -63,7 +63,7 @@ class AzureReservedInstances(CloudProduct[AzureCounter]):
             fields = self._counter.quote(request, PurchaseProduct.RESERVED_INSTANCES, offer.region, offer.instance_type)
             body = _body(login.subscription, offer.instance_type, offer.region, request.machines, term, "gpubroker")
             answer = login.asked("reservation price", "POST", f"{_CAPACITY}/calculatePrice", body, version=_VERSION)
-            properties = nested(answer, "properties")
+            properties = nested_object(answer, "properties")
             id = properties.get("reservationOrderId")
             if not isinstance(id, str) or not id:
                 raise Malformed("a price without an order id", where=NAME)
@@ -88,7 +88,7 @@ class AzureReservedInstances(CloudProduct[AzureCounter]):
             if not earlier:
                 raise OutcomeUnknown(error.message, where=error.where) from error
             return earlier[0]
-        if not isinstance(answer, Mapping) or not nested(answer, "properties"):
+        if not isinstance(answer, Mapping) or not nested_object(answer, "properties"):
             raise OutcomeUnknown("an order without properties", where=NAME)
         return _order(answer, quote)
 
@@ -98,17 +98,17 @@ class AzureReservedInstances(CloudProduct[AzureCounter]):
             row = self._counter.login().asked("reservation order", "GET", path, version=_VERSION)
         except NotFound:
             return []
-        return [_order(row, quote)] if nested(row, "properties").get("displayName") == key else []
+        return [_order(row, quote)] if nested_object(row, "properties").get("displayName") == key else []
 
     def undo_terms(self, quote: CapacityQuote, order: Order) -> UndoTerms:
         login, path = self._counter.login(), f"{_CAPACITY}/reservationOrders/{order.id}"
         row = login.asked("reservation order", "GET", path, version=_VERSION)
-        reservation = next(iter(objects(nested(row, "properties").get("reservations"))), {})
+        reservation = next(iter(objects(nested_object(row, "properties").get("reservations"))), {})
         returned = {"reservationId": reservation.get("id"), "quantity": quote.machines}
         body = {"id": path, "properties": {"scope": "Reservation", "reservationToReturn": returned}}
         answer = login.asked("refund", "POST", f"{path}/calculateRefund", body, version=_VERSION)
-        properties = nested(answer, "properties")
-        policy = nested(properties, "policyResult", "properties")
+        properties = nested_object(answer, "properties")
+        policy = nested_object(properties, "policyResult", "properties")
         errors = [str(error.get("message")) for error in objects(policy.get("policyErrors"))]
         if errors:
             raise undo_refusal(NAME, "this reservation", "; ".join(errors))
@@ -148,7 +148,7 @@ def _body(subscription: str, size: str, region: str, machines: int, term: str, n
 
 
 def _order(row: Mapping[str, Any], quote: CapacityQuote) -> Order:
-    properties = nested(row, "properties")
+    properties = nested_object(row, "properties")
     word = str(properties.get("provisioningState", "")).lower()
     state = _STATES.get(word, OrderState.PENDING)
     started = utc(properties.get("createdDateTime")) if state in (OrderState.HELD, OrderState.OVER) else None

@@ -25,7 +25,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Tags, faults
 from broker.reconciler.admission.records import hold_entries
 from broker.reconciler.settlement import batch
-from broker.reconciler.settlement.outside import charged_outside, uncharged
+from broker.reconciler.settlement.outside import charged_outside, uncharged_attempts
 from broker.store import Store
 from broker.store.ledger.spending import SpendingPeriod
 from tests.billing import one_by_one
@@ -172,7 +172,7 @@ def test_two_attempts_at_once_take_what_is_held_once() -> None:
 
 def _charged(view: JobView, before: Sequence[Entry], on_demand: Offer, now: datetime) -> list[Entry]:
     sums = one_by_one(before)
-    return charged_outside(view, sums, uncharged(view, sums), _market(on_demand), now)
+    return charged_outside(view, sums, uncharged_attempts(view, sums), _market(on_demand), now)
 
 
 def _market(*offers: Offer) -> Callable[[OfferQuery], Sequence[Offer]]:

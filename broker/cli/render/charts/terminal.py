@@ -234,7 +234,7 @@ def _render_bars(chart: Chart, width: int, color: bool, styles: Sequence[int]) -
             name = _truncate(label, label_width) if bars is chart.bars[0] else ""
             bar_text = _bar_text(value, cell, zero, bar_width) if value is not None and is_drawable(value) else "–"
             sign = f"{_SIGNS[i % len(_SIGNS)]} " if has_signs else ""
-            rows.append(f"{name}{' ' * (label_width - cell_len(name))} │{sign}{_colored(bar_text, i, color)}".rstrip())
+            rows.append(f"{name}{' ' * (label_width - cell_len(name))} │{sign}{_color(bar_text, i, color)}".rstrip())
     return rows
 
 
@@ -255,7 +255,7 @@ def _legend(chart: Chart, width: int, color: bool, styles: Sequence[int]) -> lis
     used_width = width + 1
     for i, name in zip(styles, names, strict=True):
         sign = "█" if chart.bars and color else "━" if color else _SIGNS[i % len(_SIGNS)]
-        entry = f"{_colored(sign, i, color)} {_truncate(escape_unprintable(name), width - 4)}"
+        entry = f"{_color(sign, i, color)} {_truncate(escape_unprintable(name), width - 4)}"
         entry_width = cell_len(_truncate(escape_unprintable(name), width - 4)) + 2
         if used_width + 3 + entry_width > width:
             rows.append(f"  {entry}")
@@ -266,7 +266,7 @@ def _legend(chart: Chart, width: int, color: bool, styles: Sequence[int]) -> lis
     return rows
 
 
-def _colored(text: str, i: int, color: bool) -> str:
+def _color(text: str, i: int, color: bool) -> str:
     if not color:
         return text
     code = _COLORS[i % len(_COLORS)]

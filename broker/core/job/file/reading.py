@@ -184,7 +184,7 @@ def _prepare(document: Document, overrides: JobOverrides) -> tuple[dict[str, Any
     """The data without SkyPilot's keys that are rejected here or empty (which means "not given" there), with variables
     substituted; and the problems found."""
     data, problems = _sift(document, document.data, (), SUPPORTED_TASK_KEYS, UNSUPPORTED_TASK_KEYS)
-    data, findings = merged(document, data, overrides)
+    data, findings = merge_overrides(document, data, overrides)
     problems += findings
     secrets = overrides.secrets
     if data.get("model") is not None and data.get("resources") is not None:
@@ -325,7 +325,9 @@ _REPEATED = {
 }
 
 
-def merged(document: Document, data: dict[str, Any], overrides: JobOverrides) -> tuple[dict[str, Any], list[Problem]]:
+def merge_overrides(
+    document: Document, data: dict[str, Any], overrides: JobOverrides
+) -> tuple[dict[str, Any], list[Problem]]:
     """The data with the keys that override it, and the problems found."""
     named = {} if overrides.name is None else {"name": overrides.name}
     data = {**data, **named, **overrides.keys}

@@ -114,7 +114,7 @@ def _container(container: Mapping[str, Any], pod: Mapping[str, Any], conversion:
 
 def _machine(container: Mapping[str, Any], pod: Mapping[str, Any], conversion: Conversion) -> None:
     limits = {**_at(container, "resources", "requests"), **_at(container, "resources", "limits")}
-    selector = {**_required(pod), **_at(pod, "nodeSelector")}
+    selector = {**_required_labels(pod), **_at(pod, "nodeSelector")}
     instance = next((str(selector.pop(key)) for key in _INSTANCE if key in selector), None)
     for name in _GPU_RESOURCES:
         if count := int(str(limits.pop(name, 0))):
@@ -137,7 +137,7 @@ def _machine(container: Mapping[str, Any], pod: Mapping[str, Any], conversion: C
     conversion.lose(*(f"nodeSelector {key}={value}" for key, value in selector.items()))
 
 
-def _required(pod: Mapping[str, Any]) -> dict[str, Any]:
+def _required_labels(pod: Mapping[str, Any]) -> dict[str, Any]:
     """The labels of nodes that an affinity requires, where one value is allowed."""
     terms = _at(pod, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution").get(
         "nodeSelectorTerms"
