@@ -82,10 +82,12 @@ class Local:
             return [*agent, "--gang", launch.key, "--scratch", str(slot.folder), *holds]
 
         note_owner(slot, launch, self._clock)
-        if not slot.known():
-            name, offer = self._handles.name(launch.key), launch.placement.offer
-            share = offer.has
-            inventory, free = self._inventory(offer.whole or share, share), may_use_free_cpus(offer, launch.job)
+        offer = launch.placement.offer if launch.placement else None
+        if offer is None or offer.whole is None:  # the whole machine, of which nothing is assigned
+            slot.start(arguments, agent_environment(launch.secrets))
+        elif not slot.known():
+            name, share = self._handles.name(launch.key), offer.has
+            inventory, free = self._inventory(offer.whole, share), may_use_free_cpus(offer, launch.job)
             with self._register.assign(name, share, inventory, launch.store, free_cpus=free) as (part, lock):
                 slot.write(_ASSIGNED, json.loads(part.to_text()))
                 nodes = part.divided(launch.job.num_nodes)

