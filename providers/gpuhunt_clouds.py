@@ -23,11 +23,9 @@ from broker.core.errors import (
     BrokerError,
     GiveUp,
     HostUnknown,
-    LoginMissing,
     Malformed,
     MissingExtra,
     Refused,
-    Throttled,
     Unreachable,
 )
 from broker.core.values.clock import Clock
@@ -38,6 +36,7 @@ from providers.http import (
     retry_after,
     retrying,
     setting,
+    status_error,
     without_address,
     without_logins,
 )
@@ -236,14 +235,9 @@ def _broker_error(error: Exception, cloud: GpuhuntCloud, now: datetime, login: M
     if isinstance(error, requests.HTTPError) and answer is not None:
         status = f"HTTP {answer.status_code} {answer.reason}: {redacted_url(answer.url)}"
         retry_seconds = retry_after(answer.headers.get("Retry-After"), now)
-        if answer.status_code == 429 or (answer.status_code == 503 and retry_seconds is not None):
-            return Throttled(f"{status}: rate limit exceeded", after=retry_seconds, where=where, hint="poll less often")
-        if answer.status_code >= 500 or answer.status_code == 408:
-            return Unreachable(status, where=where, hint="the provider reports a server error; the next poll retries")
-        if answer.status_code in (401, 403) and login:
-            hint = f"renew {', '.join(cloud.variables)}"
-            return LoginMissing(f"{status}: the login is wrong or has expired", where=where, hint=hint)
-        return Refused(status, where=where)
+        hint = f"renew {', '.join(cloud.variables)}" if login else ""
+        known = status_error(answer.status_code, status, where, retry_seconds, hint)
+        return known or Refused(status, where=where)
     if isinstance(error, requests.JSONDecodeError):
         return Malformed("expected JSON, got something else", where=where)
     if without_address(error):

@@ -9,7 +9,8 @@ import json
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from email.utils import parsedate_to_datetime
@@ -219,39 +220,19 @@ class Api:
         reads: ConditionalRead | None = None,
         parse: _Parse | None = None,
     ) -> Any:
-        import httpx
-
         assert self._client is not None, "use Api in a with statement"
         self._keep_distance()
         url = _join(self._base, path)
         where = f"{self._provider}: {redacted_url(url)}"
-        change = f"is {self._url_setting} right, and the network up?"
-        try:
-            with self._client.stream(method, url, **request) as answer:
-                body = self._read(answer, where)
-                self._status = answer.status_code
-                cached = reads.unchanged(answer.status_code) if reads else None
-                if cached is None and not answer.is_success:
-                    raise self._refusal(answer, body, where)
-        except httpx.TimeoutException as error:
-            seconds = self._settings.timeout_seconds
-            raise Unreachable(f"no answer within {seconds:g} s", where=where, hint=change) from error
-        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
-            raise InvalidInput(f"not a valid URL: {error}", where=where, hint=change) from error
-        except httpx.LocalProtocolError:
-            # The message contains the invalid header, and so the key: it is not passed on.
-            what = "the request is not valid HTTP: a header has invalid characters"
-            raise InvalidInput(what, where=where, hint=self._login_hint) from None
-        except httpx.DecodingError as error:
-            raise Malformed(f"the response cannot be decompressed: {error}", where=where) from error
-        except httpx.HTTPError as error:
-            reason = str(error) or type(error).__name__
-            if "CERTIFICATE_VERIFY_FAILED" in reason:
-                change = f"a proxy or a private endpoint? Set {setting(self._provider, 'ca_bundle')} to its CA"
-                raise Unreachable(f"its certificate is not trusted: {reason}", where=where, hint=change) from error
-            if without_address(error):
-                raise HostUnknown(f"no address for {urlsplit(url).hostname}", where=where, hint=NO_NETWORK) from error
-            raise Unreachable(f"cannot be reached: {reason}", where=where, hint=change) from error
+        with (
+            translate_errors(self._provider, url, self._url_setting, self._settings, self._login_hint),
+            self._client.stream(method, url, **request) as answer,
+        ):
+            body = self._read(answer, where)
+            self._status = answer.status_code
+            cached = reads.unchanged(answer.status_code) if reads else None
+            if cached is None and not answer.is_success:
+                raise self._refusal(answer, body, where)
         document = (parse or _json)(body if cached is None else cached, where)
         if reads and cached is None and answer.status_code == 200:
             reads.keep(answer.headers, body)
@@ -282,16 +263,8 @@ class Api:
         now = self._clock.now()
         waits = [wait for name in _WAITS if (wait := retry_after(answer.headers.get(name), now)) is not None]
         retry_seconds = max(waits, default=None)
-        if status == _TOO_MANY or (status == 503 and retry_seconds is not None):
-            return Throttled(
-                f"{status_line}: rate limit exceeded", after=retry_seconds, where=where, hint="poll less often"
-            )
-        if status >= 500 or status == 408:
-            return Unreachable(
-                status_line, where=where, hint="the provider reports a server error; the next poll retries"
-            )
-        if status in (401, 403) and self._login_hint:
-            return LoginMissing(f"{status_line}: the login is wrong or has expired", where=where, hint=self._login_hint)
+        if error := status_error(status, status_line, where, retry_seconds, self._login_hint):
+            return error
         text = body[:2000].decode("utf-8", "replace")
         for secret in self._secrets:  # some services echo the secret in the refusal
             text = text.replace(secret, "***")
@@ -299,6 +272,50 @@ class Api:
         detail = f": {shown_text[:_MAX_REFUSAL_CHARACTERS]}" if shown_text else ""
         hint = f"is {self._url_setting} right? Redirects are not followed" if status < 400 else ""
         return Refused(status_line + detail, where=where, hint=hint)
+
+
+@contextmanager
+def translate_errors(
+    provider: str, url: str, url_setting: str, settings: HttpSettings, login_hint: str = ""
+) -> Iterator[None]:
+    """Converts httpx's exceptions about a request of ``url`` to the broker's errors."""
+    import httpx
+
+    where, change = f"{provider}: {redacted_url(url)}", f"is {url_setting} right, and the network up?"
+    try:
+        yield
+    except httpx.TimeoutException as error:
+        raise Unreachable(f"no answer within {settings.timeout_seconds:g} s", where=where, hint=change) from error
+    except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+        raise InvalidInput(f"not a valid URL: {error}", where=where, hint=change) from error
+    except httpx.LocalProtocolError:
+        # The message contains the invalid header, and so the key: it is not passed on.
+        what = "the request is not valid HTTP: a header has invalid characters"
+        raise InvalidInput(what, where=where, hint=login_hint) from None
+    except httpx.DecodingError as error:
+        raise Malformed(f"the response cannot be decompressed: {error}", where=where) from error
+    except httpx.HTTPError as error:
+        reason = str(error) or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in reason:
+            change = f"a proxy or a private endpoint? Set {setting(provider, 'ca_bundle')} to its CA"
+            raise Unreachable(f"its certificate is not trusted: {reason}", where=where, hint=change) from error
+        if without_address(error):
+            raise HostUnknown(f"no address for {urlsplit(url).hostname}", where=where, hint=NO_NETWORK) from error
+        raise Unreachable(f"cannot be reached: {reason}", where=where, hint=change) from error
+
+
+def status_error(
+    status: int, message: str, where: str, after: float | None = None, login_hint: str = ""
+) -> BrokerError | None:
+    """The error for a status that means the same everywhere: too many requests, a server's fault, and with a
+    ``login_hint`` an unusable login. ``after``: seconds that the server asks to wait."""
+    if status == _TOO_MANY or (status == 503 and after is not None):
+        return Throttled(f"{message}: rate limit exceeded", after=after, where=where, hint="poll less often")
+    if status >= 500 or status == 408:
+        return Unreachable(message, where=where, hint="the provider reports a server error; the next poll retries")
+    if status in (401, 403) and login_hint:
+        return LoginMissing(f"{message}: the login is wrong or has expired", where=where, hint=login_hint)
+    return None
 
 
 def retrying(settings: HttpSettings, clock: Clock) -> tenacity.Retrying:

@@ -14,26 +14,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
-from broker.core.values.clock import Clock
+from providers import rows as parse
 from providers.http import Url
-from providers.keyed import KeyedApi, KeyedSettings
-from providers.rows import (
-    OfferRows,
-    Row,
-    RowRejected,
-    accelerator,
-    distinct,
-    figure,
-    name,
-    price,
-    read_rows,
-    short,
-    whole,
-)
+from providers.listing import KeyedProvider, KeyedSettings
+from providers.rows import OfferRows, Row, RowRejected, short
 
 _SPOT = "-spot"
 _MEMORY = re.compile(r"-(\d{2,3})G\b")
@@ -46,52 +34,44 @@ class HyperstackSettings(KeyedSettings):
     base_url: Url = "https://infrahub-api.nexgencloud.com/v1"
 
 
-class Hyperstack:
+class Hyperstack(KeyedProvider[HyperstackSettings]):
     """Every GPU flavor, in every region that has it."""
 
     name = "hyperstack"
     Settings: ClassVar = HyperstackSettings
     _source = "hyperstack-api"
-
-    def __init__(
-        self, *, clock: Clock, settings: HyperstackSettings | None = None, environment: Mapping[str, str] | None = None
-    ) -> None:
-        self._clock = clock
-        settings = settings or HyperstackSettings()
-        self._api = KeyedApi(self.name, "Hyperstack", "HYPERSTACK_API_KEY", settings, clock, environment)
+    title, variable = "Hyperstack", "HYPERSTACK_API_KEY"
+    document, adds = "flavors and price book", "Hyperstack's prices and stock"
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All offers, whatever the query: two calls. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
-        with self._api.open() as api:
-            book = api.get("/pricebook", token=self._api.key, header="api_key")
-            answer = api.get("/core/flavors", token=self._api.key, header="api_key")
+        with self._open() as api:
+            book = api.get("/pricebook", token=self._key, header="api_key")
+            answer = api.get("/core/flavors", token=self._key, header="api_key")
         groups = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(book, list) or not isinstance(groups, list):
             raise Malformed("no price book, or no flavors in the answer", where=self.name)
         prices, now = dict[str, object](), self._clock.now()
-        yield from read_rows(book, lambda row: _record_price(row, prices, now))
-        yield from distinct(read_rows(groups, lambda group: self._group(group, prices)))
-
-    def describe_setup(self) -> Mapping[str, Any]:
-        return self._api.setup("flavors and price book", adds="Hyperstack's prices and stock")
+        yield from parse.read_rows(book, lambda row: _record_price(row, prices, now))
+        yield from parse.distinct(parse.read_rows(groups, lambda group: self._group(group, prices)))
 
     def _group(self, group: Row, prices: Mapping[str, object]) -> OfferRows:
         """The flavors of one GPU in one region."""
         flavors = group.get("flavors")
         if not isinstance(flavors, list):
             raise RowRejected("malformed_row", f"{short(group.get('gpu'))}: flavors is {short(flavors)}")
-        yield from read_rows(flavors, lambda flavor: self._flavor(flavor, group, prices))
+        yield from parse.read_rows(flavors, lambda flavor: self._flavor(flavor, group, prices))
 
     def _flavor(self, row: Row, group: Row, prices: Mapping[str, object]) -> OfferRows:
-        flavor = name(row.get("name"), "name")
+        flavor = parse.name(row.get("name"), "name")
         gpu_name = row.get("gpu", group.get("gpu"))
         if gpu_name == "" and row.get("gpu_count") == 0 and group.get("gpu") in ("", None):
             return  # a CPU flavor
         if not isinstance(gpu_name, str) or not gpu_name:
             raise RowRejected("unknown_accelerator", f"{flavor}: {short(gpu_name)}")
-        card, count = gpu_name.removesuffix(_SPOT), whole(row.get("gpu_count"), f"{flavor}: gpu_count")
+        card, count = gpu_name.removesuffix(_SPOT), parse.whole(row.get("gpu_count"), f"{flavor}: gpu_count")
         region, label = (
-            name(row.get("region_name", group.get("region_name")), f"{flavor}: region"),
+            parse.name(row.get("region_name", group.get("region_name")), f"{flavor}: region"),
             f"{flavor}, {gpu_name}",
         )
         in_stock = row.get("stock_available")
@@ -107,11 +87,11 @@ class Hyperstack:
             accelerator=_accelerator(card),
             count=count,
             capacity_type=kind,
-            price=price(prices.get(gpu_name), label, times=count),
+            price=parse.price(prices.get(gpu_name), label, times=count),
             as_of=self._clock.now(),
             source=self._source,
-            cpus=figure(row.get("cpu")),
-            memory_gib=figure(row.get("ram")),
+            cpus=parse.figure(row.get("cpu")),
+            memory_gib=parse.figure(row.get("ram")),
             interconnect=(Interconnect.NVLINK if has_nvlink else Interconnect.PCIE) if count > 1 else None,
             availability=Availability.AVAILABLE if in_stock else Availability.UNAVAILABLE,
             unavailable_because="" if in_stock else "out of stock there",
@@ -149,4 +129,4 @@ def _accelerator(card: str) -> str:
     """From ``H100-80G-SXM5``, ``RTX-A6000`` or ``L40``: the name without its memory, or its beginning."""
     memory = _MEMORY.search(card)
     plain = _MEMORY.sub("", card).replace("-NVLink", "").replace("-SE", "")
-    return accelerator(plain, plain.rpartition("-")[0], card, memory_gib=float(memory[1]) if memory else None)
+    return parse.accelerator(plain, plain.rpartition("-")[0], card, memory_gib=float(memory[1]) if memory else None)

@@ -8,29 +8,16 @@ Fields: Lambda's Cloud API, version 1.10 (``GET /api/v1/instance-types``), which
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
-from broker.core.values.clock import Clock
+from providers import rows as parse
 from providers.http import Url
-from providers.keyed import KeyedApi, KeyedSettings
-from providers.rows import (
-    OfferRows,
-    Row,
-    RowRejected,
-    accelerator,
-    distinct,
-    figure,
-    name,
-    number,
-    price,
-    read_rows,
-    short,
-    whole,
-)
+from providers.listing import KeyedProvider, KeyedSettings
+from providers.rows import OfferRows, Row, RowRejected, short
 
 _CENTS = 100
 _MEMORY = re.compile(r"\s*\((\d{1,4}) GB\s*([^)]*)\)")
@@ -44,31 +31,24 @@ class LambdaCloudSettings(KeyedSettings):
     base_url: Url = "https://cloud.lambda.ai"
 
 
-class LambdaCloud:
+class LambdaCloud(KeyedProvider[LambdaCloudSettings]):
     """Every instance type of Lambda, in every region where it is available."""
 
     name = "lambda"
     Settings: ClassVar = LambdaCloudSettings
     _source = "lambda-api"
-
-    def __init__(
-        self, *, clock: Clock, settings: LambdaCloudSettings | None = None, environment: Mapping[str, str] | None = None
-    ) -> None:
-        self._clock = clock
-        settings = settings or LambdaCloudSettings()
-        self._api = KeyedApi(self.name, "Lambda", "LAMBDA_API_KEY", settings, clock, environment)
+    title, variable = "Lambda", "LAMBDA_API_KEY"
+    document, adds = "instance types", "Lambda's prices and the regions that have capacity"
+    per_second = 1
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All offers, whatever the query: one call. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
-        with self._api.open(per_second=1) as api:
-            answer = api.get("/api/v1/instance-types", token=self._api.key)
+        with self._open() as api:
+            answer = api.get("/api/v1/instance-types", token=self._key)
         rows = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(rows, dict):
             raise Malformed("no data in the answer", where=self.name)
-        yield from distinct(read_rows(rows.values(), self._read))
-
-    def describe_setup(self) -> Mapping[str, Any]:
-        return self._api.setup("instance types", adds="Lambda's prices and the regions that have capacity")
+        yield from parse.distinct(parse.read_rows(rows.values(), self._read))
 
     def _read(self, row: Row) -> OfferRows:
         kind = row.get("instance_type")
@@ -79,22 +59,16 @@ class LambdaCloud:
             raise RowRejected("malformed_row", f"{short(kind.get('name'))}: regions are {short(regions)}")
         if not regions:
             yield self._offer(kind, _GLOBAL_REGION, "no region has any")
-        for region in regions:
-            try:
-                if not isinstance(region, dict):
-                    raise RowRejected(
-                        "malformed_row", f"{short(kind.get('name'))}: expected a region, found {short(region)}"
-                    )
-                yield self._offer(kind, name(region.get("name"), "region"))
-            except RowRejected as error:
-                yield error.skipped
+        yield from parse.read_rows(
+            regions, lambda region: [self._offer(kind, parse.name(region.get("name"), "region"))]
+        )
 
     def _offer(self, kind: Row, region: str, unavailable_reason: str = "") -> Offer:
-        instance_type = name(kind.get("name"), "name")
+        instance_type = parse.name(kind.get("name"), "name")
         raw = kind.get("specs")
         specs = raw if isinstance(raw, dict) else {}
-        gpus = number(specs.get("gpus"), f"{instance_type}: gpus")
-        count = whole(specs.get("gpus"), "gpus") if gpus else 0
+        gpus = parse.number(specs.get("gpus"), f"{instance_type}: gpus")
+        count = parse.whole(specs.get("gpus"), "gpus") if gpus else 0
         gpu_description = kind.get("gpu_description")
         return Offer(
             provider="lambda",
@@ -104,11 +78,11 @@ class LambdaCloud:
             accelerator=_card(gpu_description, instance_type) if count else None,
             count=count,
             capacity_type=CapacityType.ON_DEMAND,
-            price=price(kind.get("price_cents_per_hour"), instance_type, per=_CENTS),
+            price=parse.price(kind.get("price_cents_per_hour"), instance_type, per=_CENTS),
             as_of=self._clock.now(),
             source=self._source,
-            cpus=figure(specs.get("vcpus")),
-            memory_gib=figure(specs.get("memory_gib")),
+            cpus=parse.figure(specs.get("vcpus")),
+            memory_gib=parse.figure(specs.get("memory_gib")),
             interconnect=_link(f"{gpu_description} {instance_type}".lower()) if count > 1 else None,
             availability=Availability.UNAVAILABLE if unavailable_reason else Availability.AVAILABLE,
             unavailable_because=unavailable_reason,
@@ -124,7 +98,7 @@ def _card(gpu_description: object, instance_type: str) -> str:
     memory = _MEMORY.search(text)
     bare = f"{text[: memory.start()]} {memory[2]}".strip() if memory else text
     name_match = _IN_NAME.fullmatch(instance_type)
-    return accelerator(
+    return parse.accelerator(
         text,
         bare,
         text[: memory.start()] if memory else "",

@@ -24,22 +24,11 @@ from broker.core.errors import BrokerError, NoLogin, Refused
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
+from providers import rows as parse
 from providers.failures import Failures
 from providers.http import HttpSettings, Url, endpoint, setting, usable_key
 from providers.nebius_calls import DOMAIN, NAME, NebiusCalls
-from providers.rows import (
-    OfferRows,
-    RowRejected,
-    accelerator,
-    decimal_text,
-    distinct,
-    figure,
-    name,
-    price,
-    short,
-    usd,
-    whole,
-)
+from providers.rows import OfferRows, RowRejected, short
 
 _VARIABLE = "NEBIUS_IAM_TOKEN"
 _GPU = "gpu-"
@@ -101,7 +90,7 @@ class Nebius:
         login = {"credentials_file_name": file} if file else {"credentials": self._token}
         failures = Failures()
         with NebiusCalls(self._settings, self._settings.base_url, login, self._how) as calls:
-            yield from distinct(self._everywhere(calls, failures))
+            yield from parse.distinct(self._everywhere(calls, failures))
         failures.raise_any()
 
     def describe_setup(self) -> Mapping[str, Any]:
@@ -187,7 +176,7 @@ def _presets(
     if not raw_name.startswith(_GPU) and rows and not any(row.resources.gpu_count for row in rows):
         return  # machines without GPUs
     try:
-        kind, memory = name(raw_name, f"{region}: platform"), platform.spec.gpu_memory_gigabytes
+        kind, memory = parse.name(raw_name, f"{region}: platform"), platform.spec.gpu_memory_gigabytes
         if not rows:
             raise RowRejected("malformed_row", f"{region}: {kind}: no presets")
         card = _card(kind, memory)
@@ -197,16 +186,16 @@ def _presets(
     for row in rows:
         resources = row.resources
         try:
-            preset = name(row.name, f"{region}: {kind}: preset")
+            preset = parse.name(row.name, f"{region}: {kind}: preset")
             yield _Preset(
-                region=name(region, "region"),
+                region=parse.name(region, "region"),
                 project=project,
                 platform=kind,
                 name=preset,
                 accelerator=card,
-                count=whole(resources.gpu_count, f"{region}: {kind} {preset}: GPUs"),
-                cpus=figure(resources.vcpu_count),
-                memory_gib=figure(resources.memory_gibibytes),
+                count=parse.whole(resources.gpu_count, f"{region}: {kind} {preset}: GPUs"),
+                cpus=parse.figure(resources.vcpu_count),
+                memory_gib=parse.figure(resources.memory_gibibytes),
                 stock=stock.get((region, raw_name, row.name)),
             )
         except RowRejected as error:
@@ -220,7 +209,7 @@ def _card(platform: str, memory: int) -> str:
     plain = _FORM.sub("", platform.removeprefix(_GPU))
     if plain == _PRO_6000[0] and memory >= _PRO_6000[1]:
         plain = "RTX PRO 6000"
-    return accelerator(plain, plain.removesuffix("-sxm"), memory_gib=float(memory))
+    return parse.accelerator(plain, plain.removesuffix("-sxm"), memory_gib=float(memory))
 
 
 def _estimated_price(calls: NebiusCalls, preset: _Preset, kind: CapacityType) -> Money:
@@ -231,12 +220,12 @@ def _estimated_price(calls: NebiusCalls, preset: _Preset, kind: CapacityType) ->
         answer = estimate(spot=kind is CapacityType.SPOT)
     except Refused as error:
         raise RowRejected("no_estimate", f"{label}: {error.message}") from error
-    usd(answer.currency)
+    parse.usd(answer.currency)
     costs = [cost for cost in answer.total_costs if cost.aggregation_unit.unit.lower() == "hour"]
     general = costs[0].general if len(costs) == 1 else None
     if general is None:
         raise RowRejected("no_price", f"{label}: {len(costs)} costs of an hour")
-    return price(decimal_text(general.total.cost or None), label)
+    return parse.price(parse.decimal_text(general.total.cost or None), label)
 
 
 def _availability(status: Any, kind: CapacityType) -> tuple[Availability, str, int | None]:

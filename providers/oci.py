@@ -22,22 +22,10 @@ from typing import Any, ClassVar
 
 from broker.core.errors import Malformed
 from broker.core.market.offers import Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
-from broker.core.values.clock import Clock
-from providers.http import Api, HttpSettings, Url, endpoint
-from providers.rows import (
-    OfferRows,
-    Row,
-    RowRejected,
-    accelerator,
-    distinct,
-    figure,
-    name,
-    number,
-    price,
-    read_rows,
-    short,
-    whole,
-)
+from providers import rows as parse
+from providers.http import Url
+from providers.listing import ListProvider, ListSettings
+from providers.rows import OfferRows, Row, RowRejected, short
 
 _GLOBAL_REGION = "global"
 _SOURCE = "oci-estimator"
@@ -52,43 +40,37 @@ _NVLINK = frozenset({"V100", "A100", "A100-80GB", "H100", "H200", "B200", "GB200
 _PCIE = frozenset({"A10", "L40S", "P100", "RTXPRO6000"})
 
 
-class OciSettings(HttpSettings):
+class OciSettings(ListSettings):
     """``base_url``: the URL above ``/shapes.json`` and ``/products.json``."""
 
     base_url: Url = "https://www.oracle.com/a/ocom/docs/cloudestimator2/data"
 
 
-class Oci:
+class Oci(ListProvider[OciSettings]):
     """Every GPU shape of Oracle Cloud, on demand, and preemptible where Oracle allows it."""
 
     name = "oci"
     Settings: ClassVar = OciSettings
-
-    def __init__(self, *, clock: Clock, settings: OciSettings | None = None) -> None:
-        self._clock = clock
-        self._settings = settings or OciSettings()
+    document = "cost estimator"
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All offers, whatever the query. Raises `RetryLater`, `Refused` and `Malformed`."""
-        with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
+        with self._open() as api:
             shapes = _items(api.document("/shapes.json"), "shapes.json")
             costs = _hourly_prices(_items(api.document("/products.json"), "products.json"))
-        yield from distinct(read_rows(shapes, lambda row: self._read(row, costs)))
-
-    def describe_setup(self) -> Mapping[str, Any]:
-        return {"endpoints": {"cost estimator": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
+        yield from parse.distinct(parse.read_rows(shapes, lambda row: self._read(row, costs)))
 
     def _read(self, row: Row, costs: Mapping[str, set[Decimal]]) -> OfferRows:
         if (kind := _value(row, "subType")) != "gpu":
             if not _has_gpus(row):
-                name(row.get("name"), "name")  # a row without a name may have accelerators
+                parse.name(row.get("name"), "name")  # a row without a name may have accelerators
                 return
             raise RowRejected("malformed_row", f"{short(row.get('name'))}: has GPUs, but is of the kind {short(kind)}")
         raw_name = _REMARK.sub("", row["name"]) if isinstance(row.get("name"), str) else row.get("name")
-        machine = name(raw_name, "name")
+        machine = parse.name(raw_name, "name")
         if row.get("status") != "ACTIVE" or row.get("hidden") is True:
             raise RowRejected("not_on_sale", f"{machine}: status {short(row.get('status'))}")
-        count = whole(row.get("gpuQty"), f"{machine}: gpuQty")
+        count = parse.whole(row.get("gpuQty"), f"{machine}: gpuQty")
         card = _card(machine, row, count)
         total = _machine_price(row, machine, count, costs)
         yield self._offer(row, machine, card, count, CapacityType.ON_DEMAND, total)
@@ -109,11 +91,11 @@ class Oci:
             accelerator=card,
             count=count,
             capacity_type=kind,
-            price=price(total, f"{machine}, {kind}", per=2 if spot else 1),
+            price=parse.price(total, f"{machine}, {kind}", per=2 if spot else 1),
             as_of=self._clock.now(),
             source=_HALF if spot else _SOURCE,
             cpus=_cpus(row, card),
-            memory_gib=figure(row.get("bundleMemoryQty")),
+            memory_gib=parse.figure(row.get("bundleMemoryQty")),
             interconnect=_link(card) if count > 1 else None,
             engine="skypilot",
             billing=Billing(minimum=timedelta(hours=1) if bare_metal else timedelta(minutes=1)),
@@ -123,7 +105,7 @@ class Oci:
 
 def _has_gpus(row: Row) -> bool:
     """Whether a shape of another kind than ``gpu`` has GPUs by its name or its figures."""
-    raw_name, count = row.get("name"), figure(row.get("gpuQty"))
+    raw_name, count = row.get("name"), parse.figure(row.get("gpuQty"))
     return (isinstance(raw_name, str) and ".GPU" in raw_name) or count is not None
 
 
@@ -150,7 +132,7 @@ def _hourly_prices(products: Iterable[object]) -> dict[str, set[Decimal]]:
             for listed_price in _rows(local, "prices"):
                 if listed_price.get("model") == "PAY_AS_YOU_GO":
                     try:
-                        value = number(listed_price.get("value"), "value")
+                        value = parse.number(listed_price.get("value"), "value")
                     except RowRejected:
                         value = Decimal("NaN")  # a known product whose price must not be used
                     prices.setdefault(product["partNumber"], set()).add(value)
@@ -173,8 +155,10 @@ def _machine_price(row: Row, machine: str, count: int, costs: Mapping[str, set[D
         (per_hour,) = prices
         if not per_hour.is_finite() or per_hour <= 0:
             raise RowRejected("invalid_price", f"{machine}: {short(part_number)} costs {short(per_hour)}")
-        price(per_hour, f"{machine}: {short(part_number)}")  # only plausible figures are added
-        total += per_hour * (count if kind == "ocpu" else whole(part.get("qty"), f"{machine}: memory", maximum=100_000))
+        parse.price(per_hour, f"{machine}: {short(part_number)}")  # only plausible figures are added
+        total += per_hour * (
+            count if kind == "ocpu" else parse.whole(part.get("qty"), f"{machine}: memory", maximum=100_000)
+        )
     return total
 
 
@@ -185,13 +169,15 @@ def _card(machine: str, row: Row, count: int) -> str:
         raise RowRejected("unknown_accelerator", f"{machine}: no shape of GPUs by its name")
     card_name = parts[3] or parts[2]
     card_name = card_name if card_name in _CARDS else _GENERATION.sub("", card_name)
-    memory = figure(row.get("gpuMemoryQty"))
-    return accelerator(_CARDS.get(card_name, card_name), memory_gib=memory / count if memory else None)
+    memory = parse.figure(row.get("gpuMemoryQty"))
+    return parse.accelerator(_CARDS.get(card_name, card_name), memory_gib=memory / count if memory else None)
 
 
 def _cpus(row: Row, card: str) -> float | None:
     """CPU threads: two per OCPU, one for Arm CPUs (the Grace of a GB200)."""
-    ocpus = next((figure(part.get("qty")) for part in _rows(row, "products") if _value(part, "type") == "ocpu"), None)
+    ocpus = next(
+        (parse.figure(part.get("qty")) for part in _rows(row, "products") if _value(part, "type") == "ocpu"), None
+    )
     return None if ocpus is None else ocpus * (1 if card.startswith("G") else 2)
 
 

@@ -13,37 +13,24 @@ published for it. Read in November 2026.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
-from broker.core.errors import Malformed
 from broker.core.market.offers import CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
-from broker.core.values.clock import Clock
-from providers.http import Api, HttpSettings, Url, endpoint
-from providers.rows import (
-    OfferRows,
-    Row,
-    RowRejected,
-    accelerator,
-    distinct,
-    figure,
-    name,
-    price,
-    read_rows,
-    short,
-    usd,
-    whole,
-)
+from providers import rows as parse
+from providers.http import Url
+from providers.listing import ListProvider, ListSettings, rows_of
+from providers.rows import OfferRows, Row, RowRejected, short
 
 _UNITS = 10**8  # part of a dollar
 _HOURLY = ".consumption"
 _WORLDWIDE = "worldwide"
 
 
-class OvhSettings(HttpSettings):
+class OvhSettings(ListSettings):
     """``base_url``: the URL above ``/order``. ``subsidiary``: the owner of the catalog; one not in US dollars
     (``FR``, ``CA``) has no usable prices. OVHcloud US is ``https://api.us.ovhcloud.com/v1`` with ``US``."""
 
@@ -51,49 +38,41 @@ class OvhSettings(HttpSettings):
     subsidiary: str = Field(default="WE", pattern=r"^[A-Z]{2,4}$")
 
 
-class Ovh:
+class Ovh(ListProvider[OvhSettings]):
     """Every GPU instance of the catalog."""
 
     name = "ovh"
     Settings: ClassVar = OvhSettings
     _source = "ovh-catalogue"
-
-    def __init__(self, *, clock: Clock, settings: OvhSettings | None = None) -> None:
-        self._clock = clock
-        self._settings = settings or OvhSettings()
+    document = "catalogue"
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All offers, whatever the query: one call. Raises `RetryLater`, `Refused` and `Malformed`."""
-        with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
+        with self._open() as api:
             answer = api.document("/order/catalog/public/cloud", params={"ovhSubsidiary": self._settings.subsidiary})
-        addons = answer.get("addons") if isinstance(answer, dict) else None
-        if not isinstance(addons, list):
-            raise Malformed("no addons in the catalog", where=self.name)
+        addons = rows_of(answer, "addons", self.name)
         locale = answer.get("locale")
         currency = locale.get("currencyCode") if isinstance(locale, dict) else None
-        yield from distinct(read_rows(addons, lambda row: self._read(row, currency)))
-
-    def describe_setup(self) -> Mapping[str, Any]:
-        return {"endpoints": {"catalogue": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
+        yield from parse.distinct(parse.read_rows(addons, lambda row: self._read(row, currency)))
 
     def _read(self, row: Row, currency: object) -> OfferRows:
-        plan = name(row.get("planCode"), "planCode")
+        plan = parse.name(row.get("planCode"), "planCode")
         technical = _technical(row, plan)
         if technical is None:
             return
         gpu = technical["gpu"]
         if not isinstance(gpu, dict):
             raise RowRejected("malformed_row", f"{plan}: gpu is {short(gpu)}")
-        usd(currency)
+        parse.usd(currency)
         model, memory = gpu.get("model"), _size(gpu.get("memory"), "size")
-        card = accelerator(f"{model} PCIe" if model == "H100" else model, memory_gib=memory)
-        count = whole(gpu.get("number"), f"{plan}: number of GPUs")
-        hourly = price(_hourly(row, plan), plan, per=_UNITS)
+        card = parse.accelerator(f"{model} PCIe" if model == "H100" else model, memory_gib=memory)
+        count = parse.whole(gpu.get("number"), f"{plan}: number of GPUs")
+        hourly = parse.price(_hourly(row, plan), plan, per=_UNITS)
         for region in _regions(row, plan):
             try:
                 yield Offer(
                     provider=self.name,
-                    region=name(region, f"{plan}: region"),
+                    region=parse.name(region, f"{plan}: region"),
                     zone=None,
                     instance_type=plan.removesuffix(_HOURLY),
                     accelerator=card,
@@ -165,4 +144,4 @@ def _regions(row: Row, plan: str) -> list[object]:
 
 
 def _size(part: object, key: str) -> float | None:
-    return figure(part.get(key)) if isinstance(part, dict) else None
+    return parse.figure(part.get(key)) if isinstance(part, dict) else None

@@ -10,31 +10,18 @@ No rate limit is published; it is one call for each hundred rows. Read in Novemb
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any, ClassVar
 
-from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
-from broker.core.values.clock import Clock
+from providers import rows as parse
 from providers.http import Api, Url
-from providers.keyed import KeyedApi, KeyedSettings
-from providers.rows import (
-    OfferRows,
-    Row,
-    RowRejected,
-    accelerator,
-    distinct,
-    figure,
-    name,
-    price,
-    read_rows,
-    short,
-    usd,
-    whole,
-)
+from providers.listing import KeyedProvider, KeyedSettings, pages
+from providers.rows import OfferRows, Row, RowRejected, short
 
-_ROWS_PER_PAGE, _MAX_PAGES = 100, 100
+_ROWS_PER_PAGE = 100
 _MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=2), CapacityType.SPOT: timedelta(minutes=30)}
 _STOCK = {
     "available": (Availability.AVAILABLE, None),
@@ -51,59 +38,36 @@ class PrimeIntellectSettings(KeyedSettings):
     base_url: Url = "https://api.primeintellect.ai"
 
 
-class PrimeIntellect:
+class PrimeIntellect(KeyedProvider[PrimeIntellectSettings]):
     """Every machine that Prime Intellect lists."""
 
     name = "prime_intellect"
     Settings: ClassVar = PrimeIntellectSettings
     _source = "prime-intellect-api"
-
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        settings: PrimeIntellectSettings | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        self._clock = clock
-        settings, needs = settings or PrimeIntellectSettings(), "an API key with Availability -> Read"
-        self._api = KeyedApi(self.name, "Prime Intellect", "PRIME_API_KEY", settings, clock, environment, needs)
+    title, variable, needs = "Prime Intellect", "PRIME_API_KEY", "an API key with Availability -> Read"
+    document, adds = "availability", "prices and stock of many clouds, as Prime Intellect sells them"
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All offers, whatever the query. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
-        with self._api.open() as api:
-            yield from distinct(read_rows(self._pages(api), self._read))
+        with self._open() as api:
+            rows = pages(partial(self._page, api), "items", "totalCount", self.name)
+            yield from parse.distinct(parse.read_rows(rows, self._read))
 
-    def describe_setup(self) -> Mapping[str, Any]:
-        return self._api.setup("availability", adds="prices and stock of many clouds, as Prime Intellect sells them")
-
-    def _pages(self, api: Api) -> Iterator[object]:
-        received = total = 0
-        for page in range(1, _MAX_PAGES + 1):
-            params = {"page": str(page), "page_size": str(_ROWS_PER_PAGE)}
-            answer = api.get("/api/v1/availability/gpus", params=params, token=self._api.key)
-            rows = answer.get("items") if isinstance(answer, dict) else None
-            if not isinstance(rows, list):
-                raise Malformed("no items in the answer", where=self.name)
-            total = answer.get("totalCount")
-            yield from rows
-            received += len(rows)
-            if isinstance(total, bool) or not isinstance(total, int) or total < 0:
-                yield SkippedRow("malformed_row", f"totalCount is {short(total)}")
-                return
-            if received >= total or not rows:
-                break
-        if received < total:
-            yield SkippedRow("incomplete_answer", f"{received} of {short(total)} announced rows")
+    def _page(self, api: Api, page: str) -> Any:
+        params = {"page": page, "page_size": str(_ROWS_PER_PAGE)}
+        return api.get("/api/v1/availability/gpus", params=params, token=self._key)
 
     def _read(self, row: Row) -> OfferRows:
-        cloud_id = name(row.get("cloudId"), "cloudId")
-        cloud, place = name(row.get("provider"), f"{cloud_id}: provider"), row.get("dataCenter") or row.get("country")
+        cloud_id = parse.name(row.get("cloudId"), "cloudId")
+        cloud, place = (
+            parse.name(row.get("provider"), f"{cloud_id}: provider"),
+            row.get("dataCenter") or row.get("country"),
+        )
         label = f"{cloud}: {cloud_id}"
         costs = row.get("prices")
         if not isinstance(costs, dict):
             raise RowRejected("malformed_row", f"{label}: prices is {short(costs)}")
-        usd(costs.get("currency"))
+        parse.usd(costs.get("currency"))
         if row.get("prepaidTime"):
             raise RowRejected("prepaid", f"{label}: paid ahead for {short(row['prepaidTime'])} hours")
         spot, stock = row.get("isSpot"), row.get("stockStatus")
@@ -112,18 +76,18 @@ class PrimeIntellect:
         availability, score = _STOCK.get(stock.lower() if isinstance(stock, str) else "", (None, None))
         if availability is None:
             raise RowRejected("malformed_row", f"{label}: stockStatus is {short(stock)}")
-        count = whole(row.get("gpuCount"), f"{label}: gpuCount")
+        count = parse.whole(row.get("gpuCount"), f"{label}: gpuCount")
         kind = CapacityType.SPOT if spot else CapacityType.ON_DEMAND
         community = costs.get("communityPrice")
         yield Offer(
             provider=self.name,
-            region=f"{cloud}.{name(place, f'{label}: dataCenter')}",
+            region=f"{cloud}.{parse.name(place, f'{label}: dataCenter')}",
             zone=None,
             instance_type=cloud_id,
             accelerator=_card(row),
             count=count,
             capacity_type=kind,
-            price=price(costs.get("onDemand") if community is None else community, label),
+            price=parse.price(costs.get("onDemand") if community is None else community, label),
             as_of=self._clock.now(),
             source=self._source,
             cpus=_included_amount(row.get("vcpu")),
@@ -142,12 +106,12 @@ def _card(row: Row) -> str:
     plain = gpu_type.partition("_")[0] if isinstance(gpu_type, str) else ""
     pcie = f"{plain} PCIe" if isinstance(socket, str) and socket.lower() == "pcie" else None
     spaced = gpu_type.replace("_", " ") if isinstance(gpu_type, str) else None
-    return accelerator(pcie, gpu_type, spaced, plain, memory_gib=figure(row.get("gpuMemory")))
+    return parse.accelerator(pcie, gpu_type, spaced, plain, memory_gib=parse.figure(row.get("gpuMemory")))
 
 
 def _included_amount(part: object) -> float | None:
     """The vCPUs or GiB included in the machine."""
-    return figure(part.get("defaultCount")) if isinstance(part, dict) else None
+    return parse.figure(part.get("defaultCount")) if isinstance(part, dict) else None
 
 
 def _link(row: Row) -> Interconnect | None:

@@ -45,7 +45,7 @@ class RowRejected(Exception):
         return SkippedRow(self.reason, self.detail)
 
 
-def read_rows(rows: Iterable[object], read: Callable[[Row], OfferRows]) -> OfferRows:
+def read_rows(rows: Iterable[object], read: Callable[[Row], Iterable[Offer | SkippedRow]]) -> OfferRows:
     """The results of ``read`` for each row. A row that is not a JSON object, or for which ``read`` raises
     `RowRejected`, is skipped; its earlier results stay. A `SkippedRow` among the rows is passed on."""
     for row in rows:

@@ -10,30 +10,17 @@ Fields: RunPod's GraphQL schema (GpuType, LowestPrice) as of November 2026.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from broker.core.errors import Malformed, Refused
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
-from broker.core.values.clock import Clock
-from providers.failures import Failures
-from providers.http import Api, HttpSettings, Url, endpoint
-from providers.rows import (
-    OfferRows,
-    Row,
-    RowRejected,
-    accelerator,
-    distinct,
-    figure,
-    name,
-    price,
-    read_rows,
-    short,
-    whole,
-)
+from providers import rows as parse
+from providers.http import Api, Url
+from providers.listing import ListProvider, ListSettings
+from providers.rows import OfferRows, Row, RowRejected, short
 
 # The requested fields. A row needs the first three; RunPod may remove others from its undocumented schema: they are
 # then not requested.
@@ -46,8 +33,6 @@ _OF_GPU_TYPE = (
 _OF_LOWEST_PRICE = (
     "minimumBidPrice", "uninterruptablePrice", "minVcpu", "minMemory", "stockStatus", "availableGpuCounts",
 )  # fmt: skip
-_OF_PLACE = ("uninterruptablePrice", "minimumBidPrice", "availableGpuCounts", "stockStatus", "minVcpu", "minMemory")
-_PLACE = re.compile(r"[A-Z0-9-]{2,20}")
 # The query of RunPod's own examples, used if leaving out fields is not enough.
 _MINIMAL_QUERY = """
 query GpuTypes {
@@ -68,12 +53,10 @@ _MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=2), CapacityType.SPOT: timed
 _SKYPILOT_NAMES = {"A100-PCIe": "A100-80GB", "A100-SXM": "A100-80GB-SXM", "H100-PCIe": "H100"}
 
 
-class RunpodSettings(HttpSettings):
-    """``base_url``: the URL above ``/graphql``. ``data_centers``: whether to query the secure cloud's prices and stock
-    in each data center, too."""
+class RunpodSettings(ListSettings):
+    """``base_url``: the URL above ``/graphql``."""
 
     base_url: Url = "https://api.runpod.io"
-    data_centers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,36 +70,24 @@ class _Cloud:
     most: int
 
 
-class Runpod:
+class Runpod(ListProvider[RunpodSettings]):
     """Every kind of GPU that RunPod rents, in both its clouds: on demand, spot, and with a savings plan."""
 
     name = "runpod"
     Settings: ClassVar = RunpodSettings
     _source = "runpod-graphql"
-
-    def __init__(self, *, clock: Clock, settings: RunpodSettings | None = None) -> None:
-        self._clock = clock
-        self._settings = settings or RunpodSettings()
+    document = "graphql"
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All offers, whatever the query: one call. A field that RunPod no longer knows is left out and counted. Failed
-        queries of data centers are an error at the end. Raises `RetryLater`, `Refused` and `Malformed`."""
-        failures, rows_by_place = Failures(), dict[str, list[object]]()
-        with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
+        """All offers, whatever the query: one call. A field that RunPod no longer knows is left out and counted. Raises
+        `RetryLater`, `Refused` and `Malformed`."""
+        with self._open() as api:
             rows, omitted_fields = _query_gpus(api)
-            if self._settings.data_centers:
-                rows_by_place = failures.result(partial(_query_places, api), rows_by_place)
         yield from (SkippedRow("not_told", f"left out, because RunPod refuses it: {field}") for field in omitted_fields)
-        yield from distinct(read_rows(rows, lambda row: self._read(row, omitted_fields)))
-        for place, place_rows in rows_by_place.items():
-            yield from distinct(read_rows(place_rows, partial(self._read_place, place=place)))
-        failures.raise_any()
-
-    def describe_setup(self) -> Mapping[str, Any]:
-        return {"endpoints": {"graphql": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
+        yield from parse.distinct(parse.read_rows(rows, lambda row: self._read(row, omitted_fields)))
 
     def _read(self, row: Row, omitted_fields: Collection[str]) -> OfferRows:
-        gpu = accelerator(row.get("id"), row.get("displayName"), memory_gib=figure(row.get("memoryInGb")))
+        gpu = parse.accelerator(row.get("id"), row.get("displayName"), memory_gib=parse.figure(row.get("memoryInGb")))
         label = _type_name(row)
         missing = _missing_fields(row, omitted_fields)
         if missing:
@@ -128,33 +99,6 @@ class Runpod:
                 yield offer
         if not has_price:
             raise RowRejected("no_price", f"{label}: no price in either cloud")
-
-    def _read_place(self, row: Row, place: str) -> OfferRows:
-        """A GPU in a data center. Without stock it has no price. No engine launches in a chosen data center."""
-        lowest = row.get("lowest", ...)
-        if lowest is None:
-            return
-        label = f"{place}: {_type_name(row)}"
-        if not isinstance(lowest, dict):
-            raise RowRejected("malformed_row", f"{label}: {'no data' if lowest is ... else short(lowest)}")
-        gpu = accelerator(row.get("id"), row.get("displayName"), memory_gib=figure(row.get("memoryInGb")))
-        missing = [key for key in _OF_PLACE if key not in lowest]
-        if missing:
-            yield SkippedRow("incomplete_row", f"{label}: without {', '.join(missing)}")
-        on_demand, spot, counts = (lowest.get(key) for key in _OF_PLACE[:3])
-        cloud = _Cloud("secure", on_demand, spot, lowest, most=_COUNTS[-1])
-        if counts is not None and not (isinstance(counts, list) and all(type(number) is int for number in counts)):
-            yield SkippedRow("malformed_row", f"{label}: availableGpuCounts is {short(counts)}")
-            counts = None
-        numbers = [number for number in _COUNTS if number == 1 or number in (counts or ())]
-        for capacity_type, per_gpu in ((CapacityType.ON_DEMAND, on_demand), (CapacityType.SPOT, spot)):
-            for count in numbers if per_gpu is not None else ():
-                try:
-                    offer = self._offer(cloud, gpu, _type_name(row), count, capacity_type, None, per_gpu)
-                except RowRejected as error:
-                    yield error.skipped
-                    break  # the price is the same for every count
-                yield replace(offer, zone=place, engine=None, source=f"{self._source}-places")
 
     def _cloud_offers(self, row: Row, cloud: _Cloud, gpu: str, label: str) -> OfferRows:
         prices: list[tuple[CapacityType, int | None, object]] = [
@@ -195,12 +139,12 @@ class Runpod:
             accelerator=gpu,
             count=count,
             capacity_type=capacity_type,
-            price=price(per_gpu, description, times=count),
+            price=parse.price(per_gpu, description, times=count),
             as_of=self._clock.now(),
             source=self._source,
             term_months=months,
-            cpus=_scale(figure(cloud.lowest.get("minVcpu")), count),
-            memory_gib=_scale(figure(cloud.lowest.get("minMemory")), count),
+            cpus=_scale(parse.figure(cloud.lowest.get("minVcpu")), count),
+            memory_gib=_scale(parse.figure(cloud.lowest.get("minMemory")), count),
             interconnect=_link(label, count),
             availability=availability,
             unavailable_because=reason,
@@ -235,41 +179,6 @@ def _query_gpus(api: Api) -> tuple[list[object], list[str]]:
                 raise error from None
 
 
-def _query_places(api: Api) -> dict[str, list[object]]:
-    """By data center, the rows of all GPUs with their ``lowest`` price there; invalid data centers are under an empty
-    name. Raises what `Api.post` raises."""
-    answer = api.post("/graphql", {"query": "query DataCenters { dataCenters { id listed } }"})
-    places, malformed = list[str](), list[object]()
-    for row in _rows(answer, "dataCenters"):
-        id = row.get("id") if isinstance(row, dict) else None
-        if not isinstance(row, dict) or not isinstance(id, str) or not _PLACE.fullmatch(id):
-            malformed.append(SkippedRow("malformed_row", f"expected a data center, found {short(row)}"))
-        elif row.get("listed") is not False:
-            places.append(id)
-    if not places:
-        return {"": malformed}
-    fields = " ".join(_OF_PLACE)
-    lowest = "\n".join(
-        f'at{number}: lowestPrice(input: {{gpuCount: 1, secureCloud: true, dataCenterId: "{place}"}}) {{ {fields} }}'
-        for number, place in enumerate(places)
-    )
-    gpus = _rows(
-        api.post("/graphql", {"query": f"query Places {{ gpuTypes {{ {' '.join(_REQUIRED_FIELDS)}\n{lowest} }} }}"}),
-        "gpuTypes",
-    )
-    return {"": malformed} | {
-        place: [_with_place(row, f"at{number}") for row in gpus] for number, place in enumerate(places)
-    }
-
-
-def _with_place(row: object, alias: str) -> object:
-    """The row with its price at one place as ``lowest``; without that field if RunPod reports none."""
-    if not isinstance(row, dict):
-        return row
-    fields = {key: row.get(key) for key in _REQUIRED_FIELDS}
-    return {**fields, "lowest": row[alias]} if alias in row else fields
-
-
 def _query(omitted_fields: Collection[str]) -> str:
     fields = " ".join(field for field in (*_REQUIRED_FIELDS, *_OF_GPU_TYPE) if field not in omitted_fields)
     lowest = " ".join(field for field in _OF_LOWEST_PRICE if field not in omitted_fields)
@@ -282,19 +191,15 @@ def _query(omitted_fields: Collection[str]) -> str:
 
 
 def _gpu_types(answer: object) -> list[object]:
-    return _rows(answer, "gpuTypes")
-
-
-def _rows(answer: object, key: str) -> list[object]:
     """The rows of a GraphQL answer. Errors about single fields do not discard the rows."""
     data = answer.get("data") if isinstance(answer, dict) else None
-    rows = data.get(key) if isinstance(data, dict) else None
+    rows = data.get("gpuTypes") if isinstance(data, dict) else None
     if isinstance(rows, list):
         return rows
     errors = answer.get("errors") if isinstance(answer, dict) else None
     first_error = errors[0] if isinstance(errors, list) and errors else None
     message = first_error.get("message") if isinstance(first_error, dict) else None
-    detail = f"the query failed: {short(message)}" if message else f"no data.{key} in the answer"
+    detail = f"the query failed: {short(message)}" if message else "no data.gpuTypes in the answer"
     raise Malformed(detail, where="runpod", hint="RunPod may have changed its API; is there a newer gpubroker?")
 
 
@@ -316,7 +221,9 @@ def _clouds(row: Row, missing: Collection[str]) -> Iterator[_Cloud]:
             on_demand=on_demand,
             spot=bids.get(region, spot),
             lowest=lowest if isinstance(lowest, dict) else {},
-            most=1 if max_gpus is None or (type(max_gpus) is int and max_gpus == 0) else whole(max_gpus, "maxGpuCount"),
+            most=1
+            if max_gpus is None or (type(max_gpus) is int and max_gpus == 0)
+            else parse.whole(max_gpus, "maxGpuCount"),
         )
 
 
@@ -374,7 +281,7 @@ def _stock(lowest: Row, count: int) -> tuple[Availability, str, float | None]:
 def _type_name(row: Row) -> str:
     """``H100-SXM``, ``RTX4090``: the middle of SkyPilot's instance types for RunPod."""
     label = row.get("displayName") or row.get("id")
-    text = name(label, "displayName").replace("RTX-PRO-", "RTXPRO").replace("RTX-", "RTX")
+    text = parse.name(label, "displayName").replace("RTX-PRO-", "RTXPRO").replace("RTX-", "RTX")
     return _SKYPILOT_NAMES.get(text, text)
 
 

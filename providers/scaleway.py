@@ -26,24 +26,11 @@ from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
+from providers import rows as parse
 from providers.failures import Failures
 from providers.http import Api, HttpSettings, Url, endpoint
-from providers.rows import (
-    OfferRows,
-    Row,
-    RowRejected,
-    accelerator,
-    decimal_text,
-    distinct,
-    figure,
-    name,
-    number,
-    price,
-    read_rows,
-    short,
-    usd,
-    whole,
-)
+from providers.listing import pages
+from providers.rows import OfferRows, Row, RowRejected, short
 
 # Dollars for a euro: the European Central Bank's reference rate of the day, for sources that price in euros.
 #
@@ -96,7 +83,7 @@ def _parse_rate(content: bytes, now: datetime) -> ReferenceRate:
         raise ValueError(f"{len(days)} days in the document")
     day = date.fromisoformat(days[0].get("time", ""))
     rates = [cube.get("rate") for cube in days[0].iter(_CUBE) if cube.get("currency") == "USD"]
-    usd = decimal_text(rates[0]) if len(rates) == 1 else None
+    usd = parse.decimal_text(rates[0]) if len(rates) == 1 else None
     if usd is None:
         raise ValueError(f"{len(rates)} rates of the dollar")
     if not _MIN_RATE <= usd <= _MAX_RATE:
@@ -147,11 +134,11 @@ class Scaleway:
         at the end. Raises `RetryLater`, `Refused` and `Malformed`."""
         self._rate, failures = None, Failures()
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
-            rows = list(self._catalogue(api))
+            rows = list(pages(partial(self._catalogue, api), "products", "total_count", self.name))
             self._rate = failures.result_or_none(self._fetch_rate)
             zones = sorted(_zones(rows)) if self._rate else ()
             stock = {zone: failures.result(partial(self._stock, api, zone), dict[str, object]()) for zone in zones}
-        yield from distinct(read_rows(rows, lambda row: self._read(row, stock)))
+        yield from parse.distinct(parse.read_rows(rows, lambda row: self._read(row, stock)))
         failures.raise_any()
 
     def conversions(self) -> Sequence[str]:
@@ -171,23 +158,9 @@ class Scaleway:
         with Api(self.name, settings.rates_url, settings, self._clock, url_key="rates_url") as api:
             return fetch_rate(api, self._clock.now())
 
-    def _catalogue(self, api: Api) -> Iterator[object]:
-        received = total = 0
-        for page in range(1, _MAX_PAGES + 1):
-            params = {"product_types": "instance", "page": str(page), "page_size": str(_ROWS_PER_PAGE)}
-            answer = api.document(_CATALOGUE, params=params)
-            rows = answer.get("products") if isinstance(answer, dict) else None
-            if not isinstance(rows, list):
-                raise Malformed("no products in the answer", where=self.name)
-            yield from rows
-            received, total = received + len(rows), answer.get("total_count")
-            if isinstance(total, bool) or not isinstance(total, int) or total < 0:
-                yield SkippedRow("malformed_row", f"total_count is {short(total)}")
-                return
-            if received >= total or not rows:
-                break
-        if received < total:
-            yield SkippedRow("incomplete_answer", f"{received} of {short(total)} announced products")
+    def _catalogue(self, api: Api, page: str) -> Any:
+        params = {"product_types": "instance", "page": page, "page_size": str(_ROWS_PER_PAGE)}
+        return api.document(_CATALOGUE, params=params)
 
     def _stock(self, api: Api, zone: str) -> dict[str, object]:
         """The zone's stock of each machine."""
@@ -210,7 +183,7 @@ class Scaleway:
             if isinstance(sku, str) and not sku.startswith(_IS_MACHINE):
                 return  # another product
             raise RowRejected("malformed_row", f"{short(sku)}: its hardware is missing")
-        kind = name(instance.get("offer_id"), f"{short(sku)}: offer_id")
+        kind = parse.name(instance.get("offer_id"), f"{short(sku)}: offer_id")
         hardware = properties.get("hardware") if isinstance(properties, dict) else None
         if not isinstance(hardware, dict):
             raise RowRejected("malformed_row", f"{kind}: its hardware is {short(hardware)}")
@@ -221,7 +194,7 @@ class Scaleway:
             raise RowRejected("malformed_row", f"{kind}: gpu is {short(gpu)}")
         region, zone = _place(row.get("locality"), kind)
         _check_sold(row.get("status"), kind)
-        card, count = _card(gpu, kind), whole(gpu.get("count"), f"{kind}: number of GPUs")
+        card, count = _card(gpu, kind), parse.whole(gpu.get("count"), f"{kind}: number of GPUs")
         stock_level = stock.get(zone or "", {}).get(kind)
         availability, score = _STOCK.get(
             stock_level if isinstance(stock_level, str) else "", (Availability.UNKNOWN, None)
@@ -239,7 +212,7 @@ class Scaleway:
             price=self._price(row, f"{kind} in {zone or region}"),
             as_of=self._clock.now(),
             source=self._source,
-            cpus=figure(cpu.get("threads")) if isinstance(cpu := hardware.get("cpu"), dict) else None,
+            cpus=parse.figure(cpu.get("threads")) if isinstance(cpu := hardware.get("cpu"), dict) else None,
             memory_gib=_gib(hardware.get("ram")),
             interconnect=(Interconnect.NVLINK if "SXM" in kind else Interconnect.PCIE) if count > 1 else None,
             availability=availability,
@@ -259,25 +232,25 @@ class Scaleway:
         if units_per_hour is None or not isinstance(measure, dict):
             raise RowRejected("unknown_unit", f"{label}: per {short(measure)}")
         amount = _whole_units(money.get("units"), label) + _nanos(money.get("nanos"), label)
-        size = whole(measure.get("size"), f"{label}: size of a unit", maximum=10**6)
+        size = parse.whole(measure.get("size"), f"{label}: size of a unit", maximum=10**6)
         if money.get("currency_code") != CURRENCY:
-            usd(money.get("currency_code"))
-            return price(amount, label, times=units_per_hour, per=size)
+            parse.usd(money.get("currency_code"))
+            return parse.price(amount, label, times=units_per_hour, per=size)
         if self._rate is None:
             raise RowRejected("no_exchange_rate", f"{label}: {amount:f} {CURRENCY}")
-        price(amount, label, times=units_per_hour, per=size)  # must be plausible before the conversion, too
-        return price(amount * self._rate.usd, label, times=units_per_hour, per=size)
+        parse.price(amount, label, times=units_per_hour, per=size)  # must be plausible before the conversion, too
+        return parse.price(amount * self._rate.usd, label, times=units_per_hour, per=size)
 
 
 def _whole_units(value: object, label: str) -> Decimal:
-    amount = Decimal(0) if value is None else number(value, f"{label}: units")
+    amount = Decimal(0) if value is None else parse.number(value, f"{label}: units")
     if amount < 0 or amount != amount.to_integral_value():
         raise RowRejected("invalid_price", f"{label}: {short(value)} units")
     return amount
 
 
 def _nanos(value: object, label: str) -> Decimal:
-    amount = Decimal(0) if value is None else number(value, f"{label}: nanos")
+    amount = Decimal(0) if value is None else parse.number(value, f"{label}: nanos")
     if not 0 <= amount < _NANO or amount != amount.to_integral_value():
         raise RowRejected("invalid_price", f"{label}: {short(value)} nanos")
     return amount / _NANO
@@ -305,7 +278,7 @@ def _place(locality: object, kind: str) -> tuple[str, str | None]:
         return zone.rpartition("-")[0], zone
     if not region:
         raise RowRejected("no_region", f"{kind}: it is in {short(locality)}")
-    return name(region, f"{kind}: region"), None
+    return parse.name(region, f"{kind}: region"), None
 
 
 def _check_sold(status: object, kind: str) -> None:
@@ -320,7 +293,7 @@ def _card(gpu: Row, kind: str) -> str:
     gpu_type, name_match = gpu.get("type"), _GPU_NAME.fullmatch(kind)
     plain = gpu_type.removeprefix("NVIDIA").strip() if isinstance(gpu_type, str) else gpu_type
     pcie = f"{plain} PCIe" if isinstance(plain, str) and "SXM" not in f"{plain} {kind}" else None
-    card = accelerator(pcie, plain, memory_gib=float(name_match[3]) if name_match else None)
+    card = parse.accelerator(pcie, plain, memory_gib=float(name_match[3]) if name_match else None)
     if name_match and gpu.get("count") != int(name_match[2]):
         raise RowRejected("conflicting_row", f"{kind}: {short(gpu.get('count'))} GPUs")
     return card
@@ -330,4 +303,4 @@ def _gib(ram: object) -> float | None:
     size = ram.get("size") if isinstance(ram, dict) else None
     if isinstance(size, bool) or not isinstance(size, int | Decimal):
         return None
-    return figure(Decimal(size) / _GIB) if Decimal(size).is_finite() else None
+    return parse.figure(Decimal(size) / _GIB) if Decimal(size).is_finite() else None

@@ -9,28 +9,15 @@ it is one call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
-from broker.core.values.clock import Clock
+from providers import rows as parse
 from providers.http import Url
-from providers.keyed import KeyedApi, KeyedSettings
-from providers.rows import (
-    OfferRows,
-    Row,
-    RowRejected,
-    accelerator,
-    distinct,
-    figure,
-    name,
-    price,
-    read_rows,
-    short,
-    whole,
-)
+from providers.listing import KeyedProvider, KeyedSettings, rows_of
+from providers.rows import OfferRows, Row, RowRejected, short
 
 _CENTS = 100
 
@@ -41,76 +28,54 @@ class ShadeformSettings(KeyedSettings):
     base_url: Url = "https://api.shadeform.ai"
 
 
-class Shadeform:
+class Shadeform(KeyedProvider[ShadeformSettings]):
     """Every machine that Shadeform lists, in every region of its cloud."""
 
     name = "shadeform"
     Settings: ClassVar = ShadeformSettings
     _source = "shadeform-api"
-
-    def __init__(
-        self, *, clock: Clock, settings: ShadeformSettings | None = None, environment: Mapping[str, str] | None = None
-    ) -> None:
-        self._clock = clock
-        settings = settings or ShadeformSettings()
-        self._api = KeyedApi(self.name, "Shadeform", "SHADEFORM_API_KEY", settings, clock, environment)
+    title, variable, document = "Shadeform", "SHADEFORM_API_KEY", "instance types"
+    adds = "prices and availability of some twenty smaller clouds, as Shadeform sells them"
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All offers, whatever the query: one call. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
-        with self._api.open() as api:
-            answer = api.get("/v1/instances/types", token=self._api.key, header="X-API-KEY")
-        rows = answer.get("instance_types") if isinstance(answer, dict) else None
-        if not isinstance(rows, list):
-            raise Malformed("no instance_types in the answer", where=self.name)
-        yield from distinct(read_rows(rows, self._read))
-
-    def describe_setup(self) -> Mapping[str, Any]:
-        return self._api.setup(
-            "instance types", adds="prices and availability of some twenty smaller clouds, as Shadeform sells them"
-        )
+        with self._open() as api:
+            answer = api.get("/v1/instances/types", token=self._key, header="X-API-KEY")
+        yield from parse.distinct(parse.read_rows(rows_of(answer, "instance_types", self.name), self._read))
 
     def _read(self, row: Row) -> OfferRows:
-        cloud = name(row.get("cloud"), "cloud")
-        instance_type = name(row.get("cloud_instance_type"), f"{cloud}: cloud_instance_type")
+        cloud = parse.name(row.get("cloud"), "cloud")
+        instance_type = parse.name(row.get("cloud_instance_type"), f"{cloud}: cloud_instance_type")
         label = f"{cloud}: {instance_type}"
         regions = row.get("availability")
         if not isinstance(regions, list) or not regions:
             raise RowRejected("malformed_row", f"{label}: availability is {short(regions)}")
-        for region in regions:
-            try:
-                if not isinstance(region, dict):
-                    raise RowRejected("malformed_row", f"{label}: expected a region, found {short(region)}")
-                rental_type = region.get("rental_type", "on_demand")
-                if rental_type != "on_demand":
-                    raise RowRejected(
-                        "price_not_told", f"{label}: {short(rental_type)} in {short(region.get('region'))}"
-                    )
-                yield self._offer(row, cloud, instance_type, region)
-            except RowRejected as error:
-                yield error.skipped
+        yield from parse.read_rows(regions, lambda region: [self._offer(row, cloud, instance_type, region)])
 
     def _offer(self, row: Row, cloud: str, instance_type: str, region: Row) -> Offer:
-        label = f"{cloud}: {instance_type}"
+        label, rental_type = f"{cloud}: {instance_type}", region.get("rental_type", "on_demand")
+        if rental_type != "on_demand":
+            raise RowRejected("price_not_told", f"{label}: {short(rental_type)} in {short(region.get('region'))}")
         raw = row.get("configuration")
         if not isinstance(raw, dict):
             raise RowRejected("malformed_row", f"{label}: configuration is {short(raw)}")
         is_available = region.get("available")
         if not isinstance(is_available, bool):
             raise RowRejected("malformed_row", f"{label}: available is {short(is_available)}")
-        count = whole(raw.get("num_gpus"), f"{label}: num_gpus")
+        count = parse.whole(raw.get("num_gpus"), f"{label}: num_gpus")
         return Offer(
             provider=self.name,
-            region=f"{cloud}.{name(region.get('region'), f'{label}: region')}",
+            region=f"{cloud}.{parse.name(region.get('region'), f'{label}: region')}",
             zone=None,
             instance_type=instance_type,
             accelerator=_card(raw),
             count=count,
             capacity_type=CapacityType.ON_DEMAND,
-            price=price(row.get("hourly_price"), label, per=_CENTS),
+            price=parse.price(row.get("hourly_price"), label, per=_CENTS),
             as_of=self._clock.now(),
             source=self._source,
-            cpus=figure(raw.get("vcpus")),
-            memory_gib=figure(raw.get("memory_in_gb")),
+            cpus=parse.figure(raw.get("vcpus")),
+            memory_gib=parse.figure(raw.get("memory_in_gb")),
             interconnect=_link(raw) if count > 1 else None,
             availability=Availability.AVAILABLE if is_available else Availability.UNAVAILABLE,
             unavailable_because="" if is_available else "Shadeform has none there",
@@ -122,8 +87,11 @@ def _card(machine: Row) -> str:
     """The accelerator, from ``H100`` or ``A100_80G`` and the memory of one card."""
     gpu_type = machine.get("gpu_type")
     text = gpu_type if isinstance(gpu_type, str) else ""
-    return accelerator(
-        gpu_type, text.replace("_", " "), text.partition("_")[0], memory_gib=figure(machine.get("vram_per_gpu_in_gb"))
+    return parse.accelerator(
+        gpu_type,
+        text.replace("_", " "),
+        text.partition("_")[0],
+        memory_gib=parse.figure(machine.get("vram_per_gpu_in_gb")),
     )
 
 

@@ -19,21 +19,9 @@ from pydantic import Field, SecretStr
 from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
+from providers import rows as parse
 from providers.http import Api, HttpSettings, Url, endpoint, setting, usable_key
-from providers.rows import (
-    OfferRows,
-    Row,
-    RowRejected,
-    accelerator,
-    distinct,
-    figure,
-    name,
-    number,
-    price,
-    read_rows,
-    short,
-    whole,
-)
+from providers.rows import OfferRows, Row, RowRejected, short
 
 _KINDS = ("on-demand", "bid", "reserved")
 _PAGE = 1000  # requested rows; without a login the service sends fewer
@@ -76,7 +64,7 @@ class Vast:
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All offers, whatever the query. Raises `RetryLater`, `LoginMissing`, `Refused` and `Malformed`; earlier rows
         stay valid. A repeated page is the last one, and is counted as a `SkippedRow`."""
-        yield from distinct(read_rows(self._rows(), self._read))
+        yield from parse.distinct(parse.read_rows(self._rows(), self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
         how = f"optional: set {_VARIABLE} or {setting(self.name, 'api_key')}"
@@ -130,10 +118,10 @@ class Vast:
         return query | ({"verified": {"eq": True}} if self._settings.verified_only else {})
 
     def _read(self, row: Row) -> OfferRows:
-        listing = whole(row.get("id"), "id", maximum=10**12)
-        count = whole(row.get("num_gpus"), "num_gpus")
-        memory_mib = figure(row.get("gpu_ram"))
-        gpu = accelerator(row.get("gpu_name"), memory_gib=memory_mib / _MIB_PER_GIB if memory_mib else None)
+        listing = parse.whole(row.get("id"), "id", maximum=10**12)
+        count = parse.whole(row.get("num_gpus"), "num_gpus")
+        memory_mib = parse.figure(row.get("gpu_ram"))
+        gpu = parse.accelerator(row.get("gpu_name"), memory_gib=memory_mib / _MIB_PER_GIB if memory_mib else None)
         if memory_mib is None:
             raise RowRejected("incomplete_row", f"offer {listing}: no gpu_ram, so it may be a smaller {gpu}")
         if row.get("is_bid", False) is True:
@@ -145,7 +133,9 @@ class Vast:
         prepaid = row.get("discounted_dph_total")
         if prepaid is None:
             return
-        if number(prepaid, f"offer {listing}: discounted_dph_total") < number(row["dph_total"], "dph_total"):
+        if parse.number(prepaid, f"offer {listing}: discounted_dph_total") < parse.number(
+            row["dph_total"], "dph_total"
+        ):
             yield self._offer(row, listing, gpu, count, CapacityType.RESERVED, prepaid)
 
     def _offer(
@@ -161,11 +151,11 @@ class Vast:
             accelerator=gpu,
             count=count,
             capacity_type=capacity_type,
-            price=price(per_hour, f"offer {listing} {capacity_type}"),
+            price=parse.price(per_hour, f"offer {listing} {capacity_type}"),
             as_of=self._clock.now(),
             source=self._source,
             term_months=_SHORTEST_TERM if reserved else None,
-            cpus=figure(row.get("cpu_cores_effective")),
+            cpus=parse.figure(row.get("cpu_cores_effective")),
             memory_gib=_memory_gib(row),
             interconnect=None if count == 1 else _link(row),
             availability=Availability.UNAVAILABLE if reason else Availability.AVAILABLE,
@@ -201,21 +191,25 @@ def _country(geolocation: object) -> str:
     """``NO`` of ``Oslo, NO``; the whole name without a comma, ``unknown`` without a name."""
     if geolocation is None:
         return "unknown"
-    return name(geolocation.rpartition(",")[2] if isinstance(geolocation, str) else geolocation, "geolocation")
+    return parse.name(geolocation.rpartition(",")[2] if isinstance(geolocation, str) else geolocation, "geolocation")
 
 
 def _type_name(row: Row, count: int) -> str:
     """As SkyPilot names it: ``1x-RTX_4090-24-64393``, with the host's CPU cores and its memory in MB."""
     card = str(row["gpu_name"]).strip().replace(" ", "_")
-    parts = [part for part in (figure(row.get("cpu_cores")), figure(row.get("cpu_ram"))) if part is not None]
-    return name(
+    parts = [
+        part for part in (parse.figure(row.get("cpu_cores")), parse.figure(row.get("cpu_ram"))) if part is not None
+    ]
+    return parse.name(
         "-".join([f"{count}x", card, *(f"{part:g}" if part < 1e6 else str(int(part)) for part in parts)]), "type"
     )
 
 
 def _memory_gib(row: Row) -> float | None:
     """The host's memory × the listing's share of the cores; more is not guaranteed."""
-    whole_mib, cores, effective = (figure(row.get(key)) for key in ("cpu_ram", "cpu_cores", "cpu_cores_effective"))
+    whole_mib, cores, effective = (
+        parse.figure(row.get(key)) for key in ("cpu_ram", "cpu_cores", "cpu_cores_effective")
+    )
     if whole_mib is None:
         return None
     share = min(1.0, effective / cores) if effective and cores else 1.0
@@ -223,9 +217,9 @@ def _memory_gib(row: Row) -> float | None:
 
 
 def _link(row: Row) -> Interconnect:
-    return Interconnect.NVLINK if figure(row.get("bw_nvlink")) else Interconnect.PCIE
+    return Interconnect.NVLINK if parse.figure(row.get("bw_nvlink")) else Interconnect.PCIE
 
 
 def _reliability(row: Row) -> float | None:
-    score = figure(row.get("reliability2", row.get("reliability")))
+    score = parse.figure(row.get("reliability2", row.get("reliability")))
     return score if score is not None and score <= 1 else None

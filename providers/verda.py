@@ -21,23 +21,9 @@ from pydantic import SecretStr
 from broker.core.errors import GiveUp, LoginMissing, Malformed, NoLogin, Refused
 from broker.core.market.offers import Availability, Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
+from providers import rows as parse
 from providers.http import Api, HttpSettings, Url, endpoint, setting, usable_key
-from providers.rows import (
-    OfferRows,
-    Row,
-    RowRejected,
-    accelerator,
-    decimal_text,
-    distinct,
-    figure,
-    name,
-    number,
-    price,
-    read_rows,
-    short,
-    usd,
-    whole,
-)
+from providers.rows import OfferRows, Row, RowRejected, short
 
 _ID, _SECRET = "VERDA_CLIENT_ID", "VERDA_CLIENT_SECRET"
 _GLOBAL_REGION = "global"
@@ -102,7 +88,7 @@ class Verda:
                 raise Malformed("a list of instance types was expected", where=self.name)
             stock, terms, skipped = self._stock_and_terms(api, token)
         yield from skipped
-        yield from distinct(read_rows(rows, lambda row: self._read(row, stock, terms)))
+        yield from parse.distinct(parse.read_rows(rows, lambda row: self._read(row, stock, terms)))
 
     def describe_setup(self) -> Mapping[str, Any]:
         present = {"client_id": self._id is not None, "client_secret": self._secret is not None}
@@ -152,8 +138,8 @@ class Verda:
         return stock, terms, skipped
 
     def _read(self, row: Row, stock: _Stock, terms: Sequence[_LongTerm]) -> OfferRows:
-        instance_type = name(row.get("instance_type"), "instance_type")
-        usd(row.get("currency", "usd"))
+        instance_type = parse.name(row.get("instance_type"), "instance_type")
+        parse.usd(row.get("currency", "usd"))
         per_hour, spot = row.get("price_per_hour"), row.get("spot_price")
         yield from self._everywhere(row, instance_type, stock.on_demand, CapacityType.ON_DEMAND, per_hour)
         if spot is not None:
@@ -206,11 +192,11 @@ class Verda:
         terms: _LongTerm | None,
     ) -> Offer:
         card, count = _cards(row, instance_type)
-        exact = decimal_text(amount) if isinstance(amount, str) else amount
+        exact = parse.decimal_text(amount) if isinstance(amount, str) else amount
         label = f"{instance_type} {capacity_type}"
-        full = price(exact, label)
+        full = parse.price(exact, label)
         if terms is not None and isinstance(exact, int | Decimal):
-            full = price(exact * (100 - terms.discount), f"{label} {terms.months} months", per=100)
+            full = parse.price(exact * (100 - terms.discount), f"{label} {terms.months} months", per=100)
         return Offer(
             provider=self.name,
             region=region,
@@ -242,7 +228,7 @@ def _by_type(rows: list[Any] | None) -> dict[str, list[str]] | None:
         types = row.get("availabilities") if isinstance(row, dict) else None
         if isinstance(types, list):
             try:
-                region = name(row.get("location_code"), "location_code")
+                region = parse.name(row.get("location_code"), "location_code")
             except RowRejected:
                 continue
             for instance_type in dict.fromkeys(kind for kind in types if isinstance(kind, str)):
@@ -258,26 +244,26 @@ def _terms(row: object) -> list[_LongTerm]:
     unit = row.get("unit_name")
     if row.get("is_enabled") is not True or not isinstance(unit, str) or unit not in _MONTHS:
         return []
-    discount = number(row.get("discount_percentage"), "discount_percentage")
+    discount = parse.number(row.get("discount_percentage"), "discount_percentage")
     if not 0 <= discount < 100:
         raise RowRejected("malformed_row", f"a discount of {short(discount)} %")
-    return [_LongTerm(whole(row.get("unit_value"), "unit_value", maximum=120) * _MONTHS[unit], discount)]
+    return [_LongTerm(parse.whole(row.get("unit_value"), "unit_value", maximum=120) * _MONTHS[unit], discount)]
 
 
 def _cards(row: Row, instance_type: str) -> tuple[str | None, int]:
     """The accelerator and how many; the row gives the memory of all cards together. Raises `RowRejected`."""
     gpu = row.get("gpu")
     gpus = gpu.get("number_of_gpus") if isinstance(gpu, dict) else None
-    if number(gpus, f"{instance_type}: number_of_gpus") == 0:
+    if parse.number(gpus, f"{instance_type}: number_of_gpus") == 0:
         return None, 0
-    count = whole(gpus, "number_of_gpus")
+    count = parse.whole(gpus, "number_of_gpus")
     memory = _nested_figure(row, "gpu_memory", "size_in_gigabytes")
-    return accelerator(row.get("name"), row.get("model"), memory_gib=memory / count if memory else None), count
+    return parse.accelerator(row.get("name"), row.get("model"), memory_gib=memory / count if memory else None), count
 
 
 def _nested_figure(row: Row, key: str, part: str) -> float | None:
     inner = row.get(key)
-    return figure(inner.get(part)) if isinstance(inner, dict) else None
+    return parse.figure(inner.get(part)) if isinstance(inner, dict) else None
 
 
 def _link(row: Row) -> Interconnect:

@@ -12,34 +12,21 @@ for each 500 plans. Read in November 2026.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from broker.core.errors import Malformed
 from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRow
 from broker.core.values.accelerators import lookup
-from broker.core.values.clock import Clock
 from broker.core.values.money import Money
-from providers.http import Api, HttpSettings, Url, endpoint
-from providers.rows import (
-    OfferRows,
-    Row,
-    RowRejected,
-    accelerator,
-    distinct,
-    figure,
-    name,
-    part_of_card,
-    price,
-    read_rows,
-    short,
-    whole,
-)
+from providers import rows as parse
+from providers.http import Api, Url
+from providers.listing import ListProvider, ListSettings, rows_of
+from providers.rows import OfferRows, Row, RowRejected, short
 
 _LISTS = {"/plans": "plans", "/plans-metal": "plans_metal"}
 _ROWS_PER_PAGE, _MAX_PAGES = 500, 20
-_PER_SECOND = 30
 _WHOLE_CARD = 0.87  # share of a card's memory; a plan with less has a part of a card
 _KINDS = {
     CapacityType.ON_DEMAND: ("deploy_ondemand", "hourly_cost", timedelta(hours=6)),
@@ -52,34 +39,28 @@ _METAL = re.compile(r"(?:-(\d{1,2}))?-([a-z]+\d+[a-z]*)-gpu$")
 _CARDS_OF_METAL = {"l40": "L40S", **{key.lower(): card for key, card in _CARDS.items()}}
 
 
-class VultrSettings(HttpSettings):
+class VultrSettings(ListSettings):
     """``base_url``: the URL above ``/plans``."""
 
     base_url: Url = "https://api.vultr.com/v2"
 
 
-class Vultr:
+class Vultr(ListProvider[VultrSettings]):
     """Every plan with GPUs, in every region that has it."""
 
     name = "vultr"
     Settings: ClassVar = VultrSettings
     _source = "vultr-api"
-
-    def __init__(self, *, clock: Clock, settings: VultrSettings | None = None) -> None:
-        self._clock = clock
-        self._settings = settings or VultrSettings()
+    document, per_second = "plans", 30
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """All offers, whatever the query. Raises `RetryLater`, `Refused` and `Malformed`."""
-        with Api(self.name, self._settings.base_url, self._settings, self._clock, per_second=_PER_SECOND) as api:
+        with self._open() as api:
             for path, key in _LISTS.items():
-                yield from distinct(read_rows(_pages(api, path, key, self.name), self._read))
-
-    def describe_setup(self) -> Mapping[str, Any]:
-        return {"endpoints": {"plans": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
+                yield from parse.distinct(parse.read_rows(_pages(api, path, key, self.name), self._read))
 
     def _read(self, row: Row) -> OfferRows:
-        plan = name(row.get("id"), "id")
+        plan = parse.name(row.get("id"), "id")
         gpu_type = row.get("gpu_type")
         if not gpu_type and "gpu" not in plan and not plan.startswith("vcg-") and row.get("type") not in ("vcg", "vdm"):
             return
@@ -101,8 +82,8 @@ class Vultr:
                 try:
                     costs = location_costs.get(region) if isinstance(region, str) else None
                     price_row = row if costs is None else costs if isinstance(costs, dict) else {}
-                    hourly = price(price_row.get(key), f"{plan} in {short(region)}, {kind}")
-                    place = name(region, f"{plan}: location")
+                    hourly = parse.price(price_row.get(key), f"{plan} in {short(region)}, {kind}")
+                    place = parse.name(region, f"{plan}: location")
                     yield self._offer(row, plan, cards, place, (kind, hourly, max_age))
                 except RowRejected as error:
                     yield error.skipped
@@ -113,7 +94,7 @@ class Vultr:
         self, row: Row, plan: str, cards: tuple[str, int], region: str, terms: tuple[CapacityType, Money, timedelta]
     ) -> Offer:
         (card, count), (kind, hourly, max_age) = cards, terms
-        memory = figure(row.get("ram"))
+        memory = parse.figure(row.get("ram"))
         return Offer(
             provider=self.name,
             region=region,
@@ -125,7 +106,7 @@ class Vultr:
             price=hourly,
             as_of=self._clock.now(),
             source=self._source,
-            cpus=figure(row.get("vcpu_count", row.get("cpu_threads"))),
+            cpus=parse.figure(row.get("vcpu_count", row.get("cpu_threads"))),
             memory_gib=None if memory is None else memory / 1024,
             max_age=max_age,
         )
@@ -137,10 +118,7 @@ def _pages(api: Api, path: str, key: str, where: str) -> Iterator[object]:
     for _ in range(_MAX_PAGES):
         params = {"per_page": str(_ROWS_PER_PAGE), **({"cursor": cursor} if cursor else {})}
         answer = api.document(path, params=params)
-        rows = answer.get(key) if isinstance(answer, dict) else None
-        if not isinstance(rows, list):
-            raise Malformed(f"no {key} in the answer", where=where)
-        yield from rows
+        yield from rows_of(answer, key, where)
         meta = answer.get("meta")
         links = meta.get("links") if isinstance(meta, dict) else None
         cursor = links.get("next", "") if isinstance(links, dict) else ""
@@ -160,19 +138,19 @@ def _is_sold(row: Row, plan: str, flag: str, *, default: bool) -> bool:
 
 def _cards(row: Row, plan: str) -> tuple[str, int]:
     """The accelerator and how many, or one part of one."""
-    gpu_type, memory = row.get("gpu_type"), figure(row.get("gpu_vram_gb"))
+    gpu_type, memory = row.get("gpu_type"), parse.figure(row.get("gpu_vram_gb"))
     if not gpu_type and (metal := _METAL.search(plan)):
-        return accelerator(_CARDS_OF_METAL.get(metal[2], metal[2])), int(metal[1] or 1)
+        return parse.accelerator(_CARDS_OF_METAL.get(metal[2], metal[2])), int(metal[1] or 1)
     text = gpu_type.partition("_")[2] if isinstance(gpu_type, str) else ""
-    card = accelerator(_CARDS.get(text, text), text.replace("_", " "), text.partition("_")[0])
+    card = parse.accelerator(_CARDS.get(text, text), text.replace("_", " "), text.partition("_")[0])
     if memory is None and plan.startswith(_METAL_PLAN):  # a whole machine; a cloud plan may have a part of a card
-        return card, whole(row.get("gpu_count"), f"{plan}: gpu_count")
+        return card, parse.whole(row.get("gpu_count"), f"{plan}: gpu_count")
     if memory is None:
         raise RowRejected("malformed_row", f"{plan}: gpu_vram_gb is {short(row.get('gpu_vram_gb'))}")
     card_gb = lookup(card).memory_gb
     if memory < _WHOLE_CARD * card_gb:
-        return part_of_card(card, memory), 1
-    count = whole(round(memory / card_gb), f"{plan}: cards")
+        return parse.part_of_card(card, memory), 1
+    count = parse.whole(round(memory / card_gb), f"{plan}: cards")
     counted = row.get("gpu_count", count)
     if abs(memory / count - card_gb) > (1 - _WHOLE_CARD) * card_gb or counted != count:
         raise RowRejected(

@@ -10,19 +10,29 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from broker.core.errors import Malformed
+from broker.core.errors import BrokerError, Malformed, Refused, Unreachable
 from broker.core.market.offers import Offer, SkippedRow
 from broker.core.values.clock import Clock
-from providers.aws.list_file import ListFiles, check_header
-from providers.aws.products import Dimension, Term, is_plain, key, read_product
-from providers.aws.settings import AwsSettings
+from providers.aws.products import NOT_YET, Dimension, Term, is_plain, key, read_product
+from providers.aws.settings import NAME, AwsSettings
+from providers.conditional import ConditionalRead, dump_rows, load_rows
+from providers.http import redacted_url, retrying, setting, status_error, translate_errors, trust
 from providers.rows import OfferRows, RowRejected, short
 
+if TYPE_CHECKING:
+    import ssl
+
 SOURCE = "aws-price-list"
+
+_SLOWEST = 100  # multiple of the timeout after which a download is given up
+_LONGEST_LINE = 1 << 20  # bytes; the longest known line has about 3 kB
 
 _NEEDED = ("sku", "offertermcode", "termtype", "unit", "priceperunit", "currency", "instancetype", "operatingsystem",
            "tenancy", "capacitystatus", "preinstalledsw")  # fmt: skip
@@ -43,11 +53,92 @@ class PriceList:
 
     def __init__(self, settings: AwsSettings, clock: Clock) -> None:
         self._settings = settings
-        self._files = ListFiles(settings, clock, "price_list_url")
+        self._clock = clock
 
     def offers(self, region: str) -> OfferRows:
-        """The offers of the region's list. Raises what `ListFiles.read` raises."""
-        return self._files.read(self._settings.price_list(region), lambda: _Reader(region))
+        """The offers of the region's list. Raises `RetryLater`, `Refused` (403: no such region, or no list of it) and
+        `Malformed`; rows received before a broken connection are yielded first."""
+        rows: list[Offer | SkippedRow] = []
+        failure: BrokerError | None = None
+        try:
+            retrying(self._settings, self._clock)(self._read, region, rows)
+        except BrokerError as error:
+            failure = error
+        yield from rows  # includes the rows that arrived before the failure
+        if failure is not None:
+            raise failure
+
+    @cached_property
+    def _trust(self) -> ssl.SSLContext:
+        """The TLS context, made once: loading the certificates takes longer than a request."""
+        import httpx
+
+        verify = trust(self._settings.price_list_url, self._settings.ca_bundle, setting(NAME, "ca_bundle"))
+        return httpx.create_ssl_context() if isinstance(verify, bool) else verify
+
+    def _read(self, region: str, rows: list[Offer | SkippedRow]) -> None:
+        rows.clear()
+        now, reader = self._clock.now(), _Reader(region)
+        download = _Download(self._settings, self._settings.price_list(region), self._trust)
+        try:
+            for line in download.lines():
+                reader.line(line)
+            if download.unchanged is not None:
+                rows.extend(load_rows(download.unchanged, now))
+                return
+            reader.check(download.where)
+        finally:
+            rows.extend(reader.rows(now))
+        if not any(isinstance(row, SkippedRow) and row.reason == NOT_YET for row in rows):
+            download.keep(dump_rows(rows))  # its content does not depend on the day
+
+
+class _Download:
+    """One list over HTTP, line by line."""
+
+    def __init__(self, settings: AwsSettings, url: str, trust: ssl.SSLContext) -> None:
+        self._settings, self._url, self._trust = settings, url, trust
+        self._reads = ConditionalRead(redacted_url(url))
+        self._headers: Mapping[str, str] = {}
+        self.where = f"{NAME}: {redacted_url(url)}"
+        self.unchanged: bytes | None = None
+
+    def keep(self, content: bytes) -> None:
+        """Keep the rows of the whole list for later polls."""
+        self._reads.keep(self._headers, content)
+
+    def lines(self) -> Iterator[bytes]:
+        import httpx
+
+        url_setting = setting(NAME, "price_list_url")
+        headers = {"User-Agent": "gpubroker", "Accept-Encoding": "gzip", **self._reads.headers}
+        with (
+            translate_errors(NAME, self._url, url_setting, self._settings),
+            httpx.Client(verify=self._trust, timeout=self._settings.timeout_seconds, headers=headers) as client,
+            client.stream("GET", self._url) as answer,
+        ):
+            self.unchanged = self._reads.unchanged(answer.status_code)
+            if self.unchanged is not None:
+                return
+            if (status := answer.status_code) != 200:
+                hint = f"is there such a region? is {url_setting} right, and the network up?"
+                known = status_error(status, f"HTTP {status}", self.where)
+                raise known or Refused(f"HTTP {status}", where=self.where, hint=hint)
+            self._headers = answer.headers
+            yield from self._split(answer.iter_bytes())
+
+    def _split(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        ends = time.monotonic() + _SLOWEST * self._settings.timeout_seconds
+        rest = b""
+        for piece in pieces:
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from lines
+            if len(rest) > _LONGEST_LINE:
+                raise Malformed(f"a line of more than {_LONGEST_LINE >> 20} MiB", where=self.where)
+            if time.monotonic() > ends:
+                raise Unreachable("the list is downloading too slowly", where=self.where)
+        if rest:
+            yield rest
 
 
 class _Reader:
@@ -116,7 +207,10 @@ class _Reader:
 
     def check(self, where: str) -> None:
         """Raises `Malformed` if the file was not a price list."""
-        check_header(self._columns, _NEEDED, "price list", where)
+        missing = [name for name in _NEEDED if name not in self._columns]
+        if missing:
+            actual = f"without the column {missing[0]!r}" if self._columns else "that starts with no header line"
+            raise Malformed(f"expected AWS's price list as CSV, got something {actual}", where=where)
         if not self._seen:
             raise Malformed("a price list without a single product", where=where)
 

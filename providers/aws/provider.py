@@ -23,7 +23,6 @@ from providers.aws.instances import tagged_instances, terminate
 from providers.aws.login import EXTRA, LOGIN_HINT, AwsLogin, has_sdk, login_source
 from providers.aws.machines import accelerated_types, machine
 from providers.aws.price_list import PriceList
-from providers.aws.savings_plan_lists import SavingsPlanLists
 from providers.aws.settings import KEYLESS_REGIONS, NAME, REGIONS, AwsSettings
 from providers.aws.shop.counter import AwsCounter
 from providers.failures import Failures
@@ -104,7 +103,6 @@ class Aws:
         self._clock = clock
         self._settings = settings or AwsSettings()
         self._list = PriceList(self._settings, clock)
-        self._plans = SavingsPlanLists(self._settings, clock)
         self._login = login
 
     def offers(self, query: OfferQuery) -> OfferRows:
@@ -135,9 +133,6 @@ class Aws:
                     yield advice
                 else:
                     yield from spot_advisor.offers_of(advice, now)
-        # Last, because they are large: a timeout then cuts the least important list.
-        if self._settings.savings_plan_lists and _wants(query, CapacityType.RESERVED):
-            yield from failures.kept(self._plans.offers(regions))
 
     def _with_login(self, login: AwsLogin, query: OfferQuery, failures: Failures) -> OfferRows:
         regions = self._regions(query, REGIONS)
@@ -214,7 +209,6 @@ class Aws:
         return {
             "endpoints": {
                 "price_list": endpoint(NAME, "price_list_url", settings.price_list_url),
-                "savings_plan_list": endpoint(NAME, "savings_plan_list_url", settings.savings_plan_list_url),
                 "spot_advisor": endpoint(NAME, "spot_advisor_url", settings.spot_advisor_url),
                 **_api_endpoints(os.environ),
             },

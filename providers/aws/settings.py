@@ -25,7 +25,6 @@ REGIONS = (
     "ap-southeast-2",
 )  # fmt: skip
 
-PLANS_PATH = "/savingsPlan/v1.0/aws/AWSComputeSavingsPlan/current/region_index.json"
 LIST_PATH = "/offers/v1.0/aws/AmazonEC2/current"
 ADVISOR_PATH = "/spot-advisor-data.json"
 
@@ -52,9 +51,8 @@ class AwsSettings(HttpSettings):
     ``price_list_url``: a host, the folder above ``REGION/index.csv``, or a URL with ``{region}`` in it.
     ``spot_advisor_url``: a host or a file. ``pricing_region``: the region in which GetProducts is called (few regions
     have it). ``profile``: of ``~/.aws``, before AWS_PROFILE. ``instance_role``: log in by the role of this EC2 machine.
-    ``placement_scores``, ``quotas``, ``savings_plans``: whether to query them. ``savings_plan_lists``: whether to read
-    the published lists of savings plans without a login, a large file for each region; ``savings_plan_list_url``: the
-    host of their index. ``spot_exposure_hours``: see `providers.aws.spot_advisor`."""
+    ``placement_scores``, ``quotas``, ``savings_plans``: whether to query them.
+    ``spot_exposure_hours``: see `providers.aws.spot_advisor`."""
 
     regions: Names = ()
     prices: Literal["auto", "list", "api"] = "auto"
@@ -66,8 +64,6 @@ class AwsSettings(HttpSettings):
     placement_scores: bool = True
     quotas: bool = True
     savings_plans: bool = True
-    savings_plan_lists: bool = False
-    savings_plan_list_url: Url = "https://pricing.us-east-1.amazonaws.com"
     spot_exposure_hours: float = Field(default=24.0, gt=0, le=8760)
 
     def price_list(self, region: str) -> str:

@@ -19,22 +19,11 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from broker.core.errors import BrokerError, Malformed
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import Clock
+from providers import rows as parse
 from providers.azure.machines import AzureMachine, known_type, machine
 from providers.azure.settings import LIST_AGE, MAX_AGE, NAME, AzureSettings
 from providers.http import Api
-from providers.rows import (
-    HOURS_A_YEAR,
-    OfferRows,
-    Row,
-    RowRejected,
-    distinct,
-    name,
-    number,
-    price,
-    read_rows,
-    short,
-    usd,
-)
+from providers.rows import HOURS_A_YEAR, OfferRows, Row, RowRejected, short
 
 SOURCE = "azure-retail"
 PLAN_SOURCE = "azure-savings-plan"
@@ -60,7 +49,7 @@ class RetailPrices:
     def offers(self) -> OfferRows:
         """All offers, each once. Raises `RetryLater`, `Refused`, and `Malformed`, also if the service repeats a page;
         earlier rows are yielded first and stay valid."""
-        yield from distinct(read_rows(_sort_best_first(self._rows()), self._read))
+        yield from parse.distinct(parse.read_rows(_sort_best_first(self._rows()), self._read))
 
     def _rows(self) -> Iterator[object]:
         """Every page. A link to the next one is followed at the configured address, because it may name a host behind a
@@ -87,7 +76,7 @@ class RetailPrices:
                 page_request = _next_page(page.get("NextPageLink"), url)
 
     def _read(self, row: Row) -> OfferRows:
-        instance_type = name(row.get("armSkuName"), "armSkuName")
+        instance_type = parse.name(row.get("armSkuName"), "armSkuName")
         shape = machine(instance_type)
         self._check(row)
         match row.get("type", row.get("priceType")):
@@ -127,7 +116,7 @@ class RetailPrices:
     def _check(self, row: Row) -> None:
         """Raises `RowRejected` for rows about something else, and for prices not in force now."""
         label = short(row["armSkuName"])
-        usd(row.get("currencyCode"))
+        parse.usd(row.get("currencyCode"))
         if _is_marked(row, "Low Priority"):
             raise RowRejected("low_priority", f"{label}: the old batch meter")
         product = row.get("productName")
@@ -137,7 +126,7 @@ class RetailPrices:
             raise RowRejected("other_product", f"{label}: {short(product)}")
         if row.get("unitOfMeasure") != "1 Hour":
             raise RowRejected("unexpected_unit", f"{label}: priced per {short(row.get('unitOfMeasure'))}")
-        if number(row.get("tierMinimumUnits", 0), "tierMinimumUnits") != 0:
+        if parse.number(row.get("tierMinimumUnits", 0), "tierMinimumUnits") != 0:
             raise RowRejected("tiered_price", f"{label}: for more than {row['tierMinimumUnits']} hours")
         now = self.clock.now()
         if (starts := _time(row.get("effectiveStartDate"))) and starts > now:
@@ -156,9 +145,9 @@ class RetailPrices:
         hours: int = 1,
         source: str = SOURCE,
     ) -> Offer:
-        raw_name = name(row["armSkuName"], "armSkuName")
+        raw_name = parse.name(row["armSkuName"], "armSkuName")
         instance_type = known_type(raw_name) or raw_name
-        region = name(row.get("armRegionName"), "armRegionName").lower()
+        region = parse.name(row.get("armRegionName"), "armRegionName").lower()
         label = f"{region} {instance_type} {capacity_type}{f' {years} years' if years else ''}"
         return Offer(
             provider=NAME,
@@ -168,7 +157,7 @@ class RetailPrices:
             accelerator=shape.gpu,
             count=shape.n,
             capacity_type=capacity_type,
-            price=price(amount, label, per=hours),
+            price=parse.price(amount, label, per=hours),
             as_of=self.clock.now(),
             source=source,
             term_months=years * 12 if years else None,

@@ -88,40 +88,6 @@ def price_list(rows: list[Row]) -> str:
     return text.getvalue()
 
 
-# The columns of a list of savings plans.
-PLAN_COLUMNS = (
-    "SKU", "RateCode", "Unit", "EffectiveDate", "DiscountedRate", "Currency", "DiscountedSKU", "DiscountedServiceCode",
-    "DiscountedUsageType", "DiscountedOperation", "PurchaseOption", "LeaseContractLength", "LeaseContractLengthUnit",
-    "ServiceCode", "UsageType", "Operation", "Description", "Instance Family", "Location", "Location Type",
-    "Granularity", "Product Family", "DiscountedRegionCode", "DiscountedInstanceType",
-)  # fmt: skip
-
-
-def plan_rate(instance_type: str, usd: str, region: str = "us-east-1", **more: str) -> Row:
-    """A rate of a plain Linux machine under a one-year compute plan without upfront payment; others by keyword."""
-    row = {
-        "SKU": "HG9V2UBQC2P9GB3T", "RateCode": "HG9V2UBQC2P9GB3T.2E92YMZ2XD6UMPWS", "Unit": "Hrs",
-        "EffectiveDate": "2024-07-01T07:36:03Z", "DiscountedRate": usd, "Currency": "USD",
-        "DiscountedSKU": "2E92YMZ2XD6UMPWS", "DiscountedServiceCode": "AmazonEC2",
-        "DiscountedUsageType": f"USE1-BoxUsage:{instance_type}", "DiscountedOperation": "RunInstances",
-        "PurchaseOption": "No Upfront", "LeaseContractLength": "1", "LeaseContractLengthUnit": "year",
-        "ServiceCode": "ComputeSavingsPlans", "UsageType": "ComputeSP:1yrNoUpfront",
-        "Description": "1 year No Upfront Compute Savings Plan", "Location": "Any", "Granularity": "hourly",
-        "Product Family": "ComputeSavingsPlans", "DiscountedRegionCode": region,
-        "DiscountedInstanceType": instance_type,
-    }  # fmt: skip
-    return {**row, **{name.replace("_", " "): value for name, value in more.items()}}
-
-
-def savings_plan_list(rows: list[Row]) -> str:
-    """The content of the file of one region."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([*PREAMBLE[:-1], ("OfferCode", "AWSComputeSavingsPlan"), PLAN_COLUMNS])
-    writer.writerows([row.get(column, "") for column in PLAN_COLUMNS] for row in rows)
-    return text.getvalue()
-
-
 def advisor(regions: dict[str, dict[str, tuple[int, int]]]) -> dict[str, Any]:
     """The spot advisor's data: region → instance type → (saving in %, index of the band)."""
     labels = ("<5%", "5-10%", "10-15%", "15-20%", ">20%")
@@ -168,17 +134,6 @@ class Files:
     def put_list(self, region: str, rows: list[Row] | str, **how: Any) -> None:
         text = rows if isinstance(rows, str) else price_list(rows)
         self.answers[f"/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"] = FileAnswer(text.encode(), **how)
-
-    def put_plans(self, region: str, rows: list[Row] | str, version: str = "20261112182900") -> None:
-        """Set the list of a region's savings plans, and the index that names it."""
-        text = rows if isinstance(rows, str) else savings_plan_list(rows)
-        path = f"/savingsPlan/v1.0/aws/AWSComputeSavingsPlan/{version}/{region}/index"
-        regions = [{"regionCode": region, "versionUrl": f"{path}.json"}]
-        index = {"publicationDate": "2026-11-12T18:29:00Z", "regions": regions}
-        self.answers["/savingsPlan/v1.0/aws/AWSComputeSavingsPlan/current/region_index.json"] = FileAnswer(
-            json.dumps(index).encode()
-        )
-        self.answers[f"{path}.csv"] = FileAnswer(text.encode(), etag=f'"{version}"')
 
     def put_advisor(self, data: Any, **how: Any) -> None:
         self.answers["/spot-advisor-data.json"] = FileAnswer(json.dumps(data).encode(), **how)

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from pydantic import Field
-
 from tests.fakes.server import HttpAnswer, HttpRequest
 from tests.fakes.strict import StrictBody
 
@@ -48,8 +46,6 @@ class GpuType(StrictBody):
     # The result of lowestPrice for each cloud.
     in_secure: LowestPrice | None = None
     in_community: LowestPrice | None = None
-    # Its result in the secure cloud, by data centre.
-    places: dict[str, LowestPrice] = Field(default_factory=dict)
 
 
 class RunpodMarket:
@@ -70,12 +66,6 @@ class RunpodMarket:
             (selected,) = _parse(request.body["query"])
         except (KeyError, TypeError, ValueError) as error:
             return HttpAnswer(400, {"errors": [{"message": f"Syntax Error: {error}"}]})
-        if selected[1] == "dataCenters":
-            # Two more fields that clients of RunPod request: name, location.
-            if not {field for _, field, _, _ in selected[3]} <= {"id", "name", "location", "listed"}:
-                return HttpAnswer(400, {"errors": [{"message": "Cannot query this field on type DataCenter."}]})
-            ids = {place: True for row in self.rows for place in row.places} | {"EU-OLD-1": False}
-            return HttpAnswer(200, {"data": {"dataCenters": [{"id": id, "listed": on} for id, on in ids.items()]}})
         unknown = list(self._unknown(selected))
         if unknown:
             return HttpAnswer(400, {"errors": [{"message": message} for message in unknown]})
@@ -102,8 +92,6 @@ def _select(row: GpuType, fields: list[Selection]) -> dict[str, Any]:
     for alias, field, arguments, inner in fields:
         if field == "lowestPrice":
             lowest = row.in_secure if arguments.get("secureCloud") == "true" else row.in_community
-            if "dataCenterId" in arguments:
-                lowest = row.places.get(arguments["dataCenterId"].strip('"'), LowestPrice())
             found[alias] = {name: getattr(lowest, field, None) for name, field, _, _ in inner}
         else:
             found[alias] = getattr(row, field)

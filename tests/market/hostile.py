@@ -160,7 +160,6 @@ CASES: dict[str, tuple[str, tuple[str, ...], Callable[[Any, int], Any] | None]] 
     "ovh": ("test_ovh", (), _renamed(planCode=lambda code, number: f"{number}-{code}")),
     "prime_intellect": ("test_prime_intellect", (), _renamed(cloudId=_numbered)),
     "runpod": ("test_runpod", (), None),
-    "runpod: data centres": ("test_runpod", ("places",), None),
     "scaleway": ("test_scaleway", (), _other_instance),
     "sfcompute": ("test_sfcompute", (), None),
     "shadeform": ("test_shadeform", (), _renamed(cloud_instance_type=_numbered)),

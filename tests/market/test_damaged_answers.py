@@ -26,7 +26,6 @@ def _other(module: str, *arguments: str) -> Opens:
 
 ADAPTERS: dict[str, Opens] = {
     "aws: price list": _other("aws.test_fuzz"),
-    "aws: savings plan list": _other("aws.test_fuzz", "plans"),
     "aws: spot prices": _other("aws.test_fuzz_api", "spot"),
     "aws: GetProducts": _other("aws.test_fuzz_api", "products"),
     "azure: retail prices": _json("azure.test_retail"),
@@ -41,8 +40,6 @@ ADAPTERS: dict[str, Opens] = {
     "ovh": _json("test_ovh"),
     "prime_intellect": _json("test_prime_intellect"),
     "runpod": _json("test_runpod"),
-    "runpod: data centres": _json("test_runpod", "places"),
-    "runpod: list of places": _json("test_runpod", "data centers"),
     "scaleway": _json("test_scaleway"),
     "sfcompute": _json("test_sfcompute"),
     "shadeform": _json("test_shadeform"),

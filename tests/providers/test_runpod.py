@@ -129,20 +129,6 @@ def test_skypilot_runs_the_secure_cloud_only(server: FakeServer) -> None:
     assert running == {"secure"}
 
 
-def test_a_data_centre_has_its_own_prices_and_stock_when_asked_for() -> None:
-    there = LowestPrice(uninterruptablePrice=Decimal("3.1"), stockStatus="Low", availableGpuCounts=[1, 2], minVcpu=20)
-    with FakeServer(RunpodMarket(H100.model_copy(update={"places": {"US-GA-1": there}}), RTX4090)) as server:
-        usual = list(runpod(server.url, ManualClock(NOW)).offers(OfferQuery()))
-        found = list(runpod(server.url, ManualClock(NOW), data_centers=True).offers(OfferQuery()))
-    assert found[: len(usual)] == usual
-    placed = [row for row in found[len(usual) :] if isinstance(row, Offer)]
-    assert [(o.zone, o.region, o.count, o.price, o.availability, o.score, o.engine) for o in placed] == [
-        ("US-GA-1", "secure", 1, Money.usd("3.1"), Availability.AVAILABLE, 0.3, None),
-        ("US-GA-1", "secure", 2, Money.usd("6.2"), Availability.AVAILABLE, 0.3, None),
-    ]
-    assert len(found) == len(usual) + 2
-
-
 def test_no_more_gpus_than_a_pod_may_have(server: FakeServer) -> None:
     counts = {(o.region, o.accelerator): 0 for o in offers(server).values()}
     for offer in offers(server).values():
@@ -287,10 +273,7 @@ def answer_of(*gpu_types: GpuType) -> Any:
         return RunpodMarket(*gpu_types)(server.requests[0]).body
 
 
-def answers(part: str = "") -> JsonAnswers:
-    """What RunPod tells of its two clouds; ``places``: of its data centres; ``data centers``: which there are."""
-    if part:
-        return _answers_of_places(part)
+def answers() -> JsonAnswers:
     gpus = {"L40S": "NVIDIA L40S", "A100 PCIe": "NVIDIA A100 80GB PCIe", "B200": "NVIDIA B200"}
     more = [H100.model_copy(update={"id": full, "displayName": shown}) for shown, full in gpus.items()]
     return JsonAnswers(
@@ -302,28 +285,4 @@ def answers(part: str = "") -> JsonAnswers:
         fair=r"(secure|community)Cloud\.= False|Price\.= None|maxGpuCount\w*\.= [01]$|(secure|community)\.= None",
         # Where RunPod tells of no lowest price, its list price of spot counts.
         prices=r"(?i)price|bid|row \d+: (= |$)|(secure|community)\.= None",
-    )
-
-
-def _answers_of_places(part: str) -> JsonAnswers:
-    counts = [1, 2, 4, 8]
-    at = {
-        place: LowestPrice(uninterruptablePrice=Decimal(usd), minimumBidPrice=Decimal("0.9"), availableGpuCounts=counts)
-        for place, usd in (("US-GA-1", "3.1"), ("EU-RO-1", "3.3"), ("CA-MTL-1", "3.2"))
-    }
-    market = RunpodMarket(*(row.model_copy(update={"places": at}) for row in (H100, RTX4090)))
-    with FakeServer(market) as server:
-        list(runpod(server.url, ManualClock(NOW), data_centers=True).offers(OfferQuery()))
-        asked = server.requests
-    key, says = ("gpuTypes", "dataCenterId") if part == "places" else ("dataCenters", "DataCenters")
-    return JsonAnswers(
-        lambda url, clock: runpod(url, clock, data_centers=True),
-        market,
-        "/graphql",
-        next(market(request).body for request in asked if says in str(request.body)),
-        lambda body: body["data"][key],
-        fair=r"at\d\.= None|Price\.= None|GpuCounts\.(= None|= \[\]|\d\.(= -?\d+$|deleted))|listed\.= False"
-        r"|dataCenters\.\d\.id\.= '[A-Z\d-]+'$",  # another place
-        prices=r"(?i)price|bid|row \d+: (= |$)",
-        says=says,
     )

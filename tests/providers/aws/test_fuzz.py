@@ -25,7 +25,6 @@ from tests.fakes.aws_files import (
     FileAnswer,
     Files,
     advisor,
-    plan_rate,
     price_list,
     serve_files,
 )
@@ -107,56 +106,9 @@ def list_target(make: Make, files: Files) -> MutationTarget:
     )
 
 
-def plans_target(make: Make, files: Files) -> MutationTarget:
-    """The list of a region's savings plans: its rows are told apart by machine."""
-    names = ("p5.48xlarge", "g5.xlarge", "g6.xlarge", "p4d.24xlarge")
-    files.put_list("us-east-1", market("us-east-1"))
-    files.put_plans("us-east-1", [plan_rate(name, f"{number}.5") for number, name in enumerate(names, 1)])
-    path = next(path for path in files.answers if path.endswith("us-east-1/index.csv") and "savings" in path)
-    answer = files.answers[path]
-    assert isinstance(answer, FileAnswer)
-    lines, whole = list(csv.reader(io.StringIO(answer.body.decode()))), answer.body
-    provider = make(savings_plan_lists=True, savings_plan_list_url=files.url)
-
-    def damage(chance: random.Random) -> DamagedBody:
-        raw, _ = damaged(lines, chance)
-        there = list(csv.reader(io.StringIO(raw.decode("utf-8", "replace").replace("\0", ""))))
-        other = [at for at, old in enumerate(lines) if there[at : at + 1] != [old]]
-        columns = lines[len(lines) - len(names) - 1]
-        cells = [
-            f"{columns[at] if len(old) == len(columns) else at} = {new[at : at + 1]!r:.40}"
-            for old, new in zip(lines, there, strict=False)
-            for at in range(len(old))
-            if old[at : at + 1] != new[at : at + 1]
-        ]
-        gone = "" if len(there) == len(lines) else "a row is gone: "
-        one = other[0] if len(other) == 1 and not gone and other[0] >= len(lines) - len(names) else None
-        return DamagedBody(raw, one, f"{gone}{cells[:3]}", len(there[-1]) == len(columns))
-
-    def ask(raw: bytes | None) -> AdapterAnswer:
-        files.answers[path] = FileAnswer(whole if raw is None else raw)
-        found = answer_of(provider.offers(OfferQuery(capacity_types=(CapacityType.RESERVED,))))
-        plans = frozenset(offer for offer in found.offers if "savings" in offer.source)
-        return AdapterAnswer(plans, found.skipped, found.error)
-
-    groups: dict[str, set[Offer]] = {}
-    for offer in ask(None).offers:
-        groups.setdefault(offer.instance_type, set()).add(offer)
-    assert {*groups} == {*names}
-    return MutationTarget(
-        damage,
-        ask,
-        {name: frozenset(own) for name, own in groups.items()},
-        group=lambda row: lines[row][-1],
-        # What a rate is for is told by these: with another of it, it is of a machine or a use that is not read.
-        fair="^a row is gone|DiscountedUsageType|DiscountedInstanceType|DiscountedOperation",
-        prices="Rate|a row is gone|^\\[\\]",
-    )
-
-
 @contextmanager
-def target(part: str = "list") -> Iterator[MutationTarget]:
-    """For `tests.market.test_damaged_answers`. ``part``: ``list``, or ``plans``."""
+def target() -> Iterator[MutationTarget]:
+    """For `tests.market.test_damaged_answers`."""
     with serve_files() as files, pytest.MonkeyPatch.context() as patch:
         for variable in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(variable)
@@ -166,12 +118,11 @@ def target(part: str = "list") -> Iterator[MutationTarget]:
         settings = AwsSettings(
             regions=("us-east-1",), attempts=1, timeout_seconds=60, price_list_url=url, spot_advisor_url=url
         )
-        targets = {"list": list_target, "plans": plans_target}
 
         def made(**more: Any) -> Aws:
             return Aws(clock=ManualClock(NOW), settings=settings.model_copy(update=more))
 
-        yield targets[part](made, files)
+        yield list_target(made, files)
 
 
 def rows_in(raw: bytes) -> int:
