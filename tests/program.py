@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import psutil
 
+from broker.core.events.events import body_from_json
 from tests.waiting import LONGEST, looks
 
 ROOT = Path(__file__).parents[1]
@@ -118,6 +119,11 @@ def counted(home: Path, kind: str, at_least: int = 1) -> Callable[[], bool]:
         return False
 
     return look
+
+
+def body_of(text: str) -> dict[str, Any]:
+    """The fields of a stored event, defaults included."""
+    return body_from_json(text).model_dump(mode="json")
 
 
 def rows(store: Path, query: str, *values: Any) -> list[tuple[Any, ...]]:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from tests.program import counted, eventually, kill, processes, rows, run, start
+from tests.program import body_of, counted, eventually, kill, processes, rows, run, start
 
 JOB = "count"
 
@@ -73,7 +73,7 @@ class SkyDesk:
     def events(self, kind: str) -> list[dict[str, Any]]:
         """The bodies of the events of a kind, with the attempt's number."""
         found = rows(self.store, "SELECT attempt, body FROM attempt_event WHERE kind = ? ORDER BY seq", kind)
-        return [{"attempt": number, **json.loads(body)} for number, body in found]
+        return [{"attempt": number, **body_of(body)} for number, body in found]
 
     def causes(self) -> list[str]:
         return [str(one["cause"]) for one in self.events("attempt_ended")]

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from broker.core.events import record_format
+from broker.core import records
 from broker.store import Store
 from broker.store.engine.times import to_micros
 from broker.store.schema.jobs import AttemptEventRow, JobRow
@@ -25,13 +25,13 @@ def _change(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
 
 def _newer(text: str) -> str:
     """The text as a newer version of this program writes it."""
-    return text.replace(f'"format":{record_format.FORMAT},', f'"format":{record_format.FORMAT + 1},', 1)
+    return text.replace(f'"format":{records.FORMAT},', f'"format":{records.FORMAT + 1},', 1)
 
 
 DAMAGES: Mapping[str, Callable[[str], str]] = {
     "newer format": _newer,
     "newer format, keys in another order": _change(lambda found: found.update(format=found.pop("format") + 1)),
-    "unknown key in the job": _change(lambda found: found["job"].update(colour="blue")),
+    "a value of a newer version": _change(lambda found: found["job"].update(priority="blue")),
     "not JSON": lambda text: text[:-1],
 }
 
@@ -49,7 +49,7 @@ def add_newer_event(store: Store, job_id: str) -> None:
     damage_view(store, job_id)
     with store.reading() as look:
         (seq,) = look.last_events([job_id]).values()
-    body = json.dumps({"format": record_format.FORMAT + 1, "kind": "praised"})
+    body = json.dumps({"format": records.FORMAT + 1, "kind": "praised"})
     row = {"job_id": job_id, "seq": seq + 1, "attempt": None, "at": to_micros(store._clock.now()), "kind": "praised"}
     with store._database.writing() as connection:
         connection.execute(insert(AttemptEventRow), {**row, "body": body})

@@ -95,7 +95,7 @@ def _entry(values: object) -> Dated | None:
     try:
         if not isinstance(values, dict) or len(json.dumps(values)) > _MAX_ENTRY:
             return None
-        body = _body().validate_python({name: value for name, value in values.items() if name != "at"})
+        body = _body().validate_python({name: value for name, value in values.items() if name != "at"}, extra="forbid")
         at = from_text(values["at"])
     except (ValidationError, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         return None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Unpack
 
 from sqlalchemy import delete, false, insert, select, update
 
-from broker.core.errors import UnknownName
+from broker.core.errors import StoreProblem, UnknownName
+from broker.core.job.jobs import Job
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.market.places import drop_engine_if_closed
@@ -20,6 +22,7 @@ from broker.core.memory import without_collection
 from broker.core.purchases.purchase_events import PurchaseEvent
 from broker.core.purchases.purchases import Purchase
 from broker.core.purchases.quotes import CapacityQuote
+from broker.core.records import ReaderVersion, reader_version
 from broker.core.values.clock import Clock
 from broker.economics.reserve.holdings import Holding, RecordedHolding
 from broker.ledger.journal import Journal
@@ -30,7 +33,7 @@ from broker.store.engine import copies, file_use, leader, rehearsal
 from broker.store.engine.copies import StoreCopy
 from broker.store.engine.database import Database
 from broker.store.engine.leader import LeaderRole, StillLeading
-from broker.store.engine.revisions import ensure_current
+from broker.store.engine.revisions import ensure_current, own_version
 from broker.store.engine.times import to_micros
 from broker.store.jobs.journal import StoreWriter
 from broker.store.jobs.reader import StoreReader
@@ -46,6 +49,8 @@ from broker.store.proof import Proof
 from broker.store.purchases import purchases
 from broker.store.records import AcceptedDoubts, PolicyVersion, PollDetails, PollRun
 from broker.store.schema.jobs import SettingRow
+
+_LEADER_READS = "leader_reads"  # the setting of the store with what the last leader of the jobs could read
 
 if TYPE_CHECKING:
 
@@ -64,6 +69,7 @@ class Store:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
+        self._runs_jobs = False
 
     @cached_property
     def market(self) -> MarketHistory:
@@ -110,7 +116,7 @@ class Store:
     def reading(self) -> Iterator[StoreReader]:
         """A consistent snapshot; read-only."""
         with self._database.reading() as connection:
-            yield StoreReader(connection)
+            yield StoreReader(connection, for_leader=self._runs_jobs)
 
     @contextmanager
     def asking(self) -> Iterator[StoreReader]:
@@ -119,13 +125,13 @@ class Store:
         Several queries in it may see different states.
         """
         with self._database.asking() as connection:
-            yield StoreReader(connection)
+            yield StoreReader(connection, for_leader=self._runs_jobs)
 
     @contextmanager
     def writing(self) -> Iterator[StoreWriter]:
         """A serialized transaction: committed on leaving, rolled back on any exception. Does not nest."""
         with self._database.writing() as connection:
-            yield StoreWriter(connection)
+            yield StoreWriter(connection, for_leader=self._runs_jobs)
 
     @contextmanager
     def rehearsal(self) -> Iterator[Store]:
@@ -136,9 +142,28 @@ class Store:
         with rehearsal.rehearse(self._database) as database:
             yield Store(database, self._clock)
 
-    def lead(self, duty: LeaderRole = LeaderRole.JOBS) -> AbstractContextManager[StillLeading | None]:
-        """As `broker.store.engine.leader.lead`."""
-        return leader.lead(self._database, duty)
+    @contextmanager
+    def lead(self, duty: LeaderRole = LeaderRole.JOBS) -> Iterator[StillLeading | None]:
+        """As `broker.store.engine.leader.lead`. The leader of the jobs records what it can read (`leader_reads`), and
+        cannot read a job that uses a field that this version does not know: it would not do as its owner asks."""
+        with leader.lead(self._database, duty) as still_leading:
+            if duty is not LeaderRole.JOBS or still_leading is None:
+                yield still_leading
+                return
+            reads = json.dumps(asdict(reader_version(own_version(), Job)))
+            with suppress(StoreProblem):  # the first pass reports what is wrong with the store
+                if self.setting(_LEADER_READS) != reads:
+                    self.set_setting(_LEADER_READS, reads)
+            self._runs_jobs = True
+            try:
+                yield still_leading
+            finally:
+                self._runs_jobs = False
+
+    def leader_reads(self) -> ReaderVersion | None:
+        """What the process that runs the jobs now can read; None if none does."""
+        reads = self.setting(_LEADER_READS) if self.is_led() else None
+        return None if reads is None else ReaderVersion(**json.loads(reads))
 
     def is_led(self, duty: LeaderRole = LeaderRole.JOBS) -> bool:
         """Whether a process leads that duty."""

@@ -36,7 +36,6 @@ from broker.core.events.agent_events import (
 )
 from broker.core.events.events import Event
 from broker.core.events.outcomes import Cause, JobState
-from broker.core.events.record_format import Body
 from broker.core.events.wait_reasons import (
     AttemptStopped,
     Cancelled,
@@ -50,6 +49,7 @@ from broker.core.events.wait_reasons import (
     TasksEnded,
     WaitReason,
 )
+from broker.core.records import RecordOfKind
 from broker.core.values.money import Money
 from tests.strategies import STOP_REASONS, end_reasons, wait_reasons
 
@@ -158,7 +158,7 @@ def test_columns_that_are_empty_are_left_out_without_a_word() -> None:
 
 def test_every_kind_of_event_is_told_or_kept_quiet_on_purpose() -> None:
     """A new event must be put into words, not shown by its code's name."""
-    quiet: set[type[Body]] = {ev.Launched, Claimed}
+    quiet: set[type[RecordOfKind]] = {ev.Launched, Claimed}
     for body in get_args(get_args(ev.EventBody)[0]):
         told = story.event_sentence(
             Event("j", 1, NOW, 1 if body in ABOUT_ATTEMPTS else None, sample(body)), None, formats.moment
@@ -179,7 +179,7 @@ ABOUT_ATTEMPTS = (
 )  # fmt: skip
 
 
-def sample(body: type[Body]) -> Any:
+def sample(body: type[RecordOfKind]) -> Any:
     from broker.core.job.jobs import Job
     from broker.core.job.placements import Placement
     from broker.core.market.offers import CapacityType, Offer

@@ -6,7 +6,6 @@ itself: events give attempts, steps and machine times; observed prices give the 
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from bisect import bisect_right
 from collections import defaultdict
@@ -16,6 +15,8 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from tests.program import body_of
 
 HOUR = 3_600_000_000  # in microseconds, as the store counts
 TAKEN_AWAY = {"preempted", "machine_lost", "agent_died", "fenced"}
@@ -66,7 +67,7 @@ class Recount:
         self.baseline: tuple[Fraction, Fraction] | None = None
         self.state, self.began, self.finished = "", 0, 0
         for row in self.events:
-            self._tell(row["kind"], row["attempt"], row["at"], json.loads(row["body"]))
+            self._tell(row["kind"], row["attempt"], row["at"], body_of(row["body"]))
 
     @staticmethod
     def _series(connection: sqlite3.Connection) -> dict[tuple[str, str, str, str], list[tuple[int, int]]]:

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
+from broker.core import records
 from broker.core.events import events as ev
-from broker.core.events import record_format
 from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.job.jobs import Job
 from broker.core.values.money import Money
@@ -61,7 +61,7 @@ def test_it_goes_on_where_it_can_be_read_again(stage: Stage, monkeypatch: pytest
     stage.restart()
     stage.clock.advance(HOUR)
     assert stage.reconciler.tick().open == 0
-    monkeypatch.setattr(record_format, "FORMAT", record_format.FORMAT + 1)
+    monkeypatch.setattr(records, "FORMAT", records.FORMAT + 1)
     stage.restart()
     assert stage.pass_time().state is JobState.RUNNING
     assert stage.money()[1] == Money.usd("1"), "billed for all the time"

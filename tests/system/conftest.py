@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.program import ROOT, eventually, kill, processes, rows, run
+from tests.program import ROOT, body_of, eventually, kill, processes, rows, run
 
 # An hour of this machine, so that there is a bill to be right: 3.6 $ an hour is a tenth of a cent a second. A job pays
 # for its part of the machine.
@@ -72,7 +72,7 @@ def finished(home: Path, counted: Callable[[], bool]) -> EndedJob:
     assert document["state"] == "succeeded"
     store = home / "gpubroker.db"
     query = "SELECT kind, attempt, body FROM attempt_event ORDER BY seq"
-    events = [(kind, attempt, json.loads(body)) for kind, attempt, body in rows(store, query)]
+    events = [(kind, attempt, body_of(body)) for kind, attempt, body in rows(store, query)]
     ended = EndedJob(document, events, home)
     verify_checkpoints(home)
     verify_bill(ended)

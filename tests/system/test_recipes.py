@@ -75,12 +75,10 @@ def shortened(folder: Path, program: str) -> Path:
 
 
 def events(home: Path) -> EndedJob:
-    import json
-
-    from tests.program import rows
+    from tests.program import body_of, rows
 
     query = "SELECT kind, attempt, body FROM attempt_event ORDER BY seq"
-    found = [(kind, attempt, json.loads(body)) for kind, attempt, body in rows(home / "gpubroker.db", query)]
+    found = [(kind, attempt, body_of(body)) for kind, attempt, body in rows(home / "gpubroker.db", query)]
     return EndedJob({}, found, home)
 
 

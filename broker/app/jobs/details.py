@@ -16,11 +16,14 @@ from broker.app.jobs.retention import retention_ends
 from broker.app.jobs.runs_root import run_folders
 from broker.app.results.job_history import JobHistory, PlacementDecision, PlacementDecisions
 from broker.app.results.jobs import AttemptDetails, AttemptList, FailedTask, JobDetails, JobList, UnreadableResult
+from broker.app.service.background import leader_objection
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, StoreProblem
 from broker.core.events.views import JobView
+from broker.core.job.jobs import Job
 from broker.core.policy.decisions import Decision, inputs_of
 from broker.core.policy.policy import ActionKind, Usage
+from broker.core.records import unknown_fields
 from broker.core.values import figures
 
 _MAX_THREADS = 8  # run folders, which may be far away
@@ -49,13 +52,24 @@ def history(broker: Broker, view: JobView, *, followed: bool = False) -> JobHist
         as_of=now,
         troubles=[]
         if view.closed
-        else [*full_disks(broker, view.job), *_silence(node_progress, now, broker.clock.scale)],
+        else [
+            *_version_troubles(broker, view.job),
+            *full_disks(broker, view.job),
+            *_silence(node_progress, now, broker.clock.scale),
+        ],
         time_scale=broker.clock.scale,
         reconciled=followed or broker.store.is_led(),
         events=jobs.events(broker, view),
         failed_tasks=[FailedTask.of(array, task) for task in jobs.failed_tasks(broker, view)] if array else [],
         kept_until=retention_times,
     )
+
+
+def _version_troubles(broker: Broker, job: Job) -> list[str]:
+    """In words, if this version or the one that runs the jobs does not know all that the job asks for."""
+    fields, objection = ", ".join(unknown_fields(job)), leader_objection(broker, job)
+    own = [f"a newer gpubroker submitted it: {fields} is not shown here"] if fields else []
+    return [*own, f"nothing happens to it: {objection}"] if objection else own
 
 
 def _silence(node_progress: jobs.Progress | None, now: datetime, scale: float) -> list[str]:

@@ -31,6 +31,7 @@ from broker.app.jobs.runs_root import check_or_claim
 from broker.app.jobs.sealed_secrets import erase, missing_secrets, seal_secrets
 from broker.app.jobs.snapshots import check_snapshot_exists, take_snapshot
 from broker.app.market.market import fresh_reading, wants_sandbox
+from broker.app.service import background
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, CommitUnknown, InvalidInput, NotAllowed, StoreProblem
@@ -129,13 +130,16 @@ def submit(broker: Broker, job: Job, agreed_preview: Preview | None = None, *, b
     that the submitter accepted. Not idempotent: each call submits one job.
 
     Raises, and then no job exists: `DearerNow`; `NoFeasibleCapacity` (exit 4); `NotAllowed` (exit 3; the decision is
-    recorded); `InvalidInput` for a `max_cost` that does not pay for a start, a missing secret, a run folder that is not
-    writable, or one in another place than those of open jobs; `StoreProblem` for a full disk; `Unreachable`.
+    recorded); `InvalidInput` for a job that the running leader cannot read, a `max_cost` that does not pay for a
+    start, a missing secret, a run folder that is not writable, or one in another place than those of open jobs;
+    `StoreProblem` for a full disk; `Unreachable`.
     """
     if job.seal is None and (missing := missing_secrets(job)):
         raise InvalidInput(
             f"secrets not in the environment: {', '.join(missing)}", hint="export them, then submit again"
         )
+    if objection := background.leader_objection(broker, job):
+        raise InvalidInput(objection, where=job.name, hint="upgrade that one and start it again, or leave this out")
     check_space(broker, job)
     job = resolve_predecessors(broker, complete_resume_point(broker, job), by=by)
     job = seal_secrets(broker, take_snapshot(broker, job, by=by), by=by)

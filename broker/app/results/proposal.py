@@ -81,7 +81,7 @@ def read_proposal(file: Path) -> tuple[ProposalResult, dict[int, CapacityQuote]]
     where, hint = str(file), "make it with `gpubroker capacity propose … --json > FILE`"
     try:
         proposal = ProposalResult.model_validate_json(file.read_text("utf-8"))
-        quotes = {line.line: CapacityQuote.model_validate(line.order) for line in proposal.lines}
+        quotes = {line.line: CapacityQuote.model_validate(line.order, extra="forbid") for line in proposal.lines}
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"cannot be read: {error}", where=where) from error
     except ValidationError as error:

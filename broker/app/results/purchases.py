@@ -169,10 +169,8 @@ class PurchaseHistory(Result):
 
     @classmethod
     def of(cls, purchase: Purchase, events: Sequence[tuple[datetime, PurchaseEvent]]) -> Self:
-        steps = [
-            PurchaseStep(at=at, kind=event.kind, fields=event.model_dump(mode="json", exclude={"kind"}))
-            for at, event in events
-        ]
+        documents = [(at, event.model_dump(mode="json")) for at, event in events]
+        steps = [PurchaseStep(at=at, kind=fields.pop("kind"), fields=fields) for at, fields in documents]
         return cls(purchase=PurchaseResult.of(purchase), events=steps)
 
 

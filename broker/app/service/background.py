@@ -25,8 +25,10 @@ from broker.core.errors import BrokerError
 from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import OwnerMustStart, SecretsMissing
+from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
 from broker.settings import environment_of, variable
+from broker.store.engine.revisions import own_version
 
 if TYPE_CHECKING:
     from broker.reconciler.loop import Tick
@@ -54,6 +56,16 @@ _start_times: dict[str, float] = {}  # by store URL: when this process last star
 def is_running(broker: Broker) -> bool:
     """Whether a process reconciles this store's jobs now."""
     return broker.store.is_led()
+
+
+def leader_objection(broker: Broker, job: Job) -> str:
+    """Why the process that runs the jobs now cannot run this one, in words; empty if it can, or if none runs."""
+    leader = broker.store.leader_reads()
+    if leader is None or not (objection := leader.objection(job)):
+        return ""
+    return (
+        f"gpubroker {leader.version}, which runs the jobs of this store, {objection}; this is gpubroker {own_version()}"
+    )
 
 
 def ensure(broker: Broker, for_secrets_of: JobView | None = None) -> bool:

@@ -6,27 +6,26 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StringConstraints
+from pydantic import Field, FiniteFloat, StringConstraints
 
-from broker.core.events.record_format import Body
+from broker.core.records import Record, RecordOfKind
 
 
-class Claimed(Body):
+class Claimed(RecordOfKind):
     """An agent on the machine claimed the attempt: this one machine runs it, and no other."""
 
     kind: Literal["claimed"] = "claimed"
     host: str = ""
 
 
-class PassedOver(BaseModel):
+class PassedOver(Record):
     """A checkpoint that was not restored, and why."""
 
-    model_config = ConfigDict(frozen=True, defer_build=True)
     checkpoint: str
     because: str
 
 
-class Restored(Body):
+class Restored(RecordOfKind):
     """The newest checkpoint that verifies was restored (None: there was none; the job starts from the beginning)."""
 
     kind: Literal["restored"] = "restored"
@@ -35,13 +34,13 @@ class Restored(Body):
     passed_over: tuple[PassedOver, ...] = ()
 
 
-class CommandStarted(Body):
+class CommandStarted(RecordOfKind):
     """The job's own command runs."""
 
     kind: Literal["command_started"] = "command_started"
 
 
-class CheckpointSaved(Body):
+class CheckpointSaved(RecordOfKind):
     """A checkpoint is durable: its manifest exists in the run folder."""
 
     kind: Literal["checkpoint_saved"] = "checkpoint_saved"
@@ -51,14 +50,14 @@ class CheckpointSaved(Body):
     seconds: float | None = None
 
 
-class CheckpointTrouble(Body):
+class CheckpointTrouble(RecordOfKind):
     """A checkpoint could not be made durable; the last verified one stays. It is retried while the command runs."""
 
     kind: Literal["checkpoint_trouble"] = "checkpoint_trouble"
     because: str
 
 
-class CheckpointsMissing(Body):
+class CheckpointsMissing(RecordOfKind):
     """The job declares a checkpoint every ``every`` seconds, and the attempt saved none while its command ran for
     ``seconds``. Recorded once, during the run or at its end (``ended``). ``unfinished``: contents of the checkpoint
     folder that are neither saved nor restored."""
@@ -70,7 +69,7 @@ class CheckpointsMissing(Body):
     unfinished: tuple[str, ...] = ()
 
 
-class OutputsSaved(Body):
+class OutputsSaved(RecordOfKind):
     """The attempt is over, and its results are in the run folder: ``files`` of ``size`` bytes in all."""
 
     kind: Literal["outputs_saved"] = "outputs_saved"
@@ -78,14 +77,14 @@ class OutputsSaved(Body):
     size: int
 
 
-class OutputTrouble(Body):
+class OutputTrouble(RecordOfKind):
     """Results could not be copied to the run folder; it is retried while the attempt lasts."""
 
     kind: Literal["output_trouble"] = "output_trouble"
     because: str
 
 
-class MetricsReported(Body):
+class MetricsReported(RecordOfKind):
     """Figures that the program reported, each the newest of its name: ``tokens`` in all since the job began, and its
     own (``loss``)."""
 
@@ -94,7 +93,7 @@ class MetricsReported(Body):
     metrics: dict[Annotated[str, StringConstraints(max_length=64)], FiniteFloat] = Field(max_length=32)
 
 
-class NoticeTooShort(Body):
+class NoticeTooShort(RecordOfKind):
     """Recorded before any interruption: uploading a checkpoint took ``seconds``, longer than the time left after a
     preemption notice of ``source``, which precedes the end of the machine by ``notice_seconds``. After an interruption
     the job would resume from the checkpoint before the one saved on notice."""
@@ -107,7 +106,7 @@ class NoticeTooShort(Body):
     seconds: float
 
 
-class NoticeReceived(Body):
+class NoticeReceived(RecordOfKind):
     """The provider announced that it takes the machine back."""
 
     kind: Literal["notice_received"] = "notice_received"
@@ -129,4 +128,4 @@ AgentEvent = (
     | NoticeReceived
 )
 
-FROM_AGENT: tuple[type[Body], ...] = get_args(AgentEvent)
+FROM_AGENT: tuple[type[RecordOfKind], ...] = get_args(AgentEvent)

@@ -12,11 +12,10 @@ from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from broker.core.events.agent_events import AgentEvent
 from broker.core.events.outcomes import Cause, JobState
-from broker.core.events.record_format import Body, add_stamp, read_stamped
 from broker.core.events.wait_reasons import EndReason, HoldTrigger, StopReason, WaitReason
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
@@ -24,22 +23,22 @@ from broker.core.market.machines import MachineOutside
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.approvals import Question
 from broker.core.policy.facts import Fact
+from broker.core.records import Record, RecordOfKind, add_stamp, read_stamped
 from broker.core.values.money import Money
 
 # --- about the job itself -------------------------------------------------------------------------------------------
 
 
-class Baseline(BaseModel):
+class Baseline(Record):
     """The cheapest on-demand placement that could have done the same work at that moment: what savings are measured
     against. ``rate``: USD per hour, all nodes; ``throughput``: relative to the job's reference."""
 
-    model_config = ConfigDict(frozen=True, defer_build=True)
     pool: str
     rate: Money
     throughput: float
 
 
-class Submitted(Body):
+class Submitted(RecordOfKind):
     """The job was accepted: the job, its user, its deadline as a time, and the on-demand cost."""
 
     kind: Literal["submitted"] = "submitted"
@@ -51,7 +50,7 @@ class Submitted(Body):
     on_demand: Baseline | None = None
 
 
-class ApprovalAsked(Body):
+class ApprovalAsked(RecordOfKind):
     """A policy requires an approval; the money is held meanwhile. Fields as in `Asked`; an ``extension`` requests more
     money or time for a job that continues meanwhile. ``again``: its questions replace those of the open request for the
     same rules, and their approvals.
@@ -73,7 +72,7 @@ class ApprovalAsked(Body):
     max_duration_seconds: float | None = None
 
 
-class ApprovalGiven(Body):
+class ApprovalGiven(RecordOfKind):
     """An approval of the requests of these ``rules`` (all open ones if empty). ``by`` empty: the active policies no
     longer require it. ``standing``: granted by a standing grant; ``total`` and the other limits are its limits for this
     job, and ``facts`` those each rule read.
@@ -90,7 +89,7 @@ class ApprovalGiven(Body):
     facts: dict[str, tuple[Fact, ...]] = Field(default_factory=dict)
 
 
-class ApprovalRefused(Body):
+class ApprovalRefused(RecordOfKind):
     """The request was rejected, or expired (``by`` empty)."""
 
     kind: Literal["approval_refused"] = "approval_refused"
@@ -98,7 +97,7 @@ class ApprovalRefused(Body):
     note: str = ""
 
 
-class TasksStarted(Body):
+class TasksStarted(RecordOfKind):
     """Tasks of the array were started: the first ones, or the first after it had to wait; none if paused ones continue.
     ``first``: the turn of the first of these, from 0; ``count``: how many."""
 
@@ -107,20 +106,20 @@ class TasksStarted(Body):
     count: int
 
 
-class PredecessorsEnded(Body):
+class PredecessorsEnded(RecordOfKind):
     """The jobs that it waits for have ended as required; it may start."""
 
     kind: Literal["predecessors_ended"] = "predecessors_ended"
 
 
-class CancelRequested(Body):
+class CancelRequested(RecordOfKind):
     """A request to stop the job for good, checkpoint first."""
 
     kind: Literal["cancel_requested"] = "cancel_requested"
     by: str
 
 
-class Extended(Body):
+class Extended(RecordOfKind):
     """More money or time was granted; a paused job continues."""
 
     kind: Literal["extended"] = "extended"
@@ -129,20 +128,20 @@ class Extended(Body):
     max_duration_seconds: float | None = None
 
 
-class NothingFeasible(Body):
+class NothingFeasible(RecordOfKind):
     """The job waits: no placement can be launched now."""
 
     kind: Literal["nothing_feasible"] = "nothing_feasible"
     reason: WaitReason
 
 
-class DeadlineMissed(Body):
+class DeadlineMissed(RecordOfKind):
     """The deadline passed; the job continues."""
 
     kind: Literal["deadline_missed"] = "deadline_missed"
 
 
-class DeadlineAtRisk(Body):
+class DeadlineAtRisk(RecordOfKind):
     """The expected finish is past the deadline."""
 
     kind: Literal["deadline_at_risk"] = "deadline_at_risk"
@@ -150,14 +149,14 @@ class DeadlineAtRisk(Body):
     because: str = ""
 
 
-class Paused(Body):
+class Paused(RecordOfKind):
     """The money that was granted is used up (or the policy stopped it); it waits to be extended or cancelled."""
 
     kind: Literal["paused"] = "paused"
     reason: WaitReason
 
 
-class JobEnded(Body):
+class JobEnded(RecordOfKind):
     """The job reached its final state."""
 
     kind: Literal["job_ended"] = "job_ended"
@@ -165,7 +164,7 @@ class JobEnded(Body):
     reason: EndReason | None = None
 
 
-class JobClosed(Body):
+class JobClosed(RecordOfKind):
     """All machines are gone, the bill is settled, the remaining hold is released."""
 
     kind: Literal["job_closed"] = "job_closed"
@@ -174,7 +173,7 @@ class JobClosed(Body):
 # --- about one attempt ----------------------------------------------------------------------------------------------
 
 
-class LaunchRequested(Body):
+class LaunchRequested(RecordOfKind):
     """The intent: written, with the money held, before any engine is called."""
 
     kind: Literal["launch_requested"] = "launch_requested"
@@ -185,14 +184,14 @@ class LaunchRequested(Body):
     why: str = ""
 
 
-class Launched(Body):
+class Launched(RecordOfKind):
     """The engine accepted the launch."""
 
     kind: Literal["launched"] = "launched"
     handle: str
 
 
-class ToppedUp(Body):
+class ToppedUp(RecordOfKind):
     """``amount`` (USD) more was held for the running attempt, which may run until ``until`` (UTC)."""
 
     kind: Literal["topped_up"] = "topped_up"
@@ -200,7 +199,7 @@ class ToppedUp(Body):
     until: datetime
 
 
-class HoldDated(Body):
+class HoldDated(RecordOfKind):
     """The hold of the running attempt, ``amount`` (USD) in total, was judged for a new time: it is used at ``rate``
     (USD per hour) at most, and the attempt may run until ``until`` (UTC). The hold does not grow."""
 
@@ -211,28 +210,28 @@ class HoldDated(Body):
     trigger: HoldTrigger | None = None
 
 
-class LaunchDelayed(Body):
+class LaunchDelayed(RecordOfKind):
     """The launch could not be tried, or not be verified; it is tried again."""
 
     kind: Literal["launch_delayed"] = "launch_delayed"
     reason: WaitReason
 
 
-class Queued(Body):
+class Queued(RecordOfKind):
     """The attempt waits in its engine's queue: no machine exists, and none is billed. Recorded once."""
 
     kind: Literal["queued"] = "queued"
     because: str = ""
 
 
-class MachineUp(Body):
+class MachineUp(RecordOfKind):
     """The machine exists and is billed from ``since`` on."""
 
     kind: Literal["machine_up"] = "machine_up"
     since: datetime
 
 
-class Entered(Body):
+class Entered(RecordOfKind):
     """``by`` ran ``program`` (its name, without arguments) inside the running attempt."""
 
     kind: Literal["entered"] = "entered"
@@ -240,7 +239,7 @@ class Entered(Body):
     program: str
 
 
-class StopRequested(Body):
+class StopRequested(RecordOfKind):
     """The broker decided to stop the attempt, checkpoint first."""
 
     kind: Literal["stop_requested"] = "stop_requested"
@@ -249,7 +248,7 @@ class StopRequested(Body):
     reason: StopReason | None = None
 
 
-class AttemptEnded(Body):
+class AttemptEnded(RecordOfKind):
     """The attempt is over. ``step``: the last step it is known to have reached."""
 
     kind: Literal["attempt_ended"] = "attempt_ended"
@@ -259,7 +258,7 @@ class AttemptEnded(Body):
     step: int | None = None
 
 
-class RemovalDelayed(Body):
+class RemovalDelayed(RecordOfKind):
     """The engine failed to end the attempt's machine, which is still billed; the broker retries with back-off. Recorded
     once per attempt.
     """
@@ -268,7 +267,7 @@ class RemovalDelayed(Body):
     because: str
 
 
-class MachineGone(Body):
+class MachineGone(RecordOfKind):
     """The machine is gone; billing ends at ``gone_at`` (None if none ever existed).
 
     ``interrupted``: whether the provider took the machine back, as the engine reports; None: the attempt's final state
@@ -337,7 +336,7 @@ class Event:
 
 def body_to_json(body: EventBody) -> str:
     """The body as the JSON text that the store keeps, with the number of its format."""
-    return add_stamp(_bodies().dump_json(body).decode())
+    return add_stamp(_bodies().dump_json(body, exclude_defaults=True).decode())
 
 
 def body_from_json(text: str) -> EventBody:
@@ -346,6 +345,5 @@ def body_from_json(text: str) -> EventBody:
 
 
 def body_from(document: dict[str, Any]) -> EventBody:
-    """The body whose ``model_dump(mode="json")`` this is; fields that this version does not know are ignored. Raises
-    pydantic's ValidationError."""
-    return _bodies().validate_python(document, extra="ignore")
+    """The body whose ``model_dump(mode="json")`` this is. Raises pydantic's ValidationError."""
+    return _bodies().validate_python(document)

@@ -13,18 +13,16 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.reasons import RuleObjection
 from broker.core.market.offers import CapacityType
+from broker.core.records import RecordOfKind
 from broker.core.values.money import Money
 
 
-class _Reason(BaseModel):
-    # Built when first used, as events are.
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", defer_build=True)
-
+class _Reason(RecordOfKind):
     @property
     def subject(self) -> Hashable | None:
         """The fields that distinguish it from a reason of the same kind; changing figures do not. None: every field."""

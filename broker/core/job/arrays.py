@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from math import prod
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from broker.core.records import Record
 
 MAX_TASKS = 1_000_000
 MAX_LISTED = 10_000  # entries that a file lists one by one, because they are stored with the job
@@ -21,17 +23,15 @@ def task_id(array: str, index: int) -> str:
     return f"{array}-{index}"
 
 
-class TaskOf(BaseModel):
+class TaskOf(Record):
     """The membership of a task: the id of its array, its number, and the number of tasks."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     array: str
     index: int
     count: int
 
 
-class JobArray(BaseModel):
+class JobArray(Record):
     """The tasks of an array, numbered from 0, with exactly one of: ``range``, so many tasks; ``grid``, one for each
     combination of the values, the last name varying fastest; ``rows``, one for each set of variables. At most
     ``parallel`` of them are under way at once.
@@ -39,8 +39,6 @@ class JobArray(BaseModel):
     ``only``: the numbers of those that are wanted, in this order; empty: all. ``again``: the arrays that this one
     retries, newest first: it reruns their tasks that did not succeed and represents the others, too; those in
     ``with_checkpoint`` resume from the latest checkpoint of the same number in the newest array."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     range: int | None = None
     grid: dict[str, tuple[str, ...]] = Field(default_factory=dict)

@@ -10,11 +10,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from broker.core.job.arrays import ARRAY_VARIABLE, COUNT_VARIABLE, INDEX_VARIABLE, JobArray, TaskOf
 from broker.core.job.snapshots import FileSnapshot, in_workdir, is_local
 from broker.core.market.offers import CapacityType, Interconnect
+from broker.core.records import Record
 from broker.core.values.money import Money
 
 
@@ -25,7 +26,7 @@ class When(StrEnum):
     ENDED = "ended"
 
 
-class Predecessor(BaseModel):
+class Predecessor(Record):
     """A job that comes before. ``job``: its name or id in a job file, its id from the submission on.
 
     ``inputs``: which of its results the job finds in ``$GPUBROKER_INPUT_DIR/<folder>``: paths, or patterns of paths.
@@ -34,19 +35,11 @@ class Predecessor(BaseModel):
     named by its number.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
     job: str
     when: When = When.SUCCEEDED
     inputs: tuple[str, ...] = ()
     folder: str = ""
     tasks: dict[str, tuple[int, ...]] = Field(default_factory=dict)
-
-
-class JobPart(BaseModel):
-    """Base of the parts of a job: immutable, unknown fields rejected, durations as seconds in JSON."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", defer_build=True)
 
 
 class Workload(StrEnum):
@@ -84,7 +77,7 @@ class NetworkTier(StrEnum):
     BEST = "best"
 
 
-class MachineRequest(JobPart):
+class MachineRequest(Record):
     """One acceptable machine: accelerators of one kind (none for a CPU job, or one that names an instance type), and
     minima for the rest.
 
@@ -116,7 +109,7 @@ class MachineRequest(JobPart):
         return f"{self.accelerator}:{self.count}{'+' if self.at_least else ''}"
 
 
-class Work(JobPart):
+class Work(Record):
     """The amount of work: ``duration`` of useful work on a reference machine. ``accelerator`` None: on whatever machine
     the job gets.
     """
@@ -126,7 +119,7 @@ class Work(JobPart):
     count: int = 0
 
 
-class CheckpointPlan(JobPart):
+class CheckpointPlan(Record):
     """The job's checkpoints: interval, size in bytes, time to restart from one, number to keep."""
 
     every: timedelta | None = None
@@ -135,7 +128,7 @@ class CheckpointPlan(JobPart):
     keep: int = Field(default=3, ge=1)
 
 
-class Retry(JobPart):
+class Retry(Record):
     """How often a *failure* of the job is retried (interruptions are not failures), and after how long.
 
     ``launches``: failed launches in a row until the job is paused: machines that did not come up, or whose agent did
@@ -147,7 +140,7 @@ class Retry(JobPart):
     launches: int = Field(default=10, ge=1)
 
 
-class Data(JobPart):
+class Data(Record):
     """The location of the job's data (``provider/region``), its size in bytes, and whether it is sensitive."""
 
     location: str | None = None
@@ -155,7 +148,7 @@ class Data(JobPart):
     sensitive: bool = False
 
 
-class Constraints(JobPart):
+class Constraints(Record):
     """The job's own restrictions; names may be shell-style patterns (``us-*``)."""
 
     providers: tuple[str, ...] = ()
@@ -164,7 +157,7 @@ class Constraints(JobPart):
     interconnect: Interconnect | None = None
 
 
-class Model(JobPart):
+class Model(Record):
     """A model to be sized instead of resources; `broker.economics` computes its needs."""
 
     parameters: float
@@ -178,7 +171,7 @@ SESSION_HOLD = timedelta(hours=1)
 """For how much of a session's time money is held in advance; more is held while it runs."""
 
 
-class SessionPlan(JobPart):
+class SessionPlan(Record):
     """The properties of a session in which people work. ``idle``: it ends after this time without a sign of use;
     ``at_most``: how long unreadable activity counts as use (None: forever); ``jupyter``: it runs
     Jupyter."""
@@ -188,7 +181,7 @@ class SessionPlan(JobPart):
     jupyter: bool = False
 
 
-class SecretsSeal(JobPart):
+class SecretsSeal(Record):
     """The location of the job's sealed secrets: ``pool``: a folder next to the run folders; ``id``: the seal's name in
     it."""
 
@@ -196,7 +189,7 @@ class SecretsSeal(JobPart):
     id: str
 
 
-class ResumePoint(JobPart):
+class ResumePoint(Record):
     """A checkpoint of another job from which a job starts: the newest of ``job`` (in a job file: its name or id), or
     that of ``step``. ``checkpoint``: its id, set at submission if there is a step."""
 
@@ -208,7 +201,7 @@ class ResumePoint(JobPart):
         return self.job if self.step is None else f"{self.job}@{self.step}"
 
 
-class Job(JobPart):
+class Job(Record):
     """Desired work, with exactly one of ``resources`` (acceptable machines, best first) and ``model``.
 
     ``deadline``: a duration from submission, or a time (UTC). ``max_duration``: billed time over all attempts; None for

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from broker.core.records import Record
 
 
-class GitState(BaseModel):
+class GitState(Record):
     """The Git working tree that contained the working folder. ``commit``: full name; None before the first commit.
     ``dirty``: tracked files differed from it, or there were untracked ones."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     commit: str | None
     branch: str | None = None
@@ -20,12 +18,10 @@ class GitState(BaseModel):
         return f"{name}{f' on {self.branch}' if self.branch else ''}{', with changes' if self.dirty else ''}"
 
 
-class TreeCopy(BaseModel):
+class TreeCopy(Record):
     """One folder or file. ``tree``: the SHA-256 of its list of entries in the pool. ``to``: its folder on the node:
     relative to the working folder, absolute or below ``~``; empty for the working folder itself. ``source``: its path
     on the submitter's machine, for display. ``size`` in bytes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     tree: str
     to: str = ""
@@ -34,10 +30,8 @@ class TreeCopy(BaseModel):
     size: int
 
 
-class FileSnapshot(BaseModel):
+class FileSnapshot(Record):
     """All copies of a job. ``pool``: the submitter's folder next to the run folders that holds them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     pool: str
     trees: tuple[TreeCopy, ...]

@@ -11,23 +11,21 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
-from pydantic import BaseModel, ConfigDict
-
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.facts import Aspect, Fact, covers
 from broker.core.policy.policy import Action, ActionKind, Answer, Grant, Verdict
+from broker.core.records import Record
 from broker.core.values.money import Money
 
 # Default expiry of a request.
 DEFAULT_EXPIRY = timedelta(hours=24)
 
 
-class Question(BaseModel):
+class Question(Record):
     """One rule's question: its name, approvers (names or patterns), whether requesters may approve, the reason, and the
     rule's place. ``facts``: the facts the rule read, which an approval covers.
     """
 
-    model_config = ConfigDict(frozen=True, defer_build=True)
     rule: str
     approvers: tuple[str, ...] = ()
     own_requests: bool = False

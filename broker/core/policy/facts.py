@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
+from broker.core.records import Record
 
 Value = str | bool | int | float | None
 
@@ -61,10 +61,9 @@ _AT_MOST = frozenset(
 )  # fmt: skip
 
 
-class Fact(BaseModel):
+class Fact(Record):
     """One fact of an action. ``value``: None if unknown. ``of``: identifies it if there are several of an aspect."""
 
-    model_config = ConfigDict(frozen=True, defer_build=True)
     aspect: Aspect
     value: Value
     of: str = ""

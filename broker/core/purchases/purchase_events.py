@@ -14,7 +14,8 @@ from pydantic import Field
 
 from broker.core.job.reasons import RuleObjection
 from broker.core.policy.approvals import Question
-from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseValue, UndoTerms
+from broker.core.purchases.quotes import CapacityQuote, Order, UndoTerms
+from broker.core.records import RecordOfKind
 from broker.core.values.money import Money
 
 
@@ -32,7 +33,7 @@ class NotBought(StrEnum):
     FOUND_NOTHING = "found_nothing"  # a person verified that an unanswered order bought nothing
 
 
-class Intended(PurchaseValue):
+class Intended(RecordOfKind):
     """A request to buy. ``ceiling``: the maximum price, which is held (USD); ``questions``: of rules that require an
     approval; ``approvals``: the number of people who must approve. ``binding``: see `CapacityQuote.binding`."""
 
@@ -48,7 +49,7 @@ class Intended(PurchaseValue):
     approvals: int = 0
 
 
-class AskedAgain(PurchaseValue):
+class AskedAgain(RecordOfKind):
     """The policies in force ask other people than before, or for more: all questions, instead of the earlier ones.
     ``quote``: what they judged."""
 
@@ -57,7 +58,7 @@ class AskedAgain(PurchaseValue):
     questions: tuple[Question, ...]
 
 
-class Approved(PurchaseValue):
+class Approved(RecordOfKind):
     """One person approved the purchase identified by ``binding``."""
 
     kind: Literal["approved"] = "approved"
@@ -65,34 +66,34 @@ class Approved(PurchaseValue):
     binding: str
 
 
-class OrderSent(PurchaseValue):
+class OrderSent(RecordOfKind):
     """The order is about to be sent, once. ``quote``: the provider's newest quote, within the ceiling."""
 
     kind: Literal["order_sent"] = "order_sent"
     quote: CapacityQuote
 
 
-class OrderNotTaken(PurchaseValue):
+class OrderNotTaken(RecordOfKind):
     """The provider did not process the order (rate limit): it may be sent again."""
 
     kind: Literal["order_not_taken"] = "order_not_taken"
     evidence: str
 
 
-class OrderUnanswered(PurchaseValue):
+class OrderUnanswered(RecordOfKind):
     """It is unknown whether the provider accepted the order: the call was interrupted, and no order is found."""
 
     kind: Literal["order_unanswered"] = "order_unanswered"
     evidence: str
 
 
-class OrderRepeated(PurchaseValue):
+class OrderRepeated(RecordOfKind):
     """The order is about to be sent again under the same key, by which the provider knows it: it buys nothing twice."""
 
     kind: Literal["order_repeated"] = "order_repeated"
 
 
-class OrderTaken(PurchaseValue):
+class OrderTaken(RecordOfKind):
     """The provider has the order. ``found``: it was found by its tag; the call had no answer."""
 
     kind: Literal["order_taken"] = "order_taken"
@@ -100,7 +101,7 @@ class OrderTaken(PurchaseValue):
     found: bool = False
 
 
-class OrderPaid(PurchaseValue):
+class OrderPaid(RecordOfKind):
     """The provider charged ``charged``, the part of the price that is paid at once, and has confirmed the order.
     ``holding``: its number among the recorded holdings."""
 
@@ -110,7 +111,7 @@ class OrderPaid(PurchaseValue):
     holding: int
 
 
-class Accrued(PurchaseValue):
+class Accrued(RecordOfKind):
     """Of the recurring price, ``amount`` (USD) fell due up to ``until`` (UTC). ``order``: its state then."""
 
     kind: Literal["accrued"] = "accrued"
@@ -119,7 +120,7 @@ class Accrued(PurchaseValue):
     amount: Money
 
 
-class UndoAsked(PurchaseValue):
+class UndoAsked(RecordOfKind):
     """``by`` asks the provider to undo it on these terms; written before the call."""
 
     kind: Literal["undo_asked"] = "undo_asked"
@@ -127,14 +128,14 @@ class UndoAsked(PurchaseValue):
     terms: UndoTerms
 
 
-class UndoRefused(PurchaseValue):
+class UndoRefused(RecordOfKind):
     """The provider refused to undo it; it stays as it was."""
 
     kind: Literal["undo_refused"] = "undo_refused"
     evidence: str
 
 
-class Undone(PurchaseValue):
+class Undone(RecordOfKind):
     """The provider has undone it. ``charge``: what it charged for that, ``refund``: what it gave back (USD)."""
 
     kind: Literal["undone"] = "undone"
@@ -143,14 +144,14 @@ class Undone(PurchaseValue):
     refund: Money
 
 
-class PurchaseEnded(PurchaseValue):
+class PurchaseEnded(RecordOfKind):
     """Its period has ended; or ended earlier, for the reason ``evidence``."""
 
     kind: Literal["purchase_ended"] = "purchase_ended"
     evidence: str = ""
 
 
-class PurchaseFailed(PurchaseValue):
+class PurchaseFailed(RecordOfKind):
     """It ended without capacity. ``by``: the person who decided, if one did; ``evidence``: the statement of the
     provider or that person."""
 

@@ -8,7 +8,8 @@ from enum import StrEnum
 
 from broker.core.policy.approvals import Question
 from broker.core.purchases import purchase_events as ev
-from broker.core.purchases.quotes import CapacityQuote, Order, PurchaseValue, UndoTerms
+from broker.core.purchases.quotes import CapacityQuote, Order, UndoTerms
+from broker.core.records import Record, RecordOfKind
 from broker.core.values.money import Money
 
 PREFIX = "purchase-"
@@ -44,7 +45,7 @@ class PurchaseState(StrEnum):
         return self in (PurchaseState.ASKING, PurchaseState.APPROVED)
 
 
-class Purchase(PurchaseValue):
+class Purchase(Record):
     """A purchase, folded from its events. Times are UTC, amounts USD. ``quote``: the newest; ``questions``: of the
     policies that judged it last; ``approved_by``: approvers in order, of whom only those whom the questions name
     count; ``changed_at``: the time of its last event; ``charged``: the amount
@@ -139,7 +140,7 @@ class ImpossiblePurchase(ValueError):
     """An event that cannot follow the purchase's earlier events."""
 
 
-_ALLOWED_STATES: dict[type[PurchaseValue], frozenset[PurchaseState]] = {
+_ALLOWED_STATES: dict[type[RecordOfKind], frozenset[PurchaseState]] = {
     ev.AskedAgain: frozenset({PurchaseState.ASKING, PurchaseState.APPROVED}),
     ev.Approved: frozenset({PurchaseState.ASKING}),
     ev.OrderSent: frozenset({PurchaseState.APPROVED}),

@@ -13,9 +13,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict
-
 from broker.core.market.offers import SkippedRow
+from broker.core.records import Record
 from broker.core.values.money import Money, divide_half_even, in_microseconds
 
 
@@ -45,13 +44,7 @@ class Undo(StrEnum):
     ANY_TIME = "any_time"
 
 
-class PurchaseValue(BaseModel):
-    """Base of the values of purchases: immutable, unknown fields rejected."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", defer_build=True)
-
-
-class QuoteRequest(PurchaseValue):
+class QuoteRequest(Record):
     """A request for quotes: ``machines`` of one type, or with ``count`` accelerators each, in one region (None: any)
     for ``length``, starting between ``earliest`` and ``latest`` (UTC; None: as the provider chooses). ``products``: the
     kinds wanted."""
@@ -67,7 +60,7 @@ class QuoteRequest(PurchaseValue):
     products: tuple[PurchaseProduct, ...] = (PurchaseProduct.CAPACITY_BLOCK,)
 
 
-class CapacityQuote(PurchaseValue):
+class CapacityQuote(Record):
     """A provider's quote. ``offering``: the provider's id of it. ``total``: USD for all machines and the whole period.
     ``count``: accelerators per machine. Times are UTC; ``quoted_at``: the time of the quote.
 
@@ -177,7 +170,7 @@ class OrderState(StrEnum):
     REFUSED = "refused"
 
 
-class Order(PurchaseValue):
+class Order(Record):
     """An order at its provider. ``id``: the provider's; ``word``: the provider's term for its state, such as
     ``payment-pending``. ``billed_from``, ``billed_to``: the time for which its recurring price is charged, as the
     provider says (UTC; None: not yet, or until its end)."""
@@ -193,7 +186,7 @@ ENDS_AT_TERM = "at its end"
 """`UndoTerms.way` for an order that its provider does not end by itself."""
 
 
-class UndoTerms(PurchaseValue):
+class UndoTerms(Record):
     """The present terms of undoing an order. ``charge``: of the provider (USD), ``refund``: of the upfront payment.
     ``way``: the provider's term for it, such as ``return``; ``reference``:
     its id of this quote; ``until``: when the quote, or the right to undo, ends (UTC; None: unknown)."""

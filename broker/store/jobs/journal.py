@@ -44,8 +44,8 @@ _Answer = TypeVar("_Answer")
 class StoreWriter(StoreReader):
     """A transaction: `broker.ledger.journal.JournalWriter`."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
+    def __init__(self, connection: Connection, *, for_leader: bool = False) -> None:
+        super().__init__(connection, for_leader=for_leader)
         self._new: NewJobs | None = None
         self._views: dict[str, JobView | None] = {}
 

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from broker.core.errors import UnreadableJob
-from broker.core.events.record_format import UnreadableRecord, add_stamp, read_stamped
 from broker.core.events.views import JobView
+from broker.core.records import UnreadableRecord, add_stamp, read_stamped, unknown_fields
 from broker.store.schema.jobs import JobRow
 
 COLUMNS = (JobRow.id, JobRow.name, JobRow.user_name, JobRow.state, JobRow.view)
@@ -18,9 +18,11 @@ COLUMNS = (JobRow.id, JobRow.name, JobRow.user_name, JobRow.state, JobRow.view)
 
 
 class Quarantine:
-    """The unreadable jobs found in one snapshot of the store."""
+    """The unreadable jobs found in one snapshot of the store. ``for_leader``: to run the jobs; then also those that use
+    a field that this version does not know."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, for_leader: bool = False) -> None:
+        self._for_leader = for_leader
         self._jobs: dict[str, UnreadableJob] = {}
 
     @property
@@ -31,13 +33,16 @@ class Quarantine:
     def view(self, row: Any) -> JobView:
         """The view of a row of `COLUMNS`. Raises `UnreadableJob`."""
         try:
-            return read_stamped(row.view, _parse_view)
+            view = read_stamped(row.view, _parse_view)
+            if self._for_leader and (fields := ", ".join(unknown_fields(view.job))):
+                raise UnreadableRecord(f"it uses {fields}, which this version does not know", newer=True)
         except UnreadableRecord as error:
             unreadable = UnreadableJob(
                 row.id, str(error), newer=error.newer, name=row.name, user=row.user_name, state=row.state
             )
             self._jobs[row.id] = unreadable
             raise unreadable from error
+        return view
 
     def views(self, rows: Iterable[Any]) -> list[JobView]:
         """The readable views of these rows."""
@@ -52,7 +57,7 @@ class Quarantine:
 
 def to_text(view: JobView) -> str:
     """The stored form of a view."""
-    return add_stamp(_views().dump_json(view).decode())
+    return add_stamp(_views().dump_json(view, exclude_defaults=True).decode())
 
 
 @lru_cache(maxsize=256)

@@ -12,13 +12,13 @@ from sqlalchemy.orm import join
 
 from broker.core.errors import UnreadableJob
 from broker.core.events.events import Event, EventBody, body_from_json
-from broker.core.events.record_format import UnreadableRecord
 from broker.core.events.views import JobView
 from broker.core.market.capacity import Charge
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import MoneyKind, Offer, OfferQuery
 from broker.core.policy.policy import LiveAttempt
 from broker.core.purchases.purchases import Purchase
+from broker.core.records import UnreadableRecord
 from broker.economics.reserve.holdings import RecordedHolding
 from broker.ledger.entries import Balance
 from broker.ledger.journal import TaskCounts
@@ -56,11 +56,11 @@ _VIEW = select(*quarantine.COLUMNS).where(JobRow.id == bindparam("job"))
 
 class StoreReader:
     """One consistent snapshot: `broker.ledger.journal.Reading`, and lists for people. Lists omit jobs that this version
-    cannot read and report them in `unreadable`."""
+    cannot read and report them in `unreadable`. ``for_leader``: as `Quarantine`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, for_leader: bool = False) -> None:
         self._connection = connection
-        self._quarantine = quarantine.Quarantine()
+        self._quarantine = quarantine.Quarantine(for_leader=for_leader)
         self._stamp: PlanStamp | None = None
         self._live: Sequence[LiveAttempt] | None = None
 

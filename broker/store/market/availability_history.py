@@ -170,9 +170,9 @@ def _attempt(events: Mapping[str, Any]) -> AttemptRecord | None:
         price=None,
         as_of=from_micros(since),
         source=offer_fields["source"],
-        term_months=offer_fields["term_months"],
-        score=offer_fields["score"],
-        interruption_rate=offer_fields["interruption_rate"],
+        term_months=offer_fields.get("term_months"),
+        score=offer_fields.get("score"),
+        interruption_rate=offer_fields.get("interruption_rate"),
     )
     return AttemptRecord(
         offer=offer,

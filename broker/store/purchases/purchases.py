@@ -10,10 +10,10 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from broker.core.errors import UnknownName
-from broker.core.events.record_format import add_stamp, read_stamped
 from broker.core.purchases.purchase_events import Intended, PurchaseEvent
 from broker.core.purchases.purchases import ImpossiblePurchase, Purchase, apply_event, fold_purchase, start_purchase
 from broker.core.purchases.quotes import CapacityQuote
+from broker.core.records import add_stamp, read_stamped
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.market import PurchaseEventRow, PurchaseQuoteRow, PurchaseRow
 
@@ -31,7 +31,7 @@ def append(connection: Connection, id: str, event: PurchaseEvent, at: datetime) 
     else:
         purchase = apply_event(previous, event, at)
     moment = to_micros(at)
-    body = add_stamp(event.model_dump_json())
+    body = add_stamp(event.model_dump_json(exclude_defaults=True))
     values = {"purchase_id": id, "seq": purchase.seq, "at": moment, "kind": event.kind, "body": body}
     connection.execute(insert(PurchaseEventRow).values(**values))
     view = {"view": purchase.model_dump_json(), "closed": purchase.state.closed}

@@ -11,8 +11,8 @@ from broker.core.events.attempts import ImpossibleSequence
 from broker.core.events.events import Event
 from broker.core.events.lifecycle import advance, fold, request_after
 from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState, Next
-from broker.core.events.record_format import Body
 from broker.core.events.views import JobView
+from broker.core.records import RecordOfKind
 from tests.strategies import EPOCH, Stream, event_streams
 
 STORED = {branch.model_fields["kind"].default for branch in get_args(get_args(ev.EventBody)[0])}
@@ -84,7 +84,9 @@ def test_every_cause_has_its_outcome_and_every_outcome_is_an_end() -> None:
 
 
 def test_every_kind_of_event_is_in_the_stored_union() -> None:
-    bodies = {cls for cls in vars(ev).values() if isinstance(cls, type) and issubclass(cls, Body)} - {Body}
+    bodies = {cls for cls in vars(ev).values() if isinstance(cls, type) and issubclass(cls, RecordOfKind)} - {
+        RecordOfKind
+    }
     for body in bodies:
         kind = body.model_fields["kind"].default
         assert kind in STORED, body

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from broker.app.results.reasons import stop_text, wait_text
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
-from broker.core.events.record_format import Body
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import HoldTrigger
 from broker.core.job.jobs import Job, Work
 from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
+from broker.core.records import RecordOfKind
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, faults
 from broker.ledger.holds import STOP_GRACE
@@ -68,7 +68,7 @@ class WatchedTopUp:
         self.pass_time(HOUR, times=4)
         return self.pass_time(10 * MINUTE, times=5)
 
-    def told(self, *kinds: type[Body]) -> list[Body]:
+    def told(self, *kinds: type[RecordOfKind]) -> list[RecordOfKind]:
         with self.stage.store.reading() as look:
             return [event.body for event in look.events("j-1") if isinstance(event.body, kinds)]
 

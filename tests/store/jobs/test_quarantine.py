@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select, update
 
+from broker.core import records
 from broker.core.errors import StoreProblem, UnreadableJob
 from broker.core.events import events as ev
-from broker.core.events import record_format
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
@@ -110,7 +110,7 @@ def test_what_a_newer_version_wrote_is_told_as_such_and_read_by_that_version(
     assert told.newer
     assert "written by a newer version of gpubroker" in told.because
     assert "upgrade" in told.hint
-    monkeypatch.setattr(record_format, "FORMAT", record_format.FORMAT + 1)
+    monkeypatch.setattr(records, "FORMAT", records.FORMAT + 1)
     with three.reading() as look:
         assert len(look.unclosed()) == 3
 
@@ -128,7 +128,7 @@ def test_projections_are_made_anew_but_for_what_cannot_be_read(three: Store) -> 
     add_newer_event(three, "b")
     with three._database.reading() as connection:
         kept = connection.execute(select(JobRow).where(JobRow.id == "b")).one()
-    damage_view(three, "c", DAMAGES["unknown key in the job"])
+    damage_view(three, "c", DAMAGES["a value of a newer version"])
     assert three.rebuild() == 2
     with three._database.reading() as connection:
         assert connection.execute(select(JobRow).where(JobRow.id == "b")).one() == kept
@@ -147,4 +147,4 @@ def test_no_prices_are_forgotten_that_an_unreadable_job_may_refer_to(three: Stor
 def test_each_body_carries_its_format(three: Store) -> None:
     with three._database.reading() as connection:
         bodies = list(connection.scalars(select(AttemptEventRow.body))) + list(connection.scalars(select(JobRow.view)))
-    assert {json.loads(body)["format"] for body in bodies} == {record_format.FORMAT}
+    assert {json.loads(body)["format"] for body in bodies} == {records.FORMAT}

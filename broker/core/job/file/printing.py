@@ -10,7 +10,8 @@ from broker.core.job.arrays import JobArray
 from broker.core.job.file.after import print_after
 from broker.core.job.file.arrays import print_array
 from broker.core.job.file.machines import print_resources
-from broker.core.job.jobs import Job, JobPart, ResumePoint, Work
+from broker.core.job.jobs import Job, ResumePoint, Work
+from broker.core.records import Record
 from broker.core.values.money import Money
 from broker.core.values.units import print_count, print_duration, print_money, print_size
 
@@ -38,7 +39,7 @@ def print_job(job: Job) -> str:
     return print_document({key: sections[key] for key in order if key in sections})
 
 
-def _fields(part: JobPart) -> dict[str, Any]:
+def _fields(part: Record) -> dict[str, Any]:
     """The fields of a part that differ from their defaults, as the file writes them."""
     fields: dict[str, Any] = {}
     for name, field in type(part).model_fields.items():
@@ -62,7 +63,7 @@ def _print_value(name: str, value: Any) -> Any:
             return str(value)
         case JobArray():
             return print_array(value)
-        case JobPart():
+        case Record():
             return _fields(value)
         case timedelta():
             return print_duration(value)
