@@ -84,22 +84,3 @@ def test_is_never_above_a_policy(case: tuple[ReplayMarket, StrategyTask]) -> Non
     for course in (OnDemandOnly(task), Greedy(task), UniformProgress(task), EagerNextRegion(task), TimeSliced(task)):
         outcome = replay(market, 0, task, course)
         assert outcome.missed or least <= outcome.cost + 1e-9, course
-
-
-def test_a_machine_that_goes_while_it_boots_is_no_start() -> None:
-    pool = PoolRecord("m", (True, False, True, False), (1.0,) * 4, 3.0)
-    market, task = ReplayMarket("m", "m", 10, (pool,)), StrategyTask(5, 40, 15, 10)
-    assert optimum(market, 0, task) == pytest.approx(brute_force(market, task)) == pytest.approx(3.0 * 20 / 3600)
-
-
-def test_fractions_of_seconds_only_lower_it() -> None:
-    market = ReplayMarket("m", "m", 600.0, (PoolRecord("m", (True, False) * 20, (1.0,) * 40, 3.0),))
-    task = StrategyTask(9000.7, 20000.2, 300.9, 600.0)
-    assert optimum(market, 0, task) <= optimum(market, 0, StrategyTask(9001, 20000, 301, 600)) + 1e-9
-    assert optimum(market, 0, task) <= replay(market, 0, task, UniformProgress(task)).cost
-
-
-def test_infinite_when_even_on_demand_is_late() -> None:
-    market = ReplayMarket("m", "m", 10, (PoolRecord("m", (True,) * 4, (1.0,) * 4, 3.0),))
-    assert optimum(market, 0, StrategyTask(40, 40, 1, 10)) == math.inf
-    assert optimum(market, 0, StrategyTask(41, 40, 0, 10)) == math.inf

@@ -45,8 +45,3 @@ def test_several_zones_are_no_dearer_than_going_round_them() -> None:
     planned, eager = families(measure(request)[0])
     assert planned.missed == 0
     assert planned.ratio_mean <= min(eager.ratio_mean, 1.05)
-
-
-def test_the_hole_in_the_recorded_times_is_reported() -> None:
-    request = Request([DATA / "gcp-h100-2025-10"], policies=("on-demand",), starts=1)
-    assert any("hole of 110 min" in note for note in measure(request)[1])

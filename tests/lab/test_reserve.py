@@ -5,26 +5,20 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from broker.app.capacity.demand_files import Demand, read_demand
 from broker.core.errors import InvalidInput, UnknownName
 from broker.economics.reserve.replay import ReserveTerms
-from tests.lab.reserve import PATTERN_HOURS, PATTERNS, POLICIES, main, measure, pattern_demand
+from tests.lab.reserve import POLICIES, main, measure, pattern_demand
 
 DATA = Path(os.environ.get("GPUBROKER_TEST_DATA", "")) / "demand"
 SAWTOOTH = tuple(4 + hour % 24 // 6 for hour in range(24 * 20))
-TERMS = [ReserveTerms(48, 0.6)]
 
 
 def series(hours: tuple[int, ...] = SAWTOOTH) -> list[Demand]:
     return [Demand("demand", hours, "demand.csv")]
-
-
-def costs(document: dict[str, Any]) -> list[float]:
-    return [cell["cost"] for cell in document["cells"]]
 
 
 def test_each_policy_on_each_series_at_each_ratio(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,18 +42,6 @@ def test_each_policy_on_each_series_at_each_ratio(tmp_path: Path, capsys: pytest
     assert "end known" in capsys.readouterr().out
 
 
-def test_history_is_known_from_the_first_hour_and_costs_nothing() -> None:
-    whole = measure(series(), TERMS, warm_up=100)
-    parts = measure(series(SAWTOOTH[100:]), TERMS, history=[SAWTOOTH[:100]])
-    assert costs(whole) == costs(parts)
-
-
-def test_where_nothing_was_asked_for_nothing_is_worse_than_the_optimum() -> None:
-    document = measure(series((0,) * 100), TERMS)
-    assert set(costs(document)) == {0}
-    assert {cell["cost_over_optimum"] for cell in document["cells"]} == {1}
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -77,18 +59,6 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path, arguments: list[str]
     path.write_text("".join(f"{units}\n" for units in SAWTOOTH))
     with pytest.raises((InvalidInput, UnknownName), match=says):
         main([str(path), *arguments])
-
-
-def test_every_pattern_is_told_apart() -> None:
-    known = [pattern_demand(name).hours for name in PATTERNS]
-    assert len(set(known)) == len(PATTERNS)
-    assert {len(hours) for hours in known} == {PATTERN_HOURS}
-
-
-@pytest.mark.system  # the optimum of a year takes a second
-def test_a_pattern_is_measured_like_a_file() -> None:
-    document = measure([pattern_demand("constant")], [ReserveTerms(8760, 0.6)], ["gpubroker", "on-demand"])
-    assert [cell["cost_over_optimum"] for cell in document["cells"]] == [1.0, pytest.approx(1 / 0.6)]
 
 
 @pytest.mark.system  # years of demand, hour by hour: seconds each

@@ -1,1 +1,0 @@
-"""Load on a team server: people who look and people who submit, while the leader is killed."""
