@@ -54,6 +54,26 @@ def remarks(
     )
 
 
+def basis(job: Job, best: Placement) -> Iterator[str]:
+    """What a placement's costs and CPUs are counted on, in a few words each, where the job's file does not say it."""
+    if _disk_bound(job, best):
+        yield f"with disks of unknown price at an upper bound of {(best.offer.disk * best.nodes).rounded()}/h"
+    if _cpus_of_the_machine(job, best):
+        yield "with the CPUs that are free when it starts"
+
+
+def _disk_bound(job: Job, best: Placement) -> bool:
+    return attaches_disk(best.offer) and rate_for(best.offer, request_served(best.offer, job)).upper_bound
+
+
+def _cpus_of_the_machine(job: Job, best: Placement) -> float:
+    """How many CPUs has the divided machine of which the job gets those that are free; 0 if it gets a fixed number."""
+    offer, whole = best.offer, best.offer.whole
+    if whole is None or not may_use_free_cpus(offer, job) or not offer.has.milli_cpus < whole.milli_cpus:
+        return 0
+    return whole.cpus
+
+
 def _about_the_job(job: Job, effort: Effort, best: Placement | None) -> Iterator[str]:
     if job.session is not None:
         yield f"a session: costs are for one hour; it ends when it is idle for {print_duration(job.session.idle)}"
@@ -165,13 +185,12 @@ def _about_the_figures(job: Job, effort: Effort, best: Placement) -> Iterator[st
 
 def _about_its_cpus(job: Job, best: Placement) -> Iterator[str]:
     """What a job without accelerators and `cpus:` gets of a divided machine."""
-    offer, whole = best.offer, best.offer.whole
-    if whole is None or not may_use_free_cpus(offer, job) or not offer.has.milli_cpus < whole.milli_cpus:
-        return
-    yield (
-        f"the job gets the CPUs of the machine's {whole.cpus:g} that are free when it starts (OMP_NUM_THREADS), and "
-        f"keeps {offer.has.cpus:g} from other jobs; its file does not say how many it needs: `cpus: N` in `resources:`"
-    )
+    if cpus := _cpus_of_the_machine(job, best):
+        yield (
+            f"the job gets the CPUs of the machine's {cpus:g} that are free when it starts (OMP_NUM_THREADS), and "
+            f"keeps {best.offer.has.cpus:g} from other jobs; its file does not say how many it needs: `cpus: N` in "
+            "`resources:`"
+        )
 
 
 def _interval(effort: Effort, best: Placement) -> Iterator[str]:
@@ -241,7 +260,7 @@ def _about_its_disk(job: Job, best: Placement) -> Iterator[str]:
     default_note = "" if request and request.disk_gib else " (SkyPilot's default; `disk_size` sets another)"
     disks = f"disks of {disk_gib(request)} GB{default_note}"
     rate = rate_for(best.offer, request)
-    if rate.upper_bound:
+    if _disk_bound(job, best):
         bound = f"an upper bound of {best.offer.disk * best.nodes}/h"
         yield f"{disks} have no known list price there; prices and costs contain {bound}"
         return

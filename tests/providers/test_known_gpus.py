@@ -11,7 +11,8 @@ NAMES_OF_2026 = """\
 GB300, MI350X, MI250X, Trainium3, TPU7x, RTX PRO 4000, RTX PRO 4500, RTX PRO 5000, RTX PRO 6000 Max-Q, H800, H20, A800,
 RTX PRO 6000 Blackwell, GH200 SXM, A16, A2, Gaudi1, Inferentia1, P40, M60, Quadro RTX 8000, RTX A4500, RTX 2000 Ada,
 RTX 4000 Ada, RTX 5000 Ada, RTX 3060, RTX 3070, RTX 3080, RTX 4060 Ti, RTX 4070S Ti, RTX 4080 Super, RTX 5070 Ti,
-RTX 5080, Radeon Pro V520, VR200, Rubin VR200, MI455X, L20, GB10, RTX 4000 SFF Ada, tpu-v7, Radeon PRO V710"""
+RTX 5080, Radeon Pro V520, VR200, Rubin VR200, MI430X, AMD Instinct MI440X, MI455X,
+L20, GB10, RTX 4000 SFF Ada, tpu-v7, Radeon PRO V710"""
 
 
 @pytest.mark.parametrize("name", [name.strip() for name in NAMES_OF_2026.split(",")])

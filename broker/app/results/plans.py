@@ -22,6 +22,7 @@ from broker.core.job.reasons import MISSING_SETUP, Origin, Reason, Rejection
 from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
+from broker.placement.notes import basis
 from broker.placement.pricing.estimate import effective_price
 from broker.placement.pricing.time_value import value_of_time
 from broker.placement.ranking import ranking_cost, uncharged_terms
@@ -168,6 +169,7 @@ class PlanResult(Result):
     the first one is where the job would start now, which a strategy may choose. ``estimate``: where nothing can be
     started as things are, the first of the ``estimated`` places, with the cost there once the engines are installed.
     ``over_max_cost``: how many of all these cost more than ``max_cost``. ``machines``: our own ones that jobs share.
+    ``basis``: on what the first placement's figures are counted, in a few words each, where the job does not say it;
     ``notes``: what a person should know, warnings first; ``remarks``: what explains the figures.
     ``unknown_providers``: a sentence, also among ``notes``, for each provider that a job without placements names and
     that nobody knows."""
@@ -196,6 +198,7 @@ class PlanResult(Result):
     hold_terms: list[HoldTerms]
     budget_shares: list[BudgetShareResult]
     hold_lasts: Seconds | None
+    basis: list[str]
     notes: list[str]
     remarks: list[str]
     unknown_providers: list[str]
@@ -208,6 +211,7 @@ class PlanResult(Result):
         value = value_of_time(job_preview.job, policy.defaults)
         holding_admission = admission if admission and job_preview.exit_code in (0, 6) else None
         held_money = holding_admission.money if holding_admission else {}
+        first = [*job_preview.in_order[:1], *(estimate.placements[:1] if estimate else ())]
         sizing, is_refused = job_preview.sizing, job_preview.exit_code in (2, 3, 4)
         return cls.from_parts(
             plan,
@@ -230,6 +234,7 @@ class PlanResult(Result):
             estimated=len(estimate.placements) if estimate else 0,
             rejected=sum(job_preview.counts.values()),
             reasons=RejectionCount.of(job_preview),
+            basis=[words for placement in first[:1] for words in basis(job_preview.job, placement)],
             waits_for_own_machines=job_preview.waits,
             machines=job_preview.machines,
             verdict=PlanVerdict(

@@ -196,9 +196,19 @@ def requested_jobs(
 ) -> list[Job]:
     """The jobs of the files, one a document, or the one of the command after ``--``, in ``folder``. Raises
     `InvalidInput`."""
+    terminal = Terminal.of(context)
+    try:
+        return _requested_jobs(terminal, context, files, given, folder)
+    except InvalidInput as error:
+        _add_price(error, terminal)
+        raise
+
+
+def _requested_jobs(
+    terminal: Terminal, context: typer.Context, files: Sequence[Path], given: JobOptions, folder: Path | None
+) -> list[Job]:
     from broker.app.jobs.job_input import job_of_command, read_jobs
 
-    terminal = Terminal.of(context)
     now = datetime.now(UTC) if terminal.through_server else terminal.broker().clock.now()
     job_overrides = overrides(
         given.machine,
@@ -220,6 +230,21 @@ def requested_jobs(
     if not command or not command[0].strip():
         raise InvalidInput("nothing follows `--`", hint="write the job's command after it")
     return [job_of_command(command, folder or Path.cwd(), now, job_overrides)]
+
+
+_FRACTION = re.compile(r"of a card cannot be requested: write `([^`]+):1`")
+
+
+def _add_price(error: InvalidInput, terminal: Terminal) -> None:
+    """Give the error the price of a whole card as its hint, if a fraction of one was requested."""
+    fraction = _FRACTION.search(" ".join(map(str, (error, *error.problems))))
+    if fraction is not None and not terminal.through_server:
+        from broker.app.advise.prices import current_prices
+
+        store_url, now = terminal.settings().store_url, datetime.now(UTC)
+        quote = current_prices(store_url, now, terminal.broker).quote(fraction[1])
+        if quote is not None:
+            error.hint = f"cheapest known: {quote.machine} for ${quote.usd_per_hour:.2f} an hour at {quote.where}"
 
 
 def _parse_variable(assignment: str) -> tuple[str, str]:

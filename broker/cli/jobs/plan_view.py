@@ -115,7 +115,7 @@ def _placements(
     summary = f"{count:,} of {formats.plural(plan_result.offers_seen, 'offer')} match"
     if over_count := plan_result.over_max_cost:
         summary += f", {over_count:,} of them above the job's max_cost of {formats.money(plan_result.max_cost)}"
-    summary += "; costs are estimates"
+    summary += ", ".join(("; costs are estimates", *plan_result.basis))
     if count > len(rows):
         summary += f"; the best {len(rows)} are shown"
     return table_parts(console, columns, rows, summary)

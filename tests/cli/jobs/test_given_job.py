@@ -118,6 +118,29 @@ def test_a_plan_says_how_many_cpus_a_job_gets_that_does_not_name_them(gpubroker:
     said = f"the job gets the CPUs of the machine's {CPUS:g} that are free when it starts (OMP_NUM_THREADS)"
     assert any(note.startswith(said) for note in notes_of(gpubroker, tmp_path, ""))
     assert not any("OMP_NUM_THREADS" in note for note in notes_of(gpubroker, tmp_path, "resources: {cpus: 1}"))
+    for resources, words in (("", ", with the CPUs that are free when it starts\n"), ("resources: {cpus: 1}", "\n")):
+        (tmp_path / "job.yaml").write_text(f"run: x\n{resources}\n")
+        assert f"costs are estimates{words}" in gpubroker("plan", str(tmp_path / "job.yaml")).out
+
+
+def test_a_plan_says_that_a_disk_of_unknown_price_counts_at_an_upper_bound(gpubroker: Run, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    for tier, words in (("high", ", with disks of unknown price at an upper bound of $0.19/h\n"), ("medium", "\n")):
+        path.write_text(
+            f"run: x\nresources: {{accelerators: 'H100:8', infra: aws/us-east-1, disk_tier: {tier}, disk_size: 256}}\n"
+        )
+        assert f"costs are estimates{words}" in gpubroker("plan", str(path)).out
+
+
+def test_a_fraction_of_a_card_is_refused_with_the_price_of_a_whole_one(gpubroker: Run, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("run: x\nresources: {accelerators: 'L4:0.25'}\n")
+    gpubroker("plan", "--", "x")  # from now on the store has prices
+    for given in (("--gpu", "L4:0.25", "--", "x"), (str(path),)):
+        done = gpubroker("plan", *given)
+        assert done.code == 2
+        assert "0.25 of a card cannot be requested: write `L4:1`" in done.err
+        assert "hint: cheapest known: L4:1 for $0.80 an hour at aws/us-east-1" in done.err
 
 
 def test_what_cannot_be_started_here_is_estimated(gpubroker: Run, tmp_path: Path) -> None:
