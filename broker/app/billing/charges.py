@@ -21,6 +21,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.notices import Notice, Severity
 from broker.core.ports import HasCharges
 from broker.core.values.money import Money
+from broker.core.values.provider_names import provider_name
 from broker.finops.focus.months import BillingMonth
 from broker.ledger.entries import Entry
 from broker.reconciler.admission.records import attempt_key
@@ -145,6 +146,7 @@ def fetch(broker: Broker, provider: str = "") -> ChargesResult:
     unknown provider, `InvalidInput` for a named one that reports no charges or has invalid settings, and
     `StoreProblem`.
     """
+    provider = provider_name(provider)
     if provider and provider not in broker.registries.providers:
         raise UnknownName("provider", provider, broker.registries.providers)
     changed_counts: dict[str, int] = {}

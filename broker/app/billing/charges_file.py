@@ -23,6 +23,7 @@ from pathlib import Path
 from broker.core.errors import InvalidInput, Problem
 from broker.core.market.capacity import Charge
 from broker.core.values.money import Money
+from broker.core.values.provider_names import provider_name
 
 _REQUIRED_COLUMNS = ("key", "amount")
 _YES, _NO = ("yes", "true", "1"), ("", "no", "false", "0")
@@ -83,7 +84,7 @@ def _check_header(file: Path, names: list[str], provider: str) -> None:
 
 def _parse_charge(row: Mapping[str, str], provider: str, *, grouped_by_points: bool) -> Charge:
     """``grouped_by_points``: whether another amount of the file is. Raises ValueError with what was expected."""
-    row_provider = row.get("provider") or provider
+    row_provider, provider = provider_name(row.get("provider") or provider), provider_name(provider)
     if not row_provider:
         raise ValueError("no provider; expected one, or --provider")
     if provider and row_provider != provider:

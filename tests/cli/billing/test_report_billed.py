@@ -98,3 +98,24 @@ def test_a_focus_file_is_compared(gpubroker: Any, ran: str, tmp_path: Path) -> N
     assert found["for_others"] == {"pricebook": "3.00"}
     assert gpubroker("report", "billed", "--json").json["rows"][0]["billed"] is None, "nothing was recorded"
     assert gpubroker("report", "billed", "--focus", file, "--since", "7d").code == 2
+
+
+@pytest.mark.parametrize("name", ["lambda", "lambda_cloud", "Lambda Labs"])
+def test_charges_of_a_provider_under_any_of_its_names_are_matched(
+    gpubroker: Any, store: Store, home: Path, tmp_path: Path, name: str
+) -> None:
+    with store.writing() as tx:
+        record_jobs(tx, lasted=timedelta(hours=1), provider="lambda")
+        post_due(tx, [tx.job("over")], LONG_AGO)  # type: ignore[list-item]  # just recorded
+    done = gpubroker("report", "charges", "import", bill(tmp_path, "over-1", "26"), "--provider", name, "--json")
+    assert (done.code, done.json["unknown"]) == (0, [])
+    assert [(one["key"], one["billed"]) for one in done.json["adjusted"]] == [("over-1", "26.00")]
+    assert gpubroker("report", "billed", "--json").json["for_others"] == {"lambda": "3.00"}
+    focus = tmp_path / "focus.csv"
+    focus.write_text(
+        "BilledCost,BillingCurrency,ChargePeriodStart,ChargePeriodEnd,ProviderName,ResourceId,Tags\n"
+        f"26,USD,{LONG_AGO:%Y-%m-%d} 00:00:00,{LONG_AGO:%Y-%m-%d} 23:00:00,{name},i-1,"
+        '"{""gpubroker"": ""over-1""}"\n'
+    )
+    rows = gpubroker("report", "billed", "--focus", focus, "--by", "attempt", "--json").json["rows"]
+    assert [(row["group"], row["billed"]) for row in rows if row["billed"] is not None] == [("over-1", "26.00")]
