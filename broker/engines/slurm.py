@@ -43,7 +43,6 @@ _HANDLE = re.compile(r"slurm:(?P<cluster>[A-Za-z0-9._-]+):(?P<number>[0-9]+):(?P
 _SCRIPT = Path(__file__).with_name("slurm_job.sh")
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD"})
 _STARTING = frozenset({"CONFIGURING"})  # nodes are allocated, and are being booted
-_RUNNING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"})
 # The machine was taken away; all other states are the job's own end. CANCELLED counts unless gpubroker cancelled.
 _TAKEN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "REVOKED", "CANCELLED"})
 _SPARE = timedelta(minutes=10)  # how much Slurm's limit exceeds the job's, which the agent enforces
@@ -153,7 +152,7 @@ class SlurmEngine:
 
     def machines(self) -> Iterator[Machine]:
         for row in own_jobs():
-            if row.state in _WAITING | _STARTING | _RUNNING and KEY.fullmatch(row.key):
+            if row.state not in _ENDED and KEY.fullmatch(row.key):
                 store, since = owner_of(self._slot(row.key))
                 handle = f"slurm:{self._name()}:{row.number}:{row.key}"
                 where = f" on {row.nodes}" if row.nodes else ""
@@ -240,7 +239,7 @@ class SlurmEngine:
         since = _since(slot, row)
         if row.state in _STARTING:
             return Observation(EngineState.PENDING, since, evidence=f"Slurm boots {row.nodes}")
-        if row.state in _RUNNING:
+        if row.state not in _ENDED:  # it runs, or has a state of a newer Slurm, which is no end
             _force_end(slot, parts["number"])
             return Observation(EngineState.UP, since, evidence=f"{row.state.lower()} on {row.nodes}")
         cancelled = slot.read("cancelled.json") is not None
@@ -271,6 +270,7 @@ _WORDS = {
     "PREEMPTED": "preempted",
     "TIMEOUT": "Slurm's own time limit",
 }
+_ENDED = _TAKEN | _WORDS.keys() | {"LAUNCH_FAILED", "RECONFIG_FAIL"}
 
 
 def _observe_forgotten(slot: Slot) -> Observation:

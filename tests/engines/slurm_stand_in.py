@@ -60,6 +60,11 @@ class SlurmStandIn:
         else:
             (self.folder / "away").unlink()
 
+    def change(self, state: str, to: str) -> None:
+        """All jobs of one state have another from now on."""
+        queue = self.folder / "queue"
+        queue.write_text(queue.read_text().replace(f"|{state}|", f"|{to}|"))
+
     @property
     def jobs(self) -> list[str]:
         """The keys of the jobs that Slurm accepted."""

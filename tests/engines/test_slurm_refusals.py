@@ -158,3 +158,16 @@ def test_while_slurm_cannot_be_asked_nothing_is_recorded_as_refused(stage: Slurm
     slurm.away(False)
     stage.pass_time(MINUTE, times=2)
     assert (slurm.jobs, stage.view.attempts[0].handle) == (["j-1-1"], "slurm:loop:17:j-1-1")
+
+
+@pytest.mark.parametrize("state", ["EXPEDITING", "POWER_UP_NODE", "NONSENSE"])
+def test_a_job_in_a_state_that_nobody_here_knows_is_there(stage: SlurmStage, slurm: SlurmStandIn, state: str) -> None:
+    stage.submit()
+    stage.pass_time(MINUTE)
+    slurm.change("RUNNING", state)
+    stage.pass_time(MINUTE, times=2)
+    slurm.change(state, "RUNNING")
+    stage.pass_time(MINUTE)
+    attempt = stage.view.attempts[0]
+    assert (slurm.jobs, attempt.over, attempt.gone) == (["j-1-1"], False, False)
+    assert [machine.key for machine in stage.slurm.machines()] == ["j-1-1"]
