@@ -100,7 +100,7 @@ class MissDeadline:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The job waits for a person: release its hold."""
+    """The job waits for a person or for the end of a freeze: release its hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +199,18 @@ def _idle_step(view: JobView, now: datetime, billed: timedelta, *, holds: bool, 
         return Wait(None, "awaiting approval")
     if view.state is JobState.PAUSED_BUDGET:
         return Release() if holds and all_gone else Wait(None, "paused")
+    if holds and all_gone and _is_frozen(view):
+        return Release()
     step = Place("first attempt") if latest is None else _step_after_end(view, latest, now)
     if isinstance(step, Place) and billed >= view.max_duration:
         return Pause(wait_reasons.MaxDurationUsed(limit_seconds=view.max_duration.total_seconds()))
     return step
+
+
+def _is_frozen(view: JobView) -> bool:
+    """Whether a freeze keeps the job from starting. Its money is free for others until then."""
+    waiting = view.waiting
+    return isinstance(waiting, wait_reasons.PolicyDenies) and any(one.code == "frozen" for one in waiting.objections)
 
 
 def _running_step(

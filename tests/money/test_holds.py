@@ -18,7 +18,9 @@ from broker.app.billing import budgets
 from broker.app.jobs import jobs
 from broker.app.jobs import submit as submitting
 from broker.app.jobs.alternatives import JobLimits
+from broker.app.jobs.bills import bill_of
 from broker.app.jobs.extension import extend
+from broker.app.results.reasons import wait_text
 from broker.core.errors import NotAllowed
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import JobView
@@ -304,3 +306,20 @@ def test_months_and_days_of_a_time_zone_hold_together(store: Store, zone: str) -
     ]
     assert Money.usd(25) < max(days) <= Money.usd(40)
     assert Money.usd(60) < max(played.months(zone)) <= Money.usd(150)
+
+
+def test_a_job_that_a_freeze_keeps_from_starting_holds_no_money_meanwhile(store: Store) -> None:
+    budget = "budgets: [{name: monthly, amount: $150, period: month}]\n"
+    played = PlayedWorld(store, datetime(2026, 12, 23, 20, tzinfo=UTC), budget)
+    said = {"providers": "aws", "capacity": "on_demand", "max_duration": "30h"}
+    frozen = played.ask(**said)
+    held = bill_of(played.world.broker, frozen).held
+    with pytest.raises(NotAllowed):
+        played.ask(**said)
+    played.activate(f"{budget}guardrails: [{{name: holidays, freeze: {{from: 2026-12-23, to: 2026-12-26}}}}]\n")
+    played.passes(6 * HOUR)
+    assert "until 2026-12-27" in wait_text(played.view(frozen).waiting)
+    assert (held != {}, bill_of(played.world.broker, frozen).held) == (True, {})
+    played.passes(80 * HOUR)
+    assert played.view(frozen).latest is not None
+    assert played.view(frozen).state in (JobState.RUNNING, JobState.SUCCEEDED)
