@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,6 +58,15 @@ class CommandEnd:
         if unsaved:
             evidence.append(f"not saved: {', '.join(unsaved)}")
         return cause, status, "; ".join(evidence)
+
+
+def disk_failure(what: str, error: OSError) -> CommandEnd:
+    """The end of an attempt that could not write to this machine's disk: for good, unless the disk is only full."""
+    place = f" ({error.filename})" if error.filename else ""
+    evidence = f"{what}: {error.strerror or error}{place}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CommandEnd(None, StopOrder("machine_lost", evidence))
+    return CommandEnd(None, could_not_start=evidence)
 
 
 def shell_status(status: int | None) -> int | None:

@@ -14,7 +14,7 @@ from typing import Callable
 from broker.agent import checkpoints, source_tree
 from broker.agent.checkpoints import Manifest
 from broker.agent.download import Torn, write
-from broker.agent.endings import CommandEnd, StopOrder
+from broker.agent.endings import CommandEnd, StopOrder, disk_failure
 from broker.agent.entries import FILE, apply_metadata
 from broker.agent.formats import ATTEMPTS, BadDocument, WantedInput, attempt_path, rank_of
 from broker.agent.names import draft
@@ -61,7 +61,7 @@ class NodePreparation:
         try:
             stop = self._stops.retry_until_stopped(self._restore) or self._stops.due()
         except OSError as error:
-            return CommandEnd(None, could_not_start=f"the checkpoint cannot be restored: {error.strerror or error}")
+            return disk_failure("the checkpoint cannot be restored", error)
         except checkpoints.TornForOneNode as error:
             stop = StopOrder("machine_lost", f"one node cannot restore {error}")
         except Torn as error:
@@ -78,10 +78,7 @@ class NodePreparation:
                 or self._stops.due()
             )
         except OSError as error:
-            place = f" ({error.filename})" if error.filename else ""
-            return CommandEnd(
-                None, could_not_start=f"the job's files cannot be written: {error.strerror or error}{place}"
-            )
+            return disk_failure("the job's files cannot be written", error)
         except (source_tree.TreeUnusable, NoInput) as error:
             return CommandEnd(None, could_not_start=str(error))
         return None if stop is None else CommandEnd(None, stop)

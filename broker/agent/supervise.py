@@ -34,7 +34,7 @@ from broker.agent.access import NodeAccess
 from broker.agent.claims import Claim, is_predecessor_dead, write_record
 from broker.agent.clock import to_text, wall_now
 from broker.agent.command import Command, CommandFiles
-from broker.agent.endings import CommandEnd, StopOrder
+from broker.agent.endings import CommandEnd, StopOrder, disk_failure
 from broker.agent.entry import NewerAttempt, claim, read_lease, read_spec, retry_while_unreachable
 from broker.agent.environment import Scratch, job_environment
 from broker.agent.formats import Exit, Lease, attempt_path, rank_document
@@ -271,8 +271,11 @@ class Attempt:
     def _run_commands(self) -> CommandEnd:
         spec, scratch = self._spec, self._scratch
         self._outputs.start()
-        for name in ("gpubroker_checkpoint.py", *(["gpubroker_session.py"] if spec.session else [])):
-            (scratch.library / name).write_bytes(pkgutil.get_data(__package__, name) or b"")
+        try:
+            for name in ("gpubroker_checkpoint.py", *(["gpubroker_session.py"] if spec.session else [])):
+                (scratch.library / name).write_bytes(pkgutil.get_data(__package__, name) or b"")
+        except OSError as error:
+            return disk_failure("the job's library cannot be written", error)
         addresses = [claim.address for claim in self._gang_claims]
         environment = job_environment(spec, self._rank, addresses, scratch, os.environ)
         if spec.setup:
@@ -312,7 +315,7 @@ class Attempt:
         try:
             text.write_bytes(script.encode("utf-8", "surrogateescape"))
         except OSError as error:
-            return CommandEnd(None, could_not_start=f"{text} cannot be written: {error.strerror or error}")
+            return disk_failure("the job's script cannot be written", error)
         self._saver.go_on()
         command = Command(
             ["bash", str(text)],

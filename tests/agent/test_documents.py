@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from obstore.store import LocalStore, MemoryStore
 from broker.agent import gpu
 from broker.agent.claims import Claim
 from broker.agent.clock import NodeClock, from_text, to_text
-from broker.agent.endings import CommandEnd, StopOrder
+from broker.agent.endings import CommandEnd, StopOrder, disk_failure
 from broker.agent.formats import BadDocument, Exit, Intervals, Lease, LeaseIdleLimit, Spec, rank_document, rank_of
 from broker.agent.journal import AttemptJournal
 from broker.agent.output import PIECE, OutputUploader
@@ -122,6 +123,9 @@ def test_when_a_lease_is_over() -> None:
         (CommandEnd(139), Cause.KILLED_BY_SIGNAL, 139),
         (CommandEnd(255), Cause.EXIT_STATUS, 255),
         (CommandEnd(None, could_not_start="no bash"), Cause.CANNOT_START, None),
+        (disk_failure("files", OSError(errno.EROFS, "read-only")), Cause.CANNOT_START, None),
+        (disk_failure("files", OSError(errno.ENOSPC, "no space")), Cause.MACHINE_LOST, None),
+        (disk_failure("files", OSError(errno.EDQUOT, "over quota")), Cause.MACHINE_LOST, None),
         (CommandEnd(0, StopOrder("preempted", "notice")), Cause.PREEMPTED, 0),
         (CommandEnd(-15, StopOrder("max_cost", "the broker requested it")), Cause.MAX_COST, 143),
         (CommandEnd(2, during="setup"), Cause.EXIT_STATUS, 2),

@@ -255,12 +255,19 @@ def _has_sandbox_attempts(broker: Broker) -> bool:
         return any(attempt.money is MoneyKind.SANDBOX for attempt in reader.live_attempts())
 
 
+class _LogFile(RotatingFileHandler):
+    """Leaves out a line that a full disk does not take, instead of printing a traceback for each."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
 def log_to_file(home: Path) -> None:
     """Send the reconciler's log to a private file of bounded size under ``home``."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = home / "reconciler.log"
     path.touch(mode=0o600)
-    handler = RotatingFileHandler(path, maxBytes=5_000_000, backupCount=2)
+    handler = _LogFile(path, maxBytes=5_000_000, backupCount=2)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger("broker").addHandler(handler)
     logging.getLogger("broker").setLevel(logging.INFO)
