@@ -11,7 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass
 from enum import Enum
+from errno import EDQUOT, ENOSPC
 from typing import Any
+
+from broker.core.errors import RetryLater
 
 
 class Purpose(Enum):
@@ -75,6 +78,9 @@ class EngineCalls:
         outcome = None
         try:
             outcome = CallOutcome(call())
+        except OSError as error:  # engines keep their records on this machine's disk, which may be full
+            full = error.errno in (ENOSPC, EDQUOT)
+            outcome = CallOutcome(error=RetryLater(str(error), where="this machine") if full else error)
         except Exception as error:  # noqa: BLE001  # the caller handles it with the outcome
             outcome = CallOutcome(error=error)
         finally:

@@ -5,6 +5,7 @@ The real engine and reconciler, and a stand-in of Slurm's commands.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.jobs import Job
 from broker.core.market.offers import CapacityType
 from broker.core.values.clock import ManualClock
+from broker.engines.detached import Slot
 from broker.engines.slurm import SlurmEngine, SlurmEngineSettings
 from broker.store import Store
 from tests.engines.slurm_stand_in import SlurmStandIn
@@ -171,3 +173,18 @@ def test_a_job_in_a_state_that_nobody_here_knows_is_there(stage: SlurmStage, slu
     attempt = stage.view.attempts[0]
     assert (slurm.jobs, attempt.over, attempt.gone) == (["j-1-1"], False, False)
     assert [machine.key for machine in stage.slurm.machines()] == ["j-1-1"]
+
+
+def test_a_launch_waits_while_the_disk_of_its_records_is_full(
+    stage: SlurmStage, slurm: SlurmStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as filling:
+        filling.setattr(Slot, "write", full)
+        stage.submit()
+        stage.pass_time(MINUTE, times=3)
+        assert (slurm.jobs, stage.view.attempt_count) == ([], 1)
+    stage.pass_time(MINUTE, times=2)
+    assert (slurm.jobs, stage.view.attempt_count) == (["j-1-1"], 1)
