@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from broker.core.values.accelerators import accelerator_names
 from tests.fakes.catalogues import OURS_COLUMNS, OURS_ROWS, SKYPILOT_COLUMNS, SKYPILOT_ROWS, table
 
 VMS = table(SKYPILOT_COLUMNS, SKYPILOT_ROWS)
@@ -256,3 +258,28 @@ def test_imported_prices_are_compared_with_the_price_book_on_a_new_store(
     gpubroker("prices", "accept", "acme")
     again = gpubroker("prices", "import", catalogue, "--provider", "acme", "--json").json
     assert again["offers_doubted"] == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_imported_price_that_nothing_compares_with_is_planned_with_unasked(
+    gpubroker: Any, write: Callable[[str, str], Path], seed: int
+) -> None:
+    chance = random.Random(seed)
+    models = chance.sample(sorted(accelerator_names()), 12)
+    rows = [
+        f"m{n},{model},1,16,64,,{10 ** chance.uniform(-3, 4):.4f},{10 ** chance.uniform(-3, 4):.4f},US,"
+        for n, model in enumerate(models * 2)
+    ]
+    catalogue = write("any.csv", "\n".join([",".join(SKYPILOT_COLUMNS), *rows]))
+    gpubroker("prices", "import", catalogue, "--provider", "acme")
+    offers = of(gpubroker, "acme")
+    doubted = {offer["pool"] for offer in offers if offer["doubt"]}
+    assert len(offers) == 48
+    assert doubted
+    for model in models:
+        plan = gpubroker("plan", "--gpu", f"{model}:1", "--json", "--", "x").json
+        shown = {placement["offer"]["pool"] for placement in (*plan["placements"], *plan["estimate"])}
+        assert shown & doubted == set()
+        refused = {reason["reason"]: reason["count"] for reason in plan["reasons"]}
+        own = sum(offer["accelerator"] == model and offer["pool"] in doubted for offer in offers)
+        assert refused.get("suspect_offer", 0) + refused.get("wrong_capacity_type", 0) >= own
