@@ -32,9 +32,9 @@ from tests.chaos.evidence import Manifests
 from tests.chaos.load import SECRET, ChaosJob, Load, with_hostile_ones
 from tests.chaos.load import plan as plan_jobs
 from tests.chaos.report import table
-from tests.chaos.schedule import KINDS, Strike
+from tests.chaos.schedule import KINDS, ON_SLURM, Strike
 from tests.chaos.schedule import plan as plan_strikes
-from tests.chaos.stage import POLICY, ChaosStage, belonging, staged
+from tests.chaos.stage import POLICY, ChaosStage, belonging, staged, unmount
 from tests.chaos.strikes import Striking
 from tests.chaos.verdict import ChaosVerdict, acted, judge
 
@@ -53,7 +53,11 @@ def main() -> int:
             say(f"seed {asked.seed}, {asked.jobs} jobs, {asked.minutes:g} minutes, in {folder}")
             if stage.without:
                 say(f"without Slurm: {stage.without}")
-            kinds = tuple(kind for kind in KINDS if kind not in asked.leave_out)
+            if not stage.disk:
+                say("without a disk to fill: only root may mount one")
+            lacking = (*asked.leave_out, *(ON_SLURM if stage.cluster is None else ()))
+            lacking += () if stage.disk else ("disk_filled",)
+            kinds = tuple(kind for kind in KINDS if kind not in lacking)
             keep = Path(asked.keep) if asked.keep else None
             planned = plan_jobs(asked.seed, asked.jobs, slurm=stage.cluster is not None)
             planned = with_hostile_ones(planned) if asked.hostile else planned
@@ -61,6 +65,7 @@ def main() -> int:
     finally:
         if asked.keep:
             shutil.copytree(folder, asked.keep, dirs_exist_ok=True, ignore=shutil.ignore_patterns("pg", "slurm"))
+        unmount(folder / "home")
         shutil.rmtree(folder, ignore_errors=True)
     if asked.json:
         print(json.dumps({"seed": asked.seed, "right": not verdict.wrong, "wrong": verdict.wrong, **verdict.figures}))

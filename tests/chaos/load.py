@@ -27,7 +27,8 @@ from tests.actors import person
 
 # The lock goes with the last process that has it, however that ends: who does not get it is not alone. (Its file stands
 # for the job, or for one node or task of it.) Some leave the session of their agent, and so outlive a killed guard:
-# they run until somebody ends them, as a long training does. A mark is one line: attempt, node, what.
+# they run until somebody ends them, as a long training does. While their disk is full, they wait. A mark is one line:
+# attempt, node, what.
 COMMAND = """\
 [ -z "$APART" ] || APART='' exec setsid --wait bash "$0"
 me="$MARKS/$GPUBROKER_JOB_ID-$GPUBROKER_RANK"
@@ -44,14 +45,14 @@ last=$(ls | tail -n 1); last=${last#step-}; last=$((10#${last:-0}))
 for n in $(seq $((last + 1)) $STEPS); do
   sleep 0.5
   read -r _ _ _ parent _ < /proc/$$/stat; [ "$parent" = "$PPID" ] || exec sleep infinity
-  printf '%s\\n' "$n" > .new && mv .new "$(printf step-%06d $n)"
+  until printf '%s\\n' "$n" > .new && mv .new "$(printf step-%06d $n)"; do sleep 0.2; done 2> /dev/null
   if [ "$n" -ge "$FAILS_AT" ] && { [ "$EVER" = again ] || [ "$last" -lt "$FAILS_AT" ]; }; then
     echo "refused: $CHAOS_TOKEN" >&2; exit 3
   fi
 done
-mkdir -p "$GPUBROKER_OUTPUT_DIR/part"
+until mkdir -p "$GPUBROKER_OUTPUT_DIR/part"; do sleep 0.2; done
 for name in "part/$GPUBROKER_RANK.txt" "résultat\u202f$GPUBROKER_RANK.txt"; do
-  echo "$STEPS steps" > "$GPUBROKER_OUTPUT_DIR/$name"
+  until echo "$STEPS steps" > "$GPUBROKER_OUTPUT_DIR/$name"; do sleep 0.2; done
 done
 echo "$GPUBROKER_ATTEMPT $GPUBROKER_RANK end" >> "$me"
 """

@@ -24,7 +24,12 @@ KINDS: dict[str, tuple[float, float]] = {
     "agent_frozen": (3, 8),
     "notice_late": (0, 0),
     "notice_never": (0, 0),
+    "disk_filled": (3, 8),
+    "slurm_errors": (6, 12),
+    "slurm_nonsense": (6, 12),
 }
+# Those for which the machine must lend something: a Slurm, or a disk that may be filled.
+ON_SLURM = ("slurm_errors", "slurm_nonsense")
 # Faults that need something to lie about are followed by one that gives it: a machine dies while the engine denies it.
 COMPANIONS = {"engine_says_running": "machine_killed"}
 BETWEEN = (1.5, 6.0)  # seconds from one strike to the next

@@ -20,6 +20,7 @@ from tests.program import ROOT, environment
 from tests.slurm_cluster import SlurmCluster, missing, running_cluster
 
 SERVICES = 2
+DISK = "256m"
 POLICY = """\
 version: 1
 policy: chaos
@@ -33,7 +34,8 @@ guardrails:
 
 @dataclass
 class ChaosStage:
-    """``folder``: everything of the run is below it. ``without``: what could not be started, and why."""
+    """``folder``: everything of the run is below it. ``without``: what could not be started, and why.
+    ``disk``: whether `home` is a disk of its own, which may be filled."""
 
     folder: Path
     url: str
@@ -41,6 +43,7 @@ class ChaosStage:
     cluster: SlurmCluster | None
     control: Control
     without: str = ""
+    disk: bool = False
     services: list[subprocess.Popen[bytes]] = field(default_factory=list)
     started: int = 0
 
@@ -64,6 +67,7 @@ class ChaosStage:
             handed_on = f"PYTHONPATH {VARIABLE}"
             found |= {**self.cluster.environment, "GPUBROKER_ENGINES__SLURM__ENVIRONMENT": handed_on}
             found["GPUBROKER_PROVIDERS__SLURM__PARTITIONS"] = "gpu"
+            found["PATH"] = os.pathsep.join([str(here / "slurm"), found["PATH"]])
         return found
 
     def keep_serving(self) -> None:
@@ -127,6 +131,7 @@ def staged(folder: Path) -> Iterator[ChaosStage]:
 
     (folder / "control").mkdir()
     (folder / "home").mkdir(mode=0o700)
+    disk = mounted(folder / "home")
     (folder / "marks").mkdir()
     with ExitStack() as stack:
         postgres = pgserver.get_server(folder / "pg")
@@ -140,11 +145,22 @@ def staged(folder: Path) -> Iterator[ChaosStage]:
             cluster = stack.enter_context(running_cluster(folder / "slurm"))
             os.environ.update(cluster.environment)  # for what is asked of Slurm from here
         control = Control(folder / "control")
-        stage = ChaosStage(folder, postgres.get_uri(database="chaos"), postgres, cluster, control, without)
+        stage = ChaosStage(folder, postgres.get_uri(database="chaos"), postgres, cluster, control, without, disk)
         stack.callback(stage.stop_store, rudely=True)
         stack.callback(lambda: _end_all(folder))
         stack.callback(stage.stop_serving, 5.0)
         yield stage
+
+
+def mounted(folder: Path) -> bool:
+    """Lay a disk of its own over the folder, a small one in memory; whether that is possible here."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=0700", "chaos", str(folder)]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def unmount(folder: Path) -> None:
+    """Undo `mounted`, whoever still looks at it."""
+    subprocess.run(["umount", "--lazy", str(folder)], check=False, capture_output=True)
 
 
 def belonging(folder: Path) -> list[psutil.Process]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -27,6 +28,8 @@ ASKED_OF_PROCESSES = (
     "engine_says_running",
     "engine_loses_handles",
     "engine_repeats_itself",
+    "slurm_errors",
+    "slurm_nonsense",
 )
 LATE = timedelta(seconds=0.5)
 _WATCHING = {"guard.py", "broker.simulation.machine", "broker.engines.gang"}
@@ -162,6 +165,20 @@ class Striking:
             self._after(strike.lasts, wake)
             return True
         return False
+
+    def _disk_filled(self, strike: Strike) -> bool:
+        """No byte is left on the disk of the broker, its run folders and the agents of this machine."""
+        if not self._processes("broker.agent"):
+            return False
+        ballast = self._stage.home / f"ballast-{strike.at:.0f}-{strike.draw}"
+        with ballast.open("wb") as file:
+            for _ in range(3):  # others write, and delete, meanwhile
+                free = os.statvfs(ballast)
+                with suppress(OSError):
+                    os.posix_fallocate(file.fileno(), file.tell(), free.f_bavail * free.f_frsize)
+                file.seek(0, os.SEEK_END)
+        self._after(strike.lasts, ballast.unlink)
+        return True
 
     def _notice_never(self, strike: Strike) -> bool:
         """The provider takes a machine back and says nothing."""
