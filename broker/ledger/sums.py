@@ -25,6 +25,11 @@ def amount_before(micros: int, covers_from: int, covers_to: int, edge: int) -> i
     return divide_half_even(micros * min(max(edge - covers_from, 0), duration), duration)
 
 
+def amount_within(micros: int, covers_from: int, covers_to: int, left: int, right: int) -> int:
+    """The part of an amount for that time in the half-open period."""
+    return amount_before(micros, covers_from, covers_to, right) - amount_before(micros, covers_from, covers_to, left)
+
+
 def slots(micros: int, covers_from: int, covers_to: int, size: int) -> Iterator[tuple[int, int]]:
     """The slots of ``size`` microseconds that an amount falls into, counted from 1970, and its part in each."""
     first = covers_from // size

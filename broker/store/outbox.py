@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, false, insert, or_, select, update
 
-from broker.core.notices import Notice, Severity
+from broker.core.notices import Notice
 from broker.store.engine.database import Database
+from broker.store.engine.fields import columns_of, value_of
 from broker.store.engine.statement_cache import begins_with
-from broker.store.engine.times import from_micros, to_micros
+from broker.store.engine.times import to_micros
 from broker.store.schema.market import NoticeRow
 
 _MAX_TOGETHER = 50  # the maximum number of alerts in one message
 _DELETE_BATCH = 500  # the maximum number of alerts deleted in one transaction
+_NEWEST_FIRST = select(NoticeRow).order_by(NoticeRow.made_at.desc(), NoticeRow.key.desc(), NoticeRow.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,46 +123,34 @@ class Outbox:
 
         With ``failed``, only those whose last try failed, or that wait for a target that is not in ``targets``.
         """
-        query = (
-            select(NoticeRow).order_by(NoticeRow.made_at.desc(), NoticeRow.key.desc(), NoticeRow.target).limit(limit)
-        )
+        query = _NEWEST_FIRST.limit(limit)
         if failed:
             has_error = NoticeRow.error != ""
             unknown_target = false() if targets is None else NoticeRow.target.not_in(targets)
             query = query.where(NoticeRow.delivered_at.is_(None), or_(has_error, unknown_target))
         with self._database.reading() as connection:
-            return [_dispatch(row._mapping) for row in connection.execute(query)]
+            return [_dispatch(row) for row in connection.execute(query)]
 
     def of(self, keys: Collection[str]) -> list[Dispatch]:
         """The alerts with these keys, newest first."""
         with self._database.reading() as connection:
-            query = select(NoticeRow).where(NoticeRow.key.in_(keys))
-            rows = connection.execute(query.order_by(NoticeRow.made_at.desc(), NoticeRow.key.desc(), NoticeRow.target))
-            return [_dispatch(row._mapping) for row in rows]
+            return [_dispatch(row) for row in connection.execute(_NEWEST_FIRST.where(NoticeRow.key.in_(keys)))]
 
     def under(self, prefix: str) -> list[Dispatch]:
         """The alerts whose keys begin with ``prefix``, newest first."""
         with self._database.reading() as connection:
-            query = select(NoticeRow).where(*begins_with(connection, NoticeRow.key, prefix))
-            rows = connection.execute(query.order_by(NoticeRow.made_at.desc(), NoticeRow.key.desc(), NoticeRow.target))
-            return [_dispatch(row._mapping) for row in rows]
+            query = _NEWEST_FIRST.where(*begins_with(connection, NoticeRow.key, prefix))
+            return [_dispatch(row) for row in connection.execute(query)]
 
 
 def add(connection: Connection, notice: Notice, targets: Iterable[str], at: datetime) -> int:
     """`Outbox.add` within the caller's transaction, so that an alert and its cause are stored together."""
     existing = set(connection.scalars(select(NoticeRow.target).where(NoticeRow.key == notice.key)))
     new = sorted(set(targets) - existing)
-    row: dict[str, Any] = {"key": notice.key, "title": notice.title, "body": notice.body, "thread": notice.thread}
-    row |= {
-        "severity": notice.severity.value,
-        "made_at": to_micros(at),
-        "tries": 0,
-        "next_try": to_micros(at),
-        "delivered_at": None,
-        "error": "",
-    }
+    state = {"made_at": at, "tries": 0, "next_try": at, "delivered_at": None, "error": ""}
     if new:
-        connection.execute(insert(NoticeRow), [row | {"target": target} for target in new])
+        rows = [columns_of(NoticeRow, notice, target=target, **state) for target in new]
+        connection.execute(insert(NoticeRow), rows)
     return len(new)
 
 
@@ -170,7 +161,7 @@ def _due_conditions(targets: Sequence[str], now: datetime) -> list[ColumnElement
 def _claim(connection: Connection, row: Any, now: datetime, hold: timedelta) -> Dispatch:
     values = {"tries": row.tries + 1, "next_try": to_micros(now + hold), "error": ""}
     connection.execute(update(NoticeRow).where(*_is_row(row.key, row.target)).values(**values))
-    return _dispatch({**row._mapping, **values})
+    return _dispatch(SimpleNamespace(**{**row._mapping, **values}))
 
 
 def _is_row(key: str, target: str) -> tuple[Any, Any]:
@@ -178,15 +169,4 @@ def _is_row(key: str, target: str) -> tuple[Any, Any]:
 
 
 def _dispatch(row: Any) -> Dispatch:
-    def time(name: str) -> datetime | None:
-        return None if row[name] is None else from_micros(row[name])
-
-    return Dispatch(
-        notice=Notice(row["key"], row["title"], row["body"], Severity(row["severity"]), row["thread"]),
-        target=row["target"],
-        made_at=from_micros(row["made_at"]),
-        tries=row["tries"],
-        next_try=time("next_try"),
-        delivered_at=time("delivered_at"),
-        error=row["error"],
-    )
+    return value_of(Dispatch, row, notice=value_of(Notice, row, teams=()))

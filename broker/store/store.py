@@ -15,11 +15,9 @@ from sqlalchemy import delete, false, insert, select, update
 
 from broker.core.errors import StoreProblem, UnknownName
 from broker.core.job.jobs import Job
-from broker.core.job.reasons import Reason
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.market.places import drop_engine_if_closed
 from broker.core.memory import without_collection
-from broker.core.purchases.purchase_events import PurchaseEvent
 from broker.core.purchases.purchases import Purchase
 from broker.core.purchases.quotes import CapacityQuote
 from broker.core.records import ReaderVersion, reader_version
@@ -29,9 +27,9 @@ from broker.ledger.journal import Journal
 from broker.store import outbox, proof
 from broker.store.access import access
 from broker.store.access.access import AccessStore
-from broker.store.engine import copies, file_use, leader, rehearsal
+from broker.store.engine import copies, leader, rehearsal
 from broker.store.engine.copies import StoreCopy
-from broker.store.engine.database import Database
+from broker.store.engine.database import Database, reads
 from broker.store.engine.leader import LeaderRole, StillLeading
 from broker.store.engine.revisions import ensure_current, own_version
 from broker.store.engine.times import to_micros
@@ -40,7 +38,8 @@ from broker.store.jobs.reader import StoreReader
 from broker.store.ledger import budget_marks, charges
 from broker.store.ledger.budget_marks import BudgetMarks
 from broker.store.ledger.charges import Charges
-from broker.store.market import acceptances, holdings, market, market_history, polls, watches
+from broker.store.market import acceptances, holdings, market_history, polls, watches
+from broker.store.market import market as current_offers
 from broker.store.market.market_history import MarketHistory
 from broker.store.market.watches import Watches
 from broker.store.outbox import Outbox
@@ -170,19 +169,19 @@ class Store:
         return leader.is_led(self._database, duty)
 
     def using_snapshots(self) -> AbstractContextManager[None]:
-        """As `broker.store.engine.file_use.protect_snapshots`."""
-        return file_use.protect_snapshots(self._database)
+        """As `broker.store.engine.leader.protect_snapshots`."""
+        return leader.protect_snapshots(self._database)
 
     def deleting_snapshots(self, wait: float = 5.0) -> AbstractContextManager[bool]:
-        """As `broker.store.engine.file_use.exclusive`."""
-        return file_use.exclusive(self._database, wait)
+        """As `broker.store.engine.leader.hold_snapshots`."""
+        return leader.hold_snapshots(self._database, wait)
 
     def copy_to(self, file: Path) -> StoreCopy:
         """Copy the store into a new file. Raises as `broker.store.engine.copies.copy_to`."""
         return copies.copy_to(self._database, file)
 
     def restore_from(self, file: Path) -> StoreCopy:
-        """Replace the store's content by that of a copy. Raises as `broker.store.engine.copies.put_back`."""
+        """Replace the store's content by that of a copy. Raises as `broker.store.engine.copies.restore_from`."""
         copy = copies.restore_from(self._database, file)
         ensure_current(self._database)
         return copy
@@ -227,32 +226,19 @@ class Store:
             at = to_micros(self._clock.now())
             return acceptances.accept(connection, provider, pools, by=by, note=note, at=at)
 
-    def last_polls(self) -> Mapping[str, PollRun]:
-        """The newest poll of each provider."""
-        with self._database.reading() as connection:
-            return polls.last_polls(connection)
+    last_polls = reads(polls.last_polls)
 
     def offers(self, query: OfferQuery | None = None) -> list[Offer]:
-        """The current offers that match, as `StoreReading.offers`; all of them without a query."""
+        """The current offers that match, as `StoreReader.offers`; all of them without a query."""
         with self.reading() as snapshot:
             return snapshot.offers(query or OfferQuery())
 
-    def count_offers(self) -> int:
-        """The number of current offers."""
-        with self._database.reading() as connection:
-            return market.count_offers(connection)
-
-    def rejected_in_sql(self, query: OfferQuery, *, simulated: bool = False) -> Mapping[Reason, int]:
-        """As `StoreReading.rejected_in_sql`."""
-        with self._database.reading() as connection:
-            return market.rejected_in_sql(connection, query, simulated=simulated)
+    count_offers = reads(current_offers.count_offers)
+    rejected_in_sql = reads(current_offers.rejected_in_sql)
 
     # --- capacity that is held --------------------------------------------------------------------------------------
 
-    def holdings(self) -> Sequence[RecordedHolding]:
-        """The recorded capacity, without removed holdings."""
-        with self._database.reading() as connection:
-            return holdings.holdings(connection)
+    holding_proof = reads(holdings.proof)
 
     def add_holding(self, holding: Holding, *, by: str) -> RecordedHolding:
         """Record a holding."""
@@ -265,15 +251,12 @@ class Store:
             with_proof = replace(holding, proof=holdings.keep_proof(connection, name, content))
             return holdings.add(connection, with_proof, by=by, at=self._clock.now())
 
-    def holding_proof(self, digest: str) -> tuple[str, bytes]:
-        """Name and content of a document that proves a holding. Raises `UnknownName`."""
-        with self._database.reading() as connection:
-            return holdings.proof(connection, digest)
-
     def remove_holding(self, number: int, *, by: str) -> RecordedHolding:
         """Remove a holding and return it. Raises `UnknownName` if the number does not exist."""
         with self._database.writing() as connection:
             return holdings.remove(connection, number, by=by, at=self._clock.now())
+
+    holdings = reads(holdings.holdings)
 
     # --- purchases of capacity --------------------------------------------------------------------------------------
 
@@ -285,37 +268,21 @@ class Store:
             raise UnknownName("purchase", id, [known.id for known in self.purchases(closed=True)])
         return purchase
 
-    def purchases(self, *, closed: bool = False) -> Sequence[Purchase]:
-        """The open purchases, oldest first; with ``closed``, all."""
-        with self._database.asking() as connection:
-            return purchases.list_purchases(connection, closed=closed)
-
-    def purchase_events(self, id: str) -> Sequence[tuple[datetime, PurchaseEvent]]:
-        """The events of a purchase with their times (UTC), in order."""
-        with self._database.reading() as connection:
-            return purchases.events(connection, id)
+    purchase_events = reads(purchases.events)
+    quote = reads(purchases.quote)
 
     def keep_quotes(self, quotes: Sequence[CapacityQuote]) -> Sequence[int]:
         """Store quotes for some days; returns their numbers, by which they can be bought."""
         with self._database.writing() as connection:
             return purchases.keep_quotes(connection, quotes, self._clock.now())
 
-    def quote(self, number: int) -> CapacityQuote:
-        """A stored quote. Raises `UnknownName`."""
-        with self._database.reading() as connection:
-            return purchases.quote(connection, number)
+    purchases = reads(purchases.list_purchases, once=True)
 
     # --- policies and settings --------------------------------------------------------------------------------------
 
-    def active_policy(self) -> PolicyVersion | None:
-        """The policy set in force; None if none was ever activated."""
-        with self._database.reading() as connection:
-            return policies.active(connection)
-
-    def policy_number(self) -> int:
-        """The number of the policy version in force; 0 if none was ever activated."""
-        with self._database.asking() as connection:
-            return policies.number(connection)
+    active_policy = reads(policies.active)
+    policy_number = reads(policies.number, once=True)
+    policy_history = reads(policies.history)
 
     def activate_policy(
         self, files: Mapping[str, str], *, by: str, note: str = "", base: int | None = None
@@ -329,11 +296,6 @@ class Store:
             if base is not None:
                 policies.check_base(connection, base)
             return policies.activate(connection, files, by=by, at=self._clock.now(), note=note)
-
-    def policy_history(self) -> Sequence[PolicyVersion]:
-        """Every policy version, newest first."""
-        with self._database.reading() as connection:
-            return policies.history(connection)
 
     def setting(self, key: str) -> str | None:
         """A setting of this store; None if it was never set."""

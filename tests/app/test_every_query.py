@@ -145,7 +145,6 @@ QUERIES: dict[str, Query] = {
     "StoreReading.posted": look(lambda r, job: r.posted(job, 1)),
     "StoreReading.price_series": look(lambda r, _: r.price_series(offer(NOW), SINCE, NOW)),
     "StoreReading.purchase": look(lambda r, _: r.purchase("nothing")),
-    "StoreReading.newest_metrics": look(lambda r, job: r.newest_metrics([job])),
     "StoreReading.spent_on_own": look(lambda r, _: r.spent_on_own(BUDGET, SINCE, NOW)),
     "StoreReading.spent_until": look(lambda r, _: r.spent_until(BUDGET)),
     "StoreReading.names_with_money": look(lambda r, _: r.names_with_money("user")),

@@ -97,7 +97,7 @@ def _task_details(broker: Broker, array_id: str | None, views: Sequence[JobView]
     if array is None:
         return {}
     with broker.store.reading() as reader:
-        metrics = reader.newest_metrics([view.id for view in views])
+        metrics = reader.last_reports([view.id for view in views])
     return {
         view.id: {
             "parameters": array.parameters(view.job.task.index) if view.job.task else {},

@@ -17,6 +17,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import IntEnum, unique
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -26,7 +27,25 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from broker.core.errors import CommitUnknown, MissingExtra, StoreProblem
-from broker.store.engine.advisory_locks import AdvisoryLock
+
+
+@unique
+class AdvisoryLock(IntEnum):
+    """The keys of PostgreSQL's advisory locks, arbitrary constants; two uses with the same key would wait for each
+    other. For each member of `LeaderRole` there is one of the same name.
+    """
+
+    WRITE = 0x67707562
+    JOBS = 0x67706C64
+    PRICES = 0x67706C65
+    LOCAL = 0x67706C66
+    SWEEP = 0x67706C67
+    PURCHASES = 0x67706C68
+    CAPACITY = 0x67706C69
+    RETENTION = 0x67706C6A
+    OUTSIDE = 0x67706C6B
+    SNAPSHOTS = 0x67706C6D
+
 
 BUSY_SECONDS = 15.0  # how long a write waits for other writers before it gives up
 _WAL_PAUSE = 0.02
@@ -354,6 +373,25 @@ def query(function: Callable[Concatenate[Connection, P], R]) -> Callable[Concate
 
     def method(self: HasConnection, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return function(self._connection, *args, **kwargs)
+
+    method.__doc__ = function.__doc__
+    return method
+
+
+class HasDatabase(Protocol):
+    """Has a database, for transactions of its own."""
+
+    _database: Database
+
+
+def reads(
+    function: Callable[Concatenate[Connection, P], R], *, once: bool = False
+) -> Callable[Concatenate[HasDatabase, P], R]:
+    """The function as a method, called with a snapshot of the object's database. ``once``: it makes a single query."""
+
+    def method(self: HasDatabase, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._database.asking() if once else self._database.reading() as connection:
+            return function(connection, *args, **kwargs)
 
     method.__doc__ = function.__doc__
     return method

@@ -1,17 +1,19 @@
-"""Caches built statements, as building one takes longer than executing it; finds distinct values of a column, and texts
-by their beginning.
+"""Caches built statements, as building one takes longer than executing it; executes them for many jobs; finds distinct
+values of a column, and texts by their beginning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import CTE, ColumnElement, Connection, Executable, SQLColumnExpression, func, select
+from sqlalchemy import CTE, ColumnElement, Connection, Executable, SQLColumnExpression, bindparam, func, select
 
 StatementT = TypeVar("StatementT", bound=Executable)
+MAX_PARAMETERS = 5_000  # of a query on both databases
 KeyT = TypeVar("KeyT", bound=Hashable)
+ItemT = TypeVar("ItemT")
 StatementBuilder = Callable[[Connection | None, KeyT], StatementT]
 
 
@@ -28,6 +30,22 @@ def cached_statement(
 @lru_cache(maxsize=1024)
 def _build_once(build: Callable[[Connection | None, KeyT], Executable], key: KeyT) -> Executable:
     return build(None, key)
+
+
+def batches(items: Sequence[ItemT], size: int) -> Iterator[Sequence[ItemT]]:
+    """The items in parts of at most that size, as a statement's parameters are copied in memory."""
+    return (items[first : first + size] for first in range(0, len(items), size))
+
+
+def in_jobs(column: SQLColumnExpression[str]) -> ColumnElement[bool]:
+    """The condition of a statement for `for_jobs`."""
+    return column.in_(bindparam("jobs", expanding=True))
+
+
+def for_jobs(connection: Connection, statement: Executable, job_ids: Sequence[str]) -> Iterator[Any]:
+    """The rows of a statement for any number of jobs, in batches of jobs."""
+    for batch in batches(job_ids, MAX_PARAMETERS):
+        yield from connection.execute(statement, {"jobs": batch})
 
 
 def one_of(column: SQLColumnExpression[Any], values: Collection[Any]) -> ColumnElement[bool]:

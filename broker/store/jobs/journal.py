@@ -105,7 +105,7 @@ class StoreWriter(StoreReader):
         approvals.close(self._connection, closed)
 
     def job(self, job_id: str) -> JobView | None:
-        """As `StoreReading.job`; cached, as no other process writes during the transaction."""
+        """As `StoreReader.job`; cached, as no other process writes during the transaction."""
         if job_id not in self._views:
             self._views[job_id] = super().job(job_id)
         return self._views[job_id]
@@ -133,20 +133,20 @@ class StoreWriter(StoreReader):
             ledger.post(self._connection, entries)
 
     def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
-        """As `StoreReading.spent`."""
+        """As `StoreReader.spent`."""
         return self._known(("spent", budget, start, end), lambda: super(StoreWriter, self).spent(budget, start, end))
 
     def spent_until(self, budget: BudgetSpec) -> datetime:
-        """As `StoreReading.spent_until`."""
+        """As `StoreReader.spent_until`."""
         return self._known(("until", budget), lambda: super(StoreWriter, self).spent_until(budget))
 
     def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
-        """As `StoreReading.held`."""
+        """As `StoreReader.held`."""
         stored = self._known(("held", budget, until), lambda: super(StoreWriter, self).held(budget, until))
         return stored if self._new is None else [*stored, *self._new.held(budget)]
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
-        """As `StoreReading.live_attempts`."""
+        """As `StoreReader.live_attempts`."""
         stored = super().live_attempts()
         return stored if self._new is None or not self._new.live else [*stored, *self._new.live]
 

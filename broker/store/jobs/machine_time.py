@@ -10,7 +10,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Float, and_, bindparam, case, cast, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Float,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.placements import Placement
@@ -138,13 +151,20 @@ def keep_outside(
     connection.execute(insert(MachineTimeRow), row)
 
 
+def time_within(left: int, right: int, now: int) -> ColumnElement[int]:
+    """The time of an attempt's machines in that period (microseconds); of machines that still exist, up to ``now``."""
+    until = case((MachineTimeRow.until == STILL_RUNNING, now), else_=MachineTimeRow.until)
+    last = case((until > right, right), else_=until)
+    first = case((MachineTimeRow.since < left, left), else_=MachineTimeRow.since)
+    return case((last > first, last - first), else_=0)
+
+
 def rented_hours(connection: Connection, since: datetime, until: datetime) -> Sequence[RentedHours]:
     """The GPU-hours on spot and on-demand machines within that time (UTC) of jobs whose files allow spot."""
     left, right, row = to_micros(since), to_micros(until), MachineTimeRow
-    first, last = case((row.since < left, left), else_=row.since), case((row.until > right, right), else_=row.until)
     columns = (row.user_name, row.team, row.project, row.workload, row.environment, row.money, row.capacity_type)
     query = (
-        select(*columns, func.sum(cast(last - first, Float) * row.count * row.nodes))
+        select(*columns, func.sum(cast(time_within(left, right, right), Float) * row.count * row.nodes))
         .where(row.until > left, row.since < right, row.can_use_spot, row.accelerator.is_not(None))
         .where(row.capacity_type.in_((CapacityType.SPOT.value, CapacityType.ON_DEMAND.value)))
         .group_by(*columns)

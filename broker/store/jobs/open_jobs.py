@@ -7,23 +7,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select, union
+from sqlalchemy import Connection, func, select, union
 
 from broker.core.market.offers import MoneyKind
 from broker.ledger.entries import Balance
+from broker.store.engine.statement_cache import for_jobs, in_jobs
 from broker.store.jobs.quarantine import COLUMNS
 from broker.store.ledger.ledger import BALANCE_COLUMNS, balance_from
 from broker.store.schema.jobs import UNCLOSED, AttemptEventRow, JobRow
 from broker.store.schema.ledger import LedgerBalanceRow, LedgerEntryRow
 
-_BATCH_SIZE = 5_000  # the maximum number of parameters of a query on both databases
 _LAST = (
     select(func.max(AttemptEventRow.seq)).where(AttemptEventRow.job_id == JobRow.id).correlate(JobRow).scalar_subquery()
 )
 _LAST_EVENTS = select(JobRow.id, _LAST).where(UNCLOSED).order_by(JobRow.submitted_at, JobRow.id)
-_IN_JOBS = JobRow.id.in_(bindparam("jobs", expanding=True))
-_LAST_EVENTS_OF = _LAST_EVENTS.where(_IN_JOBS)
-_VIEWS = select(*COLUMNS).where(_IN_JOBS)
+_LAST_EVENTS_OF = _LAST_EVENTS.where(in_jobs(JobRow.id))
+_VIEWS = select(*COLUMNS).where(in_jobs(JobRow.id))
 # Not a join: SQLite would start it from the balances of all jobs, closed ones included.
 _BALANCES = select(LedgerBalanceRow.job_id, LedgerBalanceRow.money, *BALANCE_COLUMNS).where(
     LedgerBalanceRow.job_id.in_(select(JobRow.id).where(UNCLOSED))
@@ -44,8 +43,7 @@ def last_events(connection: Connection, job_ids: Sequence[str] | None = None) ->
 
 def views(connection: Connection, job_ids: Sequence[str]) -> Iterator[Any]:
     """The rows of those jobs, with the columns that `broker.store.jobs.quarantine` needs."""
-    for batch in _batches(job_ids):
-        yield from connection.execute(_VIEWS, {"jobs": batch})
+    return for_jobs(connection, _VIEWS, job_ids)
 
 
 def ids_after(connection: Connection, last: str, limit: int) -> list[str]:
@@ -64,8 +62,3 @@ def balances(connection: Connection) -> dict[str, dict[MoneyKind, Balance]]:
     for job_id, money, *columns in connection.execute(_BALANCES).all():
         result.setdefault(job_id, {})[_KINDS[money]] = balance_from(*columns)
     return result
-
-
-def _batches(job_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for first in range(0, len(job_ids), _BATCH_SIZE):
-        yield job_ids[first : first + _BATCH_SIZE]

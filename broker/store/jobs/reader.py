@@ -39,7 +39,6 @@ from broker.store.ledger import (
     spending,
     spent_sums,
 )
-from broker.store.ledger.month_runs import GpuAttempt
 from broker.store.ledger.spending import SpendingPeriod
 from broker.store.market import holdings, market, plan_stamp, polls
 from broker.store.market.by_price import by_price
@@ -115,8 +114,6 @@ class StoreReader:
         """The arrays that this one retries."""
         view = self.job(array)
         return view.job.array.again if view is not None and view.job.array is not None else ()
-
-    newest_metrics = query(tasks.newest_metrics)
 
     def task_money(self, array: str, *, closed: bool | None = None) -> Mapping[MoneyKind, Balance]:
         """The total hold and spend of the tasks of an array: of all, of closed, or of open ones."""
@@ -338,10 +335,7 @@ class StoreReader:
                 result.append((job_id, from_micros(at), body_from_json(text)))
         return result
 
-    def gpu_attempts(self, team: str | None, start: datetime, end: datetime, limit: int) -> Sequence[GpuAttempt]:
-        """The attempts with the most accelerator time in a past half-open period (UTC), the largest first."""
-        return month_runs.gpu_attempts(self._connection, team, start, end, end, limit)
-
+    gpu_attempts = query(month_runs.gpu_attempts)
     reported_metrics = query(month_runs.reported_metrics)
     spent_by_jobs = query(month_runs.spent_by_jobs)
 

@@ -5,7 +5,6 @@ Each is a separate job, whose row names the array. Every function works inside t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,10 +16,8 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Balance
 from broker.ledger.journal import TaskCounts
 from broker.store.jobs.quarantine import COLUMNS
-from broker.store.schema.jobs import AttemptEventRow, JobRow
+from broker.store.schema.jobs import JobRow
 from broker.store.schema.ledger import LedgerBalanceRow
-
-_BATCH_SIZE = 500  # the maximum number of jobs per query
 
 
 def no_task(*, alone: bool) -> ColumnElement[bool]:
@@ -69,24 +66,6 @@ def whole_counts(connection: Connection, arrays: Mapping[str, Sequence[str]]) ->
             states[JobState.SUCCEEDED], earlier_total = states.get(JobState.SUCCEEDED, 0) + ended, ended
         totals[array] = TaskCounts(states, own_counts[array].open, earlier_total)
     return totals
-
-
-def newest_metrics(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[str, float]]:
-    """The metrics that each of those jobs reported last, by name; without jobs that reported none."""
-    metrics_by_job: dict[str, dict[str, float]] = {}
-    for first in range(0, len(job_ids), _BATCH_SIZE):
-        batch = (
-            AttemptEventRow.job_id.in_(job_ids[first : first + _BATCH_SIZE]),
-            AttemptEventRow.kind == "metrics_reported",
-        )
-        last = select(AttemptEventRow.job_id, func.max(AttemptEventRow.seq).label("seq")).where(*batch)
-        report = last.group_by(AttemptEventRow.job_id).subquery()
-        is_last = and_(AttemptEventRow.job_id == report.c.job_id, AttemptEventRow.seq == report.c.seq)
-        for job_id, body in connection.execute(
-            select(AttemptEventRow.job_id, AttemptEventRow.body).join(report, is_last)
-        ):
-            metrics_by_job[job_id] = json.loads(body)["metrics"]
-    return metrics_by_job
 
 
 def rows(connection: Connection, *conditions: ColumnElement[bool], limit: int | None = None) -> Sequence[Any]:

@@ -64,11 +64,10 @@ def spent_on_own(connection: Connection, team: str | None, since: datetime, unti
     machines.
     """
     columns = (LedgerEntryRow.team, LedgerEntryRow.workload, LedgerEntryRow.capacity_type)
-    own_types = [kind.value for kind in BOUGHT]
     amounts = (
         payment.amount
         for payment in payments_in(connection, columns, since, until)
-        if payment.tags[0] == team and payment.tags[1] is not None and payment.tags[2] in own_types
+        if payment.tags[0] == team and payment.tags[1] is not None and payment.tags[2] in BOUGHT
     )
     return sum(amounts, Money.ZERO)
 

@@ -26,14 +26,12 @@ from broker.finops.focus.charges import SpentEntry
 from broker.finops.focus.months import BillingMonth
 from broker.finops.showback import Statement, TeamCost
 from broker.ledger.entries import Account, Entry, Movement
-from broker.ledger.sums import amount_before
+from broker.ledger.sums import amount_within
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.ledger import TAG_COLUMNS, tags_of
 from broker.store.ledger.month_use import IN_ADVANCE, payments_in
 from broker.store.schema.jobs import MachineTimeRow
 from broker.store.schema.ledger import LedgerEntryRow, StatementRow
-
-_OWN = [kind.value for kind in BOUGHT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ def team_spending(connection: Connection, start: datetime, end: datetime) -> Tea
         else:
             team, capacity = payment.tags[0] or NOBODY, payment.tags[1]
             sums[team, payment.kind] += payment.amount
-            on_own[team] += payment.amount if capacity in _OWN else Money.ZERO
+            on_own[team] += payment.amount if capacity in BOUGHT else Money.ZERO
     teams = sorted({team for team, _ in sums})
     costs = [
         TeamCost(team, sums[team, MoneyKind.CASH], sums[team, MoneyKind.AMORTISED], on_own=on_own[team])
@@ -101,11 +99,11 @@ def recorded_after(connection: Connection, entry: int, months: Sequence[BillingM
     )
     for row in connection.execute(query):
         for name, left, right in edges:
-            until, before = (amount_before(row.micros, row.covers_from, row.covers_to, edge) for edge in (right, left))
+            part = Money(amount_within(row.micros, row.covers_from, row.covers_to, left, right))
             if row.advance:
-                bought_in_advance += Money(until - before)
+                bought_in_advance += part
             else:
-                costs[name, row.team or NOBODY] += Money(until - before)
+                costs[name, row.team or NOBODY] += part
     return LateSpending({key: amount for key, amount in sorted(costs.items()) if amount}, bought_in_advance)
 
 

@@ -33,7 +33,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags, dates_after
 from broker.ledger.journal import OpenHold
 from broker.store.engine.pipeline import in_pipeline, insert_rows
-from broker.store.engine.statement_cache import cached_statement, one_of
+from broker.store.engine.statement_cache import batches, cached_statement, for_jobs, in_jobs, one_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger import movement_sums, spent_sums
 from broker.store.ledger.spent_sums import has_patterns, in_scope
@@ -44,7 +44,6 @@ from broker.store.schema.row import table_of
 
 _BATCH_SIZE = 5_000  # entries read at once
 _JOBS_PER_READ = 500  # the maximum number of jobs whose entries are in memory at once
-_MAX_PARAMETERS = 5_000  # the maximum number of parameters of a query on both databases
 _NAMES = table_of(LedgerBalanceRow).columns.keys()
 # Looked up in a dictionary: reports read a million rows.
 _MOVEMENTS = {one.value: one for one in Movement}
@@ -58,7 +57,7 @@ _KEY = ("job_id", "money")
 _DATES = ("holds_from", "holds_to", "burns")
 _CHANGES = (*(account.value for account in Account), *_DATES)
 _STORED = select(*(getattr(LedgerBalanceRow, name) for name in (*_KEY, "held", *_DATES))).where(
-    LedgerBalanceRow.job_id.in_(bindparam("jobs", expanding=True))
+    in_jobs(LedgerBalanceRow.job_id)
 )
 _CHANGE = (
     update(LedgerBalanceRow)
@@ -104,10 +103,8 @@ def _update_balances(connection: Connection, entries: Sequence[Entry]) -> None:
         has_hold = any(entry.movement is Movement.HOLD for entry in group)
         if not (has_hold and connection.execute(_OPEN, _balance_row(group, None)).rowcount):
             existing.append(key)
-    stored = {}
-    for first in range(0, len(existing), _MAX_PARAMETERS):
-        jobs = sorted({job_id for job_id, _ in existing[first : first + _MAX_PARAMETERS]})
-        stored.update({(row.job_id, row.money): row for row in connection.execute(_STORED, {"jobs": jobs})})
+    jobs = sorted({job_id for job_id, _ in existing})
+    stored = {(row.job_id, row.money): row for row in for_jobs(connection, _STORED, jobs)}
     changed = []
     for job_id, kind in existing:
         row = stored.get((job_id, kind.value))
@@ -240,8 +237,8 @@ def read(connection: Connection, job_id: str | None = None) -> list[Entry]:
 
 def read_each(connection: Connection, job_ids: Sequence[str]) -> Iterator[tuple[str, list[Entry]]]:
     """The entries of each of those jobs in posting order, job by job."""
-    for first in range(0, len(job_ids), _JOBS_PER_READ):
-        entries_by_job: dict[str, list[Entry]] = {job_id: [] for job_id in job_ids[first : first + _JOBS_PER_READ]}
+    for batch in batches(job_ids, _JOBS_PER_READ):
+        entries_by_job: dict[str, list[Entry]] = {job_id: [] for job_id in batch}
         query = (
             select(LedgerEntryRow).where(LedgerEntryRow.job_id.in_(list(entries_by_job))).order_by(LedgerEntryRow.id)
         )
@@ -259,10 +256,8 @@ def balance(connection: Connection, job_id: str) -> dict[MoneyKind, Balance]:
 def balances(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[MoneyKind, Balance]]:
     """The balances of those jobs, without jobs that have no entries."""
     result: dict[str, dict[MoneyKind, Balance]] = {}
-    for first in range(0, len(job_ids), _MAX_PARAMETERS):
-        in_batch = LedgerBalanceRow.job_id.in_(job_ids[first : first + _MAX_PARAMETERS])
-        for row in connection.execute(select(LedgerBalanceRow).where(in_batch)):
-            result.setdefault(row.job_id, {})[MoneyKind(row.money)] = balance_of(row)
+    for row in for_jobs(connection, select(LedgerBalanceRow).where(in_jobs(LedgerBalanceRow.job_id)), job_ids):
+        result.setdefault(row.job_id, {})[MoneyKind(row.money)] = balance_of(row)
     return result
 
 

@@ -15,13 +15,13 @@ from broker.ledger.entries import EGRESS, OUTSIDE, Account
 from broker.ledger.journal import Posted
 from broker.ledger.meter import HOUR, Meter
 from broker.ledger.sums import QUARTER
+from broker.store.engine.statement_cache import for_jobs, in_jobs
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.ledger import LedgerEntryRow, MeteringRow
 from broker.store.schema.row import table_of
 
-_BATCH_SIZE = 5_000  # the maximum number of parameters of a query on both databases
 _NAMES = table_of(MeteringRow).columns.keys()
-_OF_JOBS = select(MeteringRow).where(MeteringRow.job_id.in_(bindparam("jobs")))
+_OF_JOBS = select(MeteringRow).where(in_jobs(MeteringRow.job_id))
 _KEEP = text(
     f"INSERT INTO metering ({', '.join(_NAMES)}) VALUES (:{', :'.join(_NAMES)})"  # noqa: S608  # our own names
     " ON CONFLICT (job_id, attempt) DO UPDATE SET"
@@ -32,9 +32,8 @@ _KEEP = text(
 def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[int, Meter]]:
     """The meters of those jobs' attempts, by job and number of the attempt. Without jobs that have none."""
     meters: dict[str, dict[int, Meter]] = {}
-    for first in range(0, len(job_ids), _BATCH_SIZE):
-        for row in connection.execute(_OF_JOBS, {"jobs": job_ids[first : first + _BATCH_SIZE]}):
-            meters.setdefault(row.job_id, {})[row.attempt] = _meter(row)
+    for row in for_jobs(connection, _OF_JOBS, job_ids):
+        meters.setdefault(row.job_id, {})[row.attempt] = _meter(row)
     return meters
 
 

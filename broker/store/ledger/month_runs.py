@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, exists, func, not_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, not_, select
 from sqlalchemy.orm import aliased, join, outerjoin
 
 from broker.core.events.outcomes import JobState
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
+from broker.store.engine.statement_cache import for_jobs, in_jobs
 from broker.store.engine.times import from_micros, to_micros
+from broker.store.jobs.machine_time import time_within
 from broker.store.ledger.month_use import payments_in
 from broker.store.schema.jobs import (
     HAS_EVENT,
@@ -31,7 +33,6 @@ from broker.store.schema.jobs import (
 from broker.store.schema.ledger import LedgerEntryRow
 
 _MILLI = 1_000
-_BATCH_SIZE = 1_000  # the maximum number of jobs per query
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +110,15 @@ def machine_hours(connection: Connection, job_ids: Sequence[str]) -> Mapping[str
         MachineTimeRow.accelerator,
         MachineTimeRow.capacity_type,
     )
-    for first in range(0, len(job_ids), _BATCH_SIZE):
-        batch = job_ids[first : first + _BATCH_SIZE]
-        query = select(*columns).where(
-            MachineTimeRow.job_id.in_(batch), MachineTimeRow.count > 0, MachineTimeRow.until < STILL_RUNNING
-        )
-        for job_id, since, until, count, nodes, accelerator, kind in connection.execute(query):
-            used_hours = (until - since) / 3.6e9 * count * nodes
-            hours[job_id] += used_hours
-            spot[job_id] += used_hours if kind == CapacityType.SPOT.value else 0.0
-            ends[job_id] = max(until, ends.get(job_id, until))
-            kinds[job_id].add(accelerator)
+    query = select(*columns).where(
+        in_jobs(MachineTimeRow.job_id), MachineTimeRow.count > 0, MachineTimeRow.until < STILL_RUNNING
+    )
+    for job_id, since, until, count, nodes, accelerator, kind in for_jobs(connection, query, job_ids):
+        used_hours = (until - since) / 3.6e9 * count * nodes
+        hours[job_id] += used_hours
+        spot[job_id] += used_hours if kind == CapacityType.SPOT.value else 0.0
+        ends[job_id] = max(until, ends.get(job_id, until))
+        kinds[job_id].add(accelerator)
     return {
         job_id: MachineHours(
             hours[job_id],
@@ -133,50 +132,33 @@ def machine_hours(connection: Connection, job_ids: Sequence[str]) -> Mapping[str
 
 def last_reports(connection: Connection, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
     """The newest reported metrics of each of those jobs that reported any."""
-    reports: dict[str, Mapping[str, float]] = {}
-    for first in range(0, len(job_ids), _BATCH_SIZE):
-        in_batch = and_(AttemptEventRow.job_id.in_(job_ids[first : first + _BATCH_SIZE]), IS_METRICS_REPORT)
-        last = (
-            select(AttemptEventRow.job_id, func.max(AttemptEventRow.seq).label("seq"))
-            .where(in_batch)
-            .group_by(AttemptEventRow.job_id)
-            .subquery()
-        )
-        is_last = and_(AttemptEventRow.job_id == last.c.job_id, AttemptEventRow.seq == last.c.seq)
-        for job_id, body in connection.execute(
-            select(AttemptEventRow.job_id, AttemptEventRow.body).join(last, is_last)
-        ):
-            reports[job_id] = json.loads(body)["metrics"]
-    return reports
+    newest = select(AttemptEventRow.job_id, func.max(AttemptEventRow.seq).label("seq"))
+    newest = newest.where(in_jobs(AttemptEventRow.job_id), IS_METRICS_REPORT).group_by(AttemptEventRow.job_id)
+    last = newest.subquery()
+    is_last = and_(AttemptEventRow.job_id == last.c.job_id, AttemptEventRow.seq == last.c.seq)
+    query = select(AttemptEventRow.job_id, AttemptEventRow.body).join(last, is_last)
+    return {job_id: json.loads(body)["metrics"] for job_id, body in for_jobs(connection, query, job_ids)}
 
 
 def plans_and_ends(connection: Connection, job_ids: Sequence[str]) -> Sequence[tuple[str, int, str]]:
     """The requests for machines and the ends of attempts of those jobs, in order, each as job, time (microseconds) and
     body.
     """
-    rows: list[tuple[str, int, str]] = []
-    for first in range(0, len(job_ids), _BATCH_SIZE):
-        batch = job_ids[first : first + _BATCH_SIZE]
-        query = (
-            select(AttemptEventRow.job_id, AttemptEventRow.at, AttemptEventRow.body)
-            .where(AttemptEventRow.job_id.in_(batch), AttemptEventRow.kind.in_(("launch_requested", "attempt_ended")))
-            .order_by(AttemptEventRow.job_id, AttemptEventRow.seq)
-        )
-        rows += ((job_id, at, body) for job_id, at, body in connection.execute(query))
-    return rows
+    query = (
+        select(AttemptEventRow.job_id, AttemptEventRow.at, AttemptEventRow.body)
+        .where(in_jobs(AttemptEventRow.job_id), AttemptEventRow.kind.in_(("launch_requested", "attempt_ended")))
+        .order_by(AttemptEventRow.job_id, AttemptEventRow.seq)
+    )
+    return [(job_id, at, body) for job_id, at, body in for_jobs(connection, query, job_ids)]
 
 
 def gpu_attempts(
-    connection: Connection, team: str | None, start: datetime, end: datetime, now: datetime, limit: int
+    connection: Connection, team: str | None, start: datetime, end: datetime, limit: int
 ) -> Sequence[GpuAttempt]:
-    """The attempts with the most accelerator time in the half-open period (UTC), the largest first."""
+    """The attempts with the most accelerator time in a past half-open period (UTC), the largest first."""
     left, right = to_micros(start), to_micros(end)
-    until = case((MachineTimeRow.until == STILL_RUNNING, to_micros(now)), else_=MachineTimeRow.until)
-    last, first = (
-        case((until > right, right), else_=until),
-        case((MachineTimeRow.since < left, left), else_=MachineTimeRow.since),
-    )
-    time = ((last - first) // _MILLI * MachineTimeRow.count * MachineTimeRow.nodes).label("time")
+    gpus = MachineTimeRow.count * MachineTimeRow.nodes
+    time = (time_within(left, right, right) // _MILLI * gpus).label("time")
     within = and_(
         MachineTimeRow.until >= left,
         MachineTimeRow.since < right,

@@ -22,12 +22,13 @@ from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.finops.change import Cell, CellUse
 from broker.ledger.entries import Account
-from broker.ledger.sums import DAY, amount_before
+from broker.ledger.sums import DAY, amount_within
+from broker.store.engine.statement_cache import for_jobs, in_jobs
 from broker.store.engine.times import to_micros
+from broker.store.jobs.machine_time import time_within
 from broker.store.schema.jobs import HAS_EVENT, IS_FAILED_END, STILL_RUNNING, AttemptEventRow, MachineTimeRow
 from broker.store.schema.ledger import LONG_ENTRIES, LedgerEntryRow
 
-_BATCH_SIZE = 1_000  # the maximum number of jobs per query
 _MILLI = 1_000
 
 _OF_ENTRY = (
@@ -96,24 +97,24 @@ def period_use(connection: Connection, start: datetime, end: datetime, now: date
     losses = {(loss.job_id, loss.attempt): loss for loss in _losses(connection, left, right, now_micros)}
     for loss in losses.values():
         use.cells.setdefault(loss.cell, CellUse()).wasted_time += (loss.end - loss.start) // _MILLI * loss.machines
-    for batch in _batches(sorted({job_id for job_id, _ in losses})):
-        lost_money = select(
-            LedgerEntryRow.job_id,
-            LedgerEntryRow.attempt,
-            LedgerEntryRow.micros,
-            LedgerEntryRow.covers_from,
-            LedgerEntryRow.covers_to,
-            *_OF_ENTRY,
-        ).where(
-            LedgerEntryRow.job_id.in_(batch),
-            LedgerEntryRow.account == Account.SPENT.value,
-            LedgerEntryRow.covers_to >= left,
-            LedgerEntryRow.covers_from < right,
-        )
-        for job_id, attempt, micros, since, until, *tags in connection.execute(lost_money):
-            if attempt is not None and (attempt_loss := losses.get((job_id, attempt))):
-                part = _part(micros, since, until, attempt_loss.start, attempt_loss.end)
-                use.cells.setdefault(Cell(*tags), CellUse()).wasted += Money(part)
+    lost_money = select(
+        LedgerEntryRow.job_id,
+        LedgerEntryRow.attempt,
+        LedgerEntryRow.micros,
+        LedgerEntryRow.covers_from,
+        LedgerEntryRow.covers_to,
+        *_OF_ENTRY,
+    ).where(
+        in_jobs(LedgerEntryRow.job_id),
+        LedgerEntryRow.account == Account.SPENT.value,
+        LedgerEntryRow.covers_to >= left,
+        LedgerEntryRow.covers_from < right,
+    )
+    jobs = sorted({job_id for job_id, _ in losses})
+    for job_id, attempt, micros, since, until, *tags in for_jobs(connection, lost_money, jobs):
+        if attempt is not None and (attempt_loss := losses.get((job_id, attempt))):
+            part = amount_within(micros, since, until, attempt_loss.start, attempt_loss.end)
+            use.cells.setdefault(Cell(*tags), CellUse()).wasted += Money(part)
     return use
 
 
@@ -151,7 +152,7 @@ def payments_in(
     ).where(*spent)
     edges = union_all(*(edge.where(*conditions) for conditions in _at_edges(left, right)))
     for *tags, kind, in_advance, micros, since, until in connection.execute(edges):
-        yield Payment(tags, MoneyKind(kind), bool(in_advance), Money(_part(micros, since, until, left, right)))
+        yield Payment(tags, MoneyKind(kind), bool(in_advance), Money(amount_within(micros, since, until, left, right)))
 
 
 def _at_edges(left: int, right: int) -> Iterator[Sequence[ColumnElement[bool] | TextClause]]:
@@ -186,18 +187,9 @@ def _add(use: PeriodUse, payment: Payment) -> None:
         use.cells.setdefault(Cell(*payment.tags), CellUse()).spent += payment.amount
 
 
-def _part(micros: int, since: int, until: int, left: int, right: int) -> int:
-    return amount_before(micros, since, until, right) - amount_before(micros, since, until, left)
-
-
 def _add_machines(connection: Connection, use: PeriodUse, left: int, right: int, now: int) -> None:
-    until = case((MachineTimeRow.until == STILL_RUNNING, now), else_=MachineTimeRow.until)
-    last, first = (
-        case((until > right, right), else_=until),
-        case((MachineTimeRow.since < left, left), else_=MachineTimeRow.since),
-    )
     machines = case((MachineTimeRow.accelerator.is_(None), 1), else_=MachineTimeRow.count) * MachineTimeRow.nodes
-    time = case((last > first, (last - first) // _MILLI * machines), else_=0)
+    time = time_within(left, right, now) // _MILLI * machines
     query = select(*_OF_MACHINES, func.sum(time)).where(*_existing(left, right)).group_by(*_OF_MACHINES)
     for *tags, milliseconds in connection.execute(query):
         use.cells.setdefault(Cell(*tags), CellUse()).time += int(milliseconds)
@@ -244,16 +236,8 @@ def _losses(connection: Connection, left: int, right: int, now: int) -> Iterator
 
 def _last_checkpoints(connection: Connection, job_ids: Sequence[str]) -> dict[tuple[str, int | None], int]:
     """The time of the last reported checkpoint of each attempt."""
-    times: dict[tuple[str, int | None], int] = {}
-    for batch in _batches(job_ids):
-        query = select(AttemptEventRow.job_id, AttemptEventRow.attempt, func.max(AttemptEventRow.at)).where(
-            AttemptEventRow.job_id.in_(batch), AttemptEventRow.kind == "checkpoint_saved"
-        )
-        for job_id, attempt, at in connection.execute(query.group_by(AttemptEventRow.job_id, AttemptEventRow.attempt)):
-            times[job_id, attempt] = at
-    return times
-
-
-def _batches(job_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for first in range(0, len(job_ids), _BATCH_SIZE):
-        yield job_ids[first : first + _BATCH_SIZE]
+    query = select(AttemptEventRow.job_id, AttemptEventRow.attempt, func.max(AttemptEventRow.at)).where(
+        in_jobs(AttemptEventRow.job_id), AttemptEventRow.kind == "checkpoint_saved"
+    )
+    by_attempt = query.group_by(AttemptEventRow.job_id, AttemptEventRow.attempt)
+    return {(job_id, attempt): at for job_id, attempt, at in for_jobs(connection, by_attempt, job_ids)}

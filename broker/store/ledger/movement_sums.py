@@ -6,21 +6,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, select
 
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import ROUTES, Entry, Movement, Sum, Tags
 from broker.store.engine.pipeline import insert_rows
+from broker.store.engine.statement_cache import for_jobs, in_jobs
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.ledger import MovementSumRow
 
-_BATCH_SIZE = 5_000  # the maximum number of parameters of a query on both databases
 _NO_ATTEMPT = 0  # a key column cannot be NULL
 _KEY = ("job_id", "attempt", "money", "movement")
 _OF_JOBS = (
     select(MovementSumRow)
-    .where(MovementSumRow.job_id.in_(bindparam("jobs")))
+    .where(in_jobs(MovementSumRow.job_id))
     .order_by(*(getattr(MovementSumRow, name) for name in _KEY))
 )
 # SQLite and PostgreSQL have different functions for the smaller and the larger of two values; both support CASE.
@@ -72,9 +72,8 @@ def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[Sum]]
     """The entries of those jobs, summed by attempt, movement, account and kind of money: two sums per row, one for each
     account. Without jobs that have no entries."""
     sums: dict[str, list[Sum]] = {}
-    for first in range(0, len(job_ids), _BATCH_SIZE):
-        for row in connection.execute(_OF_JOBS, {"jobs": job_ids[first : first + _BATCH_SIZE]}):
-            sums.setdefault(row.job_id, []).extend(_account_sums(row))
+    for row in for_jobs(connection, _OF_JOBS, job_ids):
+        sums.setdefault(row.job_id, []).extend(_account_sums(row))
     return sums
 
 

@@ -30,8 +30,9 @@ from sqlalchemy.orm import join
 from broker.core.market.offers import BOUGHT, CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import ROUTES, Account, Balance
-from broker.ledger.sums import amount_before
+from broker.ledger.sums import amount_within
 from broker.store.engine.times import from_micros, to_micros
+from broker.store.jobs.machine_time import time_within
 from broker.store.ledger.ledger import balance_of
 from broker.store.schema.jobs import STILL_RUNNING, MachineTimeRow
 from broker.store.schema.ledger import (
@@ -104,11 +105,7 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
     several (`_group`)."""
     left, right = _edges(period)
     group, within = _group(dimension), _within(period, left, right)
-    now = to_micros(period.now)
-    until_or_now = case((MachineTimeRow.until == STILL_RUNNING, now), else_=MachineTimeRow.until)
-    last = case((until_or_now > right, right), else_=until_or_now)
-    first = case((MachineTimeRow.since < left, left), else_=MachineTimeRow.since)
-    hours = case((last > first, cast(last - first, Float) / _HOUR), else_=0.0)
+    hours = cast(time_within(left, right, to_micros(period.now)), Float) / _HOUR
     rows = connection.execute(
         select(
             group,
@@ -175,7 +172,7 @@ def spent_by(connection: Connection, dimension: str, period: SpendingPeriod) -> 
         .where(*conditions, not_(is_within), func.coalesce(LedgerEntryRow.movement_id, "") != "")
     )
     for name, kind, own_machines, micros, start, end in connection.execute(entries):
-        part = amount_before(micros, start, end, right) - amount_before(micros, start, end, left)
+        part = amount_within(micros, start, end, left, right)
         groups.setdefault(name, GroupSpending()).add(MoneyKind(kind), Money(part), bought=bool(own_machines))
     return groups
 
@@ -192,7 +189,7 @@ def bought_in_advance(connection: Connection, period: SpendingPeriod) -> Money:
         LedgerEntryRow.covers_to >= left,
         LedgerEntryRow.covers_from < right,
     )
-    return Money(sum(amount_before(*row, right) - amount_before(*row, left) for row in connection.execute(query)))
+    return Money(sum(amount_within(*row, left, right) for row in connection.execute(query)))
 
 
 def first_machine_time(connection: Connection) -> datetime | None:

@@ -31,7 +31,7 @@ from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
 from broker.ledger.budgets import matches
 from broker.ledger.entries import Account, Entry, Tags
-from broker.ledger.sums import DAY, QUARTER, SIZES, amount_before, slots, spans
+from broker.ledger.sums import DAY, QUARTER, SIZES, amount_within, slots, spans
 from broker.store.engine.statement_cache import cached_statement, one_of
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.ledger import ON_OWN, LedgerEntryRow, SpendGroupRow, SpendSumRow
@@ -290,7 +290,7 @@ def _entries_total(connection: Connection, budget: BudgetSpec, left: int, right:
         LedgerEntryRow.covers_to >= left,
         LedgerEntryRow.covers_from < right,
     )
-    return sum(amount_before(*row, right) - amount_before(*row, left) for row in connection.execute(query))
+    return sum(amount_within(*row, left, right) for row in connection.execute(query))
 
 
 def names(connection: Connection, word: str) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Connection, Select, and_, bindparam, func, or_, select, union_all
@@ -11,8 +12,8 @@ from sqlalchemy.orm import aliased
 
 from broker.core.events.outcomes import Cause
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
-from broker.store.engine.statement_cache import cached_statement, values_of
-from broker.store.engine.times import from_micros
+from broker.store.engine.statement_cache import MAX_PARAMETERS, batches, cached_statement, values_of
+from broker.store.engine.times import from_micros, to_micros
 from broker.store.market.doubts import ENDED
 from broker.store.market.market import conditions, has_patterns
 from broker.store.market.offer_rows import OFFER_QUERY, to_offers
@@ -23,7 +24,6 @@ from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceChang
 _IS_AVAILABLE = {CODES[Availability.AVAILABLE]: True, CODES[Availability.UNAVAILABLE]: False, ENDED: False}
 _ATTEMPT = ("launch_requested", "machine_up", "attempt_ended")
 _MAX_JOBS = 1_000
-_BATCH = 10_000
 _OFFERS = OFFER_QUERY.add_columns(OfferRow.id, OfferRow.polled_by).where(
     OfferRow.id.in_(bindparam("series", expanding=True))
 )
@@ -55,19 +55,19 @@ class AttemptRecord(NamedTuple):
     cause: str
 
 
-def source_reports(connection: Connection, query: OfferQuery, since: int) -> list[SourceReport]:
-    """The changes of availability from ``since`` (microseconds) on, beginning with the state in force then, of the
-    matching series that were ever available. Without mere price changes.
+def source_reports(connection: Connection, query: OfferQuery, since: datetime) -> list[SourceReport]:
+    """The changes of availability from ``since`` on, beginning with the state in force then, of the matching series
+    that were ever available. Without mere price changes.
     """
     changes: dict[int, list[tuple[int, bool | None]]] = {}
     statement = cached_statement(_changes_query, connection, query, looks_up=has_patterns(query))
-    for series, at, code in connection.execute(statement, {"since": since}):
+    for series, at, code in connection.execute(statement, {"since": to_micros(since)}):
         changes.setdefault(series, []).append((at, _IS_AVAILABLE.get(code)))
     ever_available = [series for series, points in changes.items() if any(state for _, state in points)]
     last_polls = _last_polls(connection)
     reports = []
-    for first in range(0, len(ever_available), _BATCH):
-        offers = connection.execute(_OFFERS, {"series": ever_available[first : first + _BATCH]}).all()
+    for batch in batches(ever_available, MAX_PARAMETERS):
+        offers = connection.execute(_OFFERS, {"series": batch}).all()
         for offer, row in zip(to_offers([row[:-2] for row in offers]), offers, strict=True):
             points = changes[row.id]
             reports.append(SourceReport(offer, tuple(points), last_polls.get(row.polled_by, points[-1][0])))
@@ -120,13 +120,13 @@ def _last_polls(connection: Connection) -> dict[str, int]:
     return {row[0]: row[1] for row in connection.execute(_LAST_POLLS) if row[1] is not None}
 
 
-def attempts(connection: Connection, since: int) -> list[AttemptRecord]:
-    """The attempts of the newest jobs submitted from ``since`` (microseconds) on, in order of job and number: those
+def attempts(connection: Connection, since: datetime) -> list[AttemptRecord]:
+    """The attempts of the newest jobs submitted from ``since`` on, in order of job and number: those
     whose machines came up, and those that ended without machines for lack of capacity.
     """
     jobs = (
         select(JobRow.id)
-        .where(and_(JobRow.submitted_at >= since, JobRow.state != "queued"))
+        .where(and_(JobRow.submitted_at >= to_micros(since), JobRow.state != "queued"))
         .order_by(JobRow.submitted_at.desc())
         .limit(_MAX_JOBS)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 
 from sqlalchemy import Connection, delete, insert, select
@@ -11,14 +11,19 @@ from sqlalchemy import Connection, delete, insert, select
 from broker.core.market.cached_answers import CachedAnswer
 from broker.core.values.money import in_microseconds
 from broker.store.engine.revisions import own_version
+from broker.store.engine.times import to_micros
 from broker.store.schema.market import KeptAnswerRow
 
 # After this time a document is read again, whatever its server says: a wrong "not modified" must not hold forever.
 _LONGEST = in_microseconds(timedelta(days=7))
 
 
-def cached_answers(connection: Connection, provider: str, now: int) -> dict[str, CachedAnswer]:
-    """See `MarketHistory.kept_answers`."""
+def cached_answers(connection: Connection, provider: str, now: datetime) -> dict[str, CachedAnswer]:
+    """The documents that polls of ``provider`` stored, by address.
+
+    Omits those of another version of gpubroker, those older than a week at ``now``, and damaged ones: they are read
+    again.
+    """
     rows = connection.execute(
         select(
             KeptAnswerRow.address,
@@ -29,7 +34,7 @@ def cached_answers(connection: Connection, provider: str, now: int) -> dict[str,
         ).where(
             KeptAnswerRow.provider == provider,
             KeptAnswerRow.version == own_version(),
-            KeptAnswerRow.at.between(now - _LONGEST, now),
+            KeptAnswerRow.at.between(to_micros(now) - _LONGEST, to_micros(now)),
         )
     )
     return {

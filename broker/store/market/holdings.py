@@ -13,15 +13,16 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, case, func, insert, or_, select, update
+from sqlalchemy import Connection, func, insert, or_, select, update
 
 from broker.core.errors import UnknownName
-from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.market.offers import BOUGHT, MoneyKind
 from broker.core.policy.policy import CapacityInHand
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
 from broker.store.engine.fields import columns_of, value_of
 from broker.store.engine.times import from_micros, to_micros
+from broker.store.jobs.machine_time import time_within
 from broker.store.schema.jobs import STILL_RUNNING, MachineTimeRow
 from broker.store.schema.market import HoldingProofRow, HoldingRow
 
@@ -89,9 +90,8 @@ def _recorded_holding(row: Any) -> RecordedHolding:
 LOOKS_BACK = timedelta(days=7)
 
 
-_HELD = [CapacityType.OWNED.value, CapacityType.RESERVED.value]
 _ON_HELD = (
-    MachineTimeRow.capacity_type.in_(_HELD),
+    MachineTimeRow.capacity_type.in_([kind.value for kind in BOUGHT]),
     MachineTimeRow.accelerator.is_not(None),
     MachineTimeRow.money != MoneyKind.SANDBOX.value,
 )
@@ -174,13 +174,8 @@ def in_hand(connection: Connection, now: datetime, work: HeldWork | None = None)
 
 def _used_milliseconds(connection: Connection, left: int, right: int) -> Mapping[str, int]:
     """Accelerator milliseconds of attempts on owned and reserved machines in the half-open period (microseconds)."""
-    until = case((MachineTimeRow.until == STILL_RUNNING, right), else_=MachineTimeRow.until)
-    last, first = (
-        case((until > right, right), else_=until),
-        case((MachineTimeRow.since < left, left), else_=MachineTimeRow.since),
-    )
-    time = (last - first) // _MILLI * MachineTimeRow.count * MachineTimeRow.nodes
+    time = time_within(left, right, right) // _MILLI * MachineTimeRow.count * MachineTimeRow.nodes
     query = select(MachineTimeRow.accelerator, func.sum(time)).where(
         MachineTimeRow.until >= left, MachineTimeRow.since < right, *_ON_HELD
     )  # fmt: skip
-    return {name: int(total) for name, total in connection.execute(query.group_by(MachineTimeRow.accelerator))}
+    return {str(name): int(total) for name, total in connection.execute(query.group_by(MachineTimeRow.accelerator))}

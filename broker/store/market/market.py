@@ -128,7 +128,7 @@ def names(connection: Connection, column: str) -> list[str]:
     return list(connection.scalars(select(getattr(PoolRow, column)).distinct()))
 
 
-_SERIES = (
+SERIES = (
     select(OfferRow.id)
     .join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id)
     .where(PoolRow.key == bindparam("pool"), OfferRow.source == bindparam("source"))
@@ -147,7 +147,7 @@ def price_series(connection: Connection, offer: Offer, start: datetime, end: dat
     (inclusive), even if only the availability changed. Without a report, the last price continues. The prices of an
     offer as adapted to a job include the job's disk.
     """
-    series = connection.scalar(_SERIES, {"pool": offer.pool, "source": offer.source})
+    series = connection.scalar(SERIES, {"pool": offer.pool, "source": offer.source})
     if series is None:
         return []
     parameters = {"series": series, "start": to_micros(start)}

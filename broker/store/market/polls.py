@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import Connection, Executable, and_, bindparam, delete, exists, func, insert, or_, select, update
 from sqlalchemy.orm import aliased
@@ -17,7 +17,7 @@ from sqlalchemy.orm import aliased
 from broker.core.market.market_judge import OddPrice
 from broker.core.market.offers import Availability, Doubt, Offer
 from broker.store.engine.fields import value_of
-from broker.store.engine.statement_cache import values_of
+from broker.store.engine.statement_cache import batches, values_of
 from broker.store.engine.times import to_micros
 from broker.store.market import document_cache
 from broker.store.market.clock_rewind import redate
@@ -45,7 +45,6 @@ CODES = {
 }
 _SIGNALS = slice(OFFER_COLUMNS.index("score"), OFFER_COLUMNS.index("interruption_rate") + 1)
 _BATCH = 2_000
-_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -304,7 +303,7 @@ def _insert_new(connection: Connection, writes: _PollWrites, provider: str) -> N
     forget_levels(connection)
     next_pool, next_series = _next_id(connection, PoolRow), _next_id(connection, OfferRow)
     pools: dict[str, int] = {}
-    for batch in _batches(writes.fresh):
+    for batch in batches(writes.fresh, _BATCH):
         keys = [key for key, *_ in batch]
         known_pools = connection.execute(select(PoolRow.key, PoolRow.id).where(PoolRow.key.in_(keys)))
         pools |= {row.key: row.id for row in known_pools}
@@ -340,13 +339,8 @@ def _next_id(connection: Connection, row: type[PoolRow] | type[OfferRow]) -> int
     return (connection.scalar(select(func.max(row.id))) or 0) + 1
 
 
-def _batches(rows: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """Some thousand rows at a time, as a statement's parameters are copied in memory."""
-    return (rows[first : first + _BATCH] for first in range(0, len(rows), _BATCH))
-
-
 def _execute_batches(connection: Connection, statement: Executable, rows: Sequence[Mapping[str, Any]]) -> None:
-    for batch in _batches(rows):
+    for batch in batches(rows, _BATCH):
         connection.execute(statement, batch)
 
 
@@ -430,7 +424,9 @@ def last_polls(connection: Connection) -> dict[str, PollRun]:
     return {row.provider: value_of(PollRun, row) for row in connection.execute(_LAST)}
 
 
-def poll_runs(connection: Connection, provider: str | None, since: datetime | None, limit: int | None) -> list[PollRun]:
+def poll_runs(
+    connection: Connection, provider: str | None = None, *, since: datetime | None = None, limit: int | None = None
+) -> list[PollRun]:
     """Polls of a provider, or of all, newest first."""
     query = select(PollRunRow).order_by(PollRunRow.id.desc()).limit(limit)
     if provider is not None:

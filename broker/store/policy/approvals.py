@@ -31,6 +31,7 @@ from broker.core.policy.approvals import StandingGrant
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement
 from broker.store.engine.fields import value_of
+from broker.store.engine.statement_cache import for_jobs, in_jobs
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs.quarantine import COLUMNS
 from broker.store.schema.jobs import UNCLOSED, AttemptEventRow, JobRow
@@ -44,7 +45,6 @@ _ABOUT_APPROVAL = AttemptEventRow.kind.in_([literal_column(f"'{kind}'") for kind
 _USED = func.coalesce(func.sum(LedgerBalanceRow.held + LedgerBalanceRow.spent), 0)
 _COUNTS = LedgerBalanceRow.money != MoneyKind.AMORTISED.value
 _AFTER_CLOSING = (Movement.ADJUST, Movement.RELEASE)
-_JOBS_AT_ONCE = 5_000  # the maximum number of parameters of a query on both databases
 _IN_USE = (Account.HELD, Account.SPENT)
 
 
@@ -104,13 +104,9 @@ def close(connection: Connection, job_ids: Sequence[str]) -> None:
 def _grants_used(connection: Connection, job_ids: Sequence[str], condition: Any) -> dict[str, list[int]]:
     """The numbers of the grants that these jobs used, by job, restricted to those whose use is ``condition``."""
     result: dict[str, list[int]] = defaultdict(list)
-
-    for first in range(0, len(job_ids), _JOBS_AT_ONCE):
-        in_batch = StandingUseRow.job_id.in_(job_ids[first : first + _JOBS_AT_ONCE])
-        for job_id, number in connection.execute(
-            select(StandingUseRow.job_id, StandingUseRow.number).where(in_batch, condition)
-        ):
-            result[job_id].append(number)
+    query = select(StandingUseRow.job_id, StandingUseRow.number).where(in_jobs(StandingUseRow.job_id), condition)
+    for job_id, number in for_jobs(connection, query, job_ids):
+        result[job_id].append(number)
     return result
 
 

@@ -22,6 +22,7 @@ from broker.ledger.journal import OpenHold
 from broker.ledger.meter import Meter
 from broker.ledger.sums import amount_before
 from broker.store import Store
+from broker.store.engine import statement_cache
 from broker.store.engine.times import to_micros
 from broker.store.jobs.journal import StoreWriter
 from broker.store.jobs.reader import StoreReader
@@ -109,7 +110,7 @@ def test_what_several_jobs_hold_is_read_at_once(
         post(store, moved(Movement.HOLD, 10 + number, job=f"j{number}"))
     post(store, moved(Movement.HOLD, 3, job="j1", money=MoneyKind.SANDBOX))
     if at_once is not None:
-        monkeypatch.setattr(ledger, "_MAX_PARAMETERS", at_once)
+        monkeypatch.setattr(statement_cache, "MAX_PARAMETERS", at_once)
     some = ["j5", "j1", "j0", "gone", "j3"]
     with store.reading() as look:
         found = look.balances(some)
