@@ -8,15 +8,16 @@ A plan judges hundreds of placements and most rules allow most of them, so allow
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 from pydantic import BaseModel
 
-from broker.core.policy.facts import Fact
+from broker.core.policy.coverage import read_facts
+from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Answer, Facts, OpenAsk, Source, Verdict
 from broker.core.ports import Rule
 from broker.core.values.money import Money
@@ -91,8 +92,9 @@ ConfigT = TypeVar("ConfigT", bound=BaseModel)
 @dataclass(frozen=True, eq=False)
 class BoundRule(ABC, Generic[ConfigT]):
     """A rule (`broker.core.ports.Rule`) with its name, configuration, scope and place in the file. ``per``: ``user``,
-    ``team`` or ``project`` if it limits each of them by itself. It equals only itself. A subclass defines ``kind``,
-    ``Config``, ``_judge`` and ``looks_at``."""
+    ``team`` or ``project`` if it limits each of them by itself. It equals only itself. A subclass is registered with
+    `guardrail`; its ``Config`` is the type in brackets, whose docstring is the text of the JSON Schema. It defines
+    ``_judge``, and ``reads`` or ``looks_at``. ``reads``: the aspects that an approval of it covers."""
 
     name: str
     config: ConfigT
@@ -101,6 +103,16 @@ class BoundRule(ABC, Generic[ConfigT]):
     per: str = ""
 
     kind: ClassVar[str]
+    Config: ClassVar[type[Any]]
+    reads: ClassVar[tuple[Aspect, ...]] = ()
+    counts_per: ClassVar[bool] = False  # it limits what runs at once, so it may do so ``per`` user, team or project
+    never_asks: ClassVar[str] = ""  # why ``action: ask`` does not apply
+    never_warns: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        configs = (config for base in cls.__dict__.get("__orig_bases__", ()) for config in get_args(base))
+        cls.Config = next((config for config in configs if isinstance(config, type)), BaseModel)
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         """The verdict; what is outside the scope is allowed."""
@@ -110,6 +122,23 @@ class BoundRule(ABC, Generic[ConfigT]):
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         """The verdict on an action within the scope."""
 
-    @abstractmethod
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
         """The facts that an approval of it covers."""
+        return read_facts(action, *self.reads)
+
+
+RULES: dict[str, type[BoundRule[Any]]] = {}
+"""The rules by the key that they have in policy files; `policies.rules` registers all of them."""
+
+RuleT = TypeVar("RuleT", bound=BoundRule[Any])
+
+
+def guardrail(kind: str) -> Callable[[type[RuleT]], type[RuleT]]:
+    """Registers a rule under its key in policy files."""
+
+    def register(rule: type[RuleT]) -> type[RuleT]:
+        rule.kind = kind
+        RULES[kind] = rule
+        return rule
+
+    return register

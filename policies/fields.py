@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
 from fnmatch import fnmatchcase
-from typing import Annotated, Self
+from typing import Annotated, Generic, Self, TypeVar
 from zoneinfo import available_timezones
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, RootModel, WithJsonSchema, model_validator
 
 from broker.core.errors import UnknownName, did_you_mean
 from broker.core.ports import MIN_HISTORY, MIN_NOTICE_RETENTION
@@ -27,6 +27,15 @@ class PolicyPart(BaseModel):
     """Base of the parts of a policy file: immutable, unknown keys rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+ValueT = TypeVar("ValueT")
+
+
+class PolicyValue(RootModel[ValueT], Generic[ValueT]):
+    """Base of a rule that is one value in a policy file."""
+
+    model_config = ConfigDict(frozen=True)
 
 
 def parse_name(value: object) -> str:

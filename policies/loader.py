@@ -17,7 +17,7 @@ from broker.core.validation import validate
 from policies.conditions import Condition
 from policies.policyset import ActivePolicies
 from policies.references import entries, excepted_scopes, source_at
-from policies.registry import GUARDRAILS, rule_class
+from policies.rules import GUARDRAILS, RULES
 from policies.rules.always import Roster
 from policies.rules.budget import Budget
 from policies.schema import BudgetEntry, GuardrailEntry, PolicyFile, policy_file_model
@@ -206,7 +206,7 @@ def _rules(file: _ValidFile) -> list[Rule]:
     """The rules of a file, in file order."""
     rules: list[Rule] = []
     for entry, path in file.entries():
-        rule, config = (Budget, entry) if isinstance(entry, BudgetEntry) else (rule_class(entry.kind), entry.rule)
+        rule, config = (Budget, entry) if isinstance(entry, BudgetEntry) else (RULES[entry.kind], entry.rule)
         rules.append(
             rule(entry.name, config, _scope(file.read.document, entry, path), file.read.source(path), entry.per or "")
         )

@@ -7,14 +7,14 @@
     teams: {nlp: {members: [ann, bob]}}     # who may write `team: nlp` in a job file
     defaults: {max_duration: 24h, allow_reference_prices: false, cpu_jobs_on_gpus: false}
     capacity: {order: [owned, reserved, spot, on_demand]}
-    rules_of_thumb: {rent_below_hours_per_day: 5}   # thresholds of `gpubroker advise`
+    assumptions: {rent_below_hours_per_day: 5}       # defaults of `gpubroker advise`
     budgets:
       - {name: nlp-monthly, amount: "$2,000", period: month, timezone: Europe/Berlin, scope: {team: nlp}}
     guardrails:                             # each has a name and exactly one rule
       - {name: no-crazy-prices, max_price_per_gpu_hour: $4}
       - {name: nights-are-cheap, max_job_cost: $50, when: 'hour_in("Europe/Berlin") < 20'}
 
-The guardrails' keys come from `policies.registry`: a new rule needs no change here.
+The guardrails' keys come from `policies.rules`: a new rule needs no change here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from policies.fields import (
     TimeZone,
     When,
 )
-from policies.registry import GUARDRAILS, rule_class
+from policies.rules import GUARDRAILS, RULES
 from policies.rules.budget import BudgetTerms
 from policies.scope import MayAsk, Per, Scope
 
@@ -72,17 +72,6 @@ def _scopes(value: object) -> object:
 
 Scopes = Annotated[tuple[Scope, ...], BeforeValidator(_scopes), _OneOrSeveral()]
 """One scope or a list of scopes, each with at least one name."""
-
-
-def _number_or_list(value: object) -> object:
-    numbers = value if isinstance(value, list) else [value]
-    if not numbers or not all(type(number) in (int, float) for number in numbers):
-        raise ValueError(f"expected a number, or a list of numbers; got {value!r}")
-    return value
-
-
-RuleOfThumb = Annotated[float | tuple[float, ...], BeforeValidator(_number_or_list)]
-"""Checks only that values are numbers: the economics module checks names and pairs."""
 
 
 class Team(PolicyPart):
@@ -233,11 +222,10 @@ class GuardrailEntry(MayAsk):
         if len(kinds) != 1:
             count_text = f"has {len(kinds)} rules ({', '.join(kinds)})" if kinds else "has no rule"
             raise ValueError(f"{count_text}; expected exactly one of {', '.join(GUARDRAILS)}")
-        if self.action == "ask" and (reason := getattr(rule_class(self.kind), "never_asks", "")):
+        rule = RULES[self.kind]
+        if reason := {"ask": rule.never_asks, "warn": rule.never_warns}.get(self.action, ""):
             parse_each([("action", reason)], _refuse)
-        if self.action == "warn" and (reason := getattr(rule_class(self.kind), "never_warns", "")):
-            parse_each([("action", reason)], _refuse)
-        if self.per and not getattr(rule_class(self.kind), "counts_per", False):
+        if self.per and not rule.counts_per:
             parse_each([("per", f"{self.kind} is not a limit on concurrent use; delete the key")], _refuse)
         return self
 
@@ -254,8 +242,9 @@ class PolicyFile(PolicyPart):
     teams: dict[Name, Team] = Field(default_factory=dict)
     defaults: Defaults = Field(default_factory=Defaults)
     capacity: CapacityPreferences | None = None
-    rules_of_thumb: dict[str, RuleOfThumb] = Field(
-        default_factory=dict, description="Thresholds of `gpubroker advise`, in place of its defaults."
+    assumptions: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Defaults of `gpubroker advise`; `gpubroker advise assumptions` lists them.",
     )
     budgets: tuple[BudgetEntry, ...] = ()
 
@@ -270,7 +259,7 @@ class PolicyFile(PolicyPart):
             raise ValueError(f"expected version {VERSION}; got {value!r}")
         return value
 
-    @field_validator("teams", "budgets", "guardrails", "rules_of_thumb", mode="before", check_fields=False)
+    @field_validator("teams", "budgets", "guardrails", "assumptions", mode="before", check_fields=False)
     @classmethod
     def _sections(cls, value: object) -> object:
         return _not_empty(value)
@@ -288,7 +277,7 @@ def policy_file_model(kinds: frozenset[str] = frozenset(GUARDRAILS)) -> type[Pol
 
     ``kinds``: those that occur; the others are not imported, which saves time, and accept any value.
     """
-    rules: dict[str, Any] = {kind: (rule_class(kind).Config if kind in kinds else Any, None) for kind in GUARDRAILS}
+    rules: dict[str, Any] = {kind: (RULES[kind].Config if kind in kinds else Any, None) for kind in GUARDRAILS}
     entry = create_model("Guardrail", __base__=GuardrailEntry, __doc__=GuardrailEntry.__doc__, **rules)
     return create_model("Policy", __base__=PolicyFile, __doc__=PolicyFile.__doc__, guardrails=(tuple[entry, ...], ()))
 

@@ -18,7 +18,7 @@ from broker.core.values.provider_names import NAMES, is_provider_name
 from policies.conditions import Condition, parse_condition
 from policies.fields import PATTERN_SIGNS
 from policies.references import entries, listed_members, named_approvers, named_providers, named_teams
-from policies.registry import GUARDRAILS, rule_class
+from policies.rules import GUARDRAILS, RULES
 from policies.scope import MayAsk, restrict_to
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _UNKNOWN_KEY = re.compile(r"guardrails\[\d+\]\.(\w+)")
 _EXCEPT_IN_BUDGET = re.compile(r"budgets\[\d+\]\.except")
 _REMOVED = {
+    "rules_of_thumb": "is now `assumptions:`, with the same names; rename the key",
     "capacity.lend": "lending between teams was removed: every team uses bought machines at no price; to divide their "
     "cost by use, see `gpubroker report showback`; delete this key",
     "defaults.keep_events": "the archive was removed: events of ended jobs stay in the database; delete this key",
@@ -332,5 +333,5 @@ def with_key_hint(problem: Problem) -> Problem:
 
 
 def _keys_of(kind: str) -> set[str]:
-    fields = rule_class(kind).Config.model_fields
+    fields = RULES[kind].Config.model_fields
     return {field.alias or name for name, field in fields.items()} - {"root"}

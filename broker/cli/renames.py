@@ -26,7 +26,7 @@ RENAMES: Mapping[str, str] = {
     "capacity plan --from-history": "was removed: without --demand, it uses the demand recorded in this store",
     "capacity plan --gpu": "is now `gpubroker capacity plan --where gpu=NAME`",
     "capacity plan --kwh-usd": "is now `gpubroker capacity plan --assume kwh_usd=USD`",
-    "capacity plan --life": "is now `gpubroker capacity plan --assume life=TIME`",
+    "capacity plan --life": "is now `gpubroker capacity plan --assume years=N`",
     "capacity plan --picture": "was removed: --chart draws in the terminal, --json has the figures",
     "capacity plan --provider": "is now `gpubroker capacity plan --where provider=NAME`",
     "capacity plan --pue": "is now `gpubroker capacity plan --assume pue=N`",

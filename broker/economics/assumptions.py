@@ -1,6 +1,6 @@
 """The assumptions of advice: one table of names, defaults, units, ranges and sources.
 
-A policy file replaces defaults (`rules_of_thumb:`); `--assume NAME=VALUE` of `gpubroker advise` sets any of them.
+A policy file replaces defaults (`assumptions:`); `--assume NAME=VALUE` of `gpubroker advise` sets any of them.
 """
 
 from __future__ import annotations

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import BaseModel, model_validator
+from pydantic import model_validator
 
 from broker.core.policy.approvals import max_run_time, total_of
-from broker.core.policy.coverage import read_facts
-from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.facts import Aspect
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.values.money import round_distinct
 from broker.core.values.units import PositiveDuration
 from broker.ledger.budgets import matches
-from policies.bound_rule import BoundRule, allow, deny, duration_text, require_approval
+from policies.bound_rule import BoundRule, allow, deny, duration_text, guardrail, require_approval
 from policies.fields import GpuCount, Limit, Patterns, ProviderPatterns
 from policies.scope import ApprovalConfig
 
@@ -34,13 +33,12 @@ class Thresholds(ApprovalConfig):
         return self
 
 
+@guardrail("approve_above")
 class ApproveAbove(BoundRule[Thresholds]):
     """Requires an approval for a job that may exceed a threshold. Running jobs continue: their request was judged at
     submission.
     """
 
-    kind: ClassVar[str] = "approve_above"
-    Config: ClassVar[type[BaseModel]] = Thresholds
     never_asks: ClassVar[str] = "is redundant: approve_above always asks its approvers; delete `action`"
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
@@ -73,9 +71,6 @@ class ApproveAbove(BoundRule[Thresholds]):
             return require_approval(self, thresholds, "gpus_above", message, gpus=gpus, threshold=thresholds.gpus)
         return allow(self, "below", "is below the approval thresholds")
 
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return ()  # every request covers amount, time and GPUs
-
 
 class PurchaseTerms(ApprovalConfig):
     """Purchases in the scope: at most ``max_commitment`` (USD, one purchase), at most ``max_term`` long, from
@@ -92,11 +87,11 @@ class PurchaseTerms(ApprovalConfig):
     buyers: Patterns = ()
 
 
+@guardrail("purchases")
 class Purchases(BoundRule[PurchaseTerms]):
     """Asks the approvers about a purchase within the terms, and denies any other."""
 
-    kind: ClassVar[str] = "purchases"
-    Config: ClassVar[type[BaseModel]] = PurchaseTerms
+    reads = (Aspect.PROVIDER, Aspect.REGION, Aspect.INSTANCE_TYPE, Aspect.GPUS, Aspect.EXPECTED_HOURS)
     never_asks: ClassVar[str] = "is redundant: purchases always asks its approvers; delete `action`"
     never_warns: ClassVar[str] = "does not apply to purchases, which always need an approval; delete `action`"
 
@@ -133,9 +128,4 @@ class Purchases(BoundRule[PurchaseTerms]):
             return deny(self, "too_dear", message, total=total, limit=terms.max_commitment)
         return require_approval(
             self, terms, "purchase", f"a purchase of {total.rounded(2)} has to be approved", total=total
-        )
-
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return read_facts(
-            action, Aspect.PROVIDER, Aspect.REGION, Aspect.INSTANCE_TYPE, Aspect.GPUS, Aspect.EXPECTED_HOURS
         )

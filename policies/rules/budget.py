@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, PlainValidator, StrictBool, WithJsonSchema, field_validator, model_validator
+from pydantic import Field, PlainValidator, StrictBool, WithJsonSchema, field_validator, model_validator
 
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.facts import Aspect, Fact
@@ -20,7 +20,7 @@ from broker.core.values.money import Money, round_distinct
 from broker.core.values.units import PositiveDuration
 from broker.ledger.budgets import fixed_period, held_in, period_name
 from broker.ledger.forecast import FORECAST
-from policies.bound_rule import BoundRule, allow, deny, duration_text, pending_text, require_approval
+from policies.bound_rule import BoundRule, allow, deny, duration_text, guardrail, pending_text, require_approval
 from policies.fields import Day, Limit, TimeZone, parse_percent
 from policies.scope import MayAsk, check_action_keys
 
@@ -137,6 +137,7 @@ def _kind(value: object) -> MoneyKind:
         raise ValueError(f"expected one of {', '.join(MoneyKind)}; got {value!r}") from None
 
 
+@guardrail("budget")
 class Budget(BoundRule[BudgetTerms]):
     """Objects to a request whose share of a period exceeds limit − spent − held in any period it touches.
 
@@ -144,9 +145,6 @@ class Budget(BoundRule[BudgetTerms]):
     submission has a known amount. Denies if the ledger's figures do not cover the whole time. Running jobs are affected
     by ``action: stop`` only.
     """
-
-    kind: ClassVar[str] = "budget"
-    Config: ClassVar[type[BaseModel]] = BudgetTerms
 
     @cached_property
     def spec(self) -> BudgetSpec:

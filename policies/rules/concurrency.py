@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, RootModel
-
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, LiveAttempt, Verdict
-from policies.bound_rule import BoundRule, ConfigT, allow, deny
-from policies.fields import GpuCount, JobCount
+from policies.bound_rule import BoundRule, ConfigT, allow, deny, guardrail
+from policies.fields import GpuCount, JobCount, PolicyValue
 from policies.scope import Scope
 
 
@@ -95,17 +93,13 @@ class AtOnce(BoundRule[ConfigT]):
         return OtherAttempts(self.scope, self.per)
 
 
-class Gpus(RootModel[GpuCount]):
+class Gpus(PolicyValue[GpuCount]):
     """Maximum GPUs in use at once by all jobs in the scope."""
 
-    model_config = ConfigDict(frozen=True)
 
-
+@guardrail("max_concurrent_gpus")
 class MaxConcurrentGpus(AtOnce[Gpus]):
     """Limits the GPUs in use."""
-
-    kind: ClassVar[str] = "max_concurrent_gpus"
-    Config: ClassVar[type[BaseModel]] = Gpus
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         placement = action.placement
@@ -130,17 +124,13 @@ class MaxConcurrentGpus(AtOnce[Gpus]):
         return (Fact(aspect=Aspect.GPUS_AT_ONCE, value=self._others.beside(action, facts).gpus + gpus),)
 
 
-class Jobs(RootModel[JobCount]):
+class Jobs(PolicyValue[JobCount]):
     """Maximum jobs running at once in the scope."""
 
-    model_config = ConfigDict(frozen=True)
 
-
+@guardrail("max_concurrent_jobs")
 class MaxConcurrentJobs(AtOnce[Jobs]):
     """Limits the jobs that run."""
-
-    kind: ClassVar[str] = "max_concurrent_jobs"
-    Config: ClassVar[type[BaseModel]] = Jobs
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         if not starts_attempt(action):

@@ -6,15 +6,12 @@ from abc import abstractmethod
 from datetime import timedelta
 from typing import ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, RootModel
-
 from broker.core.policy.approvals import max_run_time, total_of
-from broker.core.policy.facts import Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.values.money import Money, round_distinct
 from broker.core.values.units import PositiveDuration
-from policies.bound_rule import BoundRule, ConfigT, allow, deny, duration_text
-from policies.fields import Limit
+from policies.bound_rule import BoundRule, ConfigT, allow, deny, duration_text, guardrail
+from policies.fields import Limit, PolicyValue
 
 T = TypeVar("T", Money, timedelta)
 
@@ -56,21 +53,15 @@ class JobLimit(BoundRule[ConfigT], Generic[ConfigT, T]):
     def _figure(self, figure: T) -> object:
         return figure if isinstance(figure, Money) else self._printed(figure)[0]
 
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return ()  # every request covers the figure
 
-
-class Amount(RootModel[Limit]):
+class Amount(PolicyValue[Limit]):
     """Maximum hold and cost of one job, in USD. Prepaid (amortized) capacity does not count."""
 
-    model_config = ConfigDict(frozen=True)
 
-
+@guardrail("max_job_cost")
 class MaxJobCost(JobLimit[Amount, Money]):
     """Denies a job that might cost more: its hold is its maximum cost. A running job stops at the limit."""
 
-    kind = "max_job_cost"
-    Config: ClassVar[type[BaseModel]] = Amount
     figure, key = "cost", "max_cost"
     reached, passes = ("job_cost_reached", "the job has cost"), ("job_too_dear", "the job may cost")
 
@@ -81,17 +72,14 @@ class MaxJobCost(JobLimit[Amount, Money]):
         return round_distinct(*figures)
 
 
-class Length(RootModel[PositiveDuration]):
+class Length(PolicyValue[PositiveDuration]):
     """Maximum billed time of one job over all attempts, such as ``48h``."""
 
-    model_config = ConfigDict(frozen=True)
 
-
+@guardrail("max_job_duration")
 class MaxJobDuration(JobLimit[Length, timedelta]):
     """Denies a job whose ``max_duration`` is longer. A running job stops at the limit."""
 
-    kind = "max_job_duration"
-    Config: ClassVar[type[BaseModel]] = Length
     figure, key = "duration", "max_duration"
     reached, passes = ("job_duration_reached", "the job has run for"), ("job_too_long", "the job may run for")
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from broker.core.market.offers import CapacityType, Interconnect
-from broker.core.policy.coverage import read_facts
-from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.facts import Aspect
 from broker.core.policy.policy import Action, Facts, Verdict
-from policies.bound_rule import BoundRule, allow, deny
+from policies.bound_rule import BoundRule, allow, deny, guardrail
 from policies.fields import AcceleratorPatterns, GpuCount, PolicyPart, names_accelerator
 from policies.rules.places import Names
 
@@ -29,11 +28,11 @@ class AcceleratorNames(Names):
         return any(names_accelerator(pattern, name) for pattern in patterns for name in names)
 
 
+@guardrail("accelerators")
 class AllowedAccelerators(BoundRule[AcceleratorNames]):
     """Denies a placement on an accelerator that is not allowed."""
 
-    kind: ClassVar[str] = "accelerators"
-    Config: ClassVar[type[BaseModel]] = AcceleratorNames
+    reads = (Aspect.ACCELERATOR,)
 
     @cached_property
     def _objections(self) -> dict[str, str | None]:
@@ -51,9 +50,6 @@ class AllowedAccelerators(BoundRule[AcceleratorNames]):
                 self, "accelerator_not_allowed", f"{accelerator} is not allowed: {objection}", accelerator=accelerator
             )
         return allow(self, "allowed", f"{accelerator} is allowed")
-
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return read_facts(action, Aspect.ACCELERATOR)
 
 
 _STRENGTH = {Interconnect.NONE: 0, Interconnect.PCIE: 1, Interconnect.NVLINK: 2}
@@ -73,11 +69,11 @@ class Link(PolicyPart):
         return {"at_least": value} if isinstance(value, str) else value
 
 
+@guardrail("min_interconnect")
 class MinInterconnect(BoundRule[Link]):
     """Denies a placement on a machine with a weaker interconnect."""
 
-    kind: ClassVar[str] = "min_interconnect"
-    Config: ClassVar[type[BaseModel]] = Link
+    reads = (Aspect.INTERCONNECT, Aspect.GPUS_PER_MACHINE)
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         offer = action.placement.offer if action.placement else None
@@ -95,9 +91,6 @@ class MinInterconnect(BoundRule[Link]):
             interconnect=actual.value if actual else "unknown",
             at_least=required.value,
         )
-
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return read_facts(action, Aspect.INTERCONNECT, Aspect.GPUS_PER_MACHINE)
 
 
 class Types(PolicyPart):
@@ -118,11 +111,11 @@ class Types(PolicyPart):
         return value
 
 
+@guardrail("capacity_types")
 class CapacityTypes(BoundRule[Types]):
     """Denies a placement on another capacity type."""
 
-    kind: ClassVar[str] = "capacity_types"
-    Config: ClassVar[type[BaseModel]] = Types
+    reads = (Aspect.CAPACITY_TYPE,)
 
     @property
     def forbids_spot(self) -> bool:
@@ -144,9 +137,6 @@ class CapacityTypes(BoundRule[Types]):
                 capacity_type=capacity_type.value,
             )
         return allow(self, "allowed", f"{capacity_type.value} capacity is allowed")
-
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return read_facts(action, Aspect.CAPACITY_TYPE)
 
 
 def _words(types: tuple[CapacityType, ...]) -> str:

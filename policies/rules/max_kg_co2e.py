@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import re
 from datetime import timedelta
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, RootModel, WithJsonSchema
+from pydantic import PlainValidator, WithJsonSchema
 
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.coverage import read_facts
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
-from policies.bound_rule import BoundRule, allow, deny, duration_text
+from policies.bound_rule import BoundRule, allow, deny, duration_text, guardrail
+from policies.fields import PolicyValue
 
 _MASS = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(kg|t)", re.ASCII)
 _EXPECTED = "expected kilograms of CO2e above zero, such as 50, 50kg or 1.2t"
@@ -41,21 +42,17 @@ Kilograms = Annotated[
 ]
 
 
-class Emissions(RootModel[Kilograms]):
+class Emissions(PolicyValue[Kilograms]):
     """Maximum emissions of one job in kg CO2e: the GPUs' electricity, with the building's overhead, times the grid
     intensity of the place (world average if the place is unknown).
     """
 
-    model_config = ConfigDict(frozen=True)
 
-
+@guardrail("max_kg_co2e")
 class MaxKgCo2e(BoundRule[Emissions]):
     """Denies a placement where the job would emit more: emissions so far plus the expected ones (for all funded time if
     the work is unknown). A running job stops at the limit. Simulated machines emit nothing.
     """
-
-    kind: ClassVar[str] = "max_kg_co2e"
-    Config: ClassVar[type[BaseModel]] = Emissions
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         placement = action.placement

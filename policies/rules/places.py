@@ -6,18 +6,17 @@ import re
 from collections.abc import Callable
 from fnmatch import translate
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, RootModel, model_validator
+from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
 from broker.core.market.offers import CapacityType
 from broker.core.market.places import TERRITORIES, lies_in, territory_named
-from broker.core.policy.coverage import read_facts
-from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.facts import Aspect
 from broker.core.policy.policy import Action, Facts, Verdict
-from policies.bound_rule import BoundRule, allow, deny
-from policies.fields import Patterns, PlacePatterns, PolicyPart, ProviderPatterns
+from policies.bound_rule import BoundRule, allow, deny, guardrail
+from policies.fields import Patterns, PlacePatterns, PolicyPart, PolicyValue, ProviderPatterns
 
 
 class Names(PolicyPart):
@@ -83,19 +82,16 @@ class LocationPatterns(PolicyPart):
         return self
 
 
+@guardrail("allowed_locations")
 class AllowedLocations(BoundRule[LocationPatterns]):
     """Denies a placement at a provider or in a region that is not allowed."""
 
-    kind: ClassVar[str] = "allowed_locations"
-    Config: ClassVar[type[BaseModel]] = LocationPatterns
+    reads = (Aspect.PROVIDER, Aspect.REGION)
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         if action.placement is None:
             return allow(self, "no_place", "no place is requested")
         return self._at(action.placement.offer.provider, action.placement.offer.region)
-
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return read_facts(action, Aspect.PROVIDER, Aspect.REGION)
 
     @cached_property
     def _at(self) -> Callable[[str, str], Verdict]:
@@ -123,11 +119,11 @@ class Residency(PolicyPart):
     data: PlacePatterns = ()
 
 
+@guardrail("data_residency")
 class DataResidency(BoundRule[Residency]):
     """Denies a placement elsewhere. Case-insensitive."""
 
-    kind: ClassVar[str] = "data_residency"
-    Config: ClassVar[type[BaseModel]] = Residency
+    reads = (Aspect.PROVIDER, Aspect.REGION, Aspect.DATA_LOCATION, Aspect.SENSITIVE_DATA)
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         data, placement = action.job.data, action.placement
@@ -166,9 +162,6 @@ class DataResidency(BoundRule[Residency]):
         in_territory = any(territory and _matches((territory,), location) for territory in territories)
         return not self.config.data or in_territory or _matches(self.config.data, location)
 
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return read_facts(action, Aspect.PROVIDER, Aspect.REGION, Aspect.DATA_LOCATION, Aspect.SENSITIVE_DATA)
-
 
 @lru_cache(maxsize=4096)
 def _matches(places: tuple[str, ...], location: str) -> bool:
@@ -179,17 +172,15 @@ def _matches(places: tuple[str, ...], location: str) -> bool:
     return is_inside or Names(allow=places).objection(location, region) is None
 
 
-class Where(RootModel[Literal["on_premises"]]):
+class Where(PolicyValue[Literal["on_premises"]]):
     """``on_premises``: jobs with ``data: {sensitive: true}`` run on owned capacity only."""
 
-    model_config = ConfigDict(frozen=True)
 
-
+@guardrail("sensitive_data")
 class SensitiveData(BoundRule[Where]):
     """Denies a placement of such a job on other capacity."""
 
-    kind: ClassVar[str] = "sensitive_data"
-    Config: ClassVar[type[BaseModel]] = Where
+    reads = (Aspect.PROVIDER, Aspect.REGION, Aspect.CAPACITY_TYPE, Aspect.SENSITIVE_DATA)
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         if not action.job.data.sensitive:
@@ -206,6 +197,3 @@ class SensitiveData(BoundRule[Where]):
             place=offer.location,
             capacity_type=offer.capacity_type.value,
         )
-
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return read_facts(action, Aspect.PROVIDER, Aspect.REGION, Aspect.CAPACITY_TYPE, Aspect.SENSITIVE_DATA)

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from functools import cached_property
 from inspect import cleandoc
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, RootModel, model_validator
+from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
 from broker.core.market.offers import MoneyKind
-from broker.core.policy.coverage import read_facts
-from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.facts import Aspect
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.validation import parse_each
 from broker.core.values.money import Money, round_distinct
 from broker.core.values.units import PositiveDuration, print_money
-from policies.bound_rule import BoundRule, allow, deny, duration_text
-from policies.fields import PATTERN_SIGNS, Limit, names_accelerator, parse_accelerator, parse_limit
+from policies.bound_rule import BoundRule, allow, deny, duration_text, guardrail
+from policies.fields import PATTERN_SIGNS, Limit, PolicyValue, names_accelerator, parse_accelerator, parse_limit
 
 _DEFAULT = "default"
 
 
-class PriceLimits(RootModel[dict[str, Limit]]):
+class PriceLimits(PolicyValue[dict[str, Limit]]):
     """``$4``, or ``{H100: $4, default: $2}``: limits in USD per GPU-hour by accelerator. A name stands for its
     variants, too (``H100`` for H100-NVL), unless they are named themselves; ``=H100`` for that card alone; a pattern
     for those that no name stands for. Accelerators not named use the default; without a default they have no limit.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -65,11 +62,11 @@ def _accelerator(name: str) -> str:
         raise ValueError(f"{error}; use `{_DEFAULT}` for all others") from error
 
 
+@guardrail("max_price_per_gpu_hour")
 class MaxPricePerGpuHour(BoundRule[PriceLimits]):
     """Denies a placement whose current price exceeds the limit. CPU machines have no GPU-hours."""
 
-    kind: ClassVar[str] = "max_price_per_gpu_hour"
-    Config: ClassVar[type[BaseModel]] = PriceLimits
+    reads = (Aspect.PROVIDER, Aspect.REGION, Aspect.ACCELERATOR, Aspect.PRICE_PER_GPU)
 
     @cached_property
     def _terms(self) -> str:
@@ -103,21 +100,16 @@ class MaxPricePerGpuHour(BoundRule[PriceLimits]):
             offer=offer.id,
         )
 
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return read_facts(action, Aspect.PROVIDER, Aspect.REGION, Aspect.ACCELERATOR, Aspect.PRICE_PER_GPU)
 
-
-class Age(RootModel[PositiveDuration]):
+class Age(PolicyValue[PositiveDuration]):
     """Maximum age of a price, such as ``30m``. The provider's own limit applies as well."""
 
-    model_config = ConfigDict(frozen=True)
 
-
+@guardrail("max_price_age")
 class MaxPriceAge(BoundRule[Age]):
     """Denies a start that costs cash at an older price. Running jobs keep their starting price."""
 
-    kind: ClassVar[str] = "max_price_age"
-    Config: ClassVar[type[BaseModel]] = Age
+    reads = (Aspect.PRICE_DATE,)
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         placement = action.placement
@@ -136,21 +128,16 @@ class MaxPriceAge(BoundRule[Age]):
             limit=duration_text(limit),
         )
 
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return read_facts(action, Aspect.PRICE_DATE)
 
-
-class ReferencePriceUse(RootModel[Literal["forbidden"]]):
+class ReferencePriceUse(PolicyValue[Literal["forbidden"]]):
     """``forbidden`` for the jobs in the scope, regardless of ``defaults: allow_reference_prices``."""
 
-    model_config = ConfigDict(frozen=True)
 
-
+@guardrail("reference_prices")
 class ReferencePrices(BoundRule[ReferencePriceUse]):
     """Denies a start at a price from a price book. Running jobs continue."""
 
-    kind: ClassVar[str] = "reference_prices"
-    Config: ClassVar[type[BaseModel]] = ReferencePriceUse
+    reads = (Aspect.REFERENCE_PRICE, Aspect.PRICE_SOURCE, Aspect.PRICE_DATE)
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         if action.placement is None or action.kind is ActionKind.CONTINUE:
@@ -165,6 +152,3 @@ class ReferencePrices(BoundRule[ReferencePriceUse]):
             source=offer.source,
             as_of=f"{offer.as_of:%Y-%m-%d}",
         )
-
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return read_facts(action, Aspect.REFERENCE_PRICE, Aspect.PRICE_SOURCE, Aspect.PRICE_DATE)

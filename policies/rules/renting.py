@@ -3,17 +3,13 @@ which holding would pay."""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from pydantic import BaseModel
-
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.policy.approvals import max_run_time
 from broker.core.policy.coverage import read_facts
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, CapacityInHand, Facts, Verdict
 from broker.core.values.money import Money
-from policies.bound_rule import BoundRule, allow, deny, duration_text
+from policies.bound_rule import BoundRule, allow, deny, duration_text, guardrail
 from policies.fields import HoldOrRent
 from policies.rules.concurrency import starts_attempt
 
@@ -28,11 +24,9 @@ class RentingThresholds(HoldOrRent):
     """
 
 
+@guardrail("renting")
 class Renting(BoundRule[RentingThresholds]):
     """Denies a start on rented GPUs outside these conditions. Running jobs continue."""
-
-    kind: ClassVar[str] = "renting"
-    Config: ClassVar[type[BaseModel]] = RentingThresholds
 
     @property
     def needs_holdings(self) -> bool:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar
 
-from pydantic import BaseModel, field_validator
+from pydantic import field_validator
 
 from broker.core.market.offers import CapacityType
 from broker.core.policy.coverage import read_facts
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, Verdict
 from broker.core.validation import parse_each
-from policies.bound_rule import BoundRule, allow, deny
+from policies.bound_rule import BoundRule, allow, deny, guardrail
 from policies.fields import AcceleratorPatterns, GpuCount, PolicyPart, names_accelerator, parse_name
 from policies.rules.concurrency import OtherAttempts, room_hint, starts_attempt
 
@@ -47,11 +47,10 @@ class Shares(PolicyPart):
         return types
 
 
+@guardrail("reserved_quota")
 class ReservedQuota(BoundRule[Shares]):
     """Denies a team more prepaid capacity than its share. Further jobs wait or burst."""
 
-    kind: ClassVar[str] = "reserved_quota"
-    Config: ClassVar[type[BaseModel]] = Shares
     counts_live: ClassVar[bool] = True
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:

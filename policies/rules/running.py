@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import ClassVar
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from broker.core.policy.coverage import read_facts, to_microseconds
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, IdleLimit, Verdict
 from broker.core.values.units import Duration, PositiveDuration
-from policies.bound_rule import BoundRule, allow, deny, duration_text
+from policies.bound_rule import BoundRule, allow, deny, duration_text, guardrail
 from policies.fields import AttemptCount, Limit, Percent, PolicyPart
 
 
@@ -22,11 +22,10 @@ class IdleThreshold(PolicyPart):
     stretch: PositiveDuration = Field(alias="for", description="a duration such as 30m")
 
 
+@guardrail("idle_shutdown")
 class IdleShutdown(BoundRule[IdleThreshold]):
     """Stops an idle job. Without utilization samples for the whole time it stops nothing."""
 
-    kind: ClassVar[str] = "idle_shutdown"
-    Config: ClassVar[type[BaseModel]] = IdleThreshold
     # Callers must provide accelerator utilization.
     needs_usage: ClassVar[bool] = True
     never_asks: ClassVar[str] = "does not apply to idle_shutdown, which judges running jobs only; delete `action`"
@@ -54,9 +53,6 @@ class IdleShutdown(BoundRule[IdleThreshold]):
             length=duration_text(self.config.stretch),
         )
 
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return ()  # no approval involved
-
     def idle_limit(self, action: Action) -> IdleLimit | None:
         """As `broker.core.ports.LimitsIdleness`."""
         if not self.scope.covers(action):
@@ -83,11 +79,9 @@ class Runaway(PolicyPart):
         return self
 
 
+@guardrail("runaway")
 class RunawayLimit(BoundRule[Runaway]):
     """Denies a start if the job could exceed the age or has used its attempts; stops a running job at the age."""
-
-    kind: ClassVar[str] = "runaway"
-    Config: ClassVar[type[BaseModel]] = Runaway
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         attempts, max_attempts = action.attempts, self.config.max_attempts
@@ -143,11 +137,10 @@ class UnusualSpendingLimit(PolicyPart):
     answer_within: Duration = timedelta(hours=1)
 
 
+@guardrail("unusual_spending")
 class UnusualSpendingRule(BoundRule[UnusualSpendingLimit]):
     """Stops a running job that is among the causes of an unanswered anomaly, checkpoint first."""
 
-    kind: ClassVar[str] = "unusual_spending"
-    Config: ClassVar[type[BaseModel]] = UnusualSpendingLimit
     # Callers must provide the job's part in anomalies (`Facts.unusual`).
     needs_anomalies: ClassVar[bool] = True
     never_asks: ClassVar[str] = (
@@ -173,6 +166,3 @@ class UnusualSpendingRule(BoundRule[UnusualSpendingLimit]):
         waited = duration_text(facts.now - anomaly.known_since)
         message = f"{summary}, and it was not answered within {waited} (`gpubroker report anomalies --answer`)"
         return deny(self, "unusual", message, **figures)
-
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return ()  # no approval involved

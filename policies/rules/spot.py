@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from math import ceil
-from typing import ClassVar, Literal
+from typing import Literal
 
-from pydantic import BaseModel, model_validator
+from pydantic import model_validator
 
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType
@@ -14,7 +14,7 @@ from broker.core.policy.coverage import read_facts
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, Facts, SpotShare, Verdict
 from broker.ledger.budgets import period_containing, period_name
-from policies.bound_rule import BoundRule, allow, deny
+from policies.bound_rule import BoundRule, allow, deny, guardrail
 from policies.fields import GpuHours, Percent, PolicyPart, TimeZone
 from policies.rules.concurrency import starts_attempt
 
@@ -47,11 +47,9 @@ class SpotUse(PolicyPart):
         return self
 
 
+@guardrail("spot")
 class Spot(BoundRule[SpotUse]):
     """Denies spot that is not allowed, and on-demand that would keep the spot share below the minimum."""
-
-    kind: ClassVar[str] = "spot"
-    Config: ClassVar[type[BaseModel]] = SpotUse
 
     @property
     def forbids_spot(self) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, time, timedelta
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from broker.core.errors import did_you_mean
 from broker.core.policy.coverage import to_microseconds
@@ -13,7 +13,7 @@ from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Facts, Verdict
 from broker.core.validation import parse_each
 from broker.core.values.units import zone
-from policies.bound_rule import BoundRule, allow, deny
+from policies.bound_rule import BoundRule, allow, deny, guardrail
 from policies.fields import LocalTime, PolicyPart, TimeZone, WallTime, parse_local_time
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -92,11 +92,9 @@ def _end_text(end: time) -> str:
     return "24:00" if end == time.max else f"{end:%H:%M}"
 
 
+@guardrail("working_hours")
 class WorkingHours(BoundRule[Hours]):
     """Denies starts outside these hours, and the continuation of running jobs."""
-
-    kind: ClassVar[str] = "working_hours"
-    Config: ClassVar[type[BaseModel]] = Hours
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         if self.config.contain(facts.now):
@@ -111,9 +109,6 @@ class WorkingHours(BoundRule[Hours]):
             opens=opens.astimezone(UTC).isoformat(),
             day=DAYS[local.weekday()],
         )
-
-    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return ()  # the time of day needs no approval
 
 
 def _parse_end(value: object) -> datetime:
@@ -154,13 +149,11 @@ class FreezeWindow(PolicyPart):
         return self.start.replace(tzinfo=local) <= now < self.end.replace(tzinfo=local)
 
 
+@guardrail("freeze")
 class Freeze(BoundRule[FreezeWindow]):
     """Denies starts, moves and higher limits during the window, and with ``running: stop`` the continuation of running
     jobs. Jobs that continue get money within their limits.
     """
-
-    kind: ClassVar[str] = "freeze"
-    Config: ClassVar[type[BaseModel]] = FreezeWindow
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
         config = self.config

@@ -108,7 +108,7 @@ def test_the_plan_says_how_and_the_job_that_is_submitted_has_machines(broker: Br
 def test_the_rules_of_thumb_of_the_active_policy_size_it(broker: Broker, tmp_path: Path) -> None:
     wanted = job(constraints=Constraints(providers=("sandbox",)))
     file = tmp_path / "mine.yaml"
-    file.write_text("version: 1\npolicy: mine\nrules_of_thumb: {memory_headroom: 0.7}\n", encoding="utf-8")
+    file.write_text("version: 1\npolicy: mine\nassumptions: {memory_headroom: 0.7}\n", encoding="utf-8")
     before = preview(broker, wanted, by=ANN).sizing
     policies.apply(broker, [file], by=ANN)
     seen = preview(broker, wanted, by=ANN)

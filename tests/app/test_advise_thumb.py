@@ -14,7 +14,7 @@ from broker.economics.assumptions import DEFAULTS
 from tests.actors import ANN
 
 RULES = "{rent_below_hours_per_day: 5, grid_of_days: [0.5, 0.8]}"
-POLICY = f"version: 1\npolicy: mine\nrules_of_thumb: {RULES}\n"
+POLICY = f"version: 1\npolicy: mine\nassumptions: {RULES}\n"
 
 
 def never() -> Broker:
@@ -37,7 +37,7 @@ def test_what_the_active_policy_says_holds(broker: Broker, tmp_path: Path) -> No
 
 
 def test_files_may_agree_but_not_contradict() -> None:
-    more = "version: 1\nrules_of_thumb: {rent_below_hours_per_day: 5, mfu: 0.35}\n"
+    more = "version: 1\nassumptions: {rent_below_hours_per_day: 5, mfu: 0.35}\n"
     found = assumptions_from_files({"a.yaml": POLICY, "b.yaml": more})
     assert (found.rent_below_hours_per_day, found.mfu) == (5, 0.35)
     with pytest.raises(InvalidInput) as caught:
@@ -49,11 +49,11 @@ def test_files_may_agree_but_not_contradict() -> None:
 def test_every_rule_that_makes_no_sense_is_told_with_its_place() -> None:
     rules = "{rent_below_hours: 5, mfu: -1, grid_of_days: 0.5, mtbf: 2}"
     with pytest.raises(InvalidInput) as caught:
-        assumptions_from_files({"a.yaml": f"version: 1\nrules_of_thumb: {rules}\n"})
+        assumptions_from_files({"a.yaml": f"version: 1\nassumptions: {rules}\n"})
     found = [f"{p.line}:{p.column} {p.key}: {p.message}" for p in caught.value.problems]
     assert found[:2] == [
-        "2:18 rules_of_thumb.rent_below_hours: unknown assumption 'rent_below_hours'; did you mean"
+        "2:15 assumptions.rent_below_hours: unknown assumption 'rent_below_hours'; did you mean"
         " 'rent_below_hours_per_day'?",
-        "2:44 rules_of_thumb.mfu: expected above 0, up to 1; got '-1'",
+        "2:41 assumptions.mfu: expected above 0, up to 1; got '-1'",
     ]
-    assert [p.column for p in caught.value.problems] == [18, 44, 62, 67]
+    assert [p.column for p in caught.value.problems] == [15, 41, 59, 64]

@@ -24,7 +24,7 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.core.values.units import parse_duration, parse_money
 from broker.ledger.budgets import periods_touching
-from policies.registry import rule_class
+from policies.rules import RULES
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, action, job, placement
 
@@ -40,11 +40,11 @@ class Refusal:
     rule: str
     config: Any
     denied: Asked
-    passes: Callable[[dict[str, str], str], Asked]
-    less: Callable[[dict[str, str], str], Asked] | None = None
+    passes: Callable[[Any, str], Asked]
+    less: Callable[[Any, str], Asked] | None = None
 
     def check(self) -> None:
-        kind = rule_class(self.rule)
+        kind = RULES[self.rule]
         made = kind("rule", kind.Config.model_validate(self.config), Scope(), Source("team.yaml", 3))
         said = made.judge(*self.denied)
         assert said.answer is not Answer.ALLOW, said

@@ -6,7 +6,7 @@ import pytest
 
 from broker.core.errors import InvalidInput
 from policies.loader import load
-from policies.registry import RULES
+from policies.rules import RULES
 from tests.policies.test_fuzz import EVERYTHING
 
 
@@ -104,7 +104,7 @@ FIXED = "amount: $5, period: fixed"
          "3:33 guardrails[0].min_interconnect: expected one of nvlink, pcie; got 'fast'"),
         (guardrail("runaway: {}"), "3:24 guardrails[0].runaway: is empty; expected `max_age` or `max_attempts`"),
         (guardrail("max_price: $4"),
-         "3:15 guardrails[0].max_price: unknown key; did you mean 'max_price_per_gpu_hour' or 'max_price_age'?"),
+         "3:15 guardrails[0].max_price: unknown key; did you mean 'max_price_age' or 'max_price_per_gpu_hour'?"),
         (guardrail("providers: {deny: [vast]}"), "3:15 guardrails[0].providers: unknown key; it belongs in a rule, such"
          " as allowed_locations: {providers: …}"),
         (guardrail("idle_shutdon: {below: 5%, for: 1h}"),

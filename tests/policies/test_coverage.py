@@ -28,7 +28,7 @@ from broker.core.values.money import Money
 from policies.conditions import _ASPECTS, ENVIRONMENT, JOB_FIELDS, LIMITED, TRANSIENT
 from policies.loader import load
 from policies.policyset import ActivePolicies
-from policies.registry import RULES
+from policies.rules import RULES
 from tests.contracts.rule_contract import NOW, action, job, live, placement
 
 ASKS = "action: ask, approvers: [olga], expires: 2h"

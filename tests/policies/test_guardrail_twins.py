@@ -11,7 +11,7 @@ from broker.app.jobs.alternatives import denial_error
 from broker.app.jobs.preview import preview
 from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
-from policies.registry import RULES
+from policies.rules import RULES
 from tests.actors import ANN
 from tests.policies.guardrail_twins import NOT_ABOUT_JOBS, NOT_WHILE_RUNNING, PAIRS, activate, entry, job, machine, site
 

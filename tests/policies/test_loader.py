@@ -287,8 +287,8 @@ def test_mistakes_in_budgets(entry: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        ("", "has no rule; expected exactly one of max_price_per_gpu_hour, max_concurrent_gpus, allowed_locations"),
-        ("max_price_per_gpu_hour: $4, max_concurrent_gpus: 4", "has 2 rules (max_price_per_gpu_hour, max_concurrent"),
+        ("", "has no rule; expected exactly one of accelerators, allowed_locations, approve_above"),
+        ("max_price_per_gpu_hour: $4, max_concurrent_gpus: 4", "has 2 rules (max_concurrent_gpus, max_price_per"),
         ("max_price_per_gpu_hours: $4", "unknown key; did you mean 'max_price_per_gpu_hour'?"),
         ("budget: {amount: $4}", "unknown key"),
         ("max_price_per_gpu_hour: 4", "expected an amount with currency, such as $900; got '4'"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from policies.loader import load
-from policies.registry import GUARDRAILS, RULES
+from policies.rules import GUARDRAILS, RULES
 
 DOCS = Path(__file__).parents[2] / "docs"
 RULES_PAGE = (DOCS / "policy-rules.md").read_text("utf-8")

@@ -1,6 +1,7 @@
 from typing import Any
 
-from policies.registry import GUARDRAILS, RULES, rule_class
+from policies.bound_rule import RULES
+from policies.rules import GUARDRAILS
 from policies.schema import json_schema
 
 
@@ -20,7 +21,7 @@ def test_editors_get_every_section_and_every_guardrail() -> None:
         "teams",
         "defaults",
         "capacity",
-        "rules_of_thumb",
+        "assumptions",
         "budgets",
         "guardrails",
     }
@@ -34,6 +35,6 @@ def test_editors_get_every_section_and_every_guardrail() -> None:
 
 
 def test_every_rule_has_a_configuration_that_is_documented() -> None:
-    for kind in RULES:
-        assert rule_class(kind).kind == kind
-        assert rule_class(kind).Config.model_json_schema().get("description"), kind
+    for kind, rule in RULES.items():
+        assert rule.kind == kind
+        assert rule.Config.model_json_schema().get("description"), kind

@@ -26,7 +26,7 @@ from broker.core.policy.policy import (
 )
 from broker.core.values.money import Money
 from broker.core.values.units import parse_duration
-from policies.registry import RULES, rule_class
+from policies.rules import RULES
 from policies.rules.always import Membership, Roster
 from tests.contracts.rule_contract import action, job, live, placement
 from tests.policies.refusals import (
@@ -137,7 +137,7 @@ def test_emissions(limit: float, rate: float, minutes: int, gone: int) -> None:
 def test_hours_of_the_day(at: datetime, begins: int, length: int) -> None:
     now = at.replace(tzinfo=UTC)
     config = {"from": f"{begins:02d}:00", "to": f"{(begins + length) % 24:02d}:00", "timezone": "Asia/Tokyo"}
-    kind = rule_class("working_hours").Config.model_validate(config)
+    kind = RULES["working_hours"].Config.model_validate(config)
     assume(not kind.contain(now))
 
     def then(figures: dict[str, str], early: timedelta = timedelta(0)) -> Asked:

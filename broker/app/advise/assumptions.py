@@ -1,4 +1,4 @@
-"""The assumptions in force: the table, with the values that `rules_of_thumb:` of the active policies override.
+"""The assumptions in force: the table, with the values that `assumptions:` of the active policies override.
 
 Measured speeds of finished runs of this store, in place of assumed ones.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from broker.store.jobs.reader import StoreReader
 
 
-SECTION = "rules_of_thumb"
+SECTION = "assumptions"
 
 
 def load_assumptions(store_url: str, broker: Callable[[], Broker]) -> Assumptions:

@@ -19,7 +19,20 @@ if TYPE_CHECKING:
 Interval = tuple[datetime, datetime, int]
 """Start, end (UTC), and the number of GPUs."""
 
-_HOUR = timedelta(hours=1)
+HOUR = timedelta(hours=1)
+
+
+def hourly_use(intervals: Iterable[Interval], since: datetime, hours: int) -> list[float]:
+    """The mean number of GPUs in use in each of the ``hours`` from ``since`` (UTC) on."""
+    sums, until = [0.0] * hours, since + hours * HOUR
+    for start, end, gpus in intervals:
+        position, end = max(start, since), min(end, until)
+        while position < end:
+            index = (position - since) // HOUR
+            edge = min(end, since + (index + 1) * HOUR)
+            sums[index] += gpus * ((edge - position) / HOUR)
+            position = edge
+    return sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +120,8 @@ def summarize(
 ) -> PastUse:
     """The usage from ``since`` to ``until`` (UTC); hours at the edges count in part."""
     counted = list(intervals)
-    hours = max(1, ceil((until - since) / _HOUR))
-    demand = [0.0] * hours
-    for start, end, count in counted:
-        at, end = max(start, since), min(end, until)
-        while at < end:
-            index = min(int((at - since) / _HOUR), hours - 1)
-            edge = min(end, since + (index + 1) * _HOUR) if index < hours - 1 else end
-            demand[index] += count * ((edge - at) / _HOUR)
-            at = edge
+    hours = max(1, ceil((until - since) / HOUR))
+    demand = hourly_use(((start, min(end, until), count) for start, end, count in counted), since, hours)
     sorted_demand = sorted(demand, reverse=True)
     return PastUse(
         hours=hours,

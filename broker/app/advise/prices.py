@@ -269,7 +269,7 @@ def held_gpus(
 
 def current_offers(store_url: str, broker: Callable[[], Broker]) -> list[Offer]:
     """The offers that `current_prices` summarizes."""
-    return [offer for offer in _offers(store_url, broker) if _is_rentable(offer)]
+    return [offer for offer in _offers(store_url, broker) if is_rentable(offer)]
 
 
 def _offers(store_url: str, broker: Callable[[], Broker]) -> list[Offer]:
@@ -316,7 +316,7 @@ def cheapest_by_machine(offers: Iterable[Offer], now: datetime) -> tuple[Cheapes
     """The cheapest of these offers that can be rented, by kind of machine, as of ``now`` (UTC)."""
     cheapest_by_key: dict[tuple[object, ...], Cheapest] = {}
     for offer in offers:
-        if not _is_rentable(offer):
+        if not is_rentable(offer):
             continue
         row = _row(offer, now)
         key = (row.accelerator, row.count, row.capacity_type, row.term_months, row.interconnect, row.reference,
@@ -329,7 +329,8 @@ def cheapest_by_machine(offers: Iterable[Offer], now: datetime) -> tuple[Cheapes
     return tuple(cheapest_by_key.values())
 
 
-def _is_rentable(offer: Offer) -> bool:
+def is_rentable(offer: Offer) -> bool:
+    """Whether the offer of accelerators has a cash price, is not suspicious and not sold out."""
     is_unavailable = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
     is_complete = bool(offer.accelerator and offer.count and offer.price)
     return is_complete and offer.money is MoneyKind.CASH and not is_unavailable and offer.doubt is None

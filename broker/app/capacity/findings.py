@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.app.advise.assumptions import load_assumptions
-from broker.app.capacity.plan import HOUR, Interval, full_hour, has_current_price, hourly_usage, usd
+from broker.app.advise.history import HOUR, Interval
+from broker.app.capacity.plan import full_hour, has_current_price, hourly_usage, usd
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.economics.assumptions import Assumptions

@@ -4,41 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker.app.advise.history import HOUR, Interval, hourly_use
+from broker.app.advise.prices import is_rentable
 from broker.app.capacity.demand_files import Demand, read_demand
 from broker.app.capacity.limits import CapacityLimits
 from broker.core.errors import InvalidInput, UnknownName
-from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
+from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.accelerators import canonical
+from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.energy import energy_usd_per_hour
 from broker.economics.reserve.capacity import CapacityPlan, PurchaseOption, plan_capacity
 from broker.economics.reserve.holdings import BurstPrices, HoldingKind, RecordedHolding
-from broker.economics.units import HOURS_PER_MONTH, not_negative, positive
+from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR, positive
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
 
 
-HOUR = timedelta(hours=1)
-Interval = tuple[datetime, datetime, int]
-"""Start and end (UTC), and the number of GPUs in use."""
-
-
 def hourly_usage(intervals: Iterable[Interval], start_at: datetime, hours: int) -> tuple[int, ...]:
     """The mean number of GPUs in use in each hour from ``start_at`` (UTC) on, rounded to whole GPUs."""
-    sums, window_end = [0.0] * hours, start_at + hours * HOUR
-    for interval_start, end, gpus in intervals:
-        position, end_at = max(interval_start, start_at), min(end, window_end)
-        while position < end_at:
-            index = (position - start_at) // HOUR
-            slice_end = min(end_at, start_at + (index + 1) * HOUR)
-            sums[index] += gpus * ((slice_end - position) / HOUR)
-            position = slice_end
-    return tuple(floor(gpus + 0.5) for gpus in sums)
+    return tuple(floor(gpus + 0.5) for gpus in hourly_use(intervals, start_at, hours))
 
 
 def full_hour(at: datetime) -> datetime:
@@ -47,11 +37,9 @@ def full_hour(at: datetime) -> datetime:
 
 
 def has_current_price(offer: Offer, now: datetime) -> bool:
-    """Whether the offer has a cash price that holds now: not suspicious, not sold out, and not stale."""
-    is_unavailable = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
+    """Whether the offer can be rented at a price that holds now."""
     is_stale = not offer.reference and offer.max_age is not None and now - offer.as_of > offer.max_age
-    is_trusted = offer.doubt is None and offer.has_valid_price()
-    return offer.money is MoneyKind.CASH and is_trusted and not is_unavailable and not is_stale
+    return is_rentable(offer) and not is_stale
 
 
 def cheapest(offers: Iterable[Offer], kind: CapacityType) -> Offer | None:
@@ -74,8 +62,7 @@ class StatedPrices:
     """Stated prices, USD per GPU-hour, by accelerator or for `ANY_ACCELERATOR`; they take precedence over the market's.
 
     ``ratio``: reserved price divided by on-demand price, instead of a reserved price. ``terms``: hours that a stated
-    reserved price or ratio holds for. ``own``: purchase price of a GPU with its share of the machine, USD, used for
-    ``life_hours``, drawing ``watts``.
+    reserved price or ratio holds for. ``own``: purchase price of a GPU with its share of the machine, USD.
     """
 
     on_demand: Mapping[str, float] = field(default_factory=dict)
@@ -84,15 +71,6 @@ class StatedPrices:
     ratio: float | None = None
     terms: tuple[int, ...] = (8760,)
     own: Mapping[str, float] = field(default_factory=dict)
-    life_hours: float = 4 * 8760
-    watts: float = 0.0
-    kwh_usd: float = 0.0
-    pue: float = 1.0
-
-    @property
-    def energy(self) -> float:
-        """USD per hour in use of an owned GPU."""
-        return energy_usd_per_hour(self.watts, self.kwh_usd, self.pue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +102,16 @@ def plan_accelerators(
     source: str,
     prices: StatedPrices,
     *,
+    assumptions: Assumptions = DEFAULTS,
     providers: Sequence[str] = (),
     spot_share: float | Mapping[str, float] = 0.0,
     notes: Iterable[str] = (),
 ) -> CapacityPlans:
     """One plan for each accelerator of ``demand``, within the limits of the active policies. ``providers``: the
     providers whose prices count; default: all. ``spot_share``: of bursts, for all or by accelerator; an observed share
-    counts only if spot has a price. Raises InvalidInput if an accelerator has no on-demand price."""
+    counts only if spot has a price. ``assumptions``: the life of a purchased GPU (``years``) and its ``watts``, with
+    its share of the machine, and the price of electricity. Raises InvalidInput if an accelerator has no on-demand
+    price."""
     from broker.app.market.market import freshen
 
     freshen(broker)
@@ -142,17 +123,17 @@ def plan_accelerators(
     for accelerator, hours in demand.items():
         own_holdings = [recorded for recorded in holdings if recorded.holding.accelerator == accelerator]
         market = _burst_prices(accelerator, offers, prices, spot_share)
-        options, objections = limits.split_options(
-            accelerator, _purchase_options(accelerator, offers, prices, market), market
-        )
+        for_sale = _purchase_options(accelerator, offers, prices, market, assumptions)
+        options, objections = limits.split_options(accelerator, for_sale, market)
         plan_notes += [*objections, *limits.rarely_needed_notes(accelerator, hours)]
         plan_notes += _unrecorded_note(broker, accelerator, own_holdings)
-        expiring = _renewal_objections(limits, own_holdings, prices, market, now)
+        expiring = _renewal_objections(limits, own_holdings, assumptions, market, now)
         plan_notes += expiring.values()
         plans.append(
             plan_capacity(
                 accelerator, hours, now, market, options, own_holdings,
-                kwh_usd=prices.kwh_usd, pue=prices.pue, least_use=limits.least_use, not_renewed=expiring.keys(),
+                kwh_usd=assumptions.kwh_usd, pue=assumptions.pue, least_use=limits.least_use,
+                not_renewed=expiring.keys(),
             )
         )  # fmt: skip
     return CapacityPlans(now, source, tuple(plans), demand, tuple(plan_notes))
@@ -161,7 +142,7 @@ def plan_accelerators(
 def _renewal_objections(
     limits: CapacityLimits,
     holdings: Sequence[RecordedHolding],
-    prices: StatedPrices,
+    assumptions: Assumptions,
     market: BurstPrices,
     now: datetime,
 ) -> dict[int, str]:
@@ -169,7 +150,7 @@ def _renewal_objections(
     objections: dict[int, str] = {}
     for recorded in holdings:
         holding = recorded.holding
-        usd = holding.usd_per_gpu_hour + holding.energy_usd_per_gpu_hour(prices.kwh_usd, prices.pue)
+        usd = holding.usd_per_gpu_hour + holding.energy_usd_per_gpu_hour(assumptions.kwh_usd, assumptions.pue)
         if holding.ends > now and (objection := limits.renewal_objection(recorded, usd, market)):
             objections[recorded.number] = objection
     return objections
@@ -287,7 +268,11 @@ def _burst_prices(
 
 
 def _purchase_options(
-    accelerator: str, offers: Mapping[str, list[Offer]], prices: StatedPrices, market: BurstPrices
+    accelerator: str,
+    offers: Mapping[str, list[Offer]],
+    prices: StatedPrices,
+    market: BurstPrices,
+    assumptions: Assumptions,
 ) -> Iterable[PurchaseOption]:
     """The options of holding capacity: as stated, else the cheapest of each term on the market; and machines to buy."""
     reserved_price = _stated_price(prices.reserved, accelerator)
@@ -307,12 +292,10 @@ def _purchase_options(
             yield PurchaseOption(name, round(months * HOURS_PER_MONTH), usd(best))
     purchase_price = _stated_price(prices.own, accelerator)
     if purchase_price is not None:
-        hourly_usd = (
-            positive("purchase price", purchase_price, "USD") / positive("life", prices.life_hours, "h") + prices.energy
-        )
-        yield PurchaseOption(
-            f"bought, used for {_days(prices.life_hours)}", round(prices.life_hours), hourly_usd, HoldingKind.OWNED
-        )
+        hours = assumptions.years * HOURS_PER_YEAR
+        energy = energy_usd_per_hour(assumptions.watts or 0.0, assumptions.kwh_usd, assumptions.pue)
+        hourly_usd = positive("purchase price", purchase_price, "USD") / hours + energy
+        yield PurchaseOption(f"bought, used for {_days(hours)}", round(hours), hourly_usd, HoldingKind.OWNED)
 
 
 def _days(hours: float) -> str:
@@ -344,7 +327,4 @@ def check_prices(stated_prices: StatedPrices) -> StatedPrices:
             positive(option, price, "USD")
     if stated_prices.ratio is not None:
         positive("--ratio", stated_prices.ratio, most=100)
-    not_negative("--assume watts", stated_prices.watts, "W")
-    not_negative("--assume kwh_usd", stated_prices.kwh_usd, "USD")
-    positive("--assume pue", stated_prices.pue)
     return stated_prices

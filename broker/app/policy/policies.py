@@ -124,7 +124,7 @@ def check(broker: Broker, paths: Sequence[Path]) -> PolicySet:
 def load_policy(broker: Broker, files: Mapping[str, str]) -> PolicySet:
     """The policy set of these texts; their rules of thumb are checked as well. Raises `InvalidInput`."""
     policy_set = broker.registries.load_policies(files)
-    if any("rules_of_thumb" in text for text in files.values()):
+    if any("assumptions" in text for text in files.values()):
         from broker.app.advise.assumptions import assumptions_from_files  # only if a file has some
 
         assumptions_from_files(files)

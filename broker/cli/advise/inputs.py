@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -95,12 +95,10 @@ class Ask:
     def assumptions(self) -> Assumptions:
         """The table: as the active policies and finished runs say, then as this command says. Raises `InvalidInput`
         and `UnknownName` for what is not in the table."""
-        values = dict(self._stated())
+        values = stated_assumptions(self._setting.assume)
         names = [field.name for field in fields(self._given)] if self._given else []  # type: ignore[arg-type]  # a dataclass
         options = {name: getattr(self._given, name) for name in names}
-        base = self._measured(load_assumptions(self._url, self._opened))
-        for name, value in values.items():
-            base = override({name: value}, where=f"--assume {name}", base=base)
+        base = override_stated(values, self._measured(load_assumptions(self._url, self._opened)))
         for name in table().keys() & options.keys():
             if options[name] is not None:
                 base = override({name: options[name]}, where=f"--{name.replace('_', '-')}", base=base)
@@ -154,17 +152,6 @@ class Ask:
     def _opened(self) -> Any:
         return partial(self.terminal.broker, look_after=False)
 
-    def _stated(self) -> Iterator[tuple[str, object]]:
-        """What ``--assume`` says."""
-        for assignment in self._setting.assume or ():
-            name, equals, value = assignment.partition("=")
-            if equals:
-                yield name.strip(), value.strip()
-            elif not Path(assignment).exists() and not Path(assignment).suffix:
-                raise InvalidInput(f"expected NAME=VALUE, or a YAML file; got {assignment[:40]!r}", where="--assume")
-            else:
-                yield from _read_assumptions(Path(assignment)).items()
-
     def _measured(self, assumptions: Assumptions) -> Assumptions:
         """With what the recorded, finished runs measured; unchanged without a store."""
         if is_missing(self._url):
@@ -198,6 +185,27 @@ class Ask:
                 ) from error
             price_by_name[canonical(name) if separator else self.gpus[0]] = usd
         return price_by_name
+
+
+def stated_assumptions(assignments: Sequence[str] | None) -> dict[str, object]:
+    """What ``--assume`` says: ``NAME=VALUE``, or YAML files. Raises `InvalidInput`."""
+    values: dict[str, object] = {}
+    for assignment in assignments or ():
+        name, equals, value = assignment.partition("=")
+        if equals:
+            values[name.strip()] = value.strip()
+        elif not Path(assignment).exists() and not Path(assignment).suffix:
+            raise InvalidInput(f"expected NAME=VALUE, or a YAML file; got {assignment[:40]!r}", where="--assume")
+        else:
+            values |= _read_assumptions(Path(assignment))
+    return values
+
+
+def override_stated(values: Mapping[str, object], base: Assumptions) -> Assumptions:
+    """``base`` with what ``--assume`` says. Raises `InvalidInput` and `UnknownName`."""
+    for name, value in values.items():
+        base = override({name: value}, where=f"--assume {name}", base=base)
+    return base
 
 
 def _read_assumptions(path: Path) -> dict[str, object]:

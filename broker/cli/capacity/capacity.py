@@ -248,7 +248,7 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {  # in the order of the
         "plan",
         "plan --demand H100=h100.csv --reserved-price 2.10 --term 1y --spot-share 0.5",
         "plan --demand fleet.csv --ratio 0.6 --term 720h --chart",
-        "plan --where gpu=A100-80GB --own-price 15000 --assume life=4y --assume watts=700 --assume kwh_usd=0.15",
+        "plan --where gpu=A100-80GB --own-price 15000 --assume years=4 --assume watts=700 --assume kwh_usd=0.15",
     ),
     checklist: ("checklist coreweave",),
     proof: ("proof 3 --to contract.pdf",),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,10 +20,10 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from broker.app.capacity.plan import KnownDemand, StatedPrices
     from broker.app.wiring import Broker
+    from broker.economics.assumptions import Assumptions
 
 
 _PLAN_FILTER = RowFilter(gpu=completion.gpus, provider=completion.providers)
-_DEFAULT_ASSUMPTIONS = {"life": "4y", "watts": "0", "kwh_usd": "0", "pue": "1"}
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class CapacityPlanOptions:
         typer.Option(
             "--assume",
             metavar="NAME=VALUE",
-            help="Of a purchased GPU with its share of the machine: life (4y), watts (0), kwh_usd (0), pue (1)."
-            " Repeatable.",
+            help="Set an assumption of `gpubroker advise assumptions`: years, watts (of a purchased GPU with its share "
+            "of the machine), kwh_usd, pue. Repeatable.",
         ),
     ] = None
     spot_share: Annotated[
@@ -121,6 +121,7 @@ def plan(context: typer.Context, given: CapacityPlanOptions, drawing: Drawing, a
         _select_demand(known_demand.demand, filters.get("gpu", [])),
         known_demand.source,
         stated_prices,
+        assumptions=_assumptions(broker, given.assume),
         providers=filters.get("provider", []),
         spot_share=known_demand.spot_share if given.spot_share is None else given.spot_share,
         notes=known_demand.notes,
@@ -163,7 +164,12 @@ def propose(context: typer.Context, given: ProposeOptions, as_json: AsJson = Fal
         raise InvalidInput(f"no demand for {accelerator} is known", hint=f"--demand {accelerator}=FILE")
     selected_demand, share = {accelerator: known_demand.demand[accelerator]}, known_demand.spot_share
     plan_list = plan.plan_accelerators(
-        broker, selected_demand, known_demand.source, plan.check_prices(stated_prices), spot_share=share
+        broker,
+        selected_demand,
+        known_demand.source,
+        plan.check_prices(stated_prices),
+        assumptions=_assumptions(broker),
+        spot_share=share,
     )
     result = ProposalResult.of(proposal.propose(broker, plan_list, accelerator, request, given.provider or ()))
     terminal.result(result, lambda: capacity_view.proposal_lines(terminal.out, result))
@@ -171,13 +177,12 @@ def propose(context: typer.Context, given: ProposeOptions, as_json: AsJson = Fal
 
 def _stated_prices(given: CapacityPlanOptions) -> StatedPrices:
     from broker.app.capacity.plan import StatedPrices
-    from broker.cli.filters import hours_option, term_option
+    from broker.cli.filters import hours_option
 
     if given.term and given.ratio is None and not given.reserved_price:
         raise InvalidInput("needs a stated price", where="--term", hint="add --reserved-price or --ratio")
     if given.reserved_price and given.ratio is not None:
         raise InvalidInput("give --reserved-price or --ratio, not both", where="--ratio")
-    assumptions = _parse_assumptions(given.assume)
     return StatedPrices(
         on_demand=_prices("--on-demand-price", given.on_demand_price),
         spot=_prices("--spot-price", given.spot_price),
@@ -185,32 +190,16 @@ def _stated_prices(given: CapacityPlanOptions) -> StatedPrices:
         ratio=given.ratio,
         terms=tuple(hours_option("--term", text) for text in given.term or ["1y"]),
         own=_prices("--own-price", given.own_price),
-        life_hours=term_option("--assume life", assumptions["life"]) / timedelta(hours=1),
-        watts=_number("watts", assumptions["watts"]),
-        kwh_usd=_number("kwh_usd", assumptions["kwh_usd"]),
-        pue=_number("pue", assumptions["pue"]),
     )
 
 
-def _parse_assumptions(assignments: list[str] | None) -> dict[str, str]:
-    """The assumptions by name, the given ones in place of the defaults. Raises `InvalidInput`."""
-    assumptions = dict(_DEFAULT_ASSUMPTIONS)
-    for assignment in assignments or ():
-        name, equals, value = (part.strip() for part in assignment.partition("="))
-        name = name.lower().replace("-", "_")
-        if not equals or name not in assumptions:
-            raise InvalidInput(
-                f"expected NAME=VALUE; got {assignment!r}", where="--assume", hint=f"names: {', '.join(assumptions)}"
-            )
-        assumptions[name] = value
-    return assumptions
+def _assumptions(broker: Broker, assignments: Sequence[str] | None = None) -> Assumptions:
+    """Those of the active policies, then as the command says."""
+    from broker.app.advise.assumptions import load_assumptions
+    from broker.cli.advise.inputs import override_stated, stated_assumptions
 
-
-def _number(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise InvalidInput(f"expected a number; got {text!r}", where=f"--assume {name}") from error
+    base = load_assumptions(broker.settings.store_url, lambda: broker)
+    return override_stated(stated_assumptions(assignments), base)
 
 
 def _prices(option: str, texts: list[str] | None) -> dict[str, float]:

@@ -41,7 +41,7 @@ def findings(
     Then lists what rules with `action: warn` would have stopped and refused.
 
     Each finding shows its arithmetic. The thresholds are assumptions; policy files may replace them
-    (`rules_of_thumb:`). Changes nothing.
+    (`assumptions:`). Changes nothing.
     """
     from broker.app.policy import documents
     from broker.app.results.capacity_plan import CapacityFindingList

@@ -98,7 +98,7 @@ def test_what_is_added_today_silences_nothing(site: Broker) -> None:
 
 def test_idle_machines_draw_no_energy_that_is_counted(site: Broker) -> None:
     """5.6 kW at $0.12 a kWh and a PUE of 1.5 are 0.7 × 0.18 = $0.126 per GPU-hour at work; one hour of 336 was."""
-    site.store.activate_policy({"t.yaml": "version: 1\nrules_of_thumb: {kwh_usd: 0.12, pue: 1.5}\n"}, by="test")
+    site.store.activate_policy({"t.yaml": "version: 1\nassumptions: {kwh_usd: 0.12, pue: 1.5}\n"}, by="test")
     hold(site, HoldingKind.OWNED, 8, "8", watts=5600)
     ran(site, "a", NOW - timedelta(hours=2), NOW - timedelta(hours=1))
     found = capacity_findings(site, START)
@@ -117,6 +117,6 @@ def test_simulated_machines_say_nothing(site: Broker) -> None:
 
 def test_a_policy_replaces_the_thresholds(site: Broker) -> None:
     ran(site, "a", START, NOW)
-    text = "version: 1\nrules_of_thumb: {buy_above_hours_per_day: 24}\n"
+    text = "version: 1\nassumptions: {buy_above_hours_per_day: 24}\n"
     site.store.activate_policy({"t.yaml": text}, by="test")
     assert FindingKind.BUY not in {one.kind for one in capacity_findings(site, START).findings}

@@ -263,7 +263,7 @@ def test_capacity_on_record_is_shared_out_at_its_electricity_by_the_order_of_the
     site: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two jobs, one machine of 1 kW at the policy's $0.50 a kWh and PUE 1.2: the first job in turn has it, at $1.20."""
-    site.store.activate_policy({"t.yaml": WAITS + "rules_of_thumb: {kwh_usd: 0.5, pue: 1.2}\n"}, by="test")
+    site.store.activate_policy({"t.yaml": WAITS + "assumptions: {kwh_usd: 0.5, pue: 1.2}\n"}, by="test")
     monkeypatch.setattr("broker.app.jobs.queue.market_for", lambda *_, **__: market(site, "acme"))
     now = site.clock.now()
     year = timedelta(days=365)

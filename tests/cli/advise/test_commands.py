@@ -190,7 +190,7 @@ def test_assumptions_are_set_by_name_by_file_and_by_policy_and_listed(gpubroker:
         return str(found[0]["rule"])
 
     assert first_rule() == "under 4 h/day: rent"
-    policy = write("policy.yaml", "version: 1\npolicy: p\nrules_of_thumb: {rent_below_hours_per_day: 2, mfu: 0.3}\n")
+    policy = write("policy.yaml", "version: 1\npolicy: p\nassumptions: {rent_below_hours_per_day: 2, mfu: 0.3}\n")
     assert gpubroker("policy", "apply", policy).code == 0
     assert first_rule() == "under 2 h/day: rent"
     own = write("own.yaml", "rent_below_hours_per_day: 3\n")
