@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator
 
-from broker.core.errors import GiveUp, LoginMissing, NoLogin, RetryLater, UnknownName
+from broker.core.errors import BrokerError, GiveUp, LoginMissing, NoLogin, RetryLater, UnknownName
 from broker.core.market.machines import TAG
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow
 from broker.core.values.accelerators import canonical
@@ -156,6 +156,23 @@ class KubernetesProvider:
             nodes, skipped = parse_nodes(self._list(context, "nodes"), pods := self._list(context, "pods"))
             yield from skipped
             yield from self._cluster_offers(context, nodes, our_pods(pods))
+
+    def check_access(self) -> Iterator[str | BrokerError]:
+        """See `broker.core.ports.ChecksAccess`: whether the nodes and pods of each cluster can be listed."""
+        contexts = self._settings.contexts
+        if not contexts:
+            known = self._run(["kubectl", "config", "get-contexts", "--output=name"]).split()
+            names = ", ".join(known) or "none"
+            hint = f"export GPUBROKER_PROVIDERS__KUBERNETES__CONTEXTS={known[0] if len(known) == 1 else 'CONTEXT'}"
+            yield NoLogin(f"no cluster is chosen; contexts of the kubeconfig: {names}", where="kubernetes", hint=hint)
+        for context in contexts:
+            try:
+                nodes, _ = parse_nodes(self._list(context, "nodes"), self._list(context, "pods"))
+            except BrokerError as error:
+                error.where = error.where if context in error.where else f"kubernetes context {context}"
+                yield error
+            else:
+                yield f"context {context}: {len(nodes)} nodes, {sum(node.usable.gpus for node in nodes)} GPUs"
 
     def _list(self, context: str, kind: str) -> list[Any]:
         command = ["kubectl", f"--context={context}", f"--request-timeout={_ANSWER_WITHIN}", "get", kind]

@@ -67,7 +67,7 @@ class Vast:
         yield from parse.distinct(parse.read_rows(self._rows(), self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        how = f"optional: set {_VARIABLE} or {setting(self.name, 'api_key')}"
+        how = f"optional: set {_VARIABLE} (vastai keeps it in ~/.config/vastai) or {setting(self.name, 'api_key')}"
         return {
             "endpoints": {"bundles": endpoint(self.name, "base_url", self._settings.base_url)},
             "logins": {"api_key": {"found": self._key is not None, "how": how, "adds": "larger pages"}},

@@ -24,6 +24,7 @@ from obstore import exceptions
 from obstore.store import LocalStore, from_url
 
 from broker.agent.bucket_region import bucket_region
+from broker.agent.tool_logins import tool_login
 
 _Result = TypeVar("_Result")
 # Time limits, so that a hanging request does not keep the agent from its own deadlines.
@@ -87,8 +88,7 @@ class ObjectFolder:
             client: Any = {**_CLIENT, "allow_http": allows_http}
             region = bucket_region(url)
             options: Any = {"region": region} if region is not None else {}
-            if access is not None:
-                options["credential_provider"] = access
+            options |= tool_login(parts.scheme) if access is None else {"credential_provider": access}
             return cls(from_url(url, client_options=client, retry_config=_RETRY, **options))
         except (exceptions.BaseError, OSError, ValueError) as error:
             raise StoreTrouble(

@@ -64,6 +64,7 @@ PANELS = {
         "audit": "broker.cli.access.tokens:audit",
     },
     "Administration": {
+        "setup": "broker.cli.service.setup:setup",
         "doctor": "broker.cli.service.doctor:doctor",
         "serve": "broker.cli.service.serve:serve",
         "reconcile": "broker.cli.service.reconcile:reconcile",

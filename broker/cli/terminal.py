@@ -187,6 +187,12 @@ class Terminal:
                 revive(self._broker)
         return self._broker
 
+    def reload(self) -> None:
+        """Read the settings again when the broker is next needed, because a setting was written."""
+        if self._broker is not None:
+            self._broker.close()
+            self._broker = None
+
     def adopt(self) -> None:
         """Activate the policy files that GPUBROKER_POLICY names if no policy was ever active, and print that."""
         broker = self.broker()

@@ -13,6 +13,7 @@ from enum import StrEnum
 from glob import escape
 from typing import Any, Protocol, runtime_checkable
 
+from broker.core.errors import BrokerError
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.capacity import Charge, Instance, Reservation
@@ -79,6 +80,42 @@ class HasConversions(Protocol):
 
     def conversions(self) -> Sequence[str]:
         """The exchange rates that the last `Provider.offers` used, each with its date and source. Sends no request."""
+
+
+@runtime_checkable
+class ChecksAccess(Protocol):
+    """A provider whose login can be tried without changing anything."""
+
+    def check_access(self) -> Iterator[str | BrokerError]:
+        """A sentence for each thing that works; for each that does not, the error with its fix. Read-only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket for run folders. ``url``: for the setting ``runs``; ``location``: ``provider/region``; ``created``: by
+    this call; ``undo``: the command that removes it."""
+
+    url: str
+    location: str
+    created: bool
+    undo: str
+
+
+@runtime_checkable
+class MakesBuckets(Protocol):
+    """A provider that makes buckets for run folders."""
+
+    def make_bucket(self, name: str) -> Bucket:
+        """The bucket of that name, made if it does not exist: private, encrypted, without old versions. One that exists
+        is not changed. Nothing is left behind after an error. Raises `InvalidInput` for a name that cannot be used."""
+
+
+@runtime_checkable
+class ChecksClouds(Protocol):
+    """An engine over several clouds that knows which of them it may use."""
+
+    def cloud_problem(self, provider: str) -> str:
+        """Why it may not start machines of that provider; empty if it may. Raises `RetryLater` or `AskAPerson`."""
 
 
 class EngineState(StrEnum):

@@ -116,6 +116,12 @@ class AwsLogin:
             credentials.get_frozen_credentials()
         return cls(session, settings, sign)
 
+    @property
+    def default_region(self) -> str | None:
+        """The region that the variables or the profile name."""
+        region: str | None = self._session.region_name
+        return region
+
     def client(self, service: str, region: str, *, attempts: int | None = None) -> Any:
         """boto3's client of a service in a region. ``attempts``: the maximum number of times that boto3 sends a
         request; None for the setting."""

@@ -9,15 +9,16 @@ from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, TypeVar
 
-from broker.core.errors import Malformed, MissingExtra, NoLogin
+from broker.core.errors import BrokerError, Malformed, MissingExtra, NoLogin
 from broker.core.market.capacity import Charge, Instance, Reservation
 from broker.core.market.machines import TAG
 from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
+from broker.core.ports import Bucket
 from broker.core.purchases.quotes import PurchaseProduct, SellsProduct
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
 from providers import shops
-from providers.aws import holdings, spot, spot_advisor
+from providers.aws import access, holdings, spot, spot_advisor
 from providers.aws.account import AwsAccount
 from providers.aws.instances import tagged_instances, terminate
 from providers.aws.login import EXTRA, LOGIN_HINT, AwsLogin, has_sdk, login_source
@@ -97,6 +98,7 @@ class Aws:
     """
 
     name = NAME
+    quota_page = "https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas"
     Settings: ClassVar = AwsSettings
 
     def __init__(self, *, clock: Clock, settings: AwsSettings | None = None, login: AwsLogin | None = None) -> None:
@@ -202,6 +204,12 @@ class Aws:
         if not has_sdk():
             raise MissingExtra("aws", "a login to AWS")
         raise NoLogin("no login to AWS", where=NAME, hint=LOGIN_HINT)
+
+    def check_access(self) -> Iterator[str | BrokerError]:
+        yield from access.check_access(self._need_login())
+
+    def make_bucket(self, name: str) -> Bucket:
+        return access.make_bucket(self._need_login(), name)
 
     def describe_setup(self) -> Mapping[str, Any]:
         settings = self._settings

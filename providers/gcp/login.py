@@ -137,6 +137,12 @@ class GcpLogin:
         session.hooks["response"].append(store_answer)
         return client
 
+    def session(self) -> requests.Session:
+        """A session that signs its requests, for APIs without a client of the SDK."""
+        session: requests.Session = import_module("google.auth.transport.requests").AuthorizedSession(self._credentials)
+        self._prepare(session)
+        return session
+
     def _prepare(self, session: requests.Session) -> None:
         session.max_redirects = 0  # the APIs do not redirect, so a redirect must not receive the login
         if bundle := self.settings.ca_bundle:

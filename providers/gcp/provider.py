@@ -12,6 +12,7 @@ from broker.core.errors import BrokerError, Malformed, Refused
 from broker.core.market.capacity import Instance, Reservation
 from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery, SkippedRow
+from broker.core.ports import Bucket
 from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest, SellsProduct
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
@@ -19,6 +20,7 @@ from providers import shops
 from providers.failures import Failures
 from providers.gcp import holdings
 from providers.gcp.advice import Adviser, with_advice
+from providers.gcp.buckets import make_bucket
 from providers.gcp.calls import GcpCaller, ListMethod, region_of, resource_name, utc
 from providers.gcp.catalogue import SOURCE, PartPrices, read_prices
 from providers.gcp.login import ADDS, LOGIN_HINT, GcpLogin, has_sdk, login_source
@@ -159,6 +161,7 @@ class Gcp:
     """Compute Engine's machines with accelerators, in every zone. Needs a login."""
 
     name = NAME
+    quota_page = "https://console.cloud.google.com/iam-admin/quotas (GPUs of the region, and GPUs of all regions)"
     Settings: ClassVar = GcpSettings
 
     def __init__(self, *, clock: Clock, settings: GcpSettings | None = None, login: GcpLogin | None = None) -> None:
@@ -296,6 +299,14 @@ class Gcp:
         if self._login is None or self._login.sign not in ("", login_source(self._settings)):
             self._login = GcpLogin.find(self._settings)
         return GcpCaller(self._login, self._clock)
+
+    def check_access(self) -> Iterator[str | BrokerError]:
+        login = self._asking().login
+        login.renew()
+        yield f"logged in by {login.sign}; project {login.project}"
+
+    def make_bucket(self, name: str) -> Bucket:
+        return make_bucket(self._asking().login, name)
 
     def describe_setup(self) -> Mapping[str, Any]:
         sign = login_source(self._settings)

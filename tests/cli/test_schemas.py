@@ -51,6 +51,7 @@ ELSEWHERE = {
     "people-invite",  # likewise
     "prices-accept",  # tests/cli/prices/test_accept.py
     "demo",  # tests/demo/test_demo.py
+    "setup",  # tests/cli/service/test_setup.py
     "serve",  # tests/market/test_two_pollers.py
     *("logout", "whoami", "whoami-local"),  # tests/remote/test_login.py
     *("launches-list", "launches-end"),  # tests/cli/service/test_launches.py

@@ -84,12 +84,21 @@ def _operation(service: str, request: Any) -> str:
         return str(target).rpartition(".")[2]
     if action := request.values.get("Action"):
         return str(action)
+    if service == "s3":
+        return _s3_operation(request)
     model = get_service_model(_CALLED.get(service, service))
     for name in model.operation_names:
         http = model.operation_model(name).http
         if http["method"] == request.method and http["requestUri"].partition("?")[0] == request.path:
             return str(name)
     return ""
+
+
+def _s3_operation(request: Any) -> str:
+    """``PutObject``, ``HeadBucket``, ``PutBucketEncryption``: moto answers them, unless a test wants a fault."""
+    bucket, _, key = request.path.strip("/").partition("/")
+    part = next((name for name in request.args if not request.args[name]), "")
+    return f"{request.method.title()}{'Object' if key else 'Bucket'}{part.title()}" if bucket else ""
 
 
 def _parsed(request: Any, described: OperationModel, protocol: str) -> dict[str, Any]:
@@ -128,8 +137,10 @@ def _check_names(value: Any, shape: Any, what: str) -> None:
 def _fault(fault: AwsFault, protocol: str) -> Response:
     if fault.body is not None:
         return Response(fault.body, fault.status)
+    error = f"<Error><Code>{fault.code}</Code><Message>{fault.message}</Message></Error>"
+    if protocol in ("rest-xml", "query"):
+        return Response(error if protocol == "rest-xml" else f"<ErrorResponse>{error}</ErrorResponse>", fault.status)
     if protocol == "ec2":
-        error = f"<Error><Code>{fault.code}</Code><Message>{fault.message}</Message></Error>"
         return Response(f"<Response><Errors>{error}</Errors><RequestID>r</RequestID></Response>", fault.status)
     return Response(
         json.dumps({"__type": fault.code, "message": fault.message}),

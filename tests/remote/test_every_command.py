@@ -18,7 +18,7 @@ NOT_OFFERED = {
     **dict.fromkeys(("dev", "ssh", "ssh-proxy", "exec"), ENTERS),
     **dict.fromkeys(("jobs prune", "prices accept", "prices import", "prices poll", "prices prune"), OF_THE_HOST),
     **dict.fromkeys(("report charges fetch", "report charges import", "notices list", "notices retry"), OF_THE_HOST),
-    **dict.fromkeys(("launches end", *(f"store {one}" for one in ("backup", "restore"))), OF_THE_HOST),
+    **dict.fromkeys(("launches end", "setup", *(f"store {one}" for one in ("backup", "restore"))), OF_THE_HOST),
     **dict.fromkeys(("jobs diff",), "compares two submissions whose files only their store has"),
     **dict.fromkeys(
         (f"people {one}" for one in ("disable", "enable", "grant", "invite", "withdraw")),

@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -16,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from broker.app.alerts import notify
 from broker.app.billing.report import ledger_faults
+from broker.app.doctor.clouds import CLOUD_PROGRAMS, KUBERNETES_PROGRAMS, doctor_findings, is_installed
 from broker.app.doctor.providers import DoctorFinding, Health, provider_findings
 from broker.app.jobs.disk_space import MIN_FREE_BYTES
 from broker.app.service import background
@@ -44,8 +44,7 @@ _EXTRAS = {
     "torch": ("torch", "the PyTorch example"),
     "recipes": ("transformers", "the recipe for the Hugging Face Trainer"),
 }
-# By where jobs run; see sky/utils/command_runner.py and sky/provision/kubernetes/utils.py of 0.14.
-_PROGRAMS = {"clouds": ("ssh", "rsync"), "Kubernetes": ("nc", "socat")}
+_PROGRAMS = {"clouds": CLOUD_PROGRAMS, "Kubernetes": KUBERNETES_PROGRAMS}  # by where jobs run
 
 
 def examine(make_broker: Callable[[], Broker]) -> Iterator[DoctorFinding]:
@@ -75,6 +74,7 @@ def examine(make_broker: Callable[[], Broker]) -> Iterator[DoctorFinding]:
     yield from _policy(broker)
     yield from _engines(broker)
     yield from provider_findings(broker)
+    yield from doctor_findings(broker)
     yield from _notify(broker)
 
 
@@ -126,7 +126,7 @@ def _extras() -> Iterator[DoctorFinding]:
     """A finding for each installed extra, and one for all others, because most people need few of them."""
     missing = {}
     for extra, (module, adds) in _EXTRAS.items():
-        if _is_installed(module):
+        if is_installed(module):
             yield DoctorFinding("extra", Health.OK, f"{extra}: {adds}", facts={"extra": extra, "installed": True})
         else:
             missing[extra] = adds
@@ -138,7 +138,7 @@ def _extras() -> Iterator[DoctorFinding]:
 
 def _programs() -> Iterator[DoctorFinding]:
     """The missing programs that SkyPilot starts on this machine; launches fail without them."""
-    if not _is_installed("sky"):
+    if not is_installed("sky"):
         return
     for platform_name, names in _PROGRAMS.items():
         if missing := [name for name in names if shutil.which(name) is None]:
@@ -148,13 +148,6 @@ def _programs() -> Iterator[DoctorFinding]:
             yield DoctorFinding(
                 "program", Health.NOTE, message, f"install {' and '.join(missing)}", {"missing": missing}
             )
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except (ImportError, ValueError):  # a parent package is missing
-        return False
 
 
 def _variables(environment: Mapping[str, str]) -> Iterator[DoctorFinding]:

@@ -90,7 +90,7 @@ def provider_findings(broker: Broker) -> Iterator[DoctorFinding]:
     fresh = broker.store.market.freshness(now)
     for name in broker.registries.providers:
         try:
-            provider = broker.provider(name)
+            setup = describe_provider(broker, name)
         except MissingExtra as error:
             yield DoctorFinding(
                 "provider", Health.NOTE, f"{name}: {error}", error.hint, _facts(Setup(name, False, str(error)))
@@ -100,7 +100,7 @@ def provider_findings(broker: Broker) -> Iterator[DoctorFinding]:
             yield DoctorFinding("provider", Health.PROBLEM, f"{name}: {error}", error.hint, facts)
         else:
             answered = name in fresh and fresh[name].last_success is not None
-            yield _poll_finding(_setup(broker, name, provider), polls.get(name), now, answered=answered)
+            yield _poll_finding(setup, polls.get(name), now, answered=answered)
 
 
 def _poll_finding(setup: Setup, last_poll: PollRun | None, now: datetime, *, answered: bool) -> DoctorFinding:
@@ -128,8 +128,10 @@ def _facts(setup: Setup) -> dict[str, Any]:
     return {"provider": setup.provider, "ready": setup.ready, "setup": setup}
 
 
-def _setup(broker: Broker, name: str, provider: object) -> Setup:
-    """The endpoints in use and the logins found, if the provider or its module describes them."""
+def describe_provider(broker: Broker, name: str) -> Setup:
+    """The endpoints in use and the logins found, if the provider or its module describes them. Raises as
+    `Broker.provider`."""
+    provider = broker.provider(name)
     module = import_module(type(provider).__module__)
     describer = next((source for source in (provider, module) if isinstance(source, DescribesSetup)), None)
     description = describer.describe_setup() if describer is not None else {}

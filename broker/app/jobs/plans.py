@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.app.doctor.clouds import missing_for
 from broker.app.jobs.preview import Preview, preview
 from broker.app.results.plans import PlanJudge, PlanResult
 from broker.app.wiring import Broker
@@ -25,5 +26,9 @@ def plan_received(broker: Broker, job: Job, *, by: Actor, by_carbon: bool, limit
 def plan_result(broker: Broker, job_preview: Preview, what_if: PolicySet | None = None, *, limit: int) -> PlanResult:
     """The plan of a preview, with at most ``limit`` placements. ``what_if``: the policies that judged it, if other than
     the active one."""
+    candidates = (job_preview.estimate or job_preview.plan).placements
+    lacks_policy = what_if is None and job_preview.exit_code == 3 and broker.store.active_policy() is None
+    is_unset = bool(candidates) and (job_preview.estimate is not None or lacks_policy)
+    missing = missing_for(broker, candidates[0].offer.provider) if is_unset else []
     judge = PlanJudge.POLICY_FILES if what_if else PlanJudge.ACTIVE_POLICY if broker.store.active_policy() else None
-    return PlanResult.of(job_preview, what_if or broker.policy(), judge, limit=limit)
+    return PlanResult.of(job_preview, what_if or broker.policy(), judge, missing=missing, limit=limit)

@@ -105,6 +105,7 @@ DOCUMENTS: Mapping[str, str] = {
     "report-spend": "reports:SpendReport",
     "report-units": "broker.finops.units:UnitMetrics",
     "serve": "service:ServiceReport",  # once it is stopped
+    "setup": "service:SetupReport",
     "standing-grant": "approvals:StandingGrantResult",  # of `approvals grant` without a job, and `approvals revoke`
     "store-backup": "broker.store.engine.copies:StoreCopy",
     "store-restore": "service:RestoredStoreResult",

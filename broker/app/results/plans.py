@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Self
 
 from broker.app.advise.model_job import Sizing
+from broker.app.doctor.providers import DoctorFinding
 from broker.app.jobs.alternatives import alternatives_text
 from broker.app.jobs.preview import Preview, refusal
 from broker.app.market.offer_rows import rows
@@ -168,6 +170,7 @@ class PlanResult(Result):
     if it would not be. ``feasible``: how many offers match, of which ``placements`` are the first;
     the first one is where the job would start now, which a strategy may choose. ``estimate``: where nothing can be
     started as things are, the first of the ``estimated`` places, with the cost there once the engines are installed.
+    ``missing``: what the first of these places lacks in setup, each with its fix.
     ``over_max_cost``: how many of all these cost more than ``max_cost``. ``machines``: our own ones that jobs share.
     ``basis``: on what the first placement's figures are counted, in a few words each, where the job does not say it;
     ``notes``: what a person should know, warnings first; ``remarks``: what explains the figures.
@@ -188,6 +191,7 @@ class PlanResult(Result):
     placements: list[PlacementResult]
     estimate: list[PlacementResult]
     estimated: int
+    missing: list[DoctorFinding]
     rejected: int
     reasons: list[RejectionCount]
     waits_for_own_machines: bool
@@ -205,7 +209,15 @@ class PlanResult(Result):
     sizing: Sizing | None
 
     @classmethod
-    def of(cls, job_preview: Preview, policy: PolicySet, judged_by: PlanJudge | None, *, limit: int) -> Self:
+    def of(
+        cls,
+        job_preview: Preview,
+        policy: PolicySet,
+        judged_by: PlanJudge | None,
+        *,
+        missing: Sequence[DoctorFinding],
+        limit: int,
+    ) -> Self:
         """``policy``: the policies that ranked and judged the plan. ``limit``: of the placements."""
         plan, admission, estimate = job_preview.plan, job_preview.admission, job_preview.estimate
         value = value_of_time(job_preview.job, policy.defaults)
@@ -231,6 +243,7 @@ class PlanResult(Result):
                 PlacementResult.of(p, plan.made_at, value, number)
                 for number, p in enumerate(estimate.placements[:limit] if estimate else (), 1)
             ],
+            missing=list(missing),
             estimated=len(estimate.placements) if estimate else 0,
             rejected=sum(job_preview.counts.values()),
             reasons=RejectionCount.of(job_preview),

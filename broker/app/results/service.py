@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
-from broker.app.doctor.providers import DoctorFinding, Endpoint, LoginSetup, Setup, is_healthy
+from broker.app.doctor.providers import DoctorFinding, Endpoint, Health, LoginSetup, Setup, is_healthy
 from broker.app.results.values import Figure, Moment, Result
 from broker.app.service.sweep import EndedLeftover, SweepResult
 from broker.core.events.outcomes import JobState
@@ -45,6 +45,21 @@ class DoctorReport(Result):
     def of(cls, findings: Sequence[DoctorFinding]) -> Self:
         setups = [setup for finding in findings if (setup := finding.facts.get("setup")) is not None]
         return cls.model_validate({"healthy": is_healthy(findings), "findings": findings, "providers": setups})
+
+
+class SetupReport(Result):
+    """The steps of `gpubroker setup`. ``ready``: jobs can start on the cloud; with ``dry_run``: once the steps whose
+    facts say ``planned`` are done."""
+
+    cloud: str
+    ready: bool
+    dry_run: bool
+    findings: list[DoctorFinding]
+
+    @classmethod
+    def of(cls, cloud: str, findings: Sequence[DoctorFinding], *, dry_run: bool) -> Self:
+        ready = all(finding.health is Health.OK for finding in findings if finding.area != "job")
+        return cls(cloud=cloud, ready=ready, dry_run=dry_run, findings=list(findings))
 
 
 class LeftoverResult(Result):

@@ -48,10 +48,7 @@ def plan_screen(console: Console, plan_result: PlanResult, *, explain: bool = Fa
     elif plan_result.estimate:
         yield Text("Estimate only: no job can be started there with the present setup.", style="yellow")
         yield from _placements(console, plan_result, plan_result.estimate, plan_result.estimated)
-        missing = (
-            f"{item.text}: {item.what_would_change_it}" for item in plan_result.reasons if item.reason in MISSING_SETUP
-        )
-        yield Text.assemble(("missing: ", "yellow"), "; ".join(missing))
+    yield from _missing(plan_result)
     if explain or not plan_result.placements:
         yield from _rejections(plan_result, shows_all=explain)
     yield from _verdict(plan_result)
@@ -68,6 +65,19 @@ def plan_screen(console: Console, plan_result: PlanResult, *, explain: bool = Fa
         hidden_text = f", {formats.plural(hidden_count, 'more note')}" if hidden_count else ""
         offers_text = formats.plural(plan_result.rejected, "offer")
         yield Text(f"{offers_text} rejected{hidden_text}; `plan --explain` shows them", style="dim")
+
+
+def _missing(plan_result: PlanResult) -> Iterator[Text]:
+    """What is missing in setup, each with its fix, and the command that walks through all of it."""
+    if plan_result.missing:
+        provider = (plan_result.estimate or plan_result.placements)[0].offer.provider
+        yield Text(f"missing for jobs on {provider}:", style="yellow")
+        yield from (Text.assemble(f"  {one.message}: ", (one.fix, "cyan")) for one in plan_result.missing)
+        yield Text.assemble("  or: ", (f"gpubroker setup {provider}", "cyan"))
+    elif plan_result.estimate:
+        reasons = [one for one in plan_result.reasons if one.reason in MISSING_SETUP]
+        texts = "; ".join(f"{one.text}: {one.what_would_change_it}" for one in reasons)
+        yield Text.assemble(("missing: ", "yellow"), texts)
 
 
 def _heading(plan_result: PlanResult) -> Text:

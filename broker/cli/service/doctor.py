@@ -107,7 +107,7 @@ def _login_finding(terminal: Terminal) -> DoctorFinding | None:
 
 
 def _report_lines(report: DoctorReport, *, verbose: bool) -> Iterator[RenderableType]:
-    yield _finding_table(report.findings)
+    yield finding_table(report.findings)
     yield from _missing_login_lines(report.providers)
     yield from _endpoint_lines(report.providers, shows_all=verbose)
     extras: dict[str, str] = next(
@@ -118,7 +118,7 @@ def _report_lines(report: DoctorReport, *, verbose: bool) -> Iterator[Renderable
     yield from _next_steps(report.findings)
 
 
-_FIRST = ("policy", "provider", "engine", "notify", "extra")
+_FIRST = ("cloud", "policy", "provider", "engine", "notify", "extra")
 _STEPS = 3
 
 
@@ -185,7 +185,8 @@ def _endpoint_lines(setups: Sequence[ProviderSetup], *, shows_all: bool) -> list
     return lines
 
 
-def _finding_table(findings: Sequence[DoctorFinding]) -> Table:
+def finding_table(findings: Sequence[DoctorFinding]) -> Table:
+    """A line for each finding, with the fix of what is missing."""
     from rich.table import Table
     from rich.text import Text
 
@@ -196,7 +197,8 @@ def _finding_table(findings: Sequence[DoctorFinding]) -> Table:
         if finding.fix and finding.health != "ok":
             message.append("\nfix: ", style="cyan")
             message.append(finding.fix)
-        table.add_row(Text(*marks[finding.health]), Text(finding.area, style="bold"), message)
+        mark = ("·", "dim") if finding.facts.get("planned") else marks[finding.health]
+        table.add_row(Text(*mark), Text(finding.area, style="bold"), message)
     return table
 
 

@@ -139,6 +139,13 @@ class Skypilot:
         self._refreshed = -math.inf
         self._seen: _ServerState | None = None
 
+    def cloud_problem(self, provider: str) -> str:
+        """See `broker.core.ports.ChecksClouds`: asks SkyPilot's API server, and starts a local one if there is none."""
+        cloud = self._settings.clouds.get(provider) or CLOUDS.get(provider)
+        if cloud is None:
+            return "SkyPilot starts no machines there"
+        return "" if self._sdk.may_use(cloud) else f"SkyPilot's API server may not start machines of {cloud}"
+
     @property
     def remote(self) -> bool:
         return not self._settings.shared_disk

@@ -231,6 +231,16 @@ class Sdk:
             words.append(str(Path.home()))
         return hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
 
+    def may_use(self, cloud: str) -> bool:
+        """Whether the server has a login with which it may start machines of that cloud. It tries it now."""
+        with _PRINTING, redirect_stdout(sys.stderr), _broker_errors():
+            by_workspace = self._sky.get(self._sky.check((cloud,), verbose=False))
+        return any(
+            name.lower() == cloud and "compute" in abilities
+            for clouds in by_workspace.values()
+            for name, abilities in clouds.items()
+        )
+
     def launch(self, config: Mapping[str, Any], cluster: str, settings: Mapping[str, Any] | None = None) -> str:
         """Request the task on a cluster of that name, which SkyPilot ends after it; returns the request's id.
 

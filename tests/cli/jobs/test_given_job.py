@@ -149,7 +149,7 @@ def test_what_cannot_be_started_here_is_estimated(gpubroker: Run, tmp_path: Path
     done = gpubroker("plan", str(path))
     assert done.code in (3, 4)
     assert "Estimate only: no job can be started there with the present setup." in done.out
-    assert "missing: " in done.out
+    assert "missing for jobs on " in done.out
     document = gpubroker("plan", str(path), "--json").json
     assert document["placements"] == []
     assert document["estimate"][0]["expected_cost"]
