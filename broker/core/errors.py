@@ -53,6 +53,8 @@ class BrokerError(Exception):
         self.message = message
         self.where = where
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")  # Python prints notes below the message
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}" if self.where else self.message
@@ -189,6 +191,9 @@ class InvalidInput(AskAPerson):
         self.document = document
         self.problems = tuple(problems)
         self.others = tuple(others)
+        for note in map(str, self.problems):
+            if note not in message:
+                self.add_note(note)
 
 
 _MAX_LISTED = 30  # most names in a hint

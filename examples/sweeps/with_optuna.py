@@ -12,12 +12,12 @@ import tempfile
 from pathlib import Path
 
 import optuna
-from gpubroker import Client, Job, SubmittedJob
+from gpubroker import Client, Job, JobDetails, SubmittedJob
 
 HERE = Path(__file__).parent
 
 
-def submitted(client: Client, job: Job, trial: optuna.Trial) -> SubmittedJob:
+def submitted(client: Client, job: Job, trial: optuna.Trial) -> SubmittedJob[JobDetails]:
     """The job of one trial, with the parameters that Optuna suggests."""
     chosen = {
         "LR": trial.suggest_float("LR", 1e-4, 1e-1, log=True),
@@ -27,7 +27,7 @@ def submitted(client: Client, job: Job, trial: optuna.Trial) -> SubmittedJob:
     return client.submit(job.model_copy(update={"name": f"trial-{trial.number}", "envs": envs}))
 
 
-def loss_of(running: SubmittedJob) -> float | None:
+def loss_of(running: SubmittedJob[JobDetails]) -> float | None:
     """The trial's loss once it is over; None if it did not do well."""
     if not running.result().succeeded:
         return None

@@ -9,34 +9,29 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from gpubroker import JobResult, JobState, Money, SubmittedJob, watch
+from gpubroker import JobState, Money, SubmittedJob, TimedOut, watch
 
 
 class Waiting:
-    """A job that is over at its third look. ``steps``: what it reports."""
-
-    cost = Money.usd("0.25")
+    """A job that is over at its third look."""
 
     def __init__(self, name: str, looks: int = 3) -> None:
         self.id, self.looks = name, looks
 
-    @property
-    def state(self) -> JobState:
-        return JobState.SUCCEEDED if self.looks <= 0 else JobState.RUNNING
+    def look(self) -> Any:
+        state = JobState.SUCCEEDED if self.looks <= 0 else JobState.RUNNING
+        cost = Money.usd("0.25")
+        return SimpleNamespace(id=self.id, state=state, step=3 - self.looks, total_steps=3, cost_so_far=cost)
 
-    @property
-    def progress(self) -> str:
-        return f"step {3 - self.looks} of 3"
-
-    def result(self, timeout: timedelta | None = None) -> JobResult:
+    def wait(self, timeout: timedelta | None = None) -> Any:
         self.looks -= 1
         if self.looks > 0:
-            raise TimeoutError
-        return JobResult(self.id, JobState.SUCCEEDED, None, None, self.cost, None, None, 1, 0)
+            raise TimedOut("not yet")
+        return SimpleNamespace(id=self.id, succeeded=True)
 
 
-def waiting(*jobs: Waiting) -> list[SubmittedJob]:
-    return [cast("SubmittedJob", job) for job in jobs]
+def waiting(*jobs: Waiting) -> list[SubmittedJob[Any]]:
+    return [cast("SubmittedJob[Any]", job) for job in jobs]
 
 
 class NotebookCell:
@@ -81,17 +76,16 @@ def test_elsewhere_nothing_is_shown_and_time_may_be_over(capsys: pytest.CaptureF
 
 def test_a_job_whose_bill_is_never_settled_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     passed = [0.0]  # seconds of the injected clock: only a wait moves it
-    monkeypatch.setattr("gpubroker.client.time", SimpleNamespace(monotonic=lambda: passed[0]))
+    monkeypatch.setattr("gpubroker.submitted.time", SimpleNamespace(monotonic=lambda: passed[0]))
     monkeypatch.setattr("gpubroker.progress.monotonic", lambda: passed[0])
-    monkeypatch.setattr("gpubroker.client.jobs.is_waiting_for_people", lambda view: False)
-    monkeypatch.setattr("gpubroker.client.background.revive", lambda broker: None)
-    monkeypatch.setattr(SubmittedJob, "_view", lambda self: SimpleNamespace(state=JobState.SUCCEEDED, closed=False))
-    monkeypatch.setattr(SubmittedJob, "_result", lambda self, view: Waiting(self.id, 1).result())
 
-    def wait(seconds: float) -> None:
-        passed[0] += seconds
+    def wait() -> None:
+        passed[0] += 0.5
 
-    broker = cast("Any", SimpleNamespace(clock=SimpleNamespace(sleep=wait)))
-    job = SubmittedJob(broker, "bert-x1", cast("Any", None))
-    assert [one.id for one in watch(job, timeout=timedelta(minutes=5))] == ["bert-x1"]
+    ended = SimpleNamespace(
+        id="bert-x1", state=JobState.SUCCEEDED, closed=False, waits_for_people=False, step=None, total_steps=None,
+        cost_so_far=Money.ZERO,
+    )  # fmt: skip
+    job = SubmittedJob[Any](cast("Any", SimpleNamespace(rest=wait, details=lambda id: ended)), "bert-x1")
+    assert [result.id for result in watch(job, timeout=timedelta(minutes=5))] == ["bert-x1"]
     assert passed[0] >= 20, "the bill was waited for first"

@@ -253,6 +253,10 @@ class JobDetails(Result):
     metrics: dict[str, float] = Field(default_factory=dict)
 
     @property
+    def succeeded(self) -> bool:
+        return self.state is JobState.SUCCEEDED
+
+    @property
     def waits_for_people(self) -> bool:
         """Whether the job continues only after a person acts."""
         return self.state in (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET)

@@ -1,20 +1,18 @@
-"""gpubroker from Python: plan, submit and follow jobs with the use cases of the command line.
+"""gpubroker from Python: plan, submit and follow jobs and function calls.
 
 ::
 
-    from pathlib import Path
-    from gpubroker import Client
+    import gpubroker
 
-    with Client() as client:
-        job = client.read_job(Path("train.yaml"))
-        print(client.plan(job).plan.placements)
-        result = client.submit(job).result()
-        print(result.state, result.cost)
+    client = gpubroker.Client()  # the store of this machine, or the server of GPUBROKER_SERVER
+    job = client.submit("train.yaml")  # or a dict of the same keys, or a Job
+    job = client.submit(train, 1e-4, resources="H100:8", max_cost="$40")  # a function and its arguments
+    for task in client.map(train, [1e-3, 1e-4], resources="L4"):
+        print(task.result())  # what the function returned, or raises what it raised
 
-`Client` opens the store that the settings name, as the operating-system user. `Job` and its parts describe a job;
-amounts are `Money` in USD, times are UTC, durations are `timedelta`. Expected errors are `BrokerError` with
-``message``, ``where`` and ``hint``. Only the names below are the public interface; everything else may change with any
-version.
+Amounts are `Money` in USD, times are UTC, durations are `timedelta`. Every error is an `Error` with ``message``,
+``where`` and ``hint``, except what a function itself raised. Only the names below are the public interface; everything
+else may change with any version.
 """
 
 from __future__ import annotations
@@ -23,11 +21,10 @@ from gpubroker._part_check import check_parts
 
 check_parts()
 
-from broker.app.jobs.preview import NoFeasibleCapacity, Preview
-from broker.app.jobs.submit import DearerNow
+from broker.app.jobs.preview import NoFeasibleCapacity
+from broker.app.results.jobs import JobDetails
 from broker.core.errors import (
     ApprovalNeeded,
-    BrokerError,
     InvalidInput,
     MissingExtra,
     NotAllowed,
@@ -36,63 +33,35 @@ from broker.core.errors import (
     UnknownName,
     UnreadableJob,
 )
+from broker.core.errors import BrokerError as Error
 from broker.core.events.outcomes import JobState
-from broker.core.events.wait_reasons import EndReason, WaitReason
-from broker.core.job.jobs import (
-    CheckpointPlan,
-    Constraints,
-    Data,
-    Job,
-    MachineRequest,
-    Model,
-    Priority,
-    Retry,
-    SessionPlan,
-    Work,
-    Workload,
-)
-from broker.core.job.placements import Placement, Plan
-from broker.core.market.offers import CapacityType, Interconnect, Offer
 from broker.core.values.money import Money
-from gpubroker.client import Client, JobEvent, JobResult, SubmittedJob
+from gpubroker.calls import NoResult, RemoteError
+from gpubroker.client import Client
+from gpubroker.job_input import Job
 from gpubroker.progress import watch
+from gpubroker.submitted import SubmittedJob, Tasks, TimedOut
 
 __all__ = [
     "ApprovalNeeded",
-    "BrokerError",
-    "CapacityType",
-    "CheckpointPlan",
     "Client",
-    "Constraints",
-    "Data",
-    "DearerNow",
-    "EndReason",
-    "Interconnect",
+    "Error",
     "InvalidInput",
     "Job",
-    "JobEvent",
-    "JobResult",
+    "JobDetails",
     "JobState",
-    "MachineRequest",
     "MissingExtra",
-    "Model",
     "Money",
     "NoFeasibleCapacity",
+    "NoResult",
     "NotAllowed",
-    "Offer",
-    "Placement",
-    "Plan",
-    "Preview",
-    "Priority",
-    "Retry",
+    "RemoteError",
     "RetryLater",
-    "SessionPlan",
     "StoreProblem",
     "SubmittedJob",
+    "Tasks",
+    "TimedOut",
     "UnknownName",
     "UnreadableJob",
-    "WaitReason",
-    "Work",
-    "Workload",
     "watch",
 ]

@@ -1,211 +1,55 @@
-"""The client: one broker over one store, the jobs submitted to it, and their results."""
+"""The client: one broker, over the store of this machine or at a team server."""
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from tempfile import TemporaryDirectory
+from typing import Any, Self, TypeVar, Unpack, overload
 
-from broker.app.alerts import approvers
-from broker.app.jobs import details, job_files, jobs
-from broker.app.jobs.bills import bill_of
-from broker.app.jobs.job_input import pin_commit, read_job
-from broker.app.jobs.preview import Preview, preview
-from broker.app.jobs.submit import submit
-from broker.app.policy.policies import adopt_configured
-from broker.app.service import background
-from broker.app.wiring import Broker
-from broker.cli.identity import process_actor
-from broker.cli.jobs.job_view import step_text
-from broker.core.actors import Actor, EntryPoint, ProcessAccount
-from broker.core.errors import BrokerError
-from broker.core.events.events import body_to_json
+from broker.app.market.offer_rows import OfferFilter
+from broker.app.results.approvals import ApprovalRequest
+from broker.app.results.jobs import JobDetails
+from broker.app.results.offers import OfferResult
+from broker.app.results.plans import PlanResult
+from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import JobState
-from broker.core.events.views import JobView
-from broker.core.events.wait_reasons import EndReason, WaitReason
-from broker.core.job.file.reading import JobOverrides
-from broker.core.job.jobs import Job
-from broker.core.values.money import Money
-from broker.settings import check_names, read_settings
-from cli import registries
-from gpubroker.job_array import combinations
+from broker.core.job import jobs
+from broker.core.job.arrays import DEFAULT_PARALLEL
+from broker.core.market.offers import CapacityType
+from gpubroker import calls
+from gpubroker.job_input import Job, JobKeys, choice, money, path, read_job, text, texts
+from gpubroker.job_input import limit as check_limit
+from gpubroker.local import StoreBackend
+from gpubroker.server import ServerBackend, login_of
+from gpubroker.submitted import Backend, SubmittedJob, Tasks
+from gpubroker.tables import APPROVAL_COLUMNS, JOB_COLUMNS, OFFER_COLUMNS, Table
 
-_POLL_INTERVAL = timedelta(seconds=0.5)  # between two reads of the store during a wait (broker's clock)
-_BILL_WAIT = timedelta(seconds=20)  # longest wait for the bill of an ended job (wall clock)
+T = TypeVar("T")
+Work = str | PathLike[str] | Mapping[str, Any] | jobs.Job
+"""A job: the path of a job file, the keys of one, or a value."""
 
-
-@dataclass(frozen=True, slots=True)
-class JobResult:
-    """The result of a job that has ended, or its state if it needs a person to continue.
-
-    ``state``: `SUCCEEDED`, `FAILED`, `CANCELLED` or `STOPPED` (early, as its array asks); or `AWAITING_APPROVAL` or
-    `PAUSED_BUDGET`, when a person must act before it continues. ``end_reason`` says why it ended, ``wait_reason`` what
-    it waits for. All amounts are USD. ``cost``: what was settled in the ledger, plus an estimate of what a running
-    machine has used since; final once the bill is settled. ``on_demand``: the cost of the same work on the machine that
-    was the cheapest on demand at submission; ``savings``: its difference to what was paid for the job, without
-    amortized money. Both are None if there was no such machine, or the job has not ended.
-    """
-
-    id: str
-    state: JobState
-    end_reason: EndReason | None
-    wait_reason: WaitReason | None
-    cost: Money
-    on_demand: Money | None
-    savings: Money | None
-    attempts: int
-    interruptions: int
-
-    @property
-    def succeeded(self) -> bool:
-        return self.state is JobState.SUCCEEDED
-
-
-@dataclass(frozen=True, slots=True)
-class JobEvent:
-    """One event of a job. ``number``: its place in the order of recording, from 1; ``at``: UTC; ``attempt``: None for
-    an event of the whole job. ``kind`` and ``fields``: the kind of event and its data, as in `gpubroker jobs show
-    --json`."""
-
-    number: int
-    at: datetime
-    attempt: int | None
-    kind: str
-    fields: Mapping[str, Any]
-
-
-class SubmittedJob:
-    """A job in the store. Each property and method reads the store when it is called. All may raise `StoreProblem`."""
-
-    def __init__(self, broker: Broker, job_id: str, actor: Actor) -> None:
-        self._broker = broker
-        self._actor = actor
-        self.id = job_id
-        self._final_since: float | None = None  # when a wait first saw its end (monotonic clock)
-
-    def __repr__(self) -> str:
-        return f"<SubmittedJob {self.id}>"
-
-    @property
-    def job(self) -> Job:
-        """The job as it was submitted."""
-        return self._view().job
-
-    @property
-    def state(self) -> JobState:
-        """The current state."""
-        return self._view().state
-
-    @property
-    def submitted_at(self) -> datetime:
-        """The time of submission (UTC)."""
-        return self._view().submitted_at
-
-    @property
-    def cost(self) -> Money:
-        """What was settled in the ledger, plus an estimate of what a running machine has used since (USD)."""
-        return bill_of(self._broker, self._view()).so_far
-
-    @property
-    def progress(self) -> str:
-        """``step 120 of 400``, as its command last reported; empty without a report."""
-        job_details = details.details(self._broker, self._view(), progress=True)
-        return step_text(job_details.step, job_details.total_steps)
-
-    def result(self, timeout: timedelta | None = None) -> JobResult:
-        """Wait until the job has ended and its bill is settled, or until it needs a person to continue;
-        `JobResult.state` says which. During the wait, a background reconciler that stopped is started again.
-
-        Raises `TimeoutError` if ``timeout`` (wall clock; None: no limit) ends first; the job continues.
-        """
-        started = time.monotonic()
-        while True:
-            view, now = self._view(), time.monotonic()
-            if view.state.final and self._final_since is None:
-                self._final_since = now  # kept between calls: `watch` makes many short ones
-            is_settling = self._final_since is not None and now - self._final_since <= _BILL_WAIT.total_seconds()
-            if view.closed or jobs.is_waiting_for_people(view) or (view.state.final and not is_settling):
-                return self._result(view)
-            background.revive(self._broker)
-            if timeout is not None and now - started > timeout.total_seconds():
-                raise TimeoutError(f"{self.id} is {view.state.value} after {timeout.total_seconds():g} s; it continues")
-            self._broker.clock.sleep(_POLL_INTERVAL.total_seconds())
-
-    def logs(self, attempt: int | None = None) -> Iterator[str]:
-        """The lines that the job's command has printed so far, of all attempts or of one, oldest first. Raises
-        `Unreachable`."""
-        return jobs.logs(self._broker, self._view(), attempt)
-
-    def fetch(self, to: Path, path: str | None = None) -> list[Path]:
-        """Download the job's results into the folder ``to``, under their own paths. Returns the paths of the files. Of
-        an array, the results of each task are put into a folder named by its number. ``path``: only results at or below
-        this path, or that match it as a pattern.
-
-        Idempotent: every file is verified, complete files are not read again, interrupted downloads are continued.
-        Files with other content are overwritten. Raises `UnknownName` if there is no such result, `InvalidInput` if a
-        file cannot be written, `Unreachable`.
-        """
-        view = self._view()
-        if view.job.array is not None:
-            download = job_files.fetch_array(self._broker, view, path, to)
-        else:
-            results = job_files.matching_outputs(job_files.outputs(self._broker, view), path)
-            download = job_files.fetch_outputs(self._broker, view, results, to)
-        return [to / file.path for file in download.files]
-
-    def events(self) -> list[JobEvent]:
-        """The job's events so far, in order."""
-        job_events = []
-        for event in jobs.events(self._broker, self._view()):
-            fields = json.loads(body_to_json(event.body))
-            kind = fields.pop("kind")
-            fields.pop("format", None)
-            job_events.append(JobEvent(event.seq, event.at, event.attempt, kind, fields))
-        return job_events
-
-    def cancel(self) -> None:
-        """Request that the job be stopped after a last checkpoint; returns at once. Idempotent; a job that has ended
-        stays as it is. Raises `NotAllowed` for another person's job."""
-        jobs.cancel(self._broker, self._view(), by=self._actor)
-        background.revive(self._broker)
-
-    def _view(self) -> JobView:
-        return jobs.find(self._broker, self.id)
-
-    def _result(self, view: JobView) -> JobResult:
-        bill = bill_of(self._broker, view)
-        return JobResult(
-            id=view.id,
-            state=view.state,
-            end_reason=view.ending,
-            wait_reason=view.waiting,
-            cost=bill.so_far,
-            on_demand=bill.on_demand,
-            savings=bill.savings,
-            attempts=view.attempt_count,
-            interruptions=view.interruptions,
-        )
+_MAX_CALLS = 100_000
 
 
 class Client:
-    """A broker over one store, as the operating-system user of this process. Thread-safe.
+    """The broker over the store of the settings (``gpubroker.toml``, ``GPUBROKER_*``), as the operating-system user of
+    this process; or a team server, if GPUBROKER_SERVER names one or `gpubroker login` was used. Thread-safe.
 
-    ``home``: the data folder; None: the one in the settings (``gpubroker.toml``, ``GPUBROKER_*``). Everything else is
-    as the settings say. Raises `InvalidInput` for invalid settings.
+    ``home``: another data folder of this machine. ``server``, ``token``: a server (``off``: none). Raises
+    `InvalidInput` for invalid settings or a login that is not complete.
     """
 
-    def __init__(self, *, home: Path | None = None) -> None:
-        settings, plugins = read_settings(), registries()
-        if home is not None:
-            settings = settings.model_copy(update={"home": home})
-        check_names(settings, plugins.providers, plugins.engines)
-        self._actor = process_actor(EntryPoint.PYTHON)
-        self._broker = Broker(settings, plugins, ProcessAccount(self._actor.identity))
+    def __init__(
+        self, *, server: str | None = None, token: str | None = None, home: str | PathLike[str] | None = None
+    ) -> None:
+        if home is not None and server not in (None, "off"):
+            raise InvalidInput("a server and a folder of this machine are given", hint="give `server` or `home`")
+        login = None if home is not None else login_of(server, token)
+        folder = None if home is None else path(home, "home").absolute()
+        self._backend: Backend = StoreBackend(folder) if login is None else ServerBackend(login)
 
     def __enter__(self) -> Self:
         return self
@@ -214,71 +58,178 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the store. Jobs continue in the background."""
-        self._broker.close()
+        """Close the store, or the connections to the server. Jobs continue in the background."""
+        self._backend.close()
 
-    def read_job(
-        self, path: Path, *, envs: Mapping[str, str] | None = None, secrets: Sequence[str] = (), name: str | None = None
-    ) -> Job:
-        """The job of a job file or SkyPilot task file; ``envs``, ``secrets`` (names of variables of this process) and
-        ``name`` take precedence over those of the file. Raises `InvalidInput` with every problem of the file."""
-        overrides = JobOverrides(envs=dict(envs or {}), secrets=tuple(secrets), name=name)
-        return read_job(path, self._broker.clock.now(), overrides)
+    def read_job(self, work: Work, /, **keys: Unpack[JobKeys]) -> Job:
+        """The job of a job file or SkyPilot task file, or of a dict; ``keys`` take precedence over its own. Raises
+        `InvalidInput` with every mistake."""
+        return Job.of(read_job(work, keys, self._backend.now()))
 
-    def plan(self, job: Job) -> Preview:
-        """Where the job would run, at what cost (USD), and what the policies say, by the prices now in the store. Holds
-        no money and launches nothing. Raises `InvalidInput` for a job that cannot be planned."""
-        adopt_configured(self._broker, by=self._actor)
-        return preview(self._broker, job, by=self._actor)
+    def plan(self, work: Work, /, **keys: Unpack[JobKeys]) -> PlanResult:
+        """Where the job would run, at what cost (USD), and what the policies say, by the prices now known. Holds no
+        money and launches nothing. Raises `InvalidInput` for a job that cannot be planned."""
+        return self._backend.plan(read_job(work, keys, self._backend.now()))
 
-    def submit(self, job: Job, agreed: Preview | None = None) -> SubmittedJob:
-        """Hold the money and start the job in the background, as `gpubroker submit --yes` does.
+    @overload
+    def submit(self, work: Work, /, **keys: Unpack[JobKeys]) -> SubmittedJob[JobDetails]: ...
+    @overload
+    def submit(self, work: Callable[..., T], /, *arguments: Any, **keys: Unpack[JobKeys]) -> SubmittedJob[T]: ...
+    def submit(self, work: Work | Callable[..., Any], /, *arguments: Any, **keys: Unpack[JobKeys]) -> SubmittedJob[Any]:
+        """Hold the money and start a job in the background, as `gpubroker submit --yes` does: any cost within the job's
+        limits is accepted, and a job that needs approval is submitted and waits for it.
 
-        ``agreed``: a plan that the caller accepted: the job is not submitted if it costs more now. Without a plan, any
-        cost within the job's own limits is accepted. A job that needs approval is submitted and waits for it. Not
-        idempotent: each call submits a job. Raises `NotAllowed`, `NoFeasibleCapacity`, `DearerNow`, `InvalidInput`,
+        ``work``: the path of a job file, a dict of its keys, a `Job`, or a function with its ``arguments``. ``keys``:
+        keys of a job file, which take precedence: ``resources="H100:8"``, ``max_cost="$40"``, ``setup="pip install
+        torch"``.
+
+        A function is pickled with cloudpickle, with the code of this machine's modules that are not installed packages.
+        Its machine needs the same minor version of Python and the packages that it imports: with ``setup``, or in the
+        image (``resources={"image_id": …}``). ``workdir`` brings a folder of files. It finds its checkpoint folder in
+        ``$GPUBROKER_CHECKPOINT_DIR``; with ``checkpoint={"every": "10m"}`` it may use spot machines, and after an
+        interruption it is called again and finds its checkpoints there. Its code and arguments are kept with the job's
+        files: give passwords as ``secrets``.
+
+        Not idempotent: each call submits a job. Raises `NotAllowed`, `NoFeasibleCapacity`, `InvalidInput`,
         `StoreProblem` or `Unreachable`; then no job exists.
         """
-        adopt_configured(self._broker, by=self._actor)
-        view = submit(self._broker, pin_commit(job)[0], agreed, by=self._actor)
-        background.ensure(self._broker, for_secrets_of=view)
-        approvers.notify_approvers(self._broker, view)
-        return SubmittedJob(self._broker, view.id, self._actor)
+        if callable(work):
+            return SubmittedJob(self._backend, self._submit_calls(work, [arguments], keys), is_call=True)
+        if arguments:
+            hint = "arguments are for functions; keys of the job are keywords: submit('train.yaml', max_cost='$40')"
+            raise InvalidInput(f"arguments without a function: {arguments!r:.60}", where="submit", hint=hint)
+        job = read_job(work, keys, self._backend.now())
+        return SubmittedJob(self._backend, self._backend.submit(job), is_call=False)
 
-    def map(self, job: Job, /, **values: Iterable[object]) -> list[SubmittedJob]:
-        """Submit one job for each combination of the values, at most 10,000. A job gets its values in environment
-        variables: ``client.map(job, LEARNING_RATE=[1e-4, 3e-4], SEED=range(4))`` submits eight jobs. Each is judged by
-        itself and has its own hold.
-
-        If one is refused, those submitted before it are cancelled. Raises what `submit` raises.
+    @overload
+    def map(
+        self, work: Work, values: Mapping[str, Iterable[Any]], /, *, parallel: int = ..., **keys: Unpack[JobKeys]
+    ) -> Tasks[JobDetails]: ...
+    @overload
+    def map(
+        self,
+        work: Callable[..., T],
+        values: Iterable[Any],
+        /,
+        *more: Iterable[Any],
+        parallel: int = ...,
+        **keys: Unpack[JobKeys],
+    ) -> Tasks[T]: ...
+    def map(
+        self,
+        work: Work | Callable[..., Any],
+        values: Iterable[Any],
+        /,
+        *more: Iterable[Any],
+        parallel: int = DEFAULT_PARALLEL,
+        **keys: Unpack[JobKeys],
+    ) -> Tasks[Any]:
+        """Submit an array with a task for each value, ``parallel`` of them at once: ``map(train, [1e-3, 1e-4],
+        resources="L4")`` calls the function with each, like Python's `map`. Of a job, ``values`` are environment
+        variables, and there is a task for each combination: ``map("train.yaml", {"LR": [1e-3, 1e-4], "SEED":
+        range(4)})``. Money is held, and limits of cost and deadline apply, for all of them together; the failure of one
+        does not stop the others. Raises what `submit` raises.
         """
-        submitted: list[SubmittedJob] = []
-        try:
-            for variant in list(combinations(job, values)):
-                submitted.append(self.submit(variant))
-        except BaseException:
-            for earlier in submitted:
-                with suppress(BrokerError):  # if one cannot be cancelled, still cancel the others
-                    earlier.cancel()
-            raise
-        return submitted
+        if not callable(work):
+            if more or not isinstance(values, Mapping):
+                hint = "map('train.yaml', {'LR': [1e-3, 1e-4]})"
+                raise InvalidInput("expected the variables of the tasks with their values", where="map", hint=hint)
+            grid = {str(name): _collect(options) for name, options in values.items()}
+            job = read_job(work, {**keys, "array": {"grid": grid, "parallel": parallel}}, self._backend.now())
+            count = job.array.size if job.array else 0
+            return Tasks(self._backend, self._backend.submit(job), count, is_call=False)
+        columns = [_collect(column) for column in (values, *more)]
+        lengths = {len(column) for column in columns}
+        if len(lengths) > 1 or not columns[0]:
+            found = ", ".join(str(len(column)) for column in columns)
+            hint = "one value of each for every call" if len(lengths) > 1 else "give at least one value"
+            raise InvalidInput(f"expected as many values of each argument; got {found}", where="map", hint=hint)
+        array = {"range": len(columns[0]), "parallel": parallel}
+        array_id = self._submit_calls(work, list(zip(*columns, strict=True)), {**keys, "array": array})
+        return Tasks(self._backend, array_id, len(columns[0]), is_call=True)
 
-    def job(self, reference: str) -> SubmittedJob:
+    def _submit_calls(
+        self, function: Callable[..., Any], arguments: Sequence[Sequence[Any]], keys: Mapping[str, Any]
+    ) -> str:
+        if "run" in keys:
+            raise InvalidInput("a function and a command are given", where="run", hint="give one of them")
+        calls.check_function(function)
+        calls.check_arguments(function, arguments[0])
+        workdir = path(keys["workdir"], "workdir").absolute() if "workdir" in keys else None
+        with TemporaryDirectory() as folder:  # until its content is in the run store
+            own = calls.job_keys(function, Path(folder))
+            mounts = {**keys.get("file_mounts", {}), **own["file_mounts"]}
+            job = read_job({**own, **keys, "file_mounts": mounts}, {}, self._backend.now())
+            calls.pack(function, arguments, Path(folder), workdir)
+            return self._backend.submit(job)
+
+    def job(self, reference: str) -> SubmittedJob[Any]:
         """The job with that id, that unique beginning of an id, or that name (the open one, else the newest).
         Raises `UnknownName`, `InvalidInput` if several open jobs have that name, and `UnreadableJob` for one that this
         version cannot read."""
-        return SubmittedJob(self._broker, jobs.find(self._broker, reference).id, self._actor)
+        return SubmittedJob(self._backend, self._backend.find(text(reference, "job")))
 
     def jobs(
         self,
         *,
-        states: Sequence[JobState] = (),
+        states: Sequence[JobState | str] = (),
         user: str | None = None,
         team: str | None = None,
         limit: int | None = None,
-    ) -> list[SubmittedJob]:
+    ) -> Table[SubmittedJob[Any]]:
         """The jobs that match all given arguments, newest first; jobs that this version cannot read are left out.
         ``limit``: the maximum number; None: all."""
+        wanted = [choice(state, JobState, "states") for state in texts(states, "states")]
         users, teams = [user] if user else [], [team] if team else []
-        listing = jobs.search(self._broker, states=states, users=users, teams=teams, limit=limit)
-        return [SubmittedJob(self._broker, view.id, self._actor) for view in listing.views]
+        found = self._backend.listing(wanted, users, teams, check_limit(limit)).jobs
+        return Table([SubmittedJob(self._backend, job.id) for job in found], found, JOB_COLUMNS)
+
+    def offers(
+        self,
+        gpu: str | Sequence[str] = (),
+        *,
+        provider: str | Sequence[str] = (),
+        region: str | Sequence[str] = (),
+        spot: bool | None = None,
+        available: bool = False,
+        max_price: object = None,
+        limit: int | None = None,
+    ) -> Table[OfferResult]:
+        """The known offers: first those where jobs can start, cheapest GPU-hour first. ``gpu``: such as ``H100`` or
+        ``H100:8``; ``provider``, ``region``: names or patterns (``us-*``); ``spot``: only spot, or none;
+        ``max_price``: USD per GPU-hour. `gpubroker prices poll` refreshes them. Raises `UnknownName`."""
+        others = [kind.value for kind in CapacityType if kind is not CapacityType.SPOT]
+        kinds = [] if spot is None else [CapacityType.SPOT.value] if spot else others
+        places = {"provider": texts(provider, "provider"), "region": texts(region, "region")}
+        price = None if max_price is None else money(max_price, "max_price")
+        wanted = OfferFilter.of(
+            {"gpu": texts(gpu, "gpu"), **places, "capacity_type": kinds}, available=available, max_price=price
+        )
+        found = self._backend.offers(wanted, check_limit(limit)).offers
+        return Table(found, found, OFFER_COLUMNS)
+
+    def approvals(self, *, decided: bool = False) -> Table[ApprovalRequest]:
+        """The requests for approval, oldest first; ``decided``: also those that were decided."""
+        found = self._backend.approvals(decided=decided).requests
+        return Table(found, found, APPROVAL_COLUMNS)
+
+    def grant(self, job: str | SubmittedJob[Any], reason: str = "") -> None:
+        """Approve the request of a waiting job. Raises `NotAllowed` if there is none, or it is not yours to decide."""
+        self._backend.decide(self._id(job), "grant", reason)
+
+    def refuse(self, job: str | SubmittedJob[Any], reason: str = "") -> None:
+        """Refuse the request of a waiting job. Raises as `grant`."""
+        self._backend.decide(self._id(job), "refuse", reason)
+
+    def _id(self, job: str | SubmittedJob[Any]) -> str:
+        return job.id if isinstance(job, SubmittedJob) else self._backend.find(text(job, "job"))
+
+
+def _collect(values: object) -> list[Any]:
+    """The values of an argument. Raises `InvalidInput` for one that has no end, or is a single value."""
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+        raise InvalidInput(f"expected values; got {values!r:.60}", where="map", hint="such as map(train, [1e-3, 1e-4])")
+    listed = list(islice(values, _MAX_CALLS + 1))
+    if len(listed) > _MAX_CALLS:
+        raise InvalidInput(f"more than {_MAX_CALLS:,} values", where="map", hint="submit them in parts")
+    return listed

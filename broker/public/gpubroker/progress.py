@@ -7,24 +7,26 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from gpubroker.client import JobResult, SubmittedJob
+from broker.app.results.jobs import JobDetails
+from broker.cli.jobs.job_view import step_text
+from gpubroker.job_input import time_span
+from gpubroker.submitted import SubmittedJob, TimedOut, Timeout
 
 _POLL_INTERVAL = timedelta(seconds=1)
 
 
-def watch(*jobs: SubmittedJob, timeout: timedelta | None = None) -> list[JobResult]:
-    """Wait for all jobs as `SubmittedJob.result` does, and show their progress: of one job its state, step and cost
+def watch(*jobs: SubmittedJob[Any], timeout: Timeout = None) -> list[JobDetails]:
+    """Wait for all jobs as `SubmittedJob.wait` does, and show their progress: of one job its state, step and cost
     (USD); of several jobs the number in each state and their total cost. Without a notebook or a terminal nothing is
     shown. After a keyboard interrupt the jobs continue. Returns the results in the order of ``jobs``.
 
-    Raises `TimeoutError` if ``timeout`` (wall clock; None: no limit) ends first; the jobs continue.
+    Raises `TimedOut` if ``timeout`` (wall clock) ends first; the jobs continue.
     """
-    show = _display()
+    limit, show = None if timeout is None else time_span(timeout, "timeout").total_seconds(), _display()
     started = monotonic()
-    finished: dict[int, JobResult] = {}
+    finished: dict[int, JobDetails] = {}
     while len(finished) < len(jobs):
         pause = _POLL_INTERVAL  # wait only for the first unfinished job; check the others without waiting
         for number, job in enumerate(jobs):
@@ -34,30 +36,29 @@ def watch(*jobs: SubmittedJob, timeout: timedelta | None = None) -> list[JobResu
                 pause = timedelta(0)
         if show is not None:
             show(line(jobs))
-        if timeout is not None and monotonic() - started > timeout.total_seconds():
+        if limit is not None and monotonic() - started > limit:
             unfinished = f"{len(jobs) - len(finished)} of {len(jobs)} jobs"
-            raise TimeoutError(f"{unfinished} have not ended after {timeout.total_seconds():g} s; they continue")
+            raise TimedOut(f"{unfinished} have not ended after {limit:g} s; they continue", hint="watch them again")
     if show is not None:
         show(line(jobs), last=True)
     return [finished[number] for number in range(len(jobs))]
 
 
-def line(jobs: Sequence[SubmittedJob]) -> str:
+def line(jobs: Sequence[SubmittedJob[Any]]) -> str:
     """``bert-x1y2z3: running, step 120 of 400, $0.12 so far``, or ``8 jobs: 3 succeeded, 5 running, $0.50 so far``."""
-    cost = sum((job.cost.micros for job in jobs), 0)
-    so_far = f"${cost / 1e6:,.2f} so far"
-    if len(jobs) == 1:
-        (job,) = jobs
-        words = [f"{job.id}: {_words(job.state.value)}", job.progress, so_far]
+    looks = [job.look() for job in jobs]
+    so_far = f"${sum(look.cost_so_far.micros for look in looks if look) / 1e6:,.2f} so far"
+    if len(looks) == 1 and (look := looks[0]) is not None:
+        words = [f"{look.id}: {_words(look.state.value)}", step_text(look.step, look.total_steps), so_far]
         return ", ".join(filter(None, words))
-    states = Counter(job.state.value for job in jobs)
+    states = Counter(look.state.value if look else "queued" for look in looks)
     return f"{len(jobs)} jobs: {', '.join(f'{n} {_words(state)}' for state, n in states.most_common())}, {so_far}"
 
 
-def _result_within(job: SubmittedJob, within: timedelta) -> JobResult | None:
+def _result_within(job: SubmittedJob[Any], within: timedelta) -> JobDetails | None:
     try:
-        return job.result(timeout=within)
-    except TimeoutError:
+        return job.wait(timeout=within)
+    except TimedOut:
         return None
 
 

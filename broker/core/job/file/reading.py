@@ -188,7 +188,7 @@ def _prepare(document: Document, overrides: JobOverrides) -> tuple[dict[str, Any
     problems += findings
     secrets = overrides.secrets
     if data.get("model") is not None and data.get("resources") is not None:
-        second = max(("model", "resources"), key=lambda key: document.keys[(key,)])
+        second = max(("model", "resources"), key=lambda key: document.keys.get((key,), (0, 0)))
         problems.append(
             document.problem((second,), "give either `resources` or a `model` to be sized, not both", at_key=True)
         )
