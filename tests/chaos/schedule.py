@@ -28,7 +28,7 @@ KINDS: dict[str, tuple[float, float]] = {
     "slurm_errors": (6, 12),
     "slurm_nonsense": (6, 12),
 }
-# Those for which the machine must lend something: a Slurm, or a disk that may be filled.
+# Those for which the machine must have a Slurm.
 ON_SLURM = ("slurm_errors", "slurm_nonsense")
 # Faults that need something to lie about are followed by one that gives it: a machine dies while the engine denies it.
 COMPANIONS = {"engine_says_running": "machine_killed"}
