@@ -23,7 +23,6 @@ def _parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rank", type=int, default=0, help="which node of the gang this is (default 0)")
     parser.add_argument("--gang", default="", help="an id that all agents of one gang share")
     parser.add_argument("--scratch", type=Path, help="a private folder on this machine (default: a temporary one)")
-    parser.add_argument("--workdir", help="the job's working folder on this machine, if not as in spec.json")
     parser.add_argument("--hold", type=int, action="append", default=[], help="file descriptor to hold while alive")
     return parser.parse_args(argv)
 
@@ -69,9 +68,7 @@ def main(argv: list[str] | None = None) -> int:
         os.environ.pop(KEY_VARIABLE, None),
         access,
     )
-    return Attempt(
-        folders, attempt, arguments.rank, arguments.gang, Scratch(scratch), arguments.hold, arguments.workdir
-    ).run()
+    return Attempt(folders, attempt, arguments.rank, arguments.gang, Scratch(scratch), arguments.hold).run()
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from typing import Any, Callable
 from broker.agent.clock import NodeClock, from_text, to_text
 from broker.agent.environment import Scratch
 from broker.agent.formats import VERSION, BadDocument, attempt_path, parsing
+from broker.agent.names import replace_document
 from broker.agent.processes import end_orphans, kernel_start
 from broker.agent.store import ObjectFolder, StoreTrouble, to_bytes
 
@@ -34,8 +35,8 @@ class Claim:
     """The process that runs one rank of an attempt.
 
     ``gang``: an id shared by all agents of one machine (or gang), so that the ranks of two competing gangs never mix.
-    ``started``: the start of the process, in ticks of the node's kernel. ``user``: its account there; empty in claims
-    of earlier versions.
+    ``started``: the start of the process, in ticks of the node's kernel. ``user``: its account there; empty if that
+    has no name.
     """
 
     rank: int
@@ -54,9 +55,8 @@ class Claim:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Claim:
         with parsing("claim"):
-            texts = {name: str(values[name]) for name in ("host", "address", "started", "nonce", "gang")}
-            user = str(values.get("user") or "")
-            return cls(int(values["rank"]), pid=int(values["pid"]), at=from_text(values["at"]), user=user, **texts)
+            texts = {name: str(values[name]) for name in ("host", "address", "started", "nonce", "gang", "user")}
+            return cls(int(values["rank"]), pid=int(values["pid"]), at=from_text(values["at"]), **texts)
 
 
 def claim_path(attempt: int, rank: int) -> str:
@@ -147,10 +147,7 @@ def write_record(scratch: Scratch, identity: Mapping[str, object], ended: tuple[
         **identity,
         "ended": None if ended is None else {"at": ended[0], "cause": ended[1]},
     }
-    draft = scratch.record.with_suffix(".new")
-    with contextlib.suppress(OSError):
-        draft.write_text(json.dumps(record))
-        draft.replace(scratch.record)
+    replace_document(scratch.record, record)
 
 
 def is_predecessor_dead(holder: Claim, scratch: Scratch, beat: float) -> bool:

@@ -6,6 +6,7 @@ several ranges at a time, because stores limit the speed of each connection.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Callable
 
+from broker.agent.names import draft
 from broker.agent.store import ObjectFolder
 
 _LARGE = 8 << 20  # bytes
@@ -24,7 +26,7 @@ _RESERVED_SPACE = 64 << 20  # bytes of a disk that stay free
 
 
 class Torn(Exception):
-    """A checkpoint that fails verification, with the reason."""
+    """What fails verification, with the reason."""
 
 
 class GaveUp(Exception):
@@ -103,15 +105,22 @@ def _fetch_small_files(files: Iterator[WantedFile], store: ObjectFolder, give_up
 
 
 def fetch_one(store: ObjectFolder, file: WantedFile, give_up: Callable[[], bool], at_once: int = 1) -> None:
-    """Download one file. ``at_once``: the number of ranges at a time. Raises as `fetch`."""
+    """Download one file, which gets its name once it is verified. ``at_once``: the number of ranges at a time. Raises
+    as `fetch`."""
+    part = Path(os.devnull)
     if file.into is not None:
         file.into.parent.mkdir(parents=True, exist_ok=True)
-    with (file.into or Path(os.devnull)).open("wb") as output:
+        part = draft(file.into)
+        with contextlib.suppress(FileNotFoundError):
+            part.unlink()  # from an earlier try
+    with part.open("wb" if file.into is None else "xb") as output:
         try:
             size, digest = write(store.stream(file.object, at_once=at_once), output, give_up)
         except FileNotFoundError:
-            raise Torn(f"{file.name} is missing") from None
+            raise Torn(f"{file.name} is no longer in the run store") from None
     if size != file.size:
         raise Torn(f"{file.name} has {size} bytes instead of {file.size}")
     if digest != file.sha256:
         raise Torn(f"{file.name} differs from what was saved (SHA-256 mismatch)")
+    if file.into is not None:
+        part.replace(file.into)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.agent import processes
+from broker.agent.names import replace_document
 from broker.agent.processes import kernel_start
 from broker.agent.visitors import Visit
 
@@ -63,10 +64,7 @@ class GuardedCommand:
 def record_guard(scratch: Path, guard: int, folder: Path) -> None:
     """Record the guard of the command that runs now, and its folder, for `find_running_command`."""
     record = {"pid": guard, "born": kernel_start(guard), "folder": str(folder)}
-    draft = scratch / f"{_GUARD}.new"
-    with contextlib.suppress(OSError):  # a full disk does not stop the job
-        draft.write_text(json.dumps(record))
-        draft.replace(scratch / _GUARD)
+    replace_document(scratch / _GUARD, record)
 
 
 def find_running_command(scratch: Path) -> GuardedCommand:

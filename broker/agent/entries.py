@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Callable, Protocol
 
+_PIECE = 1 << 20
 FILE, LINK, FOLDER = "file", "link", "folder"
 _PLAIN_FOLDERS = (0o755, 0o775)  # as made with the usual umasks
 
@@ -28,6 +29,20 @@ class DiskEntry:
     modified: int = 0
     inode: int = 0
     target: str = ""
+
+
+class Changed(Exception):
+    """An entry was changed or removed while it was read."""
+
+
+def pieces(place: Path, size: int, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[bytes]:
+    """The first ``size`` bytes of a file. Raises OSError, and Changed if it is shorter, or stopped before its end."""
+    with place.open("rb") as file:
+        while size and not is_stopped() and (piece := file.read(min(_PIECE, size))):
+            size -= len(piece)
+            yield piece
+    if size:
+        raise Changed(str(place))
 
 
 class StoredEntry(Protocol):

@@ -195,11 +195,10 @@ class Spec:
 
     ``secrets``: names of variables whose values are masked. ``grace``: wall-clock seconds between SIGTERM and
     SIGKILL. ``keep``: the number of checkpoints kept. ``every``: seconds between two of them, as the job promises.
-    ``gpus``: per node. ``workdir``: folder on the node where the commands run (None: the attempt's own, with
-    ``sources`` in it, else empty). ``outputs``: patterns of results, relative to that folder. ``resume_from``: the
-    job (by its run folder's name) whose checkpoint is restored while this job has none, and the id of that
-    checkpoint (None: the newest). ``inputs``: results of other jobs. ``session``: its settings if it is an
-    interactive session.
+    ``gpus``: per node. ``sources``: what lies in the folder where the commands run. ``outputs``: patterns of results,
+    relative to that folder. ``resume_from``: the job (by its run folder's name) whose checkpoint is restored while this
+    job has none, and the id of that checkpoint (None: the newest). ``inputs``: results of other jobs. ``session``: its
+    settings if it is an interactive session.
     """
 
     job_id: str
@@ -210,7 +209,6 @@ class Spec:
     setup: str | None = None
     envs: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
-    workdir: str | None = None
     sources: Sources | None = None
     outputs: tuple[str, ...] = ()
     resume_from: tuple[str, str | None] | None = None
@@ -234,7 +232,6 @@ class Spec:
             "setup": self.setup,
             "envs": dict(self.envs),
             "secrets": list(self.secrets),
-            "workdir": self.workdir,
             "sources": self.sources and self.sources.to_json(),
             "outputs": list(self.outputs),
             "resume_from": self.resume_from and {"job": self.resume_from[0], "checkpoint": self.resume_from[1]},
@@ -259,7 +256,6 @@ class Spec:
                 setup=values.get("setup"),
                 envs={str(name): str(value) for name, value in (values.get("envs") or {}).items()},
                 secrets=tuple(str(name) for name in values.get("secrets") or ()),
-                workdir=values.get("workdir"),
                 sources=Sources.from_json(values.get("sources")),
                 outputs=tuple(str(item) for item in values.get("outputs") or ()),
                 resume_from=_resume_from(values.get("resume_from")),

@@ -125,12 +125,8 @@ def publish(source: str | os.PathLike[str], name: str | None = None, step: int |
 
 
 def resume() -> Path | None:
-    """The newest checkpoint to resume from, or None at the first start. An alias of `newest`."""
-    return newest()
-
-
-def newest() -> Path | None:
-    """The most recently written finished entry of the folder, one with a step in its name if there is any; or None."""
+    """The newest checkpoint to resume from: the most recently written finished entry of the folder, one with a step in
+    its name if there is any. None at the first start."""
     entries = [path for path in folder().iterdir() if not is_unfinished(path.name) and path.exists()]
     numbered = [path for path in entries if step_of(path.name) is not None]
     return max(numbered or entries, key=lambda path: path.stat().st_mtime_ns, default=None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
+import json
 import os
 from pathlib import Path
 from unicodedata import category
@@ -67,6 +69,14 @@ def draft(place: Path, content: str = "") -> Path:
     """Where a file is written before it gets its name, in the same folder. ``content``: the SHA-256 of what it gets,
     if an earlier draft may be continued."""
     return place.with_name(f".{_digest(place.name + content)[:16]}.gpubroker-part")
+
+
+def replace_document(place: Path, document: object) -> None:
+    """Replace a file by a JSON document, whole or not at all; nothing happens if the disk is full."""
+    part = draft(place)
+    with contextlib.suppress(OSError):
+        part.write_text(json.dumps(document))
+        part.replace(place)
 
 
 def _digest(name: str) -> str:

@@ -27,10 +27,12 @@ from broker.agent.clock import from_text, to_text
 from broker.agent.entries import (
     FILE,
     FOLDER,
+    Changed,
     DiskEntry,
     StoredEntry,
     check_entry,
     entries_at,
+    pieces,
     stays_inside,
     with_targets,
 )
@@ -42,7 +44,6 @@ from broker.agent.store import ROOM, ObjectFolder, StoreTrouble
 
 log = logging.getLogger("gpubroker-agent")
 _Result = TypeVar("_Result")
-_PIECE = 1 << 20
 _RESTLESS = 60.0  # seconds after which a file that keeps changing is uploaded in any case
 _LONGEST_PAUSE = 60.0
 
@@ -118,18 +119,10 @@ class _OutputOnDisk:
     entry: DiskEntry
 
 
-class _OutputChanged(Exception):
-    """A file changed while it was read."""
-
-
 class Outputs:
     """One rank's results: of the working folder ``work`` and of `$GPUBROKER_OUTPUT_DIR`."""
 
-    def __init__(
-        self,
-        context: RankContext,
-        work: Path,
-    ) -> None:
+    def __init__(self, context: RankContext, work: Path) -> None:
         self._store, self._spec, self._rank, self._clock = context.store, context.spec, context.rank, context.clock
         self._work, self._folder, self._journal = work, context.scratch.outputs, context.journal
         self._wake = threading.Event()
@@ -206,7 +199,7 @@ class Outputs:
                     self._upload(path, results[path])
                 except FileNotFoundError:
                     pass  # the program removed it; an earlier upload stays
-                except _OutputChanged:
+                except Changed:
                     if last:
                         return False  # only processes that outlived the command may still write
                     continue
@@ -271,17 +264,9 @@ class Outputs:
 
     def _pieces(self, result: _OutputOnDisk, update: Callable[[bytes], object]) -> Iterator[bytes]:
         """The bytes of the file up to its size at the scan; the next scan finds later additions."""
-        with result.place.open("rb") as file:
-            left = result.entry.size
-            while left and not self._stopped:
-                piece = file.read(min(_PIECE, left))
-                if not piece:
-                    break
-                left -= len(piece)
-                update(piece)
-                yield piece
-            if left:
-                raise _OutputChanged
+        for piece in pieces(result.place, result.entry.size, lambda: self._stopped):
+            update(piece)
+            yield piece
 
     def _found(self) -> tuple[dict[str, _OutputOnDisk], set[str]]:
         """All results by path; on a conflict, those of `$GPUBROKER_OUTPUT_DIR` count. And what cannot be kept, with the

@@ -13,11 +13,10 @@ from typing import Callable
 
 from broker.agent import checkpoints, source_tree
 from broker.agent.checkpoints import Manifest
-from broker.agent.download import Torn, write
+from broker.agent.download import Torn, WantedFile, fetch_one
 from broker.agent.endings import CommandEnd, StopOrder, disk_failure
 from broker.agent.entries import FILE, apply_metadata
 from broker.agent.formats import ATTEMPTS, BadDocument, WantedInput, attempt_path, rank_of
-from broker.agent.names import draft
 from broker.agent.outputs import OutputFile, key_of, newest, read_index
 from broker.agent.rank import RankContext
 from broker.agent.stops import Stops
@@ -143,7 +142,11 @@ def fetch(store: ObjectFolder, input_spec: WantedInput, into: Path, give_up: Cal
         selected |= matching
     for path in sorted(selected):
         if results[path][1].kind == FILE:
-            _copy(store, *results[path], into / path, give_up)
+            content, file = results[path]
+            try:
+                fetch_one(store, WantedFile(content, file.path, file.size, file.sha256, into / path), give_up)
+            except Torn as error:
+                raise NoInput(str(error)) from None
     apply_metadata(into, [replace(results[path][1], path=path) for path in selected])
     return len(selected)
 
@@ -170,16 +173,3 @@ def _matches(path: str, pattern: str) -> bool:
     target = pattern[2:] if pattern.startswith("./") else pattern
     target = target.rstrip("/")
     return target in (path, "", ".") or path.startswith(f"{target}/") or fnmatchcase(path, target)
-
-
-def _copy(store: ObjectFolder, content: str, file: OutputFile, place: Path, give_up: Callable[[], bool]) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    part = draft(place)
-    try:
-        with part.open("wb") as output:
-            written = write(store.stream(content) if file.size else (), output, give_up)
-    except FileNotFoundError:
-        raise NoInput(f"{file.path} is no longer in the run folder") from None
-    if written != (file.size, file.sha256):
-        raise NoInput(f"{file.path} differs from what was saved (SHA-256 mismatch)")
-    part.replace(place)

@@ -24,7 +24,7 @@ from broker.agent.checkpoints import (
     next_position,
     prune,
 )
-from broker.agent.entries import FILE, DiskEntry
+from broker.agent.entries import FILE, Changed, DiskEntry, pieces
 from broker.agent.layout import FinishedCheckpoint
 from broker.agent.names import object_path
 from broker.agent.rank import RankContext
@@ -32,7 +32,6 @@ from broker.agent.scan import Scanner
 from broker.agent.store import ROOM, StoreTrouble, to_bytes
 
 log = logging.getLogger("gpubroker-agent")
-_PIECE = 1 << 20
 _LONGEST_PAUSE = 60.0
 _STEP_PREFIX = len(
     checkpoint_id(1, 0, "").rpartition("-")[0].rpartition("-")[0]
@@ -44,10 +43,6 @@ def upload_room(size: int) -> int:
     the command needs the memory; 64 MiB (0.4 % of 16 GiB) for a large one, for speed.
     """
     return min(ROOM, size >> 8)
-
-
-class Changed(Exception):
-    """The program changed or removed the entry while it was being read."""
 
 
 @dataclass(frozen=True)
@@ -224,19 +219,13 @@ class Saver:
 
     def _pieces(self, entry: DiskEntry, update: Callable[[bytes], object]) -> Iterator[bytes]:
         """The file's content; raises Changed if it differs from the scan."""
-        path = entry.path
-        with (self._folder / path).open("rb") as file:
-            left = entry.size
-            while left and not self._stopped:
-                piece = file.read(min(_PIECE, left))
-                if not piece:
-                    break
-                left -= len(piece)
-                update(piece)
-                yield piece
-            info = (self._folder / path).stat()
-            if left or (info.st_size, info.st_mtime_ns, info.st_ino) != (entry.size, entry.modified, entry.inode):
-                raise Changed(path)
+        place = self._folder / entry.path
+        for piece in pieces(place, entry.size, lambda: self._stopped):
+            update(piece)
+            yield piece
+        info = place.stat()
+        if (info.st_size, info.st_mtime_ns, info.st_ino) != (entry.size, entry.modified, entry.inode):
+            raise Changed(entry.path)
 
     def _discard(self, checkpoint: str) -> None:
         """Delete an incomplete checkpoint that will not be completed under this id."""

@@ -10,7 +10,6 @@ A tree exists once its list exists: the list is written after every content that
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -21,9 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
-from broker.agent.download import write
+from broker.agent.download import Torn, WantedFile, fetch_one
 from broker.agent.entries import FILE, apply_metadata, check_entry
-from broker.agent.names import draft
 from broker.agent.store import ObjectFolder
 
 _VERSION = 1
@@ -119,17 +117,11 @@ def unpack(pool: ObjectFolder, tree: str, into: Path, give_up: Callable[[], bool
 
 
 def _fetch(pool: ObjectFolder, entry: TreeEntry, place: Path, give_up: Callable[[], bool]) -> None:
-    part = draft(place)
+    file = WantedFile(content_path(entry.sha256), entry.path, entry.size, entry.sha256, place)
     try:
-        with contextlib.suppress(FileNotFoundError):
-            part.unlink()  # from an earlier try
-        with part.open("xb") as output:
-            written = write(pool.stream(content_path(entry.sha256)), output, give_up)
-    except FileNotFoundError:
-        raise TreeUnusable(f"the content of {entry.path} is no longer in the run store") from None
-    if written != (entry.size, entry.sha256):
-        raise TreeUnusable(f"{entry.path} differs from what was saved (SHA-256 mismatch)")
-    part.replace(place)
+        fetch_one(pool, file, give_up)
+    except Torn as error:
+        raise TreeUnusable(str(error)) from None
 
 
 def _make_folder(folder: Path) -> None:

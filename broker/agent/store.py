@@ -100,12 +100,8 @@ class ObjectFolder:
 
         ``most``: the maximum size in bytes; of a larger object, only the first byte is read and returned.
         """
-        stored = self._dated(path, most)
+        stored = self.read_at(path, most)
         return None if stored is None else stored[0]
-
-    def read_at(self, path: str, most: int) -> tuple[bytes, datetime] | None:
-        """As `read`, with the write time by the store's clock (UTC)."""
-        return self._dated(path, most)
 
     def read_json(self, path: str) -> Mapping[str, Any] | None:
         """The document, or None. Raises ValueError if it is not a JSON object (torn, or written by something else)."""
@@ -114,7 +110,7 @@ class ObjectFolder:
 
     def read_dated(self, path: str) -> tuple[Mapping[str, Any], datetime] | None:
         """As `read_json`, with the write time by the store's clock (UTC)."""
-        stored = self._dated(path, _LARGEST_DOCUMENT)
+        stored = self.read_at(path, _LARGEST_DOCUMENT)
         if stored is None:
             return None
         try:
@@ -256,7 +252,9 @@ class ObjectFolder:
                 with contextlib.suppress(OSError):
                     Path(folder).rmdir()
 
-    def _dated(self, path: str, max_bytes: int | None = None) -> tuple[bytes, datetime] | None:
+    def read_at(self, path: str, max_bytes: int | None = None) -> tuple[bytes, datetime] | None:
+        """As `read`, with the write time by the store's clock (UTC)."""
+
         def fetch() -> tuple[bytes, datetime] | None:
             try:
                 answer = obstore.get(self._inner, path)

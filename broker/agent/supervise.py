@@ -26,7 +26,6 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Callable
 
 from broker.agent import access, claims, entering, metadata, notices, rendezvous
@@ -77,8 +76,7 @@ class JobFolders:
 
 
 class Attempt:
-    """``keep_open``: file descriptors that the guards hold while any process of the job is alive. ``workdir``: the
-    job's working folder on this machine, if it differs from the spec."""
+    """``keep_open``: file descriptors that the guards hold while any process of the job is alive."""
 
     def __init__(
         self,
@@ -88,11 +86,10 @@ class Attempt:
         gang: str,
         scratch: Scratch,
         keep_open: Sequence[int] = (),
-        workdir: str | None = None,
     ) -> None:
         self._folders = folders
         self._store, self._number, self._rank, self._gang = folders.own, attempt, rank, gang
-        self._scratch, self._keep_open, self._workdir = scratch, keep_open, workdir
+        self._scratch, self._keep_open = scratch, keep_open
         self._umask = os.umask(0o077)  # the agent's files are private; the command gets its original umask
         self._inbox = Inbox()
         self._session = -1
@@ -111,7 +108,6 @@ class Attempt:
             self._spec = retry_while_unreachable(
                 lambda: read_spec(self._store, self._number, self._folders.key), 600.0, self._inbox.wait_for_message
             )
-            self._spec = replace(self._spec, workdir=self._workdir or self._spec.workdir)
             self._mask = Mask(os.environ.get(name, "") for name in (*_CREDENTIALS, *self._spec.secrets))
             log.addFilter(self._hide)
             self._clock = self._spec.clock
@@ -216,7 +212,7 @@ class Attempt:
             scanner.unsaved,
         )
         self._saver.looked = self._promise.look
-        self._outputs = Outputs(self._context, self._folder)
+        self._outputs = Outputs(self._context, self._scratch.work)
         self._mailbox.saved_step = lambda: self._saver.step
         self._stops = Stops(self._inbox, spec, self._mailbox, self._journal)
         self._preparation = NodePreparation(
@@ -296,16 +292,11 @@ class Attempt:
         if self._spec.session is not None and self._rank == 0:
             self._watch = SessionWatch(self._spec, self._scratch, self._clock, command.guard, self._inbox.put)
 
-    @property
-    def _folder(self) -> Path:
-        """The folder in which the commands run."""
-        return self._scratch.work if self._spec.workdir is None else Path(self._spec.workdir)
-
     def _follow(
         self, script: str, environment: dict[str, str], started: Callable[[Command], None] = lambda _: None
     ) -> CommandEnd:
         """Run a script until it ends or the attempt must stop."""
-        folder = self._folder
+        folder = self._scratch.work
         if not folder.is_dir():
             return CommandEnd(None, could_not_start=f"there is no folder {folder} on this machine")
         self._commands += 1

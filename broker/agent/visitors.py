@@ -8,6 +8,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from broker.agent.names import replace_document
 from broker.agent.processes import kernel_start
 
 FOLDER = "visitors"
@@ -55,10 +56,7 @@ class Visit:
         _touch(self._file.parent)
 
     def _write(self) -> None:
-        draft = self._file.with_suffix(".new")
-        with contextlib.suppress(OSError):  # people can enter even if the disk is full
-            draft.write_text(json.dumps(asdict(self._own)))
-            draft.replace(self._file)
+        replace_document(self._file, asdict(self._own))
 
 
 def _touch(folder: Path) -> None:

@@ -8,8 +8,7 @@ the job's result.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,8 +17,8 @@ from urllib.parse import unquote, urlsplit
 from broker.agent.checkpoints import FOLDER, check_sizes, delete, list_ids, manifest_path, read_manifest
 from broker.agent.download import Torn
 from broker.agent.formats import ATTEMPTS
-from broker.agent.store import ObjectFolder, StoreTrouble
-from broker.core.errors import Unreachable
+from broker.agent.store import ObjectFolder
+from broker.runfolder.runfolder import reaching
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ def stored_checkpoints(folder: str) -> tuple[StoredCheckpoint, ...]:
     url_parts = urlsplit(folder)
     if url_parts.scheme == "file" and not Path(unquote(url_parts.path)).is_dir():
         return ()
-    with _store_errors():
+    with reaching(folder):
         store, results = ObjectFolder.open(folder), []
         for checkpoint in list_ids(store):
             sizes = store.sizes(f"{FOLDER}/{checkpoint}")
@@ -72,7 +71,7 @@ def superfluous_checkpoints(stored: Sequence[StoredCheckpoint]) -> tuple[StoredC
 
 def drop_checkpoints(folder: str, dropped: Sequence[StoredCheckpoint]) -> None:
     """As `checkpoints.delete`. May be repeated. Raises `Unreachable`."""
-    with _store_errors():
+    with reaching(folder):
         delete(ObjectFolder.open(folder), [checkpoint.id for checkpoint in dropped])
 
 
@@ -94,7 +93,7 @@ def attempt_files(folder: str) -> dict[AttemptFiles, dict[str, int]]:
     url_parts = urlsplit(folder)
     if url_parts.scheme == "file" and not Path(unquote(url_parts.path)).is_dir():
         return {}
-    with _store_errors():
+    with reaching(folder):
         sizes = ObjectFolder.open(folder).sizes(ATTEMPTS)
     return {
         kind: {path: size for path, size in sizes.items() if pattern.match(path)} for kind, pattern in _PATTERNS.items()
@@ -106,17 +105,9 @@ def drop_files(folder: str, paths: Collection[str]) -> None:
 
     May be repeated. Raises `Unreachable`.
     """
-    with _store_errors():
+    with reaching(folder):
         store = ObjectFolder.open(folder)
         for path in sorted(paths, key=lambda name: not name.endswith(".json")):
             store.delete(path)
         for parent in {path.rpartition("/")[0] for path in paths if path.count("/") > 2}:
             store.drop_folder("/".join(parent.split("/")[:3]))
-
-
-@contextmanager
-def _store_errors() -> Iterator[None]:
-    try:
-        yield
-    except StoreTrouble as error:
-        raise Unreachable(str(error), hint="see GPUBROKER_RUNS and the credentials for it") from error

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from pathlib import Path
 
 from broker.agent.access import ACCESS_VARIABLE
 from broker.agent.bucket_region import REGION_VARIABLE, bucket_region
@@ -94,7 +93,8 @@ class RunFolders:
 
     def variables(self, view: JobView, attempt: AttemptView) -> Mapping[str, str]:
         """The variables that the attempt's launch passes to its agents without writing them anywhere: its key, the
-        region of the run folders' bucket, and credentials for the job's folder. Raises as `AccessGiver.credentials`."""
+        region of the run folders' bucket, and credentials for the job's folder. Raises as
+        `AccessProvider.credentials`."""
         region = bucket_region(self._runs_url)
         result = {} if self._keys is None else dict(self._keys.variables(attempt.key))
         result |= {REGION_VARIABLE: region} if region else {}
@@ -166,7 +166,6 @@ class RunFolders:
             setup=job.setup,
             envs={**job.envs, **_commit(job.snapshot)},
             secrets=job.secrets,
-            workdir=None if job.snapshot else _workdir(job.workdir),
             sources=_sources(job.snapshot),
             outputs=job.outputs,
             resume_from=(job.resume_from.job, job.resume_from.checkpoint) if job.resume_from else None,
@@ -201,11 +200,6 @@ def _inputs(predecessors: Sequence[Predecessor]) -> tuple[WantedInput, ...]:
         elif predecessor.inputs:
             inputs.append(WantedInput(predecessor.job, predecessor.folder, predecessor.inputs))
     return tuple(inputs)
-
-
-def _workdir(folder: str | None) -> str | None:
-    """The working folder of a job without a snapshot, which an older version accepted."""
-    return str(Path(folder).expanduser().absolute()) if folder else None
 
 
 def _commit(snapshot: FileSnapshot | None) -> dict[str, str]:

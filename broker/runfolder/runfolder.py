@@ -70,6 +70,17 @@ def omission_line(size: int) -> str:
     return f"[the first {size:,} bytes are no longer kept]"
 
 
+@contextmanager
+def reaching(folder: str) -> Iterator[None]:
+    """Turns errors of the store, and of documents in that folder, into `Unreachable` and `Malformed`."""
+    try:
+        yield
+    except StoreTrouble as error:
+        raise Unreachable(str(error), hint="see GPUBROKER_RUNS and the credentials for it") from error
+    except BadDocument as error:
+        raise Malformed(str(error), where=folder) from error
+
+
 class RunFolder:
     """One job's folder: its attempts and its checkpoints."""
 
@@ -77,7 +88,7 @@ class RunFolder:
         """``runs_url``: the place of all run folders (``file:///…``, ``s3://…``, ``gs://…``, ``az://…``). Makes no
         connection; creates a local folder, readable by its owner only. Raises `Unreachable`."""
         self.url = f"{runs_url.rstrip('/')}/{job_id}"
-        with self._reaching():
+        with reaching(self.url):
             self._store = ObjectFolder.open(self.url)
 
     def attempt_url(self, attempt: int) -> str:
@@ -96,20 +107,20 @@ class RunFolder:
         self._write_signed(attempt, "lease.json", lease.to_json(), key)
 
     def _write_signed(self, attempt: int, name: str, document: dict[str, Any], key: str | None) -> None:
-        with self._reaching():
+        with reaching(self.url):
             signed = document if key is None else signatures.sign(name, document, key)
             self._store.write_json(attempt_path(attempt, name), signed)
 
     def write_access(self, attempt: int, credentials: Mapping[str, str], key: str) -> None:
         """Write renewed credentials for the attempt's nodes, which know the ``key``."""
-        with self._reaching():
+        with reaching(self.url):
             self._store.write_json(attempt_path(attempt, access.FILE), access.seal(credentials, key))
 
     def read_lease(self, attempt: int, key: str | None = None) -> Lease | None:
         """The current lease; None if there is none, or if it is unreadable or, given a key, not signed with it: a node
         may have overwritten it.
         """
-        with self._reaching():
+        with reaching(self.url):
             lease = self._read(attempt, "lease.json")
         try:
             signatures.check("lease.json", lease or {}, key)
@@ -120,15 +131,15 @@ class RunFolder:
     def read_attempt(self, attempt: int, seen: int = 0) -> AttemptFolder:
         """The agents' reports. ``seen``: the number of journal entries already read."""
         news = self.read_news(attempt, seen)
-        with self._reaching():
+        with reaching(self.url):
             names = self._store.files(attempt_path(attempt, ""))
             claims = [self._read(attempt, name) for name in names if rank_of(name, "claim.json") is not None]
         return replace(news, claims=tuple(parsed for claim in claims if (parsed := _claim(claim)) is not None))
 
     def read_news(self, attempt: int, entries_read: int = 0) -> AttemptFolder:
-        """As `read_state` without the claims, in three requests. Reads the exit record first, so a journal read with an
-        exit record is complete."""
-        with self._reaching():
+        """As `read_attempt` without the claims, in three requests. Reads the exit record first, so a journal read with
+        one is complete."""
+        with reaching(self.url):
             exit_document = self._read(attempt, "exit.json")
             journal = self._read(attempt, "journal.json")
             heartbeat = self._heartbeat(attempt, dated=exit_document is None)
@@ -140,7 +151,7 @@ class RunFolder:
 
         ``dated``: the store gives the age of an old one, because the clocks of nodes and of this machine may be wrong.
         """
-        stored = self._store.read_at(attempt_path(attempt, "heartbeat.json"), most=untrusted.MAX_DOCUMENT)
+        stored = self._store.read_at(attempt_path(attempt, "heartbeat.json"), untrusted.MAX_DOCUMENT)
         heartbeat = None if stored is None else _heartbeat(untrusted.document(stored[0]))
         if stored is None or heartbeat is None or not dated or datetime.now(UTC) - stored[1] < _STALE_AFTER:
             return heartbeat
@@ -154,7 +165,7 @@ class RunFolder:
 
     def exits(self, attempt: int) -> dict[int, ExitRecord]:
         """The exit records of the ranks that have ended, by rank."""
-        with self._reaching():
+        with reaching(self.url):
             ranks = {name: rank_of(name, "exit.json") for name in self._store.files(attempt_path(attempt, ""))}
             documents = {rank: self._read(attempt, name) for name, rank in ranks.items() if rank is not None}
         return {
@@ -166,7 +177,7 @@ class RunFolder:
     def checkpoints(self) -> list[Manifest]:
         """The finished checkpoints, oldest first, without those with an unreadable manifest. Does not verify them."""
         manifests = []
-        with self._reaching():
+        with reaching(self.url):
             for name in checkpoints.list_ids(self._store):
                 try:
                     manifests.append(checkpoints.read_manifest(self._store, name))
@@ -176,7 +187,7 @@ class RunFolder:
 
     def verify(self, checkpoint: str) -> str | None:
         """Why a checkpoint cannot be restored; None if sizes and SHA-256 of all files match. Reads all content."""
-        with self._reaching():
+        with reaching(self.url):
             try:
                 checkpoints.verify(self._store, checkpoint)
             except Torn as reason:
@@ -198,19 +209,19 @@ class RunFolder:
 
     def log_pieces(self, attempt: int, rank: int) -> list[int]:
         """The numbers of the stored pieces (`PIECE` bytes) of a rank's output; the last one may still grow."""
-        with self._reaching():
+        with reaching(self.url):
             names = self._store.files(attempt_path(attempt, "logs"))
         return [int(name.removesuffix(".log").partition("-")[2]) for name in names if name.startswith(f"{rank}-")]
 
     def log_piece(self, attempt: int, rank: int, number: int) -> bytes:
         """The current content of a piece; empty if it is no longer kept."""
-        with self._reaching():
+        with reaching(self.url):
             return self._store.read(piece_path(attempt, rank, number), most=2 * PIECE) or b""
 
     def outputs(self, attempt: int) -> tuple[KeptOutput, ...]:
         """The uploaded results of an attempt, by rank and path. Raises also `Malformed`, see `read_index`."""
         results: list[KeptOutput] = []
-        with self._reaching():
+        with reaching(self.url):
             for name in self._store.files(attempt_path(attempt, "")):
                 rank = rank_of(name, "outputs.json")
                 if rank is not None:
@@ -229,17 +240,16 @@ class RunFolder:
 
     def _content(self, path: str, size: int, start: int) -> Iterator[bytes]:
         try:
-            if size > start:
-                yield from self._store.stream(path, start)
+            with reaching(self.url):
+                if size > start:
+                    yield from self._store.stream(path, start)
         except FileNotFoundError:
             raise Malformed(f"{path} is no longer in the run folder", where=self.url) from None
-        except StoreTrouble as error:
-            raise Unreachable(str(error), hint="see GPUBROKER_RUNS and the credentials for it") from error
 
     def usage(self, attempt: int) -> list[Usage]:
         """The agents' samples of accelerator utilization, oldest first, without invalid ones."""
         samples = []
-        with self._reaching():
+        with reaching(self.url):
             names = self._store.files(attempt_path(attempt, ""))
             texts = [
                 self._store.read(attempt_path(attempt, name), most=untrusted.MAX_DOCUMENT) or b""
@@ -260,15 +270,6 @@ class RunFolder:
         """A document that a node may have written; None if it is missing or unreadable."""
         content = self._store.read(attempt_path(attempt, name), most=untrusted.MAX_DOCUMENT)
         return None if content is None else untrusted.document(content)
-
-    @contextmanager
-    def _reaching(self) -> Iterator[None]:
-        try:
-            yield
-        except StoreTrouble as error:
-            raise Unreachable(str(error), hint="see GPUBROKER_RUNS and the credentials for it") from error
-        except BadDocument as error:
-            raise Malformed(str(error), where=self.url) from error
 
 
 def _claim(values: dict[str, Any] | None) -> Claim | None:

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from broker.agent.entries import Changed, pieces
 from broker.agent.source_tree import TreeEntry, content_path, tree_bytes, tree_id, tree_path
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.core.errors import InvalidInput, Unreachable
 from broker.snapshots.collect import IGNORE_FILE, CollectedTree, DiskEntry, file_state
 
 _Result = TypeVar("_Result")
-_PIECE = 1 << 20
 _SMALL_FILE = 8 << 20  # bytes; such a file is uploaded in one request
 _MAX_MEMORY = 16 << 20  # bytes of one upload in memory
 _PARALLEL = 8
@@ -39,14 +39,6 @@ class ContentPool(Protocol):
     def write(self, path: str, data: bytes) -> None: ...
 
     def upload(self, path: str, pieces: Iterable[bytes], size: int = 0, room: int = 0) -> None: ...
-
-
-class FileChanged(Exception):
-    """A file changed while it was read."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
 
 
 def no_progress(done: int, total: int) -> None:
@@ -67,8 +59,8 @@ def store_tree(
         try:
             with store_errors():
                 return _store(collected, pool(), progress), collected
-        except FileChanged as error:
-            changed_path = error.path
+        except Changed as error:
+            changed_path = str(error)
         except FileNotFoundError as error:
             changed_path = str(error.filename)
         except PermissionError as error:
@@ -115,7 +107,7 @@ def _upload(pool: ContentPool, file: DiskEntry, sha256: str, reporter: _ByteProg
             reporter.add(len(piece))
             yield piece
         if digest.hexdigest() != sha256:
-            raise FileChanged(str(file.place))
+            raise Changed(str(file.place))
 
     if file.entry.size <= _SMALL_FILE:
         pool.write(path, b"".join(verified_pieces()))
@@ -124,18 +116,11 @@ def _upload(pool: ContentPool, file: DiskEntry, sha256: str, reporter: _ByteProg
 
 
 def _pieces(item: DiskEntry) -> Iterator[bytes]:
-    """The content. Raises FileChanged if the file changed since it was listed, before or during the read; OSError."""
+    """The content. Raises Changed if the file changed since it was listed, before or during the read; OSError."""
+    if file_state(item.place) == item.state:
+        yield from pieces(item.place, item.entry.size)
     if file_state(item.place) != item.state:
-        raise FileChanged(str(item.place))
-    remaining = item.entry.size
-    with item.place.open("rb") as file:
-        while piece := file.read(min(_PIECE, remaining + 1)):
-            remaining -= len(piece)
-            if remaining < 0:
-                raise FileChanged(str(item.place))
-            yield piece
-    if remaining or file_state(item.place) != item.state:
-        raise FileChanged(str(item.place))
+        raise Changed(str(item.place))
 
 
 class _ByteProgress:

@@ -52,7 +52,7 @@ def test_the_clock_is_the_brokers(origin: datetime, starts_at: datetime, scale: 
     st.builds(
         Spec,
         job_id=names, attempt=st.integers(1, 9999), key=names, command=names, nodes=st.integers(1, 64),
-        setup=st.none() | names, envs=st.dictionaries(names, names), workdir=st.none() | names, gpus=st.integers(0, 8),
+        setup=st.none() | names, envs=st.dictionaries(names, names), gpus=st.integers(0, 8),
         keep=st.integers(1, 9), grace=st.floats(0, 1000),
         intervals=st.builds(Intervals, scan=st.floats(0.01, 60)),
     )

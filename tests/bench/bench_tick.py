@@ -133,7 +133,10 @@ def fill(store: Store, runs: Path, attempts: int) -> None:
                 tx.keep_meters({job_id: {1: Meter(Money.usd("10"), now, now - HOUR, Money.usd("10"))}})
                 folder = runs / job_id / "attempts" / "1"
                 folder.mkdir(parents=True)
-                claim = dict.fromkeys(("host", "address", "started", "nonce", "gang"), "x") | {"rank": 0, "pid": 1}
+                claim = dict.fromkeys(("host", "address", "started", "nonce", "gang", "user"), "x") | {
+                    "rank": 0,
+                    "pid": 1,
+                }
                 (folder / "claim-0.json").write_text(json.dumps({**claim, "at": to_text(now - HOUR)}))
                 (folder / "journal.json").write_text(json.dumps({"entries": journal}))
                 (folder / "heartbeat.json").write_text("")

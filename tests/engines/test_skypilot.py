@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,16 +131,6 @@ def test_a_gang_runs_once_on_every_node(bench: Bench) -> None:
     bench.until(bench.engine.submit(prepared), EngineState.GONE)
     assert sorted(lines(mark)) == ["0 of 2", "1 of 2"]
     assert bench.ending(prepared).cause is Cause.COMPLETED
-
-
-@pytest.mark.system
-def test_the_working_folder_comes_along(bench: Bench, tmp_path: Path) -> None:
-    (tmp_path / "project").mkdir(mode=0o700)
-    (tmp_path / "project" / "words.txt").write_text("brought along\n")
-    prepared = bench.launch("cat words.txt")
-    job = prepared.job.model_copy(update={"workdir": str(tmp_path / "project")})
-    bench.until(bench.engine.submit(replace(prepared, job=job)), EngineState.GONE)
-    assert bench.printed(prepared) == ["brought along"]
 
 
 @pytest.mark.system

@@ -95,24 +95,16 @@ def test_what_the_job_brings_is_passed_through() -> None:
     job = Job(
         name="train",
         run="true",
-        workdir=".",
-        file_mounts={
-            "/data": "s3://bucket/data",
-            "/etc/conf": "conf.yaml",
-            "/out": {"name": "bucket", "mode": "MOUNT"},
-        },
+        file_mounts={"/data": "s3://bucket/data", "/out": {"name": "bucket", "mode": "MOUNT"}},
         resources=(MachineRequest(accelerator="H100", count=8, disk_gib=99.5, image="docker:nvcr.io/nvidia/pytorch"),),
     )
     config = task_config(launch(offer(), job), Path("/a"), {"TOKEN": "s3cret"}, CLOUDS, zones)
-    assert config["workdir"] == str(Path.cwd())
     assert config["file_mounts"]["/data"] == "s3://bucket/data"
-    assert config["file_mounts"]["/etc/conf"] == str(Path.cwd() / "conf.yaml")
     assert config["file_mounts"]["/out"] == {"name": "bucket", "mode": "MOUNT"}
     assert config["resources"]["disk_size"] == 100
     assert config["resources"]["image_id"] == "docker:nvcr.io/nvidia/pytorch"
     assert config["secrets"] == {"TOKEN": "s3cret"}
     assert "s3cret" not in config["run"] + config["setup"]
-    assert "sky_workdir" in config["run"]
 
 
 def test_what_lies_in_a_snapshot_is_not_read_from_this_disk() -> None:
@@ -122,7 +114,6 @@ def test_what_lies_in_a_snapshot_is_not_read_from_this_disk() -> None:
     job = Job(name="t", run="x", workdir="/nowhere", file_mounts=mounts, resources=machines, snapshot=snapshot)
     config = task_config(launch(offer(), job), Path("/a"), {}, CLOUDS, zones)
     assert "workdir" not in config
-    assert "sky_workdir" not in config["run"]
     assert sorted(config["file_mounts"].values()) == ["/a", "s3://bucket/data"]
 
 
@@ -135,9 +126,9 @@ def test_a_cloud_that_skypilot_does_not_know_is_said() -> None:
 
 def test_scripts_are_shell_and_folders_are_words() -> None:
     folder = "s3://runs/$(touch pwned)/it's/attempts/1"
-    for script in (node.setup_script("train-1"), node.run_script("train-1", folder, workdir=True)):
+    for script in (node.setup_script("train-1"), node.run_script("train-1", folder)):
         assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
-    assert shlex.quote(folder) in node.run_script("train-1", folder, workdir=False)
+    assert shlex.quote(folder) in node.run_script("train-1", folder)
 
 
 @pytest.mark.parametrize(

@@ -300,8 +300,6 @@ class Sky:
             target = Path(place.replace("~", str(cluster.home)))
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
-        if "workdir" in config:
-            shutil.copytree(config["workdir"], cluster.home / "sky_workdir", dirs_exist_ok=True)
         self._on_every_node(cluster, config, config["setup"], request)
         if request.aborted.is_set():
             raise RequestCancelled("cancelled by another process")

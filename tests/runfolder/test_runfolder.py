@@ -176,7 +176,7 @@ def test_the_reconcilers_view(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
     folders = RunFolders(tmp_path.as_uri(), clock)
     job = Job(
-        name="n", run="python3 train.py", setup="make", envs={"A": "1"}, workdir=str(tmp_path), num_nodes=3,
+        name="n", run="python3 train.py", setup="make", envs={"A": "1"}, num_nodes=3,
         secrets=("TOKEN",), checkpoint=CheckpointPlan(keep=5),
     )  # fmt: skip
     view = view_of(job)
@@ -187,12 +187,7 @@ def test_the_reconcilers_view(tmp_path: Path) -> None:
     at = tmp_path / "j" / "attempts" / "1"
     spec = Spec.from_json(json.loads((at / "spec.json").read_text()))
     assert (spec.job_id, spec.attempt, spec.key, spec.nodes, spec.gpus, spec.keep) == ("j", 1, "j-1", 3, 2, 5)
-    assert (spec.command, spec.setup, spec.envs, spec.workdir) == (
-        "python3 train.py",
-        "make",
-        {"A": "1"},
-        str(tmp_path),
-    )
+    assert (spec.command, spec.setup, spec.envs) == ("python3 train.py", "make", {"A": "1"})
     assert spec.clock == NodeClock()
     assert spec.secrets == ("TOKEN",)
     assert 2 * spec.grace + 2 * spec.intervals.mail < STOP_GRACE.total_seconds(), (

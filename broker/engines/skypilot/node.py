@@ -61,7 +61,7 @@ _RUN = """\
 rank="${{SKYPILOT_NODE_RANK:-0}}"
 own="$HOME/{folder}/{key}/rank-$rank"
 exec "$(cat "$own/python")" -I "$own/agent.pyz" --folder {run_folder} --rank "$rank" \\
-  --gang "${{SKYPILOT_TASK_ID:-{key}}}" --scratch "$own/scratch"{workdir}
+  --gang "${{SKYPILOT_TASK_ID:-{key}}}" --scratch "$own/scratch"
 """
 
 _ENTER = """own="$HOME/{folder}/{key}/rank-{rank}"; exec "$(cat "$own/python")" -I "$own/agent.pyz" enter \\
@@ -88,10 +88,9 @@ def power_off_commands(minutes: int) -> list[str]:
     return [f"touch {UNTOUCHED_MARK}", f"shutdown -P +{minutes}", undo]
 
 
-def run_script(key: str, run_folder: str, *, workdir: bool) -> str:
-    """Runs the agent. ``workdir``: whether the job has a working folder, which SkyPilot copies to a fixed place."""
-    option = ' --workdir "$HOME/sky_workdir"' if workdir else ""
-    return _RUN.format(folder=_FOLDER, key=key, run_folder=shlex.quote(run_folder), workdir=option)
+def run_script(key: str, run_folder: str) -> str:
+    """Runs the agent."""
+    return _RUN.format(folder=_FOLDER, key=key, run_folder=shlex.quote(run_folder))
 
 
 def enter_script(key: str, rank: int, words: Sequence[str]) -> str:

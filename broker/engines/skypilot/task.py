@@ -50,23 +50,16 @@ def task_config(
     `places.infra` raises.
     """
     job, key = launch.job, launch.key
-    # For a job with a snapshot, the agent fetches the local files from the run store, not from this machine's disk.
-    workdir = job.workdir if job.snapshot is None else None
-    mounts = {
-        target: _absolute(source)
-        for target, source in job.file_mounts.items()
-        if job.snapshot is None or not is_local(source)
-    }
+    # The agent fetches the local files from the run store, not from this machine's disk.
+    mounts = {target: source for target, source in job.file_mounts.items() if not is_local(source)}
     config: dict[str, Any] = {
         "name": cluster_name(key),
         "num_nodes": launch.placement.nodes,
         "resources": resources(launch, clouds, aws_zones),
         "file_mounts": {**mounts, archive_path(key): str(archive)},
         "setup": setup_script(key),
-        "run": run_script(key, launch.run_folder, workdir=workdir is not None),
+        "run": run_script(key, launch.run_folder),
     }
-    if workdir is not None:
-        config["workdir"] = _absolute(workdir)
     if secrets:
         config["secrets"] = dict(secrets)
     if job.skypilot_config:
