@@ -59,6 +59,11 @@ class BrokerError(Exception):
     def __str__(self) -> str:
         return f"{self.where}: {self.message}" if self.where else self.message
 
+    @property
+    def with_hint(self) -> str:
+        """The whole text, in one line."""
+        return f"{self} ({self.hint})" if self.hint else str(self)
+
 
 class RetryLater(BrokerError):
     """The same call may work later."""

@@ -194,6 +194,12 @@ class Balance:
         return (self.available + self.held + self.spent) == Money.ZERO
 
 
+def paid_money(balances: Mapping[MoneyKind, Balance]) -> tuple[Money, Money]:
+    """The spend and the hold of a job (USD) without the use of capacity that was paid earlier."""
+    paid = [balance for kind, balance in balances.items() if kind is not MoneyKind.AMORTISED]
+    return sum((one.spent for one in paid), Money.ZERO), sum((one.held for one in paid), Money.ZERO)
+
+
 def balances(entries: Iterable[Entry]) -> Mapping[MoneyKind, Balance]:
     """The balance of each kind of money in the entries."""
     sums: dict[MoneyKind, dict[Account, int]] = defaultdict(lambda: dict.fromkeys(Account, 0))

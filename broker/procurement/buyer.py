@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from broker.core.errors import AskAPerson, BrokerError, GiveUp, OutcomeUnknown, RetryLater, TryAnotherOffer
 from broker.core.market.offers import SkippedRow
@@ -40,6 +40,7 @@ from broker.procurement.money import (
 from broker.procurement.notices import ending_notice, notice_of, unended_notice
 
 if TYPE_CHECKING:
+    from broker.store.jobs.journal import StoreWriter
     from broker.store.store import Store
 
 # A process that is delayed longer than this after it wrote `OrderSent` does not send the order.
@@ -53,7 +54,24 @@ _APPROVAL_TIME = timedelta(days=7)
 # An order without an answer is sent again this often at most, and not before the answer may have been listed.
 _MAX_REPEATS = 3
 _REPEAT_DELAY = timedelta(seconds=15)
+_Arguments = ParamSpec("_Arguments")
 _FINAL_STATES = (OrderState.OVER, OrderState.FAILED, OrderState.REFUSED)
+
+
+def _unless_changed(
+    change: Callable[Concatenate[CapacityBuyer, StoreWriter, Purchase, _Arguments], Purchase],
+) -> Callable[Concatenate[CapacityBuyer, Purchase, _Arguments], Purchase]:
+    """The change of a purchase as a method with a transaction of its own; if the purchase has changed meanwhile, that
+    only returns what it is now."""
+
+    def method(
+        self: CapacityBuyer, purchase: Purchase, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> Purchase:
+        with self._store.writing() as tx:
+            current = tx.purchase(purchase.id) or purchase
+            return change(self, tx, current, *args, **kwargs) if current.seq == purchase.seq else current
+
+    return method
 
 
 class CapacityBuyer:
@@ -112,17 +130,14 @@ class CapacityBuyer:
             case _:
                 return purchase
 
-    def _ask_again(self, purchase: Purchase) -> Purchase:
+    @_unless_changed
+    def _ask_again(self, tx: StoreWriter, purchase: Purchase) -> Purchase:
         """Ask the approvers whom the policies in force name, if they differ from those asked. A denial waits for the
         order."""
-        with self._store.writing() as tx:
-            current = tx.purchase(purchase.id)
-            if current is None or current.seq != purchase.seq:
-                return purchase if current is None else current
-            judgment = judge_again(current, current.quote, self._policy(tx), tx, self._clock.now())
-            if judgment.answer is Answer.DENY or not current.has_other_questions(judgment.questions):
-                return current
-            return tx.append_purchase(current.id, _asked_again_event(current.quote, judgment), self._clock.now())
+        judgment = judge_again(purchase, purchase.quote, self._policy(tx), tx, self._clock.now())
+        if judgment.answer is Answer.DENY or not purchase.has_other_questions(judgment.questions):
+            return purchase
+        return tx.append_purchase(purchase.id, _asked_again_event(purchase.quote, judgment), self._clock.now())
 
     # --- the order ---------------------------------------------------------------------------------------------------
 
@@ -150,29 +165,26 @@ class CapacityBuyer:
             return updated  # the policies object, or another process was faster
         return self._send(updated, seller)
 
-    def _judge_and_record(self, purchase: Purchase, quote: CapacityQuote, *, marked: bool) -> Purchase:
+    @_unless_changed
+    def _judge_and_record(self, tx: StoreWriter, purchase: Purchase, quote: CapacityQuote, *, marked: bool) -> Purchase:
         """Judge by the rules in force and record that the order is sent, in one transaction: no change of rules and no
         other purchase can come between. Orders without a mark are sent one after the other: two of the same, both
         without an answer, could not be told apart."""
         now = self._clock.now()
-        with self._store.writing() as tx:
-            current = tx.purchase(purchase.id)
-            if current is None or current.seq != purchase.seq:
-                return self._store.purchase(purchase.id) if current is None else current
-            if not marked and any(_same_queue(other, quote) for other in tx.purchases()):
-                return current
-            judgment = judge_again(purchase, quote, self._policy(tx), tx, now)
-            tx.record(decision_of(purchase.id, judgment, now))
-            if judgment.answer is Answer.DENY:
-                denial_objections = tuple(verdict.objection for verdict in judgment.denials)
-                failure = ev.PurchaseFailed(
-                    reason=ev.NotBought.POLICY, evidence=objections(judgment.denials), objections=denial_objections
-                )
-                tx.post(release_entries(purchase, now))
-                return tx.append_purchase(purchase.id, failure, now)
-            is_agreed = purchase.asking(judgment.questions).agreed
-            event = ev.OrderSent(quote=quote) if is_agreed else _asked_again_event(quote, judgment)
-            return tx.append_purchase(purchase.id, event, now)
+        if not marked and any(_same_queue(other, quote) for other in tx.purchases()):
+            return purchase
+        judgment = judge_again(purchase, quote, self._policy(tx), tx, now)
+        tx.record(decision_of(purchase.id, judgment, now))
+        if judgment.answer is Answer.DENY:
+            denial_objections = tuple(verdict.objection for verdict in judgment.denials)
+            failure = ev.PurchaseFailed(
+                reason=ev.NotBought.POLICY, evidence=objections(judgment.denials), objections=denial_objections
+            )
+            tx.post(release_entries(purchase, now))
+            return tx.append_purchase(purchase.id, failure, now)
+        is_agreed = purchase.asking(judgment.questions).agreed
+        event = ev.OrderSent(quote=quote) if is_agreed else _asked_again_event(quote, judgment)
+        return tx.append_purchase(purchase.id, event, now)
 
     def _send(self, purchase: Purchase, seller: SellsProduct) -> Purchase:
         if purchase.sent_at is None or self._clock.now() > purchase.sent_at + _SENT_WITHIN:
@@ -227,16 +239,13 @@ class CapacityBuyer:
             return repeated  # another process was faster
         return self._send(repeated, seller)
 
-    def _repeated(self, purchase: Purchase) -> Purchase:
+    @_unless_changed
+    def _repeated(self, tx: StoreWriter, purchase: Purchase) -> Purchase:
         """Record that the order is sent again, if the policies in force still agree; otherwise it stays unanswered."""
-        with self._store.writing() as tx:
-            current = tx.purchase(purchase.id)
-            if current is None or current.seq != purchase.seq:
-                return purchase if current is None else current
-            judgment = judge_again(current, current.quote, self._policy(tx), tx, self._clock.now())
-            if judgment.answer is Answer.DENY or not current.asking(judgment.questions).agreed:
-                return current
-            return tx.append_purchase(current.id, ev.OrderRepeated(), self._clock.now())
+        judgment = judge_again(purchase, purchase.quote, self._policy(tx), tx, self._clock.now())
+        if judgment.answer is Answer.DENY or not purchase.asking(judgment.questions).agreed:
+            return purchase
+        return tx.append_purchase(purchase.id, ev.OrderRepeated(), self._clock.now())
 
     def _orders(self, seller: SellsProduct, purchase: Purchase) -> Sequence[Order]:
         """The orders that may be this purchase's."""
@@ -276,15 +285,12 @@ class CapacityBuyer:
             case _:
                 return self._paid(purchase, order)
 
-    def _paid(self, purchase: Purchase, order: Order) -> Purchase:
+    @_unless_changed
+    def _paid(self, tx: StoreWriter, purchase: Purchase, order: Order) -> Purchase:
         now, charged = self._clock.now(), purchase.quote.paid_upfront
-        with self._store.writing() as tx:
-            current = tx.purchase(purchase.id)
-            if current is None or current.seq != purchase.seq:
-                return purchase if current is None else current
-            number = tx.add_holding(_holding(purchase, order, charged), by=purchase.user, at=now)
-            tx.post(payment_entries(purchase, charged, now))
-            return tx.append_purchase(purchase.id, ev.OrderPaid(order=order, charged=charged, holding=number), now)
+        number = tx.add_holding(_holding(purchase, order, charged), by=purchase.user, at=now)
+        tx.post(payment_entries(purchase, charged, now))
+        return tx.append_purchase(purchase.id, ev.OrderPaid(order=order, charged=charged, holding=number), now)
 
     def _hold(self, purchase: Purchase, now: datetime) -> Purchase:
         """Book the due payments of a purchase that is paid over its period; end the purchase after its period."""
@@ -333,21 +339,18 @@ class CapacityBuyer:
         event, entries = accrual(purchase, order, due, self._clock.now())
         return self._write(purchase, event, entries)
 
-    def _undone(self, purchase: Purchase, order: Order, terms: UndoTerms) -> Purchase:
+    @_unless_changed
+    def _undone(self, tx: StoreWriter, purchase: Purchase, order: Order, terms: UndoTerms) -> Purchase:
         now = self._clock.now()
-        with self._store.writing() as tx:
-            current = tx.purchase(purchase.id)
-            if current is None or current.seq != purchase.seq:
-                return purchase if current is None else current
-            if current.paid_at is not None and current.quote.recurring:
-                event, entries = accrual(current, order, billed_until(current, order, now), now)
-                tx.post(entries)
-                current = tx.append_purchase(current.id, event, now)
-            charge, refund = (Money.ZERO, Money.ZERO) if current.paid_at is None else (terms.charge, terms.refund)
-            tx.post(undo_entries(current, charge, refund, now))
-            if current.holding is not None:
-                tx.remove_holding(current.holding, by=current.undone_by, at=now)
-            return tx.append_purchase(current.id, ev.Undone(order=order, charge=charge, refund=refund), now)
+        if purchase.paid_at is not None and purchase.quote.recurring:
+            event, entries = accrual(purchase, order, billed_until(purchase, order, now), now)
+            tx.post(entries)
+            purchase = tx.append_purchase(purchase.id, event, now)
+        charge, refund = (Money.ZERO, Money.ZERO) if purchase.paid_at is None else (terms.charge, terms.refund)
+        tx.post(undo_entries(purchase, charge, refund, now))
+        if purchase.holding is not None:
+            tx.remove_holding(purchase.holding, by=purchase.undone_by, at=now)
+        return tx.append_purchase(purchase.id, ev.Undone(order=order, charge=charge, refund=refund), now)
 
     # --- people ------------------------------------------------------------------------------------------------------
 
@@ -370,19 +373,18 @@ class CapacityBuyer:
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def _write(self, purchase: Purchase, event: ev.PurchaseEvent, entries: tuple[Entry, ...] = ()) -> Purchase:
+    @_unless_changed
+    def _write(
+        self, tx: StoreWriter, purchase: Purchase, event: ev.PurchaseEvent, entries: tuple[Entry, ...] = ()
+    ) -> Purchase:
         """Append the event and post the entries, unless the purchase has changed. Returns the current purchase."""
         now = self._clock.now()
-        with self._store.writing() as tx:
-            current = tx.purchase(purchase.id)
-            if current is None or current.seq != purchase.seq:
-                return purchase if current is None else current
-            tx.post(entries)
-            if isinstance(event, ev.PurchaseFailed):
-                tx.post(release_entries(purchase, now))
-            if isinstance(event, ev.PurchaseEnded):
-                tx.post(end_entries(purchase, now))
-            return tx.append_purchase(purchase.id, event, now)
+        tx.post(entries)
+        if isinstance(event, ev.PurchaseFailed):
+            tx.post(release_entries(purchase, now))
+        if isinstance(event, ev.PurchaseEnded):
+            tx.post(end_entries(purchase, now))
+        return tx.append_purchase(purchase.id, event, now)
 
     def _fail(self, purchase: Purchase, reason: ev.NotBought, evidence: str = "", by: str = "") -> Purchase:
         return self._write(purchase, ev.PurchaseFailed(reason=reason, by=by, evidence=evidence))

@@ -14,7 +14,7 @@ from broker.core.job.jobs import Job
 from broker.core.job.placements import CostTerm, Placement
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.approvals import Question, questions
-from broker.core.policy.decisions import Decision, dump_inputs, inputs_hash
+from broker.core.policy.decisions import Decision, dump_inputs, seal
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
 from broker.core.ports import PolicySet
 from broker.core.purchases.purchases import Purchase
@@ -131,20 +131,8 @@ def as_quote(holding: Holding, now: datetime) -> CapacityQuote:
 
 def decision_of(id: str, judgment: PurchaseJudgement, at: datetime) -> Decision:
     """The record of the judgment of a purchase."""
-    inputs = dump_inputs(judgment.action, judgment.facts)
-    return Decision(
-        at=at,
-        action=judgment.action.kind,
-        user=judgment.action.user,
-        job_name=judgment.action.job.name,
-        answer=judgment.answer,
-        policy_version=judgment.version,
-        facts_hash=inputs_hash(inputs, judgment.version),
-        job_id=id,
-        pool=judgment.action.placement.offer.pool if judgment.action.placement else None,
-        verdicts=judgment.verdicts,
-        seen={"inputs": inputs},
-    )
+    inputs, judged = dump_inputs(judgment.action, judgment.facts), (judgment.action, judgment.answer, judgment.verdicts)
+    return seal(inputs, *judged, judgment.version, at=at, job_id=id)
 
 
 def _action(request: PurchaseRequest, now: datetime) -> Action:

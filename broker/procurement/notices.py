@@ -80,8 +80,7 @@ def notice_of(purchase: Purchase) -> Notice | None:
             severity = Severity.WARNING
         case _:
             return None
-    thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
-    return Notice(f"{thread}/{name}/{number}", title, body, severity, thread, teams)
+    return _notice(purchase, f"{name}/{number}", title, body, severity)
 
 
 def unended_notice(purchase: Purchase, refusal: str) -> Notice:
@@ -91,10 +90,8 @@ def unended_notice(purchase: Purchase, refusal: str) -> Notice:
         f"{summary(purchase)}. Its period is over, but {provider} does not end it: {refusal}. It is billed until it"
         f" ends, and gpubroker keeps trying; machines that still use it must end first"
     )
-    thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
-    return Notice(
-        f"{thread}/not-ended/{_checksum(refusal)}", f"Not ended: {purchase.id}", body, Severity.FAILURE, thread, teams
-    )
+    name = f"not-ended/{_checksum(refusal)}"
+    return _notice(purchase, name, f"Not ended: {purchase.id}", body, Severity.FAILURE)
 
 
 def ending_notice(purchase: Purchase, now: datetime) -> Notice | None:
@@ -112,9 +109,8 @@ def ending_notice(purchase: Purchase, now: datetime) -> Notice | None:
         f"{summary(purchase)}. Jobs leave it at {quote.ends - LEAVE_BEFORE:%Y-%m-%d %H:%M} UTC and continue elsewhere."
     )
     body += f" How it was used: gpubroker capacity review {purchase.id}"
-    thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
     title = f"Ends soon: {quote.machines} × {quote.instance_type} in {quote.zone or quote.region}"
-    return Notice(f"{thread}/ends-soon/{_stamp(quote.ends)}", title, body, Severity.WARNING, thread, teams)
+    return _notice(purchase, f"ends-soon/{_stamp(quote.ends)}", title, body, Severity.WARNING)
 
 
 def _renewal_notice(purchase: Purchase) -> Notice:
@@ -127,9 +123,13 @@ def _renewal_notice(purchase: Purchase) -> Notice:
         f" What the use of the last months says: gpubroker policy findings. What it would cost again:"
         f" gpubroker capacity quote {quote_options} --product {kind} --provider {quote.provider}"
     )
-    thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
     title = f"Renew it or let it end on {quote.ends:%Y-%m-%d}: {quote.machines} × {quote.instance_type}"
-    return Notice(f"{thread}/renewal/{_stamp(quote.ends)}", title, body, Severity.WARNING, thread, teams)
+    return _notice(purchase, f"renewal/{_stamp(quote.ends)}", title, body, Severity.WARNING)
+
+
+def _notice(purchase: Purchase, name: str, title: str, body: str, severity: Severity) -> Notice:
+    thread, teams = f"purchase/{purchase.id}", (purchase.team,) if purchase.team else ()
+    return Notice(f"{thread}/{name}", title, body, severity, thread, teams)
 
 
 def _paid_amount(purchase: Purchase) -> str:

@@ -13,12 +13,22 @@ from enum import Enum
 from typing import Protocol
 
 from broker.core.errors import BrokerError
+from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
+from broker.core.events.wait_reasons import WaitReason, same_reason
 from broker.core.market.offers import MoneyKind
 from broker.ledger.entries import Balance, Sum
-from broker.ledger.journal import StaleJobView
+from broker.ledger.journal import Journal, StaleJobView, append_if
 from broker.ledger.meter import Meter
+
+
+def note_wait(journal: Journal, view: JobView, reason: WaitReason, now: datetime) -> bool:
+    """Record why the job waits, unless the reason is on record already. Returns False: a note alone changes no
+    decision."""
+    if not same_reason(reason, view.waiting):
+        append_if(journal, view, [(None, ev.NothingFeasible(reason=reason))], now)
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,11 +157,11 @@ class Launching(Controller):
             case RetryLater() as error if self._ports.clock.now() - attempt.requested_at <= self._patience:
                 return self._delay(view, attempt, error)
             case TryAnotherOffer() as error:
-                cause, evidence = Cause.NO_CAPACITY, _with_hint(error)
+                cause, evidence = Cause.NO_CAPACITY, error.with_hint
             case (AskAPerson() | GiveUp()) as error:
-                cause, evidence = Cause.LAUNCH_REFUSED, _with_hint(error)
+                cause, evidence = Cause.LAUNCH_REFUSED, error.with_hint
             case RetryLater() as error:
-                cause, evidence = Cause.LAUNCH_FAILED, _with_hint(error)
+                cause, evidence = Cause.LAUNCH_FAILED, error.with_hint
             case error:
                 log.error("job %s, attempt %s: its launch", view.id, attempt.number, exc_info=error)
                 cause, evidence = Cause.LAUNCH_FAILED, f"{type(error).__name__}: {error}"
@@ -213,7 +213,7 @@ class Launching(Controller):
 
     def _delay(self, view: JobView, attempt: AttemptView, error: BrokerError) -> bool:
         """Try again with the next tick; record the reason once."""
-        log.warning("job %s, attempt %s: %s; trying again", view.id, attempt.number, _with_hint(error))
+        log.warning("job %s, attempt %s: %s; trying again", view.id, attempt.number, error.with_hint)
         reason = _launch_wait_reason(error)
         if reason != view.waiting:
             self._append(view, (attempt.number, ev.LaunchDelayed(reason=reason)))
@@ -230,10 +230,6 @@ class Launching(Controller):
     def _append(self, view: JobView, item: tuple[int, EventBody]) -> bool:
         append_if(self._ports.journal, view, [item], self._ports.clock.now())
         return True
-
-
-def _with_hint(error: BrokerError) -> str:
-    return f"{error} ({error.hint})" if error.hint else str(error)
 
 
 def _launch_wait_reason(error: BrokerError) -> WaitReason:

@@ -23,6 +23,7 @@ from broker.ledger.journal import StaleJobView, append_if, writing_if
 from broker.reconciler import decide
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.admission.launch_check import LaunchCheck
+from broker.reconciler.admission.records import job_of
 from broker.reconciler.controller import BACK_OFFS, Agenda, BackOff, JobContext, RetryReason
 from broker.reconciler.controllers.predecessors import AwaitPredecessors
 from broker.reconciler.interpret import Silence, new_events
@@ -110,8 +111,8 @@ class Reconciler:
         """
         views = self._worklist.look()
         self._recorded.clear()
-        selected = self._turns.choose(views, {_job_of(key) for key in self._leases.begin_tick()})
-        selected |= {_job_of(key) for key in self._signals.ask(views, _ANSWER_WAIT, selected)}
+        selected = self._turns.choose(views, {job_of(key) for key in self._leases.begin_tick()})
+        selected |= {job_of(key) for key in self._signals.ask(views, _ANSWER_WAIT, selected)}
         self._turns.again(self._signals.unread)
         ordered = visit_order(views, self._clock.now())
         self._queue.add(view.id for view in ordered if view.id in selected and not self._signals.awaits(view))
@@ -192,9 +193,9 @@ class Reconciler:
         ended = self._calls.ended(seconds)
         reported = {key: self._signals.take(key) for key in ended}
         with isolate_errors("jobs whose engine answered"):
-            self._worklist.refresh([_job_of(key) for key, attempts in reported.items() if attempts is None])
+            self._worklist.refresh([job_of(key) for key, attempts in reported.items() if attempts is None])
         for key, attempts in reported.items():
-            for job_id in {_job_of(attempt) for attempt in ([key] if attempts is None else attempts)}:
+            for job_id in {job_of(attempt) for attempt in ([key] if attempts is None else attempts)}:
                 with isolate_errors(f"job {job_id}: what its engine answered"):
                     if self._worklist.view(job_id) is not None:
                         self._queue.news(job_id)
@@ -352,11 +353,6 @@ class Reconciler:
     def _append(self, view: JobView, item: tuple[int | None, EventBody]) -> bool:
         append_if(self._journal, view, [item], self._clock.now())
         return True
-
-
-def _job_of(attempt: str) -> str:
-    """The id of the job of an attempt, by the attempt's key."""
-    return attempt.rpartition("-")[0]
 
 
 def _event_of(step: decide.MissDeadline | decide.Stop | decide.Pause | decide.End) -> tuple[int | None, EventBody]:

@@ -49,7 +49,7 @@ class Removals(Controller):
                 raise outcome.error
             return NextLook()
         except BrokerError as error:
-            reason = f"{error} ({error.hint})" if error.hint else str(error)
+            reason = error.with_hint
             log.warning("attempt %s: its machine cannot be ended: %s", attempt.key, reason)
         except Exception as error:  # a bug in an engine must not prevent billing and the job's other steps
             reason = f"{type(error).__name__}: {error}"

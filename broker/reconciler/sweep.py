@@ -20,6 +20,7 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.market.offers import MoneyKind
 from broker.core.ports import EngineState, Observation
 from broker.core.values.money import Money
+from broker.reconciler.admission.records import job_of
 
 
 class LeftoverKind(StrEnum):
@@ -90,11 +91,6 @@ class Leftover:
         if self.machine is not None:
             return f"{self.machine.place}/{self.machine.id}"
         return f"{self.job_id}/{self.held.money}" if self.held is not None else self.key
-
-
-def job_of(key: str) -> str:
-    """The id of the job of an attempt's key."""
-    return key.rpartition("-")[0]
 
 
 def leftovers(

@@ -22,7 +22,8 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.ports import EngineState, Observation
 from broker.core.values.money import Money
-from broker.reconciler.sweep import FoundMachine, HeldMoney, Leftover, LeftoverKind, LeftoverState, job_of, leftovers
+from broker.reconciler.admission.records import job_of
+from broker.reconciler.sweep import FoundMachine, HeldMoney, Leftover, LeftoverKind, LeftoverState, leftovers
 from tests.strategies import Stream, event_streams
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)

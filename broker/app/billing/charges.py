@@ -24,7 +24,7 @@ from broker.core.values.money import Money
 from broker.core.values.provider_names import provider_name
 from broker.finops.focus.months import BillingMonth
 from broker.ledger.entries import Entry
-from broker.reconciler.admission.records import attempt_key
+from broker.reconciler.admission.records import attempt_key, job_of
 from broker.reconciler.settlement.charges import (
     BILLED,
     LONGEST_AFTER,
@@ -37,7 +37,6 @@ from broker.reconciler.settlement.charges import (
     is_billed,
     is_late,
 )
-from broker.reconciler.sweep import job_of
 from broker.store.ledger.charges import API, ChargeScope
 
 if TYPE_CHECKING:

@@ -24,9 +24,10 @@ from broker.core.notices import Notice, Severity
 from broker.core.ports import BudgetSpec, Observation, RunsInstances
 from broker.core.purchases.purchases import is_purchase
 from broker.ledger.entries import Account, Balance, Entry, Movement, balances, move, movements
+from broker.reconciler.admission.records import job_of
 from broker.reconciler.settlement.batch import catch_up, post_due
 from broker.reconciler.settlement.settlement import release
-from broker.reconciler.sweep import FoundMachine, HeldMoney, Leftover, LeftoverKind, LeftoverState, job_of, leftovers
+from broker.reconciler.sweep import FoundMachine, HeldMoney, Leftover, LeftoverKind, LeftoverState, leftovers
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ def end_orphans(broker: Broker, swept: SweepResult) -> list[EndedLeftover]:
         try:
             _end_orphan(broker, leftover, swept.at)
         except BrokerError as error:
-            ended.append(EndedLeftover(leftover, f"{error} ({error.hint})" if error.hint else str(error)))
+            ended.append(EndedLeftover(leftover, error.with_hint))
         else:
             log.info("ended %s (%s): %s", leftover.id, leftover.kind, leftover.why)
             ended.append(EndedLeftover(leftover))

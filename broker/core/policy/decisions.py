@@ -37,6 +37,28 @@ class Decision:
     seen: Mapping[str, object] = field(default_factory=dict)
 
 
+def seal(
+    inputs: Mapping[str, Any],
+    action: Action,
+    answer: Answer,
+    verdicts: tuple[Verdict, ...],
+    policy_version: str,
+    **details: Any,
+) -> Decision:
+    """The record of a judgment with all its inputs, sealed by their hash. ``details``: other fields of `Decision`."""
+    return Decision(
+        action=action.kind,
+        user=action.user,
+        job_name=action.job.name,
+        answer=answer,
+        policy_version=policy_version,
+        facts_hash=inputs_hash(inputs, policy_version),
+        pool=action.placement.offer.pool if action.placement is not None else None,
+        verdicts=verdicts,
+        **{**details, "seen": {**details.get("seen", {}), "inputs": inputs}},
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """The inputs of a judgment. ``others``: placements ranked after the judged one. ``live_kept``: False if no rule

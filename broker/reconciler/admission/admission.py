@@ -10,6 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any
 
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.arrays import JobArray
@@ -22,7 +24,7 @@ from broker.core.policy.policy import Action, ActionKind, Answer, Facts, LiveAtt
 from broker.core.ports import PolicySet
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
-from broker.ledger.entries import Balance
+from broker.ledger.entries import Balance, paid_money
 from broker.ledger.holds import (
     STOP_GRACE,
     Exposure,
@@ -274,6 +276,31 @@ def whole_hold(plan: Plan, max_duration: timedelta) -> Money:
     return sum((amount for kind, amount in held.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
 
 
+def action_for(
+    kind: ActionKind,
+    view: JobView,
+    placement: Placement | None,
+    billed: timedelta,
+    money: Mapping[MoneyKind, Balance] = MappingProxyType({}),
+    **details: Any,
+) -> Action:
+    """An action on a job that exists, whose money is known; ``details``: other fields of `Action`."""
+    spent, held = paid_money(money)
+    return Action(
+        kind,
+        view.job,
+        view.user,
+        placement=placement,
+        elapsed=billed,
+        spent=spent,
+        held=held,
+        job_id=view.id,
+        submitted_at=view.submitted_at,
+        attempts=view.attempt_count,
+        **details,
+    )
+
+
 def re_place(
     view: JobView,
     plan: Plan,
@@ -293,11 +320,7 @@ def re_place(
     approval could allow, else the refusal of the best one. Raises ValueError for a plan without placements.
     """
     left = max(view.max_duration - billed, timedelta(seconds=1))
-    cash_balances = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
-    spent, held_already = (
-        sum(amounts, Money.ZERO) for amounts in ([b.spent for b in cash_balances], [b.held for b in cash_balances])
-    )
-    budget = None if view.max_cost is None else max(view.max_cost - spent, Money.ZERO)
+    budget = None if view.max_cost is None else max(view.max_cost - paid_money(balance)[0], Money.ZERO)
     window = (now, now + left)
     refused: Admission | None = None
     for placement in plan.placements:
@@ -313,23 +336,9 @@ def re_place(
         own = {kind: burn} if kind in balance and (burn := balance[kind].burn) is not None else {}
         whole = top_up.get(kind, Money.ZERO) + (balance[kind].held if kind in balance else Money.ZERO)
         burns = {kind: _burn(whole, exposed[kind], left, now)} if whole > Money.ZERO else {}
-        action = Action(
-            ActionKind.EXTEND if top_up or by_owner else ActionKind.RE_PLACE,
-            view.job,
-            view.user,
-            placement=placement,
-            hold=top_up,
-            window=window,
-            elapsed=billed,
-            spent=spent,
-            job_id=view.id,
-            held=held_already,
-            submitted_at=view.submitted_at,
-            attempts=view.attempt_count,
-            by_owner=by_owner,
-            burns=burns,
-            own=own,
-        )
+        step = ActionKind.EXTEND if top_up or by_owner else ActionKind.RE_PLACE
+        details = {"hold": top_up, "window": window, "by_owner": by_owner, "burns": burns, "own": own}
+        action = action_for(step, view, placement, billed, balance, **details)
         verdicts = tuple(policy.judge(action, facts_for(action)))
         held = balance[placement.money].held if placement.money in balance else Money.ZERO
         short_of = _missing_hold(placement, held + top_up.get(placement.money, Money.ZERO), now)
@@ -369,22 +378,17 @@ def judge_continuation(
     nodes, burn = attempt.placement.nodes, extra.burn
     offer = replace(attempt.placement.offer, price=extra.rate.share(1, nodes), as_of=now)
     placement = replace(attempt.placement, offer=offer, rate=extra.rate)
-    kind, cash_balances = placement.money, [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
+    kind = placement.money
     money = {kind: extra.amount} if extra.amount > Money.ZERO else {}
     own = balance[kind].burn if kind in balance else None
-    action = Action(
+    action = action_for(
         ActionKind.EXTEND,
-        view.job,
-        view.user,
-        placement=placement,
+        view,
+        placement,
+        billed,
+        balance,
         hold=money,
         window=(now, max(now, min(burn.end, now + view.max_duration - billed))),
-        elapsed=billed,
-        spent=sum((b.spent for b in cash_balances), Money.ZERO),
-        job_id=view.id,
-        held=sum((b.held for b in cash_balances), Money.ZERO),
-        submitted_at=view.submitted_at,
-        attempts=view.attempt_count,
         in_place=True,
         burns={kind: burn},
         own={} if own is None else {kind: own},

@@ -11,7 +11,7 @@ from broker.core.events.wait_reasons import MoneyRefused, MoneyTooLittle, Nothin
 from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import Reason, Rejection, count_reasons
 from broker.core.market.offers import MoneyKind
-from broker.core.policy.decisions import Decision, dump_inputs, inputs_hash
+from broker.core.policy.decisions import Decision, dump_inputs, seal
 from broker.core.policy.policy import Answer, Facts
 from broker.core.ports import PolicySet
 from broker.core.values.burns import Burn
@@ -28,6 +28,11 @@ _MONEY_RULES = ("budget", "budget_required")
 def attempt_key(job_id: str, number: int) -> str:
     """The key of an attempt, on which engine calls are idempotent."""
     return f"{job_id}-{number}"
+
+
+def job_of(key: str) -> str:
+    """The id of the job of an attempt's key."""
+    return key.rpartition("-")[0]
 
 
 def launch_request(
@@ -82,27 +87,16 @@ def held_of(balance: Mapping[MoneyKind, Balance]) -> dict[MoneyKind, Money]:
 
 def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Facts) -> Decision:
     """The record of one judgment at the gate."""
-    placement, action = admission.placement, admission.action
-    alternatives = [other for other in plan.placements if other is not placement]
-    inputs = dump_inputs(action, facts, alternatives, counts_live=policy.counts_live)
-    return Decision(
-        at=plan.made_at,
-        action=action.kind,
-        user=action.user,
-        job_name=action.job.name,
-        answer=admission.answer,
-        policy_version=policy.version,
-        facts_hash=inputs_hash(inputs, policy.version),
-        pool=placement.offer.pool,
-        verdicts=admission.verdicts,
-        seen={
-            "offers_seen": plan.offers_seen,
-            "rejections": {str(reason): count for reason, count in count_reasons(plan.rejections).items()},
-            "expected_cost": placement.expected_cost.as_json(),
-            "money": {str(kind): amount.as_json() for kind, amount in admission.money.items()},
-            "inputs": inputs,
-        },
-    )
+    alternatives = [other for other in plan.placements if other is not admission.placement]
+    inputs = dump_inputs(admission.action, facts, alternatives, counts_live=policy.counts_live)
+    seen = {
+        "offers_seen": plan.offers_seen,
+        "rejections": {str(reason): count for reason, count in count_reasons(plan.rejections).items()},
+        "expected_cost": admission.placement.expected_cost.as_json(),
+        "money": {str(kind): amount.as_json() for kind, amount in admission.money.items()},
+    }
+    judged = (admission.action, admission.answer, admission.verdicts, policy.version)
+    return seal(inputs, *judged, at=plan.made_at, seen=seen)
 
 
 def refusal_of(admission: Admission) -> ev.NothingFeasible | ev.Paused:

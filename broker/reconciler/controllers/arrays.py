@@ -15,13 +15,12 @@ from broker.core.events.events import EventBody
 from broker.core.events.lifecycle import advance
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
-from broker.core.events.wait_reasons import Cancelled, Completed, EndReason, TasksEnded, WaitReason, same_reason
+from broker.core.events.wait_reasons import Cancelled, Completed, EndReason, TasksEnded, same_reason
 from broker.core.job.arrays import task_id
 from broker.core.job.placements import Plan
-from broker.core.market.offers import MoneyKind
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
-from broker.ledger.entries import Movement
+from broker.ledger.entries import Movement, paid_money
 from broker.ledger.journal import Journal, JournalReader, JournalWriter, TaskCounts, append_if, writing_if
 from broker.reconciler.admission.admission import Admission, admit, as_if_unoccupied, judge_array, whole_hold
 from broker.reconciler.admission.approvals import approve_by_standing_grants
@@ -35,6 +34,7 @@ from broker.reconciler.controller import (
     JobContext,
     RetryReason,
     TryLater,
+    note_wait,
 )
 from broker.reconciler.controllers.continuation import denied_at_gate, is_out_of_money
 from broker.reconciler.controllers.placement import Plans
@@ -165,8 +165,7 @@ def _task_limits(tx: JournalReader, view: JobView, plan: Plan, slots: int, *, ot
 def committed(snapshot: JournalReader, array: str) -> Money:
     """The used part of the array's ``max_cost`` (USD): the cost of closed tasks, and the maximum cost of the others.
     While an array has a limit, each of its tasks has one (`jobs extend` gives none to an array with others)."""
-    balances = snapshot.task_money(array, closed=True)
-    closed = sum((balance.spent for kind, balance in balances.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
+    closed, _ = paid_money(snapshot.task_money(array, closed=True))
     return sum((task.max_cost for task in snapshot.open_tasks(array) if task.max_cost is not None), closed)
 
 
@@ -210,7 +209,7 @@ class RunningArrays(Controller):
         policy = self._policy()
         plan, anyhow = self._plan(view, policy, now)
         if not plan.placements:
-            self._note(view, nothing_fits(anyhow.rejections), now)
+            note_wait(self._journal, view, nothing_fits(anyhow.rejections), now)
             return TryLater(RetryReason.NO_PLACE)
         room = room_for(plan, array.at_once) if plan is anyhow else 0
         return self._start(view, plan, policy, now, room)
@@ -242,7 +241,7 @@ class RunningArrays(Controller):
         """Record why the array waits if all its open tasks do; else that it waits no more."""
         reasons = [task.waiting for task in tasks if task.waiting is not None]
         if reasons and len(reasons) == len(tasks):
-            self._note(view, reasons[0], now)
+            note_wait(self._journal, view, reasons[0], now)
         elif view.waiting is not None:
             started = ev.TasksStarted(first=self._counts(view).started, count=0)
             append_if(self._journal, view, [(None, started)], now)
@@ -279,10 +278,6 @@ class RunningArrays(Controller):
     def _counts(self, view: JobView) -> TaskCounts:
         with self._journal.reading() as snapshot:
             return snapshot.task_counts(view.id)
-
-    def _note(self, view: JobView, reason: WaitReason, now: datetime) -> None:
-        if not same_reason(reason, view.waiting):
-            append_if(self._journal, view, [(None, ev.NothingFeasible(reason=reason))], now)
 
 
 def _end(view: JobView, counts: TaskCounts) -> tuple[JobState, EndReason]:

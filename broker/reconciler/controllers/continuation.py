@@ -25,7 +25,7 @@ from broker.core.events.wait_reasons import (
     RulesDeny,
     StoppedByPolicy,
 )
-from broker.core.policy.decisions import Decision, dump_inputs, inputs_hash, inputs_of
+from broker.core.policy.decisions import Decision, dump_inputs, inputs_of, seal
 from broker.core.policy.policy import Action, ActionKind, Answer, UnusualSpending
 from broker.core.ports import PolicySet
 from broker.ledger.journal import Journal, JournalReader, JournalWriter, writing_if
@@ -160,16 +160,5 @@ def denied_at_gate(tx: JournalWriter, view: JobView, policy: PolicySet, plans: P
     last_placement = view.latest.placement if view.latest is not None else None
     action = replace(placement_action(view, now), placement=last_placement)
     inputs = dump_inputs(action, facts := facts_for(action))
-    return Decision(
-        at=now,
-        action=action.kind,
-        user=view.user,
-        job_name=view.job.name,
-        answer=Answer.DENY,
-        policy_version=policy.version,
-        facts_hash=inputs_hash(inputs, policy.version),
-        job_id=view.id,
-        pool=last_placement.offer.pool if last_placement is not None else None,
-        verdicts=tuple(policy.judge(action, facts)),
-        seen={"inputs": inputs},
-    )
+    verdicts = tuple(policy.judge(action, facts))
+    return seal(inputs, action, Answer.DENY, verdicts, policy.version, at=now, job_id=view.id)

@@ -18,7 +18,7 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.events.wait_reasons import RulesDeny
 from broker.core.job.jobs import Job
 from broker.core.market.offers import MoneyKind
-from broker.core.policy.decisions import Decision, dump_inputs, inputs_hash
+from broker.core.policy.decisions import Decision, dump_inputs, seal
 from broker.core.policy.policy import (
     Action,
     ActionKind,
@@ -31,11 +31,10 @@ from broker.core.policy.policy import (
     Verdict,
 )
 from broker.core.ports import LimitsIdleness, PolicySet
-from broker.core.values.money import Money
 from broker.ledger.budgets import edges_ahead
 from broker.ledger.entries import Balance
 from broker.ledger.journal import Journal, writing_if
-from broker.reconciler.admission.admission import strictest
+from broker.reconciler.admission.admission import action_for, strictest
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
 from broker.reconciler.progress import billed_time
 
@@ -206,21 +205,8 @@ class RunningJudgment:
 
     def decision(self, policy: PolicySet, view: JobView, attempt: AttemptView) -> Decision:
         """The record of it."""
-        inputs = dump_inputs(self.action, self.facts)
-        return Decision(
-            at=self.facts.now,
-            action=self.action.kind,
-            user=view.user,
-            job_name=view.job.name,
-            answer=self.answer,
-            policy_version=policy.version,
-            facts_hash=inputs_hash(inputs, policy.version),
-            job_id=view.id,
-            attempt=attempt.number,
-            pool=attempt.placement.offer.pool,
-            verdicts=self.verdicts,
-            seen={"inputs": inputs},
-        )
+        inputs, judged = dump_inputs(self.action, self.facts), (self.action, self.answer, self.verdicts, policy.version)
+        return seal(inputs, *judged, at=self.facts.now, job_id=view.id, attempt=attempt.number)
 
 
 def judge_running(
@@ -236,20 +222,7 @@ def judge_running(
     """Judges a running attempt. A guardrail that requires an approval lets only approved attempts continue. ``over``:
     the budgets that stop running attempts; ``unusual``: its part in an anomaly of spending."""
     billed = billed_time(view, now)
-    cash_balances = [b for kind, b in money.items() if kind is not MoneyKind.AMORTISED]
-    action = Action(
-        ActionKind.CONTINUE,
-        view.job,
-        view.user,
-        placement=attempt.placement,
-        elapsed=billed,
-        spent=sum((b.spent for b in cash_balances), Money.ZERO),
-        held=sum((b.held for b in cash_balances), Money.ZERO),
-        job_id=view.id,
-        submitted_at=view.submitted_at,
-        attempts=view.attempt_count,
-        usage=tuple(usage),
-    )
+    action = action_for(ActionKind.CONTINUE, view, attempt.placement, billed, money, usage=tuple(usage))
     # Other running attempts and budget balances matter only for starts: of two running attempts, neither is the one too
     # many. Reading them for every job would take longer than the interval between judgments.
     own_exceeded = {b.id: over[b.id] for b in policy.budgets(view.job, view.user) if b.id in over} if over else {}

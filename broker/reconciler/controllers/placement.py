@@ -10,7 +10,7 @@ from broker.core.events import events as ev
 from broker.core.events.events import EventBody
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
-from broker.core.events.wait_reasons import QueueTurn, SecretsMissing, StrategyWaits, WaitReason, same_reason
+from broker.core.events.wait_reasons import QueueTurn, SecretsMissing, StrategyWaits, same_reason
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import Reason
@@ -22,7 +22,7 @@ from broker.ledger.journal import Journal, append_if, writing_if
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 from broker.placement.wait_for_reserved import WaitForReserved
-from broker.reconciler.admission.admission import denials, is_still_free, re_place, subtract_occupied
+from broker.reconciler.admission.admission import action_for, denials, is_still_free, re_place, subtract_occupied
 from broker.reconciler.admission.approvals import approve_by_standing_grants, ask, mark_as_request, usable_balances
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.admission.paid_capacity import wait_for_paid
@@ -44,6 +44,7 @@ from broker.reconciler.controller import (
     NextLook,
     RetryReason,
     TryLater,
+    note_wait,
 )
 from broker.reconciler.pools import avoided_pools, permanent_refusal, untried_first
 from broker.reconciler.progress import billed_time, remaining_work
@@ -142,11 +143,11 @@ class PlacementController(Controller):
         """
         view, now = about.view, about.now
         if missing := self._missing_secrets(view.job):
-            self._note(view, SecretsMissing(names=tuple(missing)), now)
+            note_wait(self._journal, view, SecretsMissing(names=tuple(missing)), now)
             return TryLater(RetryReason.NO_PLACE)
         policy, queued = self._policy(), self._queue_decision(view, now)
         if queued.wait is not None:
-            self._note(view, queued.wait, now)
+            note_wait(self._journal, view, queued.wait, now)
             return TryLater(RetryReason.NO_PLACE) if queued.wait.pool else NextLook()  # its turn comes within a tick
         return DecideAnew() if self._place(view, policy, queued, now) else TryLater(RetryReason.NO_PLACE)
 
@@ -159,7 +160,7 @@ class PlacementController(Controller):
         market = plans.market
         advice = _reserved_first(queued, plans) or self._advise(view, plans, now)
         if advice is not None and not advice.placements:
-            return self._note(view, StrategyWaits(pool=advice.pool, because=advice.why), now)
+            return note_wait(self._journal, view, StrategyWaits(pool=advice.pool, because=advice.why), now)
         plan, at_risk = _plan_ignoring_deadline(view, plans)
         ordered = advice.placements if advice is not None else untried_first(plan.placements, view)
         plan = replace(plan, placements=ordered)
@@ -167,9 +168,9 @@ class PlacementController(Controller):
             append_if(self._journal, view, [(None, ev.JobEnded(state=JobState.FAILED, reason=refused))], now)
             return True
         if not plan.placements:
-            return self._note(view, nothing_fits(plan.rejections), now)
+            return note_wait(self._journal, view, nothing_fits(plan.rejections), now)
         if (paid_wait := self._waits(view, plans, plan, policy, now)) is not None:
-            return self._note(view, waits_for_paid(paid_wait), now)
+            return note_wait(self._journal, view, waits_for_paid(paid_wait), now)
         billed = billed_time(view, now)
         with writing_if(self._journal, view) as tx:
             # The plan was made outside the transaction, so that other writers need not wait; its inputs may have
@@ -259,13 +260,6 @@ class PlacementController(Controller):
             anyhow = plan(view.job.model_copy(update={"deadline": None}))
         return Plans(market, in_time, anyhow, facts, lambda offers: plan(view.job, offers))
 
-    def _note(self, view: JobView, reason: WaitReason, now: datetime) -> bool:
-        """Record why the job waits, unless the reason is on record already. Returns False: a note alone changes no
-        decision."""
-        if not same_reason(reason, view.waiting):
-            append_if(self._journal, view, [(None, ev.NothingFeasible(reason=reason))], now)
-        return False
-
 
 def _reserved_first(queued: QueueDecision, plans: Plans) -> PlacementAdvice | None:
     """The placements with the machines reserved for the job first; None if those are no longer suitable."""
@@ -287,12 +281,4 @@ def _plan_ignoring_deadline(view: JobView, plans: Plans) -> tuple[Plan, list[ev.
 
 def placement_action(view: JobView, now: datetime) -> Action:
     """The action that rules judge when a job is placed again, before its placement is known."""
-    return Action(
-        ActionKind.RE_PLACE,
-        view.job,
-        view.user,
-        job_id=view.id,
-        elapsed=billed_time(view, now),
-        submitted_at=view.submitted_at,
-        attempts=view.attempt_count,
-    )
+    return action_for(ActionKind.RE_PLACE, view, None, billed_time(view, now))

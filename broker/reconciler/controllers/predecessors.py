@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from broker.core.events import events as ev
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
-from broker.core.events.wait_reasons import AwaitsJobs, PredecessorFailed, same_reason
+from broker.core.events.wait_reasons import AwaitsJobs, PredecessorFailed
 from broker.core.job.jobs import Predecessor, When
 from broker.ledger.journal import Journal, append_if
-from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
+from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext, note_wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,7 @@ class AwaitPredecessors(Controller):
         if not states.waits_for:
             append_if(self._journal, view, [(None, ev.PredecessorsEnded())], now)
             return DecideAnew()
-        reason = AwaitsJobs(jobs=states.waits_for)
-        if not same_reason(reason, view.waiting):
-            append_if(self._journal, view, [(None, ev.NothingFeasible(reason=reason))], now)
+        note_wait(self._journal, view, AwaitsJobs(jobs=states.waits_for), now)
         return AtRest()
 
     def _standing(self, view: JobView) -> PredecessorStates:

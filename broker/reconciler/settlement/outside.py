@@ -15,9 +15,9 @@ from datetime import datetime
 from broker.core.events.views import AttemptView, JobView
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.money import Money
-from broker.ledger.entries import OUTSIDE, Account, Balance, Entry, Movement, Sum, balances, move
+from broker.ledger.entries import OUTSIDE, Account, Balance, Entry, Sum, balances
 from broker.ledger.holds import Metering, cost_of
-from broker.reconciler.settlement.settlement import pending_hold, tags_of
+from broker.reconciler.settlement.settlement import charge, pending_hold, tags_of
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,8 @@ def charged_outside(
     without an on-demand price are left for later, with a warning.
     """
     entries: list[Entry] = []
-    left = balances(sums).get(MoneyKind.CASH, Balance()).held - pending_hold(view, MoneyKind.CASH)
+    held = balances(sums).get(MoneyKind.CASH, Balance()).held
+    left = max(held - pending_hold(view, MoneyKind.CASH), Money.ZERO)
     for attempt in attempts:
         on_demand = _on_demand(attempt.placement.offer, offers_of)
         if on_demand is None or on_demand.price is None or attempt.gone_at is None:
@@ -64,24 +65,19 @@ def charged_outside(
             amount += cost_of(
                 on_demand.price, 1, min(machine.since, end), end, on_demand.billing, metering=Metering.ENDED
             )
-        covered = min(amount, max(left, Money.ZERO))
-        left -= covered
         ids = ", ".join(machine.id for machine in attempt.outside)
-        for movement, part in ((Movement.SETTLE, covered), (Movement.ADJUST, amount - covered)):
-            entries += move(
-                movement,
-                part,
-                movement_id=f"{view.id}/{attempt.number}/{OUTSIDE}/{movement}",
-                money=MoneyKind.CASH,
-                at=now,
-                covers=(min(end, *(machine.since for machine in attempt.outside)), end),
-                tags=replace(
-                    tags_of(view, attempt),
-                    capacity_type=CapacityType.ON_DEMAND,
-                    gpus=attempt.placement.offer.count * len(attempt.outside),
-                ),
-                note=f"outside of the bought capacity, at {on_demand.price} an hour on demand: {ids}",
-            )
+        gpus = attempt.placement.offer.count * len(attempt.outside)
+        entries += charge(
+            amount,
+            left,
+            f"{view.id}/{attempt.number}/{OUTSIDE}",
+            money=MoneyKind.CASH,
+            at=now,
+            covers=(min(end, *(machine.since for machine in attempt.outside)), end),
+            tags=replace(tags_of(view, attempt), capacity_type=CapacityType.ON_DEMAND, gpus=gpus),
+            note=f"outside of the bought capacity, at {on_demand.price} an hour on demand: {ids}",
+        )
+        left -= min(amount, left)
     return entries
 
 

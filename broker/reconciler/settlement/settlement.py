@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.placements import Placement, TransferKind
@@ -16,17 +17,17 @@ from broker.ledger.holds import Metering, PriceSeries, ledger_rate
 from broker.ledger.journal import Posted
 from broker.ledger.meter import BilledTime, CostStretch, Meter, advance, can_continue, recount
 
-# The cost of moving a job's data and checkpoints is posted once per start of its machines.
-#
-# Machine time is metered, traffic is not. So the expected cost of one start by the plan is posted as spent when its
-# machines come up, dated at that moment. Providers' charges correct it later, as far as they are reported by attempt:
-# the machines' provider charges for uploaded checkpoints, with the tags of the machines. Data and checkpoints that
-# machines read are charged by the provider that stores them, without reference to an attempt.
 _SENT = TransferKind.CHECKPOINT  # sent by the machines; the others are read by them
 
 
 def egress_per_start(placement: Placement) -> Mapping[str, Money]:
-    """The expected cost of moving data and checkpoints for one start there (USD), by what is moved."""
+    """The expected cost of moving data and checkpoints for one start there (USD), by what is moved.
+
+    Machine time is metered, traffic is not. So this is posted as spent once per start, when the machines come up, dated
+    at that moment. Providers' charges correct it later, as far as they are reported by attempt: the machines' provider
+    charges for uploaded checkpoints, with the tags of the machines. Data and checkpoints that machines read are charged
+    by the provider that stores them, without reference to an attempt.
+    """
     amounts = {
         term.moves.value: term.amount if term.per_start is None else term.per_start
         for term in placement.terms
@@ -53,20 +54,26 @@ def egress_movements(
     entries: list[Entry] = []
     left = max(held, Money.ZERO)
     for kind, amount in amounts.items():
-        covered = min(amount, left)
-        left -= covered
-        for movement, part in ((Movement.SETTLE, covered), (Movement.ADJUST, amount - covered)):
-            entries += move(
-                movement,
-                part,
-                movement_id=f"{job_id}/{attempt.number}/{EGRESS}/{kind}/{movement}",
-                money=attempt.placement.money,
-                at=now,
-                covers=(attempt.up_since, attempt.up_since),
-                tags=tags,
-                note=f"{kind} {EGRESS}",
-            )
+        entries += charge(
+            amount,
+            left,
+            f"{job_id}/{attempt.number}/{EGRESS}/{kind}",
+            money=attempt.placement.money,
+            at=now,
+            covers=(attempt.up_since, attempt.up_since),
+            tags=tags,
+            note=f"{kind} {EGRESS}",
+        )
+        left -= min(amount, left)
     return entries
+
+
+def charge(amount: Money, held: Money, id: str, **details: Any) -> Iterator[Entry]:
+    """The movements that post an amount: up to ``held`` from the hold, the rest as an adjustment. ``id``: the beginning
+    of their ids; ``details``: other arguments of `move`."""
+    covered = min(amount, held)
+    for movement, part in ((Movement.SETTLE, covered), (Movement.ADJUST, amount - covered)):
+        yield from move(movement, part, movement_id=f"{id}/{movement}", **details)
 
 
 def charged_elsewhere(entries: Iterable[Entry]) -> Money:
