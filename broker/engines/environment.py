@@ -8,12 +8,24 @@ leaks into logs and child processes; it does not isolate the job from the user a
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import BeforeValidator
 
 from broker.agent.environment import VISIBLE_VARIABLE
 
 BASICS = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 """Variables that every shell expects."""
+
+
+def _split_words(value: object) -> object:
+    return tuple(shlex.split(value)) if isinstance(value, str) else value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_split_words)]
+"""Words of a setting; an environment variable gives them as one string, split like a shell."""
 
 _NAMES = frozenset(BASICS) | {
     "LD_LIBRARY_PATH",

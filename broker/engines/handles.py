@@ -2,7 +2,7 @@
 
 Several machines, users and homes may share a store, each with its own engine folder (its *place*). So a handle names
 the place: ``<engine>:<host>:<place>:<key>``. The host is for people; the place is a hash of the machine, the user and
-the folder. A bare key, as earlier versions wrote it, means this place.
+the folder.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Handles:
     def slot(self, handle: str) -> Slot | None:
         """The slot of the handle; None for a handle of another place."""
         match = _HANDLE.fullmatch(handle)
-        if match is not None and match["place"] != self._place:
+        if match is None or match["place"] != self._place:
             return None
         try:
-            return Slot.of(self._root, match["key"] if match else handle)
+            return Slot.of(self._root, match["key"])
         except GiveUp:
             return None
 

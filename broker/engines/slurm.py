@@ -13,17 +13,16 @@ from __future__ import annotations
 import math
 import os
 import re
-import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, ConfigDict
 
-from broker.agent.store import make_private, split_folder
+from broker.agent.store import make_private
 from broker.core.errors import BrokerError, GiveUp, RetryLater
 from broker.core.events.outcomes import Cause
 from broker.core.market.machines import Machine
@@ -31,7 +30,7 @@ from broker.core.market.offers import Offer
 from broker.core.ports import EngineState, EntryCommand, Launch, Observation
 from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
-from broker.engines.environment import BASICS
+from broker.engines.environment import BASICS, Words
 from broker.engines.handles import recorded_end
 from broker.engines.owner import note_owner, owner_of
 from broker.engines.slurm_commands import SqueueRow, accounting_record, cluster_name, own_jobs, run
@@ -47,14 +46,6 @@ _STARTING = frozenset({"CONFIGURING"})  # nodes are allocated, and are being boo
 _TAKEN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "REVOKED", "CANCELLED"})
 _SPARE = timedelta(minutes=10)  # how much Slurm's limit exceeds the job's, which the agent enforces
 _PATIENCE = timedelta(minutes=2)  # from SIGTERM to SIGKILL: the command's grace, the last upload, and a margin
-
-
-def _split_words(value: object) -> object:
-    """Splits a string like a shell, for a setting that an environment variable gives as one string."""
-    return tuple(shlex.split(value)) if isinstance(value, str) else value
-
-
-Words = Annotated[tuple[str, ...], BeforeValidator(_split_words)]
 
 
 class SlurmEngineSettings(BaseModel):
@@ -282,10 +273,8 @@ def _observe_forgotten(slot: Slot) -> Observation:
     launch = slot.read("launch.json")
     if launch is None:
         return _UNKNOWN
-    job, attempt = split_folder(str(launch["run_folder"]))
-    runs_url, _, job_id = job.rpartition("/")
     try:
-        runs = RunFolder(runs_url, job_id)
+        runs, attempt = RunFolder.of_attempt(str(launch["run_folder"]))
         claims, exits = runs.read_attempt(attempt).claims, runs.exits(attempt)
     except BrokerError:
         return _UNKNOWN

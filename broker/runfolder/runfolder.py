@@ -22,7 +22,7 @@ from broker.agent.formats import BadDocument, Lease, Spec, attempt_path, rank_of
 from broker.agent.idleness import busiest
 from broker.agent.output import PIECE, piece_path
 from broker.agent.outputs import OutputFile, read_index
-from broker.agent.store import ObjectFolder, StoreTrouble
+from broker.agent.store import ObjectFolder, StoreTrouble, split_folder
 from broker.core.errors import Malformed, Unreachable
 from broker.core.policy.policy import Usage
 from broker.runfolder import untrusted
@@ -90,6 +90,12 @@ class RunFolder:
         self.url = f"{runs_url.rstrip('/')}/{job_id}"
         with reaching(self.url):
             self._store = ObjectFolder.open(self.url)
+
+    @classmethod
+    def of_attempt(cls, url: str) -> tuple[RunFolder, int]:
+        """The job's folder and the attempt's number, by the URL of an attempt's folder."""
+        job, attempt = split_folder(url)
+        return cls(*job.rsplit("/", 1)), attempt
 
     def attempt_url(self, attempt: int) -> str:
         """The URL of an attempt's folder, for the agent's option ``--folder``."""

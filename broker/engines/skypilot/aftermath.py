@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
 
-from broker.agent.store import split_folder
 from broker.core.errors import BrokerError, RetryLater
 from broker.core.ports import EngineState, Observation
 from broker.engines.detached import Slot
@@ -34,18 +32,12 @@ _LOST_AFTER = timedelta(seconds=30)  # clouds report an end within seconds; SkyP
 UNKNOWN = Observation(EngineState.LOST, evidence="SkyPilot has no record of it")
 
 
-def run_folder(launch: Mapping[str, Any]) -> tuple[RunFolder, int]:
-    job, attempt = split_folder(str(launch["run_folder"]))
-    runs_url, _, job_id = job.rpartition("/")
-    return RunFolder(runs_url, job_id), attempt
-
-
 def folder_of(slot: Slot) -> AttemptFolder | None:
     """The attempt's folder, written by its agents; None if this machine does not know it. Raises `BrokerError`."""
     launch = slot.read("launch.json")
     if launch is None:
         return None
-    runs, attempt = run_folder(launch)
+    runs, attempt = RunFolder.of_attempt(str(launch["run_folder"]))
     return runs.read_attempt(attempt)
 
 

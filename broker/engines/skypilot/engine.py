@@ -14,15 +14,14 @@ from __future__ import annotations
 import math
 import os
 import re
-import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, ConfigDict
 
 from broker.agent.store import make_private
 from broker.core.errors import BrokerError, GiveUp, InvalidInput, RetryLater, TryAnotherOffer
@@ -30,9 +29,10 @@ from broker.core.market.machines import Machine
 from broker.core.ports import EngineState, EntryCommand, Launch, Observation
 from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
+from broker.engines.environment import Words
 from broker.engines.handles import recorded_end
 from broker.engines.owner import note_owner, owner_of
-from broker.engines.skypilot.aftermath import UNKNOWN, CloudWitness, folder_of, observe_vanished, run_folder
+from broker.engines.skypilot.aftermath import UNKNOWN, CloudWitness, folder_of, observe_vanished
 from broker.engines.skypilot.aws_ends import AwsZones, aws_end, aws_statement
 from broker.engines.skypilot.ends import ClusterEnds
 from broker.engines.skypilot.evidence import MachineEnder, StatementQuery
@@ -45,6 +45,7 @@ from broker.engines.skypilot.reservations import check_outside, check_room, rese
 from broker.engines.skypilot.sdk import Sdk, SkyCluster, SkyRequest
 from broker.engines.skypilot.task import cluster_name, has_queue, key_of, task_config
 from broker.runfolder.agent_bundle import write_agent
+from broker.runfolder.runfolder import RunFolder
 
 _HANDLE = re.compile(r"skypilot:(?P<place>[0-9a-f]{12}):(?P<key>[A-Za-z0-9-]{1,40})")
 _PATIENCE = timedelta(minutes=2)  # from the stop in the lease to the end by force: the grace and the last upload
@@ -60,11 +61,6 @@ _STATEMENTS: Mapping[str, StatementQuery] = {
 _ENDS: Mapping[str, MachineEnder] = {"aws": aws_end, "gcp": gcp_end}
 
 
-def _split_words(value: object) -> object:
-    """Splits a string like a shell, for a setting that an environment variable gives as one string."""
-    return tuple(shlex.split(value)) if isinstance(value, str) else value
-
-
 class SkypilotSettings(BaseModel):
     """``[engines.skypilot]`` of gpubroker.toml, or ``GPUBROKER_ENGINES__SKYPILOT__…``.
 
@@ -77,7 +73,7 @@ class SkypilotSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     shared_disk: bool = False
-    environment: Annotated[tuple[str, ...], BeforeValidator(_split_words)] = ()
+    environment: Words = ()
     clouds: dict[str, str] = {}
     look: float = 5.0
     refresh: float = 60.0
@@ -373,7 +369,7 @@ class Skypilot:
             folder = folder_of(slot)
             if launch is None or folder is None or not folder.claims or folder.exit is not None:
                 return False
-            runs, attempt = run_folder(launch)
+            runs, attempt = RunFolder.of_attempt(str(launch["run_folder"]))
             lease = runs.read_lease(attempt)
             return lease is not None and lease.stop is not None
         except BrokerError:
