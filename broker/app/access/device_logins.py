@@ -17,7 +17,7 @@ from broker.core.access.sessions import (
     SESSION_LABELS,
     VALID,
     DeviceLogin,
-    new_device_code,
+    new_id,
     new_user_code,
     normalize_user_code,
 )
@@ -62,7 +62,7 @@ def begin_login(broker: Broker, client: str, scopes: frozenset[TokenScope], *, a
         raise InvalidInput(f"expected the name of a machine; {client!r} means a session", where="client_name")
     if not scopes:
         raise InvalidInput("a login needs a scope", hint=f"known: {', '.join(TokenScope)}", where="scope")
-    codes, now = DeviceCodes(new_device_code(), new_user_code()), broker.clock.now()
+    codes, now = DeviceCodes(new_id(), new_user_code()), broker.clock.now()
     ends = now + VALID * broker.clock.scale
     login = DeviceLogin(digest_of(codes.device_code), codes.user_code, client, address, scopes, now, ends)
     with broker.store.access.writing() as tx:

@@ -12,7 +12,7 @@ from broker.app.results.values import json_text
 from broker.app.wiring import Broker
 from broker.core.access.audit import AuditOutcome, AuditRecord
 from broker.core.errors import AskAPerson, BrokerError, InvalidInput, OutcomeUnknown
-from broker.store.access.requests import StoredRequest
+from broker.store.access.access import StoredRequest
 
 ResultT = TypeVar("ResultT")
 

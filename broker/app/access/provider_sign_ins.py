@@ -12,8 +12,8 @@ from broker.app.wiring import Broker
 from broker.core.access.api_tokens import digest_of
 from broker.core.access.audit import AuditRecord
 from broker.core.access.people import Person, TeamRole, check_name
-from broker.core.access.provider_sign_ins import PENDING, PendingSignIn, ProviderIdentity, random_value
-from broker.core.access.sessions import AT_PROVIDER
+from broker.core.access.provider_sign_ins import PENDING, PendingSignIn, ProviderIdentity
+from broker.core.access.sessions import AT_PROVIDER, new_id
 from broker.core.actors import Actor, Role
 from broker.core.errors import InvalidInput
 from broker.store.access.access import AccessWriter
@@ -30,9 +30,9 @@ class StartedSignIn:
 def begin(broker: Broker, provider: IdentityProvider, after: str, back: str) -> StartedSignIn:
     """Begin to sign in. ``after``: the page to continue at; ``back``: the address of this server that the provider
     answers to. Raises as `IdentityProvider`."""
-    state, browser, now = random_value(), random_value(), broker.clock.now()
+    state, browser, now = new_id(), new_id(), broker.clock.now()
     ends = now + PENDING * broker.clock.scale
-    pending = PendingSignIn(digest_of(state), digest_of(browser), random_value(), random_value(), after, ends)
+    pending = PendingSignIn(digest_of(state), digest_of(browser), new_id(), new_id(), after, ends)
     address = provider.address(pending, state, back)
     with broker.store.access.writing() as tx:
         tx.begin_provider_sign_in(pending, now)

@@ -121,8 +121,11 @@ _NOT_FOR_MACHINES = frozenset(
 def has_everywhere(person: Person, permission: Permission) -> bool:
     """Whether a role of the person has the permission in every team, regardless of token scopes. False for a disabled
     person."""
-    barred = person.disabled_at is not None or (person.service and permission in _NOT_FOR_MACHINES)
-    return not barred and any(permission in ROLE_PERMISSIONS[role] for role in person.roles)
+    return not _is_barred(person, permission) and any(permission in ROLE_PERMISSIONS[role] for role in person.roles)
+
+
+def _is_barred(person: Person, permission: Permission) -> bool:
+    return person.disabled_at is not None or (person.service and permission in _NOT_FOR_MACHINES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +147,9 @@ class Access:
     def teams(self, permission: Permission) -> frozenset[str] | None:
         """The teams in which the permission applies; None: in all, and to what belongs to no team."""
         person = self.person
-        barred = person.disabled_at is not None or (person.service and permission in _NOT_FOR_MACHINES)
-        if barred or SCOPES[permission] not in self.scopes:
+        if _is_barred(person, permission) or SCOPES[permission] not in self.scopes:
             return frozenset()
-        if any(permission in ROLE_PERMISSIONS[role] for role in person.roles):
+        if has_everywhere(person, permission):
             return None
         return frozenset(team for team, role in person.teams.items() if permission in TEAM_ROLE_PERMISSIONS[role])
 

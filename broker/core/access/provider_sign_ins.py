@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -38,11 +37,6 @@ class ProviderIdentity:
     subject: str
     name: str
     groups: frozenset[str] | None
-
-
-def random_value() -> str:
-    """256 random bits for a state, a nonce, a verifier or a cookie."""
-    return secrets.token_urlsafe(32)
 
 
 def challenge_of(verifier: str) -> str:

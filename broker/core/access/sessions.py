@@ -57,7 +57,7 @@ class SignInLink:
 
 
 def new_id() -> str:
-    """The id of a new session, or the secret of a new link: 256 random bits."""
+    """The id of a new session, the secret of a new link or the code of a program: 256 random bits."""
     return secrets.token_urlsafe(32)
 
 
@@ -93,11 +93,6 @@ class DeviceLogin:
     def over(self, now: datetime) -> bool:
         """Whether the code has expired."""
         return now >= self.ends_at
-
-
-def new_device_code() -> str:
-    """The program's own code: 256 random bits."""
-    return secrets.token_urlsafe(32)
 
 
 def new_user_code() -> str:

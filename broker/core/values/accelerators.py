@@ -85,12 +85,9 @@ def canonical(name: str, memory_gib: float | None = None) -> str:
     ``A100``, so that only the memory identifies an ``A100-80GB``. A memory in the name counts more. Raises
     UnknownName with the nearest known name.
     """
-    card = _find(name)
-    if card is None:
-        raise UnknownName("accelerator", name, _every_name(), meant=_suggest_count(name) or _suggest_part(name))
-    memory_in_name = re.search(
-        rf"(?<!\d){card.memory_gb:g}\s*GB", name, re.IGNORECASE
-    )  # some give the memory of all cards
+    card = lookup(name)
+    # Some give the memory of all cards.
+    memory_in_name = re.search(rf"(?<!\d){card.memory_gb:g}\s*GB", name, re.IGNORECASE)
     if memory_gib is not None and card.family and not memory_in_name and not _is_close(card.memory_gb, memory_gib):
         for other in _table().values():
             if other.family == card.family and _is_close(other.memory_gb, memory_gib):

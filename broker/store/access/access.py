@@ -4,24 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, select, update
 from sqlalchemy.orm import join
 
 from broker.core.access.api_tokens import ApiToken
 from broker.core.access.audit import AuditRecord
 from broker.core.access.people import Person
-from broker.core.access.sessions import SESSION_LABELS, PageSession
-from broker.store.access import requests, sign_ins
-from broker.store.engine.database import Database, query
+from broker.core.access.provider_sign_ins import PendingSignIn
+from broker.core.access.sessions import SESSION_LABELS, DeviceLogin, PageSession, SignInLink
+from broker.store.engine.database import Database
 from broker.store.engine.fields import columns_of, value_of
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.schema.access import ApiTokenRow, AuditLogRow, PageSessionRow, PersonRow
+from broker.store.schema.access import (
+    ApiRequestRow,
+    ApiTokenRow,
+    AuditLogRow,
+    DeviceLoginRow,
+    IdentityRow,
+    PageSessionRow,
+    PersonRow,
+    ProviderSignInRow,
+    SignInLinkRow,
+)
 from broker.store.schema.row import Row, table_of
+
+T = TypeVar("T")
+_REQUEST_RETENTION = timedelta(days=7)  # after that, the same key is a new request
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRequest:
+    """A change requested over the network, by person and idempotency key.
+
+    ``digest``: hash of its content; ``status``: that of the answer, None while the request is processed or if the
+    server died before it answered; ``body``: the document of the answer.
+    """
+
+    digest: str
+    status: int | None
+    body: str
 
 
 class AccessReader:
@@ -30,10 +56,15 @@ class AccessReader:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
+    def _one(self, kind: type[T], table: type[Row], **key: object) -> T | None:
+        """The value in the row with these columns; None if there is none."""
+        conditions = (getattr(table, name) == value for name, value in key.items())
+        row = self._connection.execute(select(table).where(*conditions)).first()
+        return None if row is None else value_of(kind, row)
+
     def person(self, name: str) -> Person | None:
         """The person with that name; None if unknown."""
-        row = self._connection.execute(select(PersonRow).where(PersonRow.name == name)).first()
-        return None if row is None else value_of(Person, row)
+        return self._one(Person, PersonRow, name=name)
 
     def people(self) -> Sequence[Person]:
         """All persons by name, including disabled ones."""
@@ -41,8 +72,7 @@ class AccessReader:
 
     def token(self, id: str) -> ApiToken | None:
         """The token with that id; None if unknown."""
-        row = self._connection.execute(select(ApiTokenRow).where(ApiTokenRow.id == id)).first()
-        return None if row is None else value_of(ApiToken, row)
+        return self._one(ApiToken, ApiTokenRow, id=id)
 
     def token_and_owner(self, id: str) -> tuple[ApiToken, Person] | None:
         """The token with that id and its owner, from one query; None if either is unknown."""
@@ -77,11 +107,26 @@ class AccessReader:
         )
         return [value_of(ApiToken, row) for row in self._connection.execute(query)]
 
-    request = query(requests.read)
-    session = query(sign_ins.session)
-    device_login = query(sign_ins.device_login)
-    device_login_of = query(sign_ins.device_login_of)
-    person_of = query(sign_ins.person_of)
+    def request(self, person: str, key: str) -> StoredRequest | None:
+        """The person's request with that idempotency key; None if there is none."""
+        return self._one(StoredRequest, ApiRequestRow, person=person, key=key)
+
+    def session(self, digest: str) -> PageSession | None:
+        """The page session with that hash; None if unknown."""
+        return self._one(PageSession, PageSessionRow, digest=digest)
+
+    def device_login(self, digest: str) -> DeviceLogin | None:
+        """The login with that hash of the program's code; None if unknown."""
+        return self._one(DeviceLogin, DeviceLoginRow, digest=digest)
+
+    def device_login_of(self, user_code: str) -> DeviceLogin | None:
+        """The login with that code, which people enter; None if unknown."""
+        return self._one(DeviceLogin, DeviceLoginRow, user_code=user_code)
+
+    def person_of(self, issuer: str, subject: str) -> str | None:
+        """The name of the person with that identity of the provider; None if unknown."""
+        is_same = (IdentityRow.issuer == issuer, IdentityRow.subject == subject)
+        return self._connection.scalar(select(IdentityRow.person).where(*is_same))
 
     def audit(
         self, *, limit: int, person: str | None = None, subject: str | None = None
@@ -98,14 +143,20 @@ class AccessReader:
 class AccessWriter(AccessReader):
     """A serialized transaction: a change and its line in the audit log are stored together."""
 
+    def _add(self, table: type[Row], value: object, **columns: object) -> None:
+        self._connection.execute(insert(table).values(columns_of(table, value, **columns)))
+
+    def _drop(self, table: type[Row], *conditions: ColumnElement[bool]) -> int:
+        return self._connection.execute(delete(table).where(*conditions)).rowcount
+
     def keep_person(self, person: Person) -> None:
         """Store the person; replaces an earlier record."""
-        self._connection.execute(delete(PersonRow).where(PersonRow.name == person.name))
-        self._connection.execute(insert(PersonRow).values(columns_of(PersonRow, person)))
+        self._drop(PersonRow, PersonRow.name == person.name)
+        self._add(PersonRow, person)
 
     def add_token(self, token: ApiToken) -> None:
         """Store a new token."""
-        self._connection.execute(insert(ApiTokenRow).values(columns_of(ApiTokenRow, token)))
+        self._add(ApiTokenRow, token)
 
     def revoke_token(self, token: ApiToken, *, by: str, at: datetime) -> ApiToken:
         """Revoke the token; returns it with the revocation."""
@@ -117,28 +168,99 @@ class AccessWriter(AccessReader):
         """Record a use of the token."""
         self._connection.execute(update(ApiTokenRow).where(ApiTokenRow.id == id).values(used_at=to_micros(at)))
 
-    begin_request = query(requests.begin)
-    finish_request = query(requests.finish)
-    forget_request = query(requests.forget)
-    keep_link = query(sign_ins.keep_link)
-    use_link = query(sign_ins.use_link)
-    end_links = query(sign_ins.end_links)
-    begin_session = query(sign_ins.begin_session)
-    record_session_use = query(sign_ins.record_session_use)
-    end_session = query(sign_ins.end_session)
-    end_sessions = query(sign_ins.end_sessions)
-    begin_device_login = query(sign_ins.begin_device_login)
-    keep_device_login = query(sign_ins.keep_device_login)
-    end_device_login = query(sign_ins.end_device_login)
-    end_granted_logins = query(sign_ins.end_granted_logins)
-    begin_provider_sign_in = query(sign_ins.begin_provider_sign_in)
-    take_provider_sign_in = query(sign_ins.take_provider_sign_in)
-    link_identity = query(sign_ins.link_identity)
+    def begin_request(self, person: str, key: str, digest: str, at: datetime) -> None:
+        """Record a request before anything is changed, and delete old ones."""
+        self._drop(ApiRequestRow, ApiRequestRow.at < to_micros(at - _REQUEST_RETENTION))
+        self._add(ApiRequestRow, StoredRequest(digest, None, ""), person=person, key=key, at=at)
+
+    def finish_request(self, person: str, key: str, status: int, body: str) -> None:
+        """Record the answer to a requested change."""
+        change = update(ApiRequestRow).where(ApiRequestRow.person == person, ApiRequestRow.key == key)
+        self._connection.execute(change.values(status=status, body=body))
+
+    def forget_request(self, person: str, key: str) -> None:
+        """Delete a request that changed nothing, so that the key may be used again."""
+        self._drop(ApiRequestRow, ApiRequestRow.person == person, ApiRequestRow.key == key)
+
+    def keep_link(self, link: SignInLink) -> None:
+        """Store a new link. It replaces the person's unused ones; links that have expired are deleted."""
+        self.end_links(link.person)
+        self._drop(SignInLinkRow, SignInLinkRow.ends_at <= to_micros(link.made_at))
+        self._add(SignInLinkRow, link)
+
+    def use_link(self, digest: str, now: datetime) -> SignInLink | None:
+        """Use up the link with that hash of its secret; None if it is unknown, used or has expired."""
+        use = update(SignInLinkRow).where(
+            SignInLinkRow.digest == digest, SignInLinkRow.used_at.is_(None), SignInLinkRow.ends_at > to_micros(now)
+        )
+        is_used = self._connection.execute(use.values(used_at=to_micros(now))).rowcount
+        return self._one(SignInLink, SignInLinkRow, digest=digest) if is_used else None
+
+    def end_links(self, person: str) -> None:
+        """Delete the person's unused links."""
+        self._drop(SignInLinkRow, SignInLinkRow.person == person, SignInLinkRow.used_at.is_(None))
+
+    def begin_session(self, session: PageSession) -> None:
+        """Store a new session and delete expired ones."""
+        self._drop(PageSessionRow, PageSessionRow.ends_at <= to_micros(session.made_at))
+        self._add(PageSessionRow, session)
+
+    def record_session_use(self, digest: str, at: datetime) -> None:
+        """Record a use of the session."""
+        change = update(PageSessionRow).where(PageSessionRow.digest == digest)
+        self._connection.execute(change.values(seen_at=to_micros(at)))
+
+    def end_session(self, digest: str) -> None:
+        """Delete the session."""
+        self._drop(PageSessionRow, PageSessionRow.digest == digest)
+
+    def end_sessions(self, person: str) -> int:
+        """Delete all sessions of a person; returns their number."""
+        return self._drop(PageSessionRow, PageSessionRow.person == person)
+
+    def begin_device_login(self, login: DeviceLogin, *, most: int) -> bool:
+        """Delete expired logins, and store a new one; False, without storing it, if there are ``most`` already."""
+        self._drop(DeviceLoginRow, DeviceLoginRow.ends_at <= to_micros(login.made_at))
+        if (self._connection.scalar(select(func.count()).select_from(DeviceLoginRow)) or 0) >= most:
+            return False
+        self.keep_device_login(login)
+        return True
+
+    def keep_device_login(self, login: DeviceLogin) -> None:
+        """Store the login; replaces an earlier record."""
+        self.end_device_login(login.digest)
+        self._add(DeviceLoginRow, login)
+
+    def end_device_login(self, digest: str) -> None:
+        """Delete the login."""
+        self._drop(DeviceLoginRow, DeviceLoginRow.digest == digest)
+
+    def end_granted_logins(self, person: str) -> None:
+        """Delete the logins that the person granted and whose programs have not collected their tokens."""
+        self._drop(DeviceLoginRow, DeviceLoginRow.person == person, DeviceLoginRow.granted.is_(True))
+
+    def begin_provider_sign_in(self, pending: PendingSignIn, now: datetime) -> None:
+        """Store a sign-in at the identity provider, and delete expired ones."""
+        self._drop(ProviderSignInRow, ProviderSignInRow.ends_at <= to_micros(now))
+        self._add(ProviderSignInRow, pending)
+
+    def take_provider_sign_in(self, state: str) -> PendingSignIn | None:
+        """Delete the sign-in with that hash of its state and return it, so that an answer counts once. None if
+        unknown."""
+        pending = self._one(PendingSignIn, ProviderSignInRow, state=state)
+        self._drop(ProviderSignInRow, ProviderSignInRow.state == state)
+        return pending
+
+    def link_identity(self, issuer: str, subject: str, person: str, at: datetime) -> None:
+        """Assign the identity to the person; replaces an earlier assignment."""
+        self._drop(IdentityRow, IdentityRow.issuer == issuer, IdentityRow.subject == subject)
+        values = {"issuer": issuer, "subject": subject, "person": person, "linked_at": to_micros(at)}
+        self._connection.execute(insert(IdentityRow).values(**values))
 
     def log(self, record: AuditRecord) -> int:
         """Append a line to the audit log; returns its number."""
         number = (self._connection.scalar(select(func.max(AuditLogRow.number))) or 0) + 1
-        self._connection.execute(insert(AuditLogRow).values(columns_of(AuditLogRow, record, number=number)))
+        self._add(AuditLogRow, record, number=number)
         return number
 
 

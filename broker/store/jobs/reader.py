@@ -14,8 +14,7 @@ from broker.core.errors import UnreadableJob
 from broker.core.events.events import Event, EventBody, body_from_json
 from broker.core.events.views import JobView
 from broker.core.market.capacity import Charge
-from broker.core.market.offer_order import OfferOrder
-from broker.core.market.offers import MoneyKind, Offer, OfferQuery
+from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import LiveAttempt
 from broker.core.purchases.purchases import Purchase
 from broker.core.records import UnreadableRecord
@@ -41,7 +40,6 @@ from broker.store.ledger import (
 )
 from broker.store.ledger.spending import SpendingPeriod
 from broker.store.market import holdings, market, plan_stamp, polls
-from broker.store.market.by_price import by_price
 from broker.store.market.holdings import HeldWork
 from broker.store.market.plan_stamp import PlanStamp
 from broker.store.policy import approvals, decisions, policies
@@ -284,12 +282,7 @@ class StoreReader:
     price_series = query(market.price_series)
     offers = query(market.offers)
 
-    def offers_by_price(self, query: OfferQuery, order: OfferOrder = OfferOrder.PRICE) -> Iterator[Offer]:
-        """The offers of `offers` with a known price, the cheapest machine or (``GPU_PRICE``) GPU first, read as the
-        iterator advances. Includes suspicious, sold-out and stale ones.
-        """
-        return by_price(self._connection, query, order)
-
+    offers_by_price = query(market.by_price)
     names_in_market = query(market.names)
     count_offers = query(market.count_offers)
     rejected_in_sql = query(market.rejected_in_sql)

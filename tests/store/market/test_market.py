@@ -19,7 +19,7 @@ from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.store import Store
-from broker.store.market import by_price
+from broker.store.market import market
 from broker.store.market.offer_rows import to_offers
 from broker.store.records import PollDetails
 from tests import strategies
@@ -256,7 +256,7 @@ def test_offers_by_price_are_read_as_far_as_they_are_taken(store: Store, monkeyp
         read.append(len(rows))
         return to_offers(rows)
 
-    monkeypatch.setattr(by_price, "to_offers", counted)
+    monkeypatch.setattr(market, "to_offers", counted)
     poll(store, *(offer(f"m{n}", price=1000 - n % 50) for n in range(100)), offer("gone", 1), offer("unknown", None))
     poll(store, *(offer(f"m{n}", 1000 - n % 50, T + MINUTE) for n in range(100)), at=T + MINUTE)
     query = OfferQuery(accelerators=("H100",))
