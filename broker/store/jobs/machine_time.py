@@ -33,6 +33,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Tags
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.jobs import STILL_RUNNING, MachineTimeRow
+from broker.store.schema.row import named
 
 _HOUR = 3_600_000_000
 _KEY = ("job_id", "attempt")
@@ -207,19 +208,20 @@ def read(
     return map(_time, connection.execute(query))
 
 
-_READ = (
-    MachineTimeRow.job_id,
-    MachineTimeRow.attempt,
-    MachineTimeRow.team,
-    MachineTimeRow.money,
-    MachineTimeRow.provider,
-    MachineTimeRow.capacity_type,
-    MachineTimeRow.accelerator,
-    MachineTimeRow.count,
-    MachineTimeRow.nodes,
-    MachineTimeRow.micros,
-    MachineTimeRow.since,
-    MachineTimeRow.until,
+_READ = named(
+    MachineTimeRow,
+    "job_id",
+    "attempt",
+    "team",
+    "money",
+    "provider",
+    "capacity_type",
+    "accelerator",
+    "count",
+    "nodes",
+    "micros",
+    "since",
+    "until",
 )
 # A month has tens of thousands of rows: a dictionary is faster than a call of the enumeration.
 _MONEY = {kind.value: kind for kind in MoneyKind}

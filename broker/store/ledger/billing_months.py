@@ -32,6 +32,7 @@ from broker.store.ledger.ledger import TAG_COLUMNS, tags_of
 from broker.store.ledger.month_use import IN_ADVANCE, payments_in
 from broker.store.schema.jobs import MachineTimeRow
 from broker.store.schema.ledger import LedgerEntryRow, StatementRow
+from broker.store.schema.row import named
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +158,9 @@ def billed_entries(connection: Connection, month: BillingMonth) -> Iterator[Spen
     )
     query = (
         select(
-            LedgerEntryRow.movement_id,
-            LedgerEntryRow.movement,
-            LedgerEntryRow.micros,
-            LedgerEntryRow.money,
-            LedgerEntryRow.at,
-            LedgerEntryRow.covers_from,
-            LedgerEntryRow.covers_to,
-            LedgerEntryRow.note,
+            *named(
+                LedgerEntryRow, "movement_id", "movement", "micros", "money", "at", "covers_from", "covers_to", "note"
+            ),
             *TAG_COLUMNS,
             MachineTimeRow.instance_type,
             MachineTimeRow.nodes,

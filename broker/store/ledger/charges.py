@@ -21,6 +21,7 @@ from broker.store.engine.database import Database
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.jobs import STILL_RUNNING, JobRow, MachineTimeRow
 from broker.store.schema.ledger import ChargeRow, LedgerEntryRow
+from broker.store.schema.row import named
 
 API = "api"
 
@@ -212,14 +213,9 @@ def paid_attempts(
     )
     query = (
         select(
-            MachineTimeRow.job_id,
-            MachineTimeRow.attempt,
-            MachineTimeRow.provider,
-            MachineTimeRow.capacity_type,
-            MachineTimeRow.since,
-            MachineTimeRow.until,
-            MachineTimeRow.micros,
-            MachineTimeRow.nodes,
+            *named(
+                MachineTimeRow, "job_id", "attempt", "provider", "capacity_type", "since", "until", "micros", "nodes"
+            ),
             JobRow.closed,
             func.coalesce(func.sum(LedgerEntryRow.micros), 0),
             func.sum(case((is_adjustment, LedgerEntryRow.micros), else_=0)),

@@ -28,25 +28,12 @@ from broker.store.engine.times import to_micros
 from broker.store.jobs.machine_time import time_within
 from broker.store.schema.jobs import HAS_EVENT, IS_FAILED_END, STILL_RUNNING, AttemptEventRow, MachineTimeRow
 from broker.store.schema.ledger import LONG_ENTRIES, LedgerEntryRow
+from broker.store.schema.row import named
 
 _MILLI = 1_000
 
-_OF_ENTRY = (
-    LedgerEntryRow.team,
-    LedgerEntryRow.project,
-    LedgerEntryRow.provider,
-    LedgerEntryRow.region,
-    LedgerEntryRow.accelerator,
-    LedgerEntryRow.capacity_type,
-)
-_OF_MACHINES = (
-    MachineTimeRow.team,
-    MachineTimeRow.project,
-    MachineTimeRow.provider,
-    MachineTimeRow.region,
-    MachineTimeRow.accelerator,
-    MachineTimeRow.capacity_type,
-)
+_OF_ENTRY = named(LedgerEntryRow, "team", "project", "provider", "region", "accelerator", "capacity_type")
+_OF_MACHINES = named(MachineTimeRow, "team", "project", "provider", "region", "accelerator", "capacity_type")
 _RESERVED = LedgerEntryRow.capacity_type == CapacityType.RESERVED.value
 # 1: a payment for capacity that is used later, if at all.
 IN_ADVANCE = case(
@@ -98,11 +85,7 @@ def period_use(connection: Connection, start: datetime, end: datetime, now: date
     for loss in losses.values():
         use.cells.setdefault(loss.cell, CellUse()).wasted_time += (loss.end - loss.start) // _MILLI * loss.machines
     lost_money = select(
-        LedgerEntryRow.job_id,
-        LedgerEntryRow.attempt,
-        LedgerEntryRow.micros,
-        LedgerEntryRow.covers_from,
-        LedgerEntryRow.covers_to,
+        *named(LedgerEntryRow, "job_id", "attempt", "micros", "covers_from", "covers_to"),
         *_OF_ENTRY,
     ).where(
         in_jobs(LedgerEntryRow.job_id),
@@ -202,12 +185,7 @@ def _existing(left: int, right: int) -> Sequence[Any]:
 def _losses(connection: Connection, left: int, right: int, now: int) -> Iterator[_Loss]:
     """The attempts whose work is repeated, each with its time after the last checkpoint within [left, right)."""
     columns = (
-        MachineTimeRow.job_id,
-        MachineTimeRow.attempt,
-        MachineTimeRow.since,
-        MachineTimeRow.until,
-        MachineTimeRow.count,
-        MachineTimeRow.nodes,
+        *named(MachineTimeRow, "job_id", "attempt", "since", "until", "count", "nodes"),
         *_OF_MACHINES,
         AttemptEventRow.body,
     )

@@ -20,9 +20,14 @@ from broker.store.market.offer_rows import OFFER_QUERY, to_offers
 from broker.store.market.polls import CODES
 from broker.store.schema.jobs import AttemptEventRow, JobRow
 from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceChangeRow
+from broker.store.schema.row import named
 
 _IS_AVAILABLE = {CODES[Availability.AVAILABLE]: True, CODES[Availability.UNAVAILABLE]: False, ENDED: False}
 _ATTEMPT = ("launch_requested", "machine_up", "attempt_ended")
+_OFFER_FIELDS = (
+    *("provider", "region", "zone", "instance_type", "accelerator", "count"),
+    *("source", "term_months", "score", "interruption_rate"),
+)
 _MAX_JOBS = 1_000
 _OFFERS = OFFER_QUERY.add_columns(OfferRow.id, OfferRow.polled_by).where(
     OfferRow.id.in_(bindparam("series", expanding=True))
@@ -131,13 +136,7 @@ def attempts(connection: Connection, since: datetime) -> list[AttemptRecord]:
         .limit(_MAX_JOBS)
     )
     rows = connection.execute(
-        select(
-            AttemptEventRow.job_id,
-            AttemptEventRow.attempt,
-            AttemptEventRow.at,
-            AttemptEventRow.kind,
-            AttemptEventRow.body,
-        )
+        select(*named(AttemptEventRow, "job_id", "attempt", "at", "kind", "body"))
         .where(AttemptEventRow.job_id.in_(jobs), AttemptEventRow.kind.in_(_ATTEMPT))
         .order_by(AttemptEventRow.job_id, AttemptEventRow.seq)
     )
@@ -159,21 +158,9 @@ def _attempt(events: Mapping[str, Any]) -> AttemptRecord | None:
         since = end_event.at
     else:
         return None
-    offer = Offer(
-        provider=offer_fields["provider"],
-        region=offer_fields["region"],
-        zone=offer_fields["zone"],
-        instance_type=offer_fields["instance_type"],
-        accelerator=offer_fields["accelerator"],
-        count=offer_fields["count"],
-        capacity_type=CapacityType(offer_fields["capacity_type"]),
-        price=None,
-        as_of=from_micros(since),
-        source=offer_fields["source"],
-        term_months=offer_fields.get("term_months"),
-        score=offer_fields.get("score"),
-        interruption_rate=offer_fields.get("interruption_rate"),
-    )
+    kind = CapacityType(offer_fields["capacity_type"])
+    same_fields = {name: offer_fields.get(name) for name in _OFFER_FIELDS}
+    offer = Offer(**same_fields, capacity_type=kind, price=None, as_of=from_micros(since))
     return AttemptRecord(
         offer=offer,
         nodes=placement["nodes"],

@@ -37,6 +37,11 @@ class Row(SQLModel):
         return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__.removesuffix("Row")).lower()
 
 
+def named(table: type[Row], *names: str) -> tuple[Any, ...]:
+    """The columns of a table with these names."""
+    return tuple(getattr(table, name) for name in names)
+
+
 def table_of(row: type[Row]) -> Table:
     """The table of a class, for statements that name its columns."""
     return row.metadata.tables[str(row.__tablename__)]
