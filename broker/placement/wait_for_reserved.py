@@ -10,12 +10,10 @@ from operator import sub
 from typing import Any
 
 from broker.core.job.placements import Placement, Plan
-from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.market.offers import BOUGHT, MoneyKind
 from broker.core.market.shares import MachineShare
 from broker.core.values.figures import estimate
 from broker.core.values.money import Money
-
-PREPAID = (CapacityType.OWNED, CapacityType.RESERVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +56,11 @@ def find_reserved_wait(
     end is not assumed to end soon.
     """
     burst = free.placements[0] if free.placements else None
-    if burst is None or any(p.offer.capacity_type in PREPAID for p in free.placements):
+    if burst is None or any(p.offer.capacity_type in BOUGHT for p in free.placements):
         return None
     busy = list(occupants)
     for placement in unoccupied.placements:
-        if placement.offer.capacity_type not in PREPAID:
+        if placement.offer.capacity_type not in BOUGHT:
             continue
         until = _free_at(placement, busy, now)
         if until is None or until - since > longest:

@@ -19,9 +19,9 @@ from broker.app.market.market import is_fresh, wants_sandbox
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.job.jobs import Job
+from broker.core.market.offers import BOUGHT
 from broker.core.policy.policy import Answer, LiveAttempt
 from broker.core.ports import PolicySet
-from broker.placement.wait_for_reserved import PREPAID
 from broker.reconciler.admission.admission import Admission
 from broker.store.market.plan_stamp import PlanStamp
 
@@ -127,5 +127,5 @@ def _job_class(job: Job, policy: PolicySet) -> Job:
 def _depends_on_occupancy(preview: Preview, policy: PolicySet) -> bool:
     """Whether a plan depends on which machines are occupied (`occupied_in`)."""
     return policy.counts_live or any(
-        offer.slots is not None or offer.capacity_type in PREPAID for offer in preview.offers
+        offer.slots is not None or offer.capacity_type in BOUGHT for offer in preview.offers
     )

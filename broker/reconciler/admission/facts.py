@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cache, partial
 
 from broker.core.events.views import JobView
-from broker.core.market.offers import Offer
+from broker.core.market.offers import BOUGHT, Offer
 from broker.core.policy.approvals import StandingGrant
 from broker.core.policy.policy import (
     Action,
@@ -27,7 +27,6 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.budgets import Window, budget_uses, held_in, periods_span, summable_until
 from broker.ledger.journal import JournalReader, OpenHold
-from broker.placement.wait_for_reserved import PREPAID
 
 FactsFor = Callable[[Action], Facts]
 
@@ -96,7 +95,7 @@ def facts_of(
 
 def occupied_in(snapshot: JournalReader, policy: PolicySet, offers: Iterable[Offer]) -> Sequence[LiveAttempt]:
     """The running attempts, for a plan over these offers. Read only if a rule or an offer depends on them."""
-    is_needed = policy.counts_live or any(offer.slots is not None or offer.capacity_type in PREPAID for offer in offers)
+    is_needed = policy.counts_live or any(offer.slots is not None or offer.capacity_type in BOUGHT for offer in offers)
     return snapshot.live_attempts() if is_needed else ()
 
 

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from broker.core.job.placements import Plan
-from broker.core.market.offers import Offer
+from broker.core.market.offers import BOUGHT, Offer
 from broker.core.policy.policy import LiveAttempt
 from broker.ledger.journal import JournalReader
-from broker.placement.wait_for_reserved import PREPAID, Occupant, WaitForReserved, find_reserved_wait
+from broker.placement.wait_for_reserved import Occupant, WaitForReserved, find_reserved_wait
 
 
 class PaidMarket(Protocol):
@@ -41,9 +41,9 @@ def wait_for_paid(
     ``free``: the plan over free capacity. ``unoccupied`` makes the plan over all capacity and the offers passed to it;
     it is called only if prepaid machines are in use or coming and ``free`` would rent.
     """
-    if not longest or not free.placements or any(p.offer.capacity_type in PREPAID for p in free.placements):
+    if not longest or not free.placements or any(p.offer.capacity_type in BOUGHT for p in free.placements):
         return None
-    pools = {offer.capacity for offer in market.offers if offer.capacity_type in PREPAID}
+    pools = {offer.capacity for offer in market.offers if offer.capacity_type in BOUGHT}
     busy = [attempt for attempt in live if (attempt.capacity or attempt.pool) in pools]
     if not (busy or market.coming):
         return None
