@@ -306,6 +306,12 @@ def variable(*key: int | str) -> str:
     return PREFIX + "__".join(str(part).upper() for part in key)
 
 
+def setting_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that are settings, with their values."""
+    known = {variable(key) for key in Settings.model_fields}
+    return {name: value for name, value in environment.items() if name.upper().split("__")[0] in known}
+
+
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """``GPUBROKER_*`` variables that are not settings, each with its warning."""
     known_variables = [variable(key) for key in Settings.model_fields]

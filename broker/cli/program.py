@@ -67,6 +67,7 @@ PANELS = {
         "setup": "broker.cli.service.setup:setup",
         "doctor": "broker.cli.service.doctor:doctor",
         "serve": "broker.cli.service.serve:serve",
+        "autostart": "broker.cli.service.autostart:autostart",
         "reconcile": "broker.cli.service.reconcile:reconcile",
         "notices": "broker.cli.service.notices:app",
         "store": "broker.cli.service.store:app",
@@ -77,7 +78,7 @@ COMMANDS = {name: place for panel in PANELS.values() for name, place in panel.it
 
 LOCAL_COMMANDS = frozenset(
     {
-        *("demo", "init", "advise", "doctor", "schema"),
+        *("demo", "init", "advise", "doctor", "schema", "autostart"),
         *("serve", "reconcile", "login", "logout", "whoami"),
     }
 )

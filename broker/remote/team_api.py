@@ -15,7 +15,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop
 
 from broker.app.results.errors import ErrorDetails, kind_of
 from broker.app.results.values import plain
-from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, Throttled, Unreachable
+from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, NotAllowed, Throttled, Unreachable
 from broker.remote.logins import SERVER, TOKEN, SavedLogin, http_client
 from broker.server.paths import CONTENTS, VERSION
 
@@ -44,6 +44,10 @@ class ServerRefusal(BrokerError):
         self.document = document
         code = document.get("exit_code")
         self.exit_code = code if isinstance(code, int) else 5
+
+
+class NotAllowedByServer(ServerRefusal, NotAllowed):
+    """A refusal by a policy or for lack of a role, as the same refusal without a server."""
 
 
 def _invalid_input(details: ErrorDetails) -> InvalidInput:
@@ -259,4 +263,8 @@ class TeamApi:
             with suppress(ValidationError):
                 details = {**document, "message": document["detail"]}
                 return _invalid_input(ErrorDetails.model_validate(details, extra="ignore"))
-        return ServerRefusal(document)
+        return (
+            NotAllowedByServer(document)
+            if document.get("exit_code") == NotAllowed.exit_code
+            else ServerRefusal(document)
+        )

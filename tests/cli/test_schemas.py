@@ -36,6 +36,7 @@ cases:
   - {name: small, expect: deny, offer: {accelerator: L4, price: $0.5}, job: {max_duration: 1h}}
 """
 ELSEWHERE = {
+    "autostart",  # needs systemd: tests/cli/service/test_autostart.py
     "capacity-check",  # this and the next six: tests/cli/capacity/test_buying.py
     "capacity-quote",
     "capacity-buy-preview",

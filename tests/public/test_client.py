@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
+from typing import assert_type
 
 import gpubroker
 import pytest
@@ -14,6 +15,7 @@ from gpubroker import (
     Client,
     InvalidInput,
     Job,
+    JobDetails,
     JobState,
     Money,
     NoFeasibleCapacity,
@@ -94,6 +96,15 @@ def train(rate: float) -> dict[str, float]:
             path.write_text("1")
         raise ValueError("too high", rate)
     return {"rate": rate, "loss": 2 * rate}
+
+
+def results_have_the_types_of_what_makes_them(client: Client) -> None:
+    """Not run: mypy reads it, as it reads a user's program; the wrong calls below are errors for it, too."""
+    assert_type(client.submit(train, 1e-4, resources="H100:8", max_cost="$40").result(), dict[str, float])
+    assert_type(client.submit("train.yaml", envs={"SEED": 1}).result(), JobDetails)
+    assert_type([task.result() for task in client.map(train, [1e-3, 1e-4], resources="L4")], list[dict[str, float]])
+    assert_type(client.map({"run": "x"}, {"SEED": range(4)})[0].result().succeeded, bool)
+    assert_type(client.submit("train.yaml").logs(), list[str])
 
 
 def test_functions_run_as_jobs(client: Client, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from broker.app.billing.report import ledger_faults
 from broker.app.doctor.clouds import CLOUD_PROGRAMS, KUBERNETES_PROGRAMS, doctor_findings, is_installed
 from broker.app.doctor.providers import DoctorFinding, Health, provider_findings
 from broker.app.jobs.disk_space import MIN_FREE_BYTES
-from broker.app.service import background
+from broker.app.service import autostart, background
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, RetryLater, StoreProblem
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
@@ -70,6 +70,7 @@ def examine(make_broker: Callable[[], Broker]) -> Iterator[DoctorFinding]:
         return  # all later checks read it
     yield from _gpu_findings(broker)
     yield _reconciler(broker)
+    yield from _autostart(broker)
     yield from _unreadable_jobs(broker)
     yield from _policy(broker)
     yield from _engines(broker)
@@ -307,6 +308,20 @@ def _reconciler(broker: Broker) -> DoctorFinding:
             "reconciler", Health.PROBLEM, message, "any command restarts it: gpubroker jobs list", facts
         )
     return DoctorFinding("reconciler", Health.OK, "not running; no job needs it", facts=facts)
+
+
+def _autostart(broker: Broker) -> Iterator[DoctorFinding]:
+    """Whether jobs continue after a restart of this machine; nothing where neither systemd nor launchd is."""
+    if autostart.autostart_file() is None:
+        return
+    current = autostart.state(broker)
+    facts = {"on": current.on, "lingering": current.lingering}
+    if not current.on:
+        message = "off: after a restart of this machine, jobs continue with the next command"
+        yield DoctorFinding("autostart", Health.NOTE, message, "gpubroker autostart on", facts)
+        return
+    fix = "to start with the machine: loginctl enable-linger" if current.lingering is False else ""
+    yield DoctorFinding("autostart", Health.OK, "on: jobs continue at the next login after a restart", fix, facts)
 
 
 def _unreadable_jobs(broker: Broker) -> Iterator[DoctorFinding]:

@@ -32,6 +32,7 @@ DOCUMENTS: Mapping[str, str] = {
     "advise-speed": "broker.app.advise.speed:SpeedAdvice",
     "approvals-list": "approvals:ApprovalList",
     "audit": "access:AuditLog",
+    "autostart": "broker.app.service.autostart:AutostartState",
     "budget-list": "budgets:BudgetList",
     "budget-show": "budgets:BudgetDetails",  # with a name
     "budget-show-all": "budgets:BudgetDetailsList",

@@ -94,6 +94,7 @@ def submit_graph(terminal: Terminal, broker: Broker, requested: Sequence[Job], m
     cancelled. Raises `typer.Exit` with the exit code, `InvalidInput` for jobs that wait for each other."""
     from broker.app.jobs import jobs, predecessors
     from broker.app.jobs.details import details
+    from broker.cli.service.autostart import offer_once
 
     *earlier, last_job = predecessors.dependency_order(requested)
     submitted_views: dict[str, JobView] = {}
@@ -114,6 +115,8 @@ def submit_graph(terminal: Terminal, broker: Broker, requested: Sequence[Job], m
         raise
     for submitted_view in (*submitted_views.values(), view):
         show_notified_approvers(terminal, broker, submitted_view)
+    if not manner.yes:
+        offer_once(terminal, broker)
     follow_to_end(
         terminal,
         details(broker, jobs.find(broker, view.id), progress=terminal.as_json),

@@ -1,0 +1,64 @@
+"""`gpubroker autostart`: continue jobs after a restart of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from broker.app.service.autostart import AutostartState
+    from broker.app.wiring import Broker
+
+EXAMPLES = examples("gpubroker autostart on", "gpubroker autostart status --json", "gpubroker autostart off")
+
+
+class Switch(StrEnum):
+    """What to do."""
+
+    ON = "on"
+    OFF = "off"
+    STATUS = "status"
+
+
+def autostart(
+    context: typer.Context,
+    switch: Annotated[Switch, typer.Argument(metavar="on|off|status", help="Default: status.")] = Switch.STATUS,
+    as_json: AsJson = False,
+) -> None:
+    """Continue jobs after a restart of this machine: start the reconciler at login, with systemd or launchd.
+
+    It ends when no job is left. Run `on` again after you changed GPUBROKER_* variables. On macOS it was never tried.
+    """
+    from broker.app.service.autostart import state, turn_off, turn_on
+
+    terminal = Terminal.of(context)
+    act = {Switch.ON: turn_on, Switch.OFF: turn_off, Switch.STATUS: state}[switch]
+    current = act(terminal.broker())
+    terminal.result(current, lambda: _lines(current))
+
+
+def _lines(current: AutostartState) -> Iterator[str]:
+    running = "a reconciler is running" if current.running else "no reconciler is running"
+    if not current.on:
+        yield f"off ({running}); to continue jobs after a restart of this machine: `gpubroker autostart on`"
+        return
+    yield f"on ({running}): {current.file}"
+    if current.lingering is False:
+        yield "Jobs continue when you log in; to continue them when the machine starts: `loginctl enable-linger`"
+
+
+def offer_once(terminal: Terminal, broker: Broker) -> None:
+    """Name the command in one line, to a person at a terminal, once on this machine."""
+    from broker.app.service.autostart import autostart_file
+
+    mark, file = broker.settings.home / "autostart-offered", autostart_file()
+    if not terminal.asks or not terminal.err.is_terminal or file is None or file.exists() or mark.exists():
+        return
+    mark.touch(mode=0o600)
+    terminal.say("To continue jobs after a restart of this machine: `gpubroker autostart on`.")
