@@ -86,9 +86,9 @@ class AzureLogin:
             raise InvalidInput("no such file", where=str(settings.ca_bundle), hint=setting(NAME, "ca_bundle"))
         self.subscription = subscription
         self.sign: tuple[str, str] = ("", "")
-        self.token = CachedCredential(token)
+        self._token = CachedCredential(token)
         self._scope = scope(settings)
-        self._client = client(self.token, subscription, settings, clock)
+        self._client = client(self._token, subscription, settings, clock)
         self._unanswered = 0
 
     @classmethod
@@ -118,7 +118,7 @@ class AzureLogin:
     def check(self) -> None:
         """Get a token, to detect an unusable login before many calls fail. Raises `LoginMissing` or `Unreachable`."""
         with translate_errors(f"{NAME}: login"):
-            self.token.get_token(self._scope)
+            self._token.get_token(self._scope)
 
     def begin(self) -> None:
         """Call before each poll: unresponsive endpoints are tried again."""

@@ -13,14 +13,12 @@ from broker.core.errors import BrokerError, MissingExtra, NoLogin, Refused
 from broker.core.market.capacity import Charge, Instance, Reservation
 from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import CapacityType, Offer, OfferQuery
-from broker.core.ports import Bucket
 from broker.core.purchases.purchases import is_purchase
 from broker.core.purchases.quotes import PurchaseProduct, SellsProduct
 from broker.core.values.clock import Clock
 from providers import shops
 from providers.azure import holdings
 from providers.azure.account import AzureAccount, ScoreCache
-from providers.azure.buckets import make_bucket
 from providers.azure.charges import read_charges
 from providers.azure.errors import NotFound, NotPermitted
 from providers.azure.fields import count, nested_object, objects, parts_of, region_of, texts, utc
@@ -321,9 +319,6 @@ class Azure:
 
     def check_access(self) -> Iterator[str | BrokerError]:
         yield f"logged in by {login_source(self._settings)}; subscription {self._need_login().subscription}"
-
-    def make_bucket(self, name: str) -> Bucket:
-        return make_bucket(self._need_login(), name)
 
     def describe_setup(self) -> Mapping[str, Any]:
         settings = self._settings

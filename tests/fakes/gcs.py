@@ -94,6 +94,7 @@ class GcsBucket:
         self.name, self.tokens, self.page = name, set(tokens), page
         self.bounds: Mapping[str, Boundary] = {}
         self.objects: dict[str, GcsObject] = {}
+        self.made: Json = {}
         self.writers: dict[str, str] = {}
         self._uploads: dict[str, tuple[str, dict[int, bytes]]] = {}
         self._generations = count(_FIRST_GENERATION)
@@ -127,7 +128,7 @@ class GcsBucket:
                 raise GcsRefusal(401, "AuthenticationRequired")
             with self._lock:
                 if json_api and bounds is None:
-                    return self._json(method, parts.path, query)
+                    return self._json(method, parts.path, query, body)
                 bucket, _, name = unquote(parts.path).lstrip("/").partition("/")
                 if bucket != self.name:
                     raise GcsRefusal(404, "NoSuchBucket")
@@ -145,12 +146,14 @@ class GcsBucket:
 
     # --- the JSON API, as the document has it -------------------------------------------------------------------------
 
-    def _json(self, verb: str, path: str, query: dict[str, str]) -> _Answer:
+    def _json(self, verb: str, path: str, query: dict[str, str], body: bytes = b"") -> _Answer:
         routed = _document().route(verb, path)
         if routed is None:
             raise GcsRefusal(404, "notFound")
         method, found = routed
         _document().check_query(method, query)
+        if method["id"] in ("storage.buckets.insert", "storage.buckets.get"):
+            return self._bucket(method, json.loads(body) if body else {"name": found["bucket"]})
         if method["id"] == "storage.objects.get":
             kept = self._existing(unquote(found["object"]), query)
             if query.get("alt") == "media":
@@ -163,6 +166,16 @@ class GcsBucket:
             raise GcsRefusal(501, "notImplemented")
         _document().check(method["response"], answer)
         return _Answer(200, json.dumps(answer).encode())
+
+    def _bucket(self, method: Json, asked: Json) -> _Answer:
+        """A server without a name becomes the bucket that is made; every other name is somebody else's."""
+        _document().check({"$ref": "Bucket"}, asked)
+        makes = method["id"].endswith("insert")
+        if makes and not self.name:
+            self.name, self.made = asked["name"], asked
+        elif asked["name"] != self.name or makes:
+            raise GcsRefusal(409 if makes else 403, "conflict" if makes else "forbidden")
+        return _Answer(200, json.dumps(self.made).encode())
 
     # --- the XML API, each request as a method of the document --------------------------------------------------------
 

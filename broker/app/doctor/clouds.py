@@ -23,6 +23,11 @@ CLOUD_PROGRAMS, KUBERNETES_PROGRAMS = ("ssh", "rsync"), ("nc", "socat")
 """What SkyPilot starts here; see sky/utils/command_runner.py and sky/provision/kubernetes/utils.py of 0.14."""
 _SKYPILOT = {"skypilot": "sky"}
 
+_AZURE_CONTAINER = (
+    "az storage container create --auth-mode login --account-name ACCOUNT --name NAME, then "
+    "export GPUBROKER_RUNS=abfss://NAME@ACCOUNT.dfs.core.windows.net/gpubroker"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
@@ -164,7 +169,7 @@ def bucket_findings(broker: Broker, name: str) -> Iterator[DoctorFinding]:
     if not cloud.remote or broker.settings.engines.get("skypilot", {}).get("shared_disk"):
         return
     if url.startswith("file:"):
-        fix = f"export GPUBROKER_RUNS={cloud.scheme}://BUCKET/gpubroker"
+        fix = _AZURE_CONTAINER if cloud.scheme == "az" else f"export GPUBROKER_RUNS={cloud.scheme}://BUCKET/gpubroker"
         yield DoctorFinding("bucket", Health.NOTE, "no bucket for checkpoints, which the machines reach", fix)
         return
     parts = urlsplit(url)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from broker.app.doctor.clouds import CLOUDS, find_cloud
+from broker.app.doctor.clouds import CLOUDS, bucket_findings, find_cloud
 from broker.app.doctor.providers import DoctorFinding, Health
 from broker.app.jobs import runs_root
 from broker.app.market.offer_lists import matching_offers
@@ -21,7 +22,7 @@ from broker.core.actors import Actor
 from broker.core.errors import BrokerError, InvalidInput, Refused
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
-from broker.core.market.offers import Offer
+from broker.core.market.offers import CapacityType, Offer
 from broker.core.ports import Bucket, ChecksAccess, ChecksClouds, MakesBuckets
 from broker.core.values.money import Money
 from broker.settings import settings_files
@@ -29,7 +30,7 @@ from broker.settings import settings_files
 POLICY_FILE = Path("gpubroker-policy.yaml")
 TRIAL_COST = Money.usd(1)
 """The most that the trial job may cost."""
-_PROVIDERS = {"s3": "aws", "gs": "gcp", "az": "azure"}  # that make buckets, by scheme
+_BUCKET_PROVIDERS = {"s3": "aws", "gs": "gcp"}  # by scheme
 _POLICY = """\
 # The first policy, by `gpubroker setup`. Change it, then: gpubroker policy apply {file}
 version: 1
@@ -98,18 +99,19 @@ def probe_bucket(broker: Broker) -> DoctorFinding:
     return DoctorFinding("bucket", Health.OK, f"an object in {url} was written, read and deleted")
 
 
-def make_bucket(broker: Broker, cloud: str, name: str) -> Bucket:
-    """The bucket ``name`` (``s3://…``, ``gs://…``, ``az://ACCOUNT/…``; the scheme of the cloud if it has none), for the
-    run folders of this store. Raises `InvalidInput` if another place is set, and what the provider raises."""
-    scheme, _, bare_name = name.rpartition("://")
-    scheme, bare_name = scheme or find_cloud(cloud).scheme, bare_name.strip("/")
-    provider = broker.provider(_PROVIDERS[scheme]) if scheme in _PROVIDERS else None
+def bucket_maker(broker: Broker, cloud: str, name: str) -> Callable[[], Bucket]:
+    """Makes the bucket ``name`` (``s3://…``, ``gs://…``; without a scheme, of that cloud) for the run folders of this
+    store. Raises `InvalidInput` if another place is set, or buckets of that cloud are not made here."""
+    scheme, _, bare_name = name.rstrip("/").rpartition("://")
+    scheme = scheme or find_cloud(cloud).scheme
+    provider = broker.provider(_BUCKET_PROVIDERS[scheme]) if scheme in _BUCKET_PROVIDERS else None
     if not isinstance(provider, MakesBuckets):
-        raise InvalidInput(f"no buckets of {scheme}:// are made", where="--create-bucket", hint="expected s3, gs or az")
-    if (place := broker.settings.runs) is not None and bare_name.rpartition("/")[2] not in urlsplit(place).netloc:
+        hint = next((finding.fix for finding in bucket_findings(broker, cloud)), "")
+        raise InvalidInput(f"buckets of {scheme}:// are not made here", where="--create-bucket", hint=hint)
+    if (place := broker.settings.runs) is not None and urlsplit(place).netloc != bare_name:
         hint = "leave out --create-bucket, or unset GPUBROKER_RUNS (`runs` of gpubroker.toml)"
         raise InvalidInput(f"run folders are set to be in {place}", where="--create-bucket", hint=hint)
-    return provider.make_bucket(bare_name)
+    return partial(provider.make_bucket, bare_name)
 
 
 def save_runs(broker: Broker, bucket: Bucket) -> Path:
@@ -154,7 +156,9 @@ def cheapest_offer(broker: Broker, name: str) -> Offer | None:
     startable = [
         row.offer
         for row in rows
-        if row.reach == "launchable" and row.offer.price is not None and row.price_kind == "live"
+        if (row.reach, row.price_kind) == ("launchable", "live")
+        and row.offer.price is not None
+        and row.offer.capacity_type is not CapacityType.SPOT  # it saves no checkpoints
     ]
     return min(startable, key=lambda offer: (offer.accelerator is None, offer.price or Money.ZERO), default=None)
 

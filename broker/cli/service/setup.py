@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 
 from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, examples
-from broker.cli.terminal import Terminal, defer_ctrl_c
-from broker.core.errors import BrokerError
-
-if TYPE_CHECKING:
-    from broker.app.doctor.providers import DoctorFinding
-    from broker.app.wiring import Broker
+from broker.cli.terminal import Terminal
 
 EXAMPLES = examples(
     "gpubroker setup aws",
@@ -23,7 +17,6 @@ EXAMPLES = examples(
     "gpubroker setup gcp --create-bucket my-runs --budget '$50' --yes",
     "gpubroker setup slurm --run --yes --json",
 )
-_DEFAULT_BUDGET = "$20"
 
 
 @dataclass(frozen=True)
@@ -61,10 +54,11 @@ def setup(
     """
     from broker.app.doctor.clouds import find_cloud
     from broker.app.results.service import SetupReport
+    from broker.cli.service.setup_walk import SetupWalk
 
     terminal = Terminal.of(context)
     find_cloud(cloud)
-    walk = _Walk(terminal, cloud, given)
+    walk = SetupWalk(terminal, cloud, given)
     assert walk.broker  # settings that cannot be read, and a team server, end it before the first step
     try:
         for step in (walk.check, walk.bucket, walk.prices, walk.budget, walk.trial):
@@ -76,193 +70,3 @@ def setup(
     terminal.result(report, lambda: walk.summary(ready=report.ready))
     if not report.ready:
         raise typer.Exit(2)
-
-
-@dataclass
-class _Walk:
-    terminal: Terminal
-    cloud: str
-    given: SetupOptions
-    findings: list[DoctorFinding] = field(default_factory=list)
-
-    @property
-    def broker(self) -> Broker:
-        return self.terminal.broker(look_after=not self.given.dry_run)
-
-    @property
-    def asks(self) -> bool:
-        return self.terminal.asks and not (self.given.yes or self.given.dry_run)
-
-    def add(self, findings: Iterable[DoctorFinding]) -> None:
-        """Keep and print the findings, each as it comes. An error of a step is one."""
-        from broker.app.doctor.providers import DoctorFinding, Health
-        from broker.cli.service.doctor import finding_table
-
-        def until_error() -> Iterator[DoctorFinding]:
-            try:
-                yield from findings
-            except BrokerError as error:
-                yield DoctorFinding("step", Health.PROBLEM, str(error), error.hint)
-
-        for finding in until_error():
-            self.findings.append(finding)
-            if not self.terminal.as_json:
-                self.terminal.show(finding_table([finding]))
-
-    def check(self) -> Iterator[DoctorFinding]:
-        from broker.app.doctor import clouds
-        from broker.app.doctor.setup import access_findings
-
-        yield from (installs := list(clouds.install_findings(self.cloud)))
-        logins = list(clouds.login_findings(self.broker, self.cloud))
-        yield from logins
-        if any(one.health != "ok" for one in (*installs, *logins)):
-            return
-        if self.given.dry_run:
-            yield self._planned("login", "would try the login and its rights, without changing anything")
-        else:
-            yield from access_findings(self.broker, self.cloud)
-
-    def bucket(self) -> Iterator[DoctorFinding]:
-        from broker.app.doctor import clouds
-        from broker.app.doctor.providers import DoctorFinding, Health
-        from broker.app.doctor.setup import make_bucket, probe_bucket, save_runs
-
-        found = list(clouds.bucket_findings(self.broker, self.cloud))
-        name = self.given.create_bucket
-        if not found:
-            return
-        lacks = found[0].health != "ok"
-        if lacks and name is None and self.asks:
-            question = "Name of a new private bucket for checkpoints (empty: none)"
-            name = typer.prompt(question, default="", show_default=False, err=True) or None
-        if name is not None and self.given.dry_run:
-            yield self._planned("bucket", f"would make the bucket {name}: private, encrypted, in the login's region")
-            return
-        if name is not None:
-            with defer_ctrl_c() as interrupted:
-                bucket = make_bucket(self.broker, self.cloud, name)
-                done = f"made {bucket.url} in {bucket.location or 'its account'} (undo: {bucket.undo})"
-                yield DoctorFinding("bucket", Health.OK, done if bucket.created else f"{bucket.url} exists, unchanged")
-                if self.broker.settings.runs is None:
-                    file = save_runs(self.broker, bucket)
-                    self.terminal.reload()
-                    yield DoctorFinding("settings", Health.OK, f"wrote runs = {bucket.url} (undo: that line of {file})")
-            if interrupted():
-                raise KeyboardInterrupt
-            found = list(clouds.bucket_findings(self.broker, self.cloud))
-        elif lacks:
-            found[0] = replace(found[0], fix=f"gpubroker setup {self.cloud} --create-bucket NAME, or {found[0].fix}")
-        yield from found
-        if found[0].health == "ok":
-            if self.given.dry_run:
-                yield self._planned("bucket", "would write, read and delete a small object in it")
-            else:
-                yield probe_bucket(self.broker)
-
-    def prices(self) -> Iterator[DoctorFinding]:
-        from broker.app.doctor import clouds
-        from broker.app.doctor.providers import DoctorFinding, Health
-        from broker.app.market.polling import poll_now
-        from broker.cli.prices.poll import poll_progress
-
-        finding = clouds.price_finding(self.broker, self.cloud)
-        if finding.health != "ok" and self.given.dry_run:
-            yield self._planned("prices", f"would poll the prices of {self.cloud}")
-            return
-        if finding.health != "ok":
-            with poll_progress(self.terminal, self.broker, [self.cloud]) as watch:
-                results = list(poll_now(self.broker, [self.cloud], watch=watch))
-            finding = clouds.price_finding(self.broker, self.cloud)
-            for result in results:
-                if result.error:
-                    yield DoctorFinding("prices", Health.PROBLEM, result.error, result.hint or finding.fix)
-            if finding.health != "ok" and any(result.error for result in results):
-                return
-        yield finding
-        yield from clouds.quota_findings(self.broker, self.cloud)
-
-    def budget(self) -> Iterator[DoctorFinding]:
-        from broker.app.doctor import clouds
-        from broker.app.doctor.setup import POLICY_FILE, apply_first_policy, first_policy
-        from broker.cli import filters
-
-        found = list(clouds.budget_findings(self.broker, self.cloud))
-        if not found or found[0].health == "ok" or self.broker.store.active_policy() is not None:
-            yield from found
-            return
-        amount = self.given.budget or _DEFAULT_BUDGET
-        if self.given.budget is None and self.asks and not POLICY_FILE.exists():
-            amount = typer.prompt("Monthly budget in USD", default=_DEFAULT_BUDGET, err=True)
-        text = first_policy(filters.price_option("--budget", amount))
-        if self.given.dry_run:
-            yield self._planned("budget", f"would write {POLICY_FILE} with {amount} a month, and apply it")
-            return
-        if self.asks:
-            self.terminal.say(f"{POLICY_FILE}:", text)
-        wanted = self.given.yes or self.given.budget is not None
-        if wanted or (self.asks and typer.confirm("Apply this policy?", default=False, err=True)):
-            with defer_ctrl_c() as interrupted:
-                yield apply_first_policy(self.broker, text, by=self.terminal.actor)
-            if interrupted():
-                raise KeyboardInterrupt
-        else:
-            yield replace(found[0], fix=f"gpubroker setup {self.cloud} --budget '{_DEFAULT_BUDGET}', or {found[0].fix}")
-
-    def trial(self) -> Iterator[DoctorFinding]:
-        from broker.app.doctor.providers import DoctorFinding, Health
-        from broker.app.doctor.setup import TRIAL_COST, cheapest_offer, trial_job
-        from broker.app.jobs.details import details
-        from broker.app.jobs.plans import plan
-        from broker.cli.jobs.submit import SubmitManner, follow_to_end, plan_and_submit
-
-        if any(one.health != "ok" for one in self.findings):
-            return
-        if self.given.dry_run:
-            yield self._planned("job", f"would offer a trial job of seconds, at most {TRIAL_COST}")
-            return
-        offer = cheapest_offer(self.broker, self.cloud)
-        if offer is None:
-            yield DoctorFinding("job", Health.OK, f"no trial job: no machine of {self.cloud} can be started now")
-            return
-        job = trial_job(self.cloud, offer)
-        refusal = plan(self.broker, job, by=self.terminal.actor, limit=1).refusal
-        if refusal is not None:
-            message = f"the trial job would be refused: {refusal.message}"
-            yield DoctorFinding("job", Health.NOTE, message, refusal.hint)
-            return
-        yes = self.given.run and self.given.yes
-        if not yes and not self.asks:
-            place = f"{offer.machine if offer.accelerator else 'a CPU machine'} in {offer.region}"
-            command = f"`gpubroker setup {self.cloud} --run --yes` submits it"
-            yield DoctorFinding("job", Health.OK, f"a trial job on {place} costs at most {TRIAL_COST}: {command}")
-            return
-        try:
-            view, was_interrupted = plan_and_submit(self.terminal, self.broker, job, SubmitManner(yes=yes))
-        except typer.Exit as end:
-            if end.exit_code:
-                raise
-            yield DoctorFinding("job", Health.OK, "no trial job was submitted")
-            return
-        message = f"submitted {view.id} (undo: gpubroker cancel {view.id})"
-        yield DoctorFinding("job", Health.OK, message, facts={"job": view.id})
-        if not self.terminal.as_json:
-            job_details = details(self.broker, view)
-            follow_to_end(self.terminal, job_details, SubmitManner(yes=True), was_interrupted=was_interrupted)
-
-    def _planned(self, area: str, message: str) -> DoctorFinding:
-        from broker.app.doctor.providers import DoctorFinding, Health
-
-        return DoctorFinding(area, Health.OK, message, facts={"planned": True})
-
-    def summary(self, *, ready: bool) -> Iterator[str]:
-        """The end: ready, or the first fix of each thing that is missing."""
-        if ready:
-            yield "\nNothing was changed (--dry-run)." if self.given.dry_run else f"\nJobs can start on {self.cloud}."
-            return
-        yield f"\nMissing on the way to {self.cloud}:"
-        missing = [one for one in self.findings if one.health != "ok"]
-        yield from (
-            f"  {number}. {one.area}: {one.fix or one.message.splitlines()[0]}" for number, one in enumerate(missing, 1)
-        )
-        yield f"Then again: gpubroker setup {self.cloud}"
