@@ -52,7 +52,7 @@ def validate(
     empty = [path for path in nulls(content) if not may_be_null(path)]
     problems = [document.problem(path, _NO_VALUE, at_key=True) for path in empty]
     try:
-        instance = model.model_validate(_remove_paths(content, empty), context=dict(context or {}))
+        instance = model.model_validate(_remove_paths(content, empty), context=dict(context or {}), extra="forbid")
         return (None if problems else instance), problems
     except ValidationError as error:
         findings = problems_in(error, document, model)

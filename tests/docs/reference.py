@@ -81,13 +81,13 @@ def kind_of(schema: Mapping[str, Any]) -> str:
 
 
 JOB_PARTS = {
-    "CheckpointSection": jobs.CheckpointPlan,
-    "ConstraintsSection": jobs.Constraints,
-    "DataSection": jobs.Data,
+    "CheckpointPlan": jobs.CheckpointPlan,
+    "Constraints": jobs.Constraints,
+    "Data": jobs.Data,
     "MachineSection": jobs.MachineRequest,
     "ModelSection": jobs.Model,
-    "RetrySection": jobs.Retry,
-    "SessionSection": jobs.SessionPlan,
+    "Retry": jobs.Retry,
+    "SessionPlan": jobs.SessionPlan,
 }
 """What describes the keys of a part of a job file."""
 

@@ -23,10 +23,12 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 FIELD = "value_of_time"
 WITHOUT_FIELD = f"""
+from broker.core.job.file.schema import JobFile
 from broker.core.job.jobs import Job
-del Job.__pydantic_fields__[{FIELD!r}]
+for model in (Job, JobFile):
+    del model.__pydantic_fields__[{FIELD!r}]
+    model.model_rebuild(force=True)
 Job.{FIELD} = None
-Job.model_rebuild(force=True)
 """
 JOB = "name: {name}\nresources: {{cpus: 1+}}\nrun: echo hello\nwork: 1s\nmax_duration: 10m\n"
 
@@ -61,6 +63,8 @@ def show(home: Path, job: str, **env: str) -> dict[str, Any]:
 
 
 def test_an_older_leader_runs_every_job_that_it_can_read(home: Path, older: dict[str, str]) -> None:
+    unknown = run("plan", write(home, "unknown", f"{FIELD}: $5\n"), home=home, env=older)
+    assert (unknown.returncode, FIELD in unknown.stderr) == (2, True), "the older one does not know the field"
     leader = start("serve", "--provider", "owned", "--listen", "off", home=home, env=older)
     assert leader.stderr is not None
     eventually(lambda: "reconciling jobs" in (leader.stderr.readline() if leader.stderr else ""), "it leads")

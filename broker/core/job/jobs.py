@@ -13,6 +13,22 @@ from typing import Any
 from pydantic import Field
 
 from broker.core.job.arrays import ARRAY_VARIABLE, COUNT_VARIABLE, INDEX_VARIABLE, JobArray, TaskOf
+from broker.core.job.fields import (
+    Amount,
+    Command,
+    Deadline,
+    Duration,
+    Envs,
+    Location,
+    Name,
+    OneOrMore,
+    Outputs,
+    Pattern,
+    PositiveDuration,
+    Setup,
+    Size,
+    WholeNumber,
+)
 from broker.core.job.snapshots import FileSnapshot, in_workdir, is_local
 from broker.core.market.offers import CapacityType, Interconnect
 from broker.core.records import Record
@@ -122,10 +138,10 @@ class Work(Record):
 class CheckpointPlan(Record):
     """The job's checkpoints: interval, size in bytes, time to restart from one, number to keep."""
 
-    every: timedelta | None = None
-    size: int | None = None
-    restart: timedelta | None = None
-    keep: int = Field(default=3, ge=1)
+    every: PositiveDuration | None = None
+    size: Size | None = None
+    restart: Duration | None = None
+    keep: WholeNumber = Field(default=3, ge=1, le=1000)
 
 
 class Retry(Record):
@@ -135,25 +151,25 @@ class Retry(Record):
     not start. Unavailable capacity, and the first launch in a pool without a machine, do not count: they cost nothing.
     """
 
-    failures: int = Field(default=0, ge=0)
-    backoff: timedelta = timedelta(0)
-    launches: int = Field(default=10, ge=1)
+    failures: WholeNumber = Field(default=0, ge=0, le=1000)
+    backoff: Duration = timedelta(0)
+    launches: WholeNumber = Field(default=10, ge=1, le=1000)
 
 
 class Data(Record):
     """The location of the job's data (``provider/region``), its size in bytes, and whether it is sensitive."""
 
-    location: str | None = None
-    size: int | None = None
+    location: Location | None = None
+    size: Size | None = None
     sensitive: bool = False
 
 
 class Constraints(Record):
     """The job's own restrictions; names may be shell-style patterns (``us-*``)."""
 
-    providers: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
-    capacity_types: tuple[CapacityType, ...] = ()
+    providers: OneOrMore[Pattern] = ()
+    regions: OneOrMore[Pattern] = ()
+    capacity_types: OneOrMore[CapacityType] = ()
     interconnect: Interconnect | None = None
 
 
@@ -176,8 +192,8 @@ class SessionPlan(Record):
     ``at_most``: how long unreadable activity counts as use (None: forever); ``jupyter``: it runs
     Jupyter."""
 
-    idle: timedelta = timedelta(minutes=30)
-    at_most: timedelta | None = None
+    idle: PositiveDuration = timedelta(minutes=30)
+    at_most: PositiveDuration | None = None
     jupyter: bool = False
 
 
@@ -201,7 +217,41 @@ class ResumePoint(Record):
         return self.job if self.step is None else f"{self.job}@{self.step}"
 
 
-class Job(Record):
+class JobFields(Record):
+    """What a job and its file say in the same way. A new field stands here, with its form of `broker.core.job.fields`;
+    what a file says otherwise is in `broker.core.job.file.schema`."""
+
+    team: Name | None = None
+    project: Name | None = None
+    environment: Name | None = None
+    workload: Workload = Workload.TRAINING
+    num_nodes: WholeNumber = Field(default=1, ge=1, le=10_000)
+    file_mounts: dict[str, Any] = Field(default_factory=dict)
+    outputs: Outputs = ()
+    envs: Envs = Field(default_factory=dict)
+    setup: Setup | None = None
+    run: Command = Field(
+        description="the command that does the work, such as `run: python train.py`; for a machine to work on by hand"
+        " there is `gpubroker dev`"
+    )
+    work: Work | None = None
+    deadline: Deadline | None = None
+    max_duration: PositiveDuration | None = None
+    max_cost: Amount | None = None
+    value_of_time: Amount | None = None
+    max_unattended: PositiveDuration | None = None
+    checkpoint: CheckpointPlan = CheckpointPlan.model_construct()
+    retry: Retry = Retry.model_construct()
+    session: SessionPlan | None = None
+    array: JobArray | None = None
+    after: tuple[Predecessor, ...] = ()
+    resume_from: ResumePoint | None = None
+    data: Data = Data.model_construct()
+    constraints: Constraints = Constraints.model_construct()
+    priority: Priority = Priority.NORMAL
+
+
+class Job(JobFields):
     """Desired work, with exactly one of ``resources`` (acceptable machines, best first) and ``model``.
 
     ``deadline``: a duration from submission, or a time (UTC). ``max_duration``: billed time over all attempts; None for
@@ -220,41 +270,16 @@ class Job(Record):
     """
 
     name: str
-    run: str
-    team: str | None = None
-    project: str | None = None
-    environment: str | None = None
-    workload: Workload = Workload.TRAINING
     resources: tuple[MachineRequest, ...] = ()
     ordered: bool = False
     model: Model | None = None
-    num_nodes: int = Field(default=1, ge=1)
-    setup: str | None = None
     workdir: str | None = None
-    envs: dict[str, str] = Field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     optional_secrets: tuple[str, ...] = ()
-    file_mounts: dict[str, Any] = Field(default_factory=dict)
     snapshot: FileSnapshot | None = None
     from_network: bool = False
-    outputs: tuple[str, ...] = ()
-    resume_from: ResumePoint | None = None
     seal: SecretsSeal | None = None
-    work: Work | None = None
-    deadline: timedelta | datetime | None = None
-    max_duration: timedelta | None = None
-    max_cost: Money | None = None
-    value_of_time: Money | None = None
-    max_unattended: timedelta | None = None
-    checkpoint: CheckpointPlan = CheckpointPlan.model_construct()
-    retry: Retry = Retry.model_construct()
-    data: Data = Data.model_construct()
-    constraints: Constraints = Constraints.model_construct()
-    priority: Priority = Priority.NORMAL
     skypilot_config: dict[str, Any] = Field(default_factory=dict)
-    session: SessionPlan | None = None
-    after: tuple[Predecessor, ...] = ()
-    array: JobArray | None = None
     task: TaskOf | None = None
 
     def deadline_at(self, submitted_at: datetime) -> datetime | None:

@@ -305,7 +305,8 @@ def _quote_short(value: object) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
-def _require_positive(duration: timedelta) -> timedelta:
+def require_positive(duration: timedelta) -> timedelta:
+    """The duration, unchanged. Raises ``ValueError`` for zero."""
     if duration <= timedelta(0):
         raise ValueError(f"must be longer than nothing; {_EXPECTED_DURATION}")
     return duration
@@ -313,7 +314,7 @@ def _require_positive(duration: timedelta) -> timedelta:
 
 # Fields with units, for pydantic models of files.
 Duration = Annotated[timedelta, PlainValidator(parse_duration), WithJsonSchema({"type": "string"})]
-PositiveDuration = Annotated[Duration, AfterValidator(_require_positive)]
+PositiveDuration = Annotated[Duration, AfterValidator(require_positive)]
 Size = Annotated[int, PlainValidator(parse_size), WithJsonSchema({"type": "string"})]
 Amount = Annotated[Money, PlainValidator(parse_money), WithJsonSchema({"type": "string"})]
 Count = Annotated[float, PlainValidator(parse_count), WithJsonSchema({"type": ["string", "number"]})]

@@ -11,7 +11,7 @@ from pydantic import PlainValidator, WithJsonSchema
 from broker.core.documents import Document, Path
 from broker.core.errors import did_you_mean
 from broker.core.job.arrays import DEFAULT_PARALLEL, MAX_LISTED, MAX_PARALLEL, MAX_TASKS, JobArray
-from broker.core.job.file.fields import variable_name
+from broker.core.job.fields import variable_name
 
 _KINDS = ("range", "grid", "list")
 _KEYS = (*_KINDS, "parallel", "only")

@@ -10,13 +10,16 @@ from broker.core.job.arrays import JobArray
 from broker.core.job.file.after import print_after
 from broker.core.job.file.arrays import print_array
 from broker.core.job.file.machines import print_resources
-from broker.core.job.jobs import Job, ResumePoint, Work
+from broker.core.job.jobs import Job, JobFields, ResumePoint, Work
 from broker.core.records import Record
 from broker.core.values.money import Money
 from broker.core.values.units import print_count, print_duration, print_money, print_size
 
 _SIZES = frozenset({"size"})
 _COUNTS = frozenset({"parameters", "tokens"})
+
+
+_FIRST = ("name", "team", "project", "environment", "workload", "resources", "model", "num_nodes", "workdir")
 
 
 def print_job(job: Job) -> str:
@@ -26,16 +29,11 @@ def print_job(job: Job) -> str:
     """
     sections = _fields(job)
     resources = None if job.model else print_resources(job.resources, job.ordered)
-    order = (
-        "name", "team", "project", "environment", "workload", "resources", "model", "num_nodes", "workdir",
-        "file_mounts", "outputs", "envs", "secrets", "setup", "run", "work", "deadline", "max_duration", "max_cost",
-        "value_of_time", "max_unattended", "checkpoint", "retry", "session", "array", "after",
-        "resume_from", "data", "constraints", "priority", "config",
-    )  # fmt: skip
     sections |= {"resources": resources} if resources else {}
     sections |= {"config": job.skypilot_config} if job.skypilot_config else {}
     if job.optional_secrets:
         sections["secrets"] = {name: "" if name in job.optional_secrets else None for name in job.secrets}
+    order = (*_FIRST, *JobFields.model_fields, *sections)
     return print_document({key: sections[key] for key in order if key in sections})
 
 

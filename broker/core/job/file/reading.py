@@ -24,17 +24,7 @@ from broker.core.job.file.skypilot import (
     UNSUPPORTED_RESOURCE_KEYS,
     UNSUPPORTED_TASK_KEYS,
 )
-from broker.core.job.jobs import (
-    CheckpointPlan,
-    Constraints,
-    Data,
-    Job,
-    MachineRequest,
-    Model,
-    Predecessor,
-    Retry,
-    SessionPlan,
-)
+from broker.core.job.jobs import Job, JobFields, MachineRequest, Model, Predecessor
 from broker.core.validation import validate
 
 
@@ -77,13 +67,13 @@ def job_of(document: Document, *, now: datetime, overrides: JobOverrides = _NOTH
     ordered = False
     if parsed is not None:
         if parsed.model is None:
-            constrained = bool(parsed.constraints and parsed.constraints.capacity_types)
-            default_types = () if parsed.checkpoint or constrained else NOT_SPOT
+            constrained = bool(parsed.constraints.capacity_types)
+            default_types = () if "checkpoint" in parsed.model_fields_set or constrained else NOT_SPOT
             resources, ordered, findings = machine_requests(
                 parsed.resources or Resources(), document, default_types=default_types
             )
             problems += [*findings, *_repeated_settings(document, parsed)]
-        duplicates = sorted(set(parsed.secrets or ()) & set(parsed.envs or {}))
+        duplicates = sorted(set(parsed.secrets) & set(parsed.envs))
         message = "is also under `secrets`; a secret must not have its value in the file"
         problems += [document.problem(("envs", name), message, at_key=True) for name in duplicates]
         problems += _repeated_variables(document, parsed)
@@ -97,9 +87,9 @@ def job_of(document: Document, *, now: datetime, overrides: JobOverrides = _NOTH
 def _repeated_settings(document: Document, parsed: JobFile) -> list[Problem]:
     """Keys of SkyPilot that repeat a key of gpubroker."""
     problems = []
-    if parsed.inputs is not None and parsed.data is not None and parsed.data.size is not None:
+    if parsed.inputs is not None and parsed.data.size is not None:
         problems.append(document.problem(("inputs",), "repeats `data.size`; give one of them", at_key=True))
-    if _restart_limit(parsed.resources) is not None and parsed.retry is not None and parsed.retry.failures is not None:
+    if _restart_limit(parsed.resources) is not None and "failures" in parsed.retry.model_fields_set:
         at = ("resources", "job_recovery")
         problems.append(document.problem(at, "repeats `retry.failures`; give one of them", at_key=True))
     return problems
@@ -113,7 +103,7 @@ def _repeated_variables(document: Document, parsed: JobFile) -> list[Problem]:
     return [
         document.problem(("array",), f"{name} is also under `{section}`; give it in one place", at_key=True)
         for section, names_elsewhere in (("envs", parsed.envs), ("secrets", parsed.secrets))
-        for name in sorted(names & set(names_elsewhere or {}))
+        for name in sorted(names & set(names_elsewhere))
     ]
 
 
@@ -126,34 +116,28 @@ def _restart_limit(resources: Resources | None) -> int | None:
 
 
 def _job(parsed: JobFile, resources: tuple[MachineRequest, ...], ordered: bool, file: str) -> Job:
-    fields = parsed.given() | {"name": parsed.name or name_from_file(file), "resources": resources, "ordered": ordered}
-    if parsed.secrets is not None:
-        fields["secrets"] = tuple(parsed.secrets)
-        fields["optional_secrets"] = tuple(name for name, optional in parsed.secrets.items() if optional)
+    shared = parsed.model_fields_set & JobFields.model_fields.keys()
+    values: dict[str, Any] = {key: getattr(parsed, key) for key in shared}
     if parsed.setup is not None and not parsed.setup.strip():
-        del fields["setup"]
+        del values["setup"]
     if isinstance(parsed.workdir, Repository):
-        del fields["workdir"]
-        fields["setup"] = parsed.workdir.fetch_commands() + fields.get("setup", "")
-    if parsed.model:
-        fields["model"] = _model(parsed.model)
-    if parsed.checkpoint:
-        fields["checkpoint"] = CheckpointPlan(**parsed.checkpoint.given())
+        values["setup"] = parsed.workdir.fetch_commands() + values.get("setup", "")
     restarts = _restart_limit(parsed.resources)
-    if parsed.retry or restarts is not None:
-        base_fields = {} if restarts is None else {"failures": restarts}
-        fields["retry"] = Retry(**base_fields, **(parsed.retry.given() if parsed.retry else {}))
-    if parsed.session:
-        fields["session"] = SessionPlan(**parsed.session.given())
-    size = fields.pop("inputs", None)
-    if parsed.data or size is not None:
-        base_fields = {} if size is None else {"size": size}
-        fields["data"] = Data(**base_fields, **(parsed.data.given() if parsed.data else {}))
-    if "config" in fields:
-        fields["skypilot_config"] = fields.pop("config")
-    if parsed.constraints:
-        fields["constraints"] = Constraints(**parsed.constraints.given())
-    return Job(**fields)
+    if restarts is not None:
+        values["retry"] = parsed.retry.model_copy(update={"failures": restarts})
+    if parsed.inputs is not None:
+        values["data"] = parsed.data.model_copy(update={"size": parsed.inputs})
+    return Job(
+        **values,
+        name=parsed.name or name_from_file(file),
+        resources=resources,
+        ordered=ordered,
+        model=_model(parsed.model) if parsed.model else None,
+        workdir=parsed.workdir if isinstance(parsed.workdir, str) else None,
+        secrets=tuple(parsed.secrets),
+        optional_secrets=tuple(name for name, optional in parsed.secrets.items() if optional),
+        skypilot_config=parsed.config or {},
+    )
 
 
 def _model(section: ModelSection) -> Model:

@@ -1,31 +1,18 @@
-"""The shape of a job file. `fields` defines single values, `broker.core.job.jobs` the result."""
+"""The shape of a job file where it differs from that of a job."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
+from pydantic import BaseModel, ConfigDict, Field
 
+from broker.core.job.fields import Name, OneOrMore, Positive
 from broker.core.job.file import fields, skypilot_fields
 from broker.core.job.file.after import AfterField
 from broker.core.job.file.arrays import ArrayField
-from broker.core.job.jobs import Priority, Workload
-from broker.core.market.offers import CapacityType, Interconnect
-from broker.core.values.units import Amount, Count, Duration, PositiveDuration, Size
-
-# Strict, because otherwise `true` would be 1 and "2" would be 2.
-WholeNumber: TypeAlias = Annotated[int, Strict()]
-T = TypeVar("T")
-
-
-def _require_items(items: tuple[T, ...]) -> tuple[T, ...]:
-    if not items:
-        raise ValueError("is an empty list; name at least one, or delete the line")
-    return items
-
-
-OneOrMore: TypeAlias = Annotated[tuple[T, ...], AfterValidator(_require_items)]
-Positive: TypeAlias = Annotated[WholeNumber, Field(ge=1, le=10**9)]
+from broker.core.job.jobs import CheckpointPlan, Constraints, Data, JobFields, Retry, SessionPlan
+from broker.core.market.offers import CapacityType
+from broker.core.values.units import Count
 
 
 class Section(BaseModel):
@@ -88,92 +75,44 @@ class ModelSection(Section):
     tokens: Count | None = None
 
 
-class CheckpointSection(Section):
-    every: PositiveDuration | None = None
-    size: Size | None = None
-    restart: Duration | None = None
-    keep: Annotated[WholeNumber, Field(ge=1, le=1000)] | None = None
+class JobFile(JobFields):
+    """A job file; its keys, and those of its sections, are given if they are in ``model_fields_set``."""
 
+    model_config = ConfigDict(extra="forbid")
 
-class RetrySection(Section):
-    failures: Annotated[WholeNumber, Field(ge=0, le=1000)] | None = None
-    backoff: Duration | None = None
-    launches: Annotated[WholeNumber, Field(ge=1, le=1000)] | None = None
-
-
-class SessionSection(Section):
-    idle: PositiveDuration | None = Field(None, description="it ends after this time without a sign of use; 30m")
-    at_most: PositiveDuration | None = Field(None, description="how long unreadable activity counts as use")
-    jupyter: bool | None = None
-
-
-class DataSection(Section):
-    location: fields.Location | None = None
-    size: Size | None = None
-    sensitive: bool | None = None
-
-
-class ConstraintsSection(Section):
-    providers: OneOrMore[fields.Pattern] | None = None
-    regions: OneOrMore[fields.Pattern] | None = None
-    capacity_types: OneOrMore[CapacityType] | None = None
-    interconnect: Interconnect | None = None
-
-
-class JobFile(Section):
-    name: fields.Name | None = None
-    team: fields.Name | None = None
-    project: fields.Name | None = None
-    environment: fields.Name | None = None
-    workload: Workload | None = None
+    name: Name | None = None
     resources: Resources | None = None
     model: ModelSection | None = None
-    num_nodes: Annotated[WholeNumber, Field(ge=1, le=10_000)] | None = None
     workdir: fields.Workdir | None = None
-    file_mounts: fields.FileMounts | None = None
-    outputs: fields.Outputs | None = None
-    envs: fields.Envs | None = None
-    secrets: fields.Secrets | None = None
-    setup: fields.Setup | None = None
-    run: fields.Command = Field(
-        description="the command that does the work, such as `run: python train.py`; for a machine to work on by hand"
-        " there is `gpubroker dev`"
-    )
+    file_mounts: fields.FileMounts = Field(default_factory=dict)
+    secrets: fields.Secrets = Field(default_factory=dict)
     work: fields.WorkField | None = None
-    deadline: fields.Deadline | None = None
-    max_duration: PositiveDuration | None = None
-    max_cost: Amount | None = None
-    value_of_time: Amount | None = None
-    max_unattended: PositiveDuration | None = None
-    checkpoint: CheckpointSection | None = None
-    retry: RetrySection | None = None
     array: ArrayField | None = None
-    session: SessionSection | None = None
-    after: AfterField | None = None
+    after: AfterField = ()
     resume_from: fields.ResumeFrom | None = None
-    data: DataSection | None = None
-    constraints: ConstraintsSection | None = None
-    priority: Priority | None = None
     inputs: skypilot_fields.Inputs | None = None
     config: skypilot_fields.SkyPilotConfig | None = None
 
 
-SECTIONS: dict[str, type[Section]] = {
+SECTIONS: dict[str, type[BaseModel]] = {
     "resources": Resources,
     "model": ModelSection,
-    "checkpoint": CheckpointSection,
-    "retry": RetrySection,
-    "session": SessionSection,
-    "data": DataSection,
-    "constraints": ConstraintsSection,
+    "checkpoint": CheckpointPlan,
+    "retry": Retry,
+    "session": SessionPlan,
+    "data": Data,
+    "constraints": Constraints,
 }
 
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of job files, for completion and checks in editors. It checks less than `parse_job`:
     neither known names nor contradictions."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **JobFile.model_json_schema(),
-        "title": "Job file",
-    }
+    schema = JobFile.model_json_schema()
+    for part in (schema, *schema["$defs"].values()):
+        if "properties" in part:
+            part["additionalProperties"] = False
+        for field in part.get("properties", {}).values():
+            if isinstance(field.get("default"), dict | float):  # as a job has it, not as a file says it
+                del field["default"]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Job file"}
