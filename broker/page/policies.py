@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Path
 from fastapi.responses import RedirectResponse, Response
 
-from broker.app.policy import documents, policies
+from broker.app.policy import documents, policies, preview
 from broker.app.results.policies import Activation
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
@@ -71,7 +71,7 @@ def preview_change(by: By, form: Form) -> Response:
     files, reason, base = _files(form), form.get("reason", "").strip(), _base_version(form)
     try:
         check_names(files)
-        effect = documents.preview_policy(by.caller.broker, files)
+        effect = preview.preview(by.caller.broker, files)
     except InvalidInput as problem:  # the form keeps the texts
         return _form(by, files, reason, base, problem)
     values: dict[str, Any] = {"seen": effect, "files": files, "reason": reason, "base": base}

@@ -13,7 +13,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from broker.agent.names import is_one_line
 from broker.app.access.idempotency import ChangeAnswer, run_once
 from broker.app.jobs.network_jobs import parse_received_job
-from broker.app.policy import documents, policies
+from broker.app.policy import documents, policies, preview
 from broker.app.results.capacity_plan import CapacityFindingList
 from broker.app.results.policies import CheckedPolicy, PolicyExplanation, PolicyInForce, PolicyVersionList
 from broker.app.results.trials import PolicyPreviewResult, RecordedDecisions
@@ -101,12 +101,12 @@ def policy_versions(by: By) -> PolicyVersionList:
 def preview_policy(by: By, body: PolicyBody) -> PolicyPreviewResult:
     """The effect of applying these files on jobs, budgets, and decisions of the last 30 days. Changes nothing."""
     check_names(body.files)
-    return documents.preview_policy(by.broker, body.files)
+    return preview.preview(by.broker, body.files)
 
 
 def preview_rollback(by: By, body: RollbackBody) -> PolicyPreviewResult:
     """The effect of returning to an earlier version. Changes nothing."""
-    return documents.preview_policy(by.broker, policies.find_version(by.broker, body.version).files)
+    return preview.preview(by.broker, policies.find_version(by.broker, body.version).files)
 
 
 def apply_policy(by: By, key: Key, body: ApplyBody) -> ChangeAnswer:

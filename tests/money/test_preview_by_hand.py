@@ -101,7 +101,7 @@ def test_a_budget_that_is_exceeded_by_a_new_amount_stops_jobs_after_its_grace(wo
     (change,) = seen.budgets
     assert change.before is not None
     assert change.after is not None
-    assert (str(change.before.limit), str(change.after.limit)) == ("$100.00", "$1.00")
+    assert (str(change.before.amount), str(change.after.amount)) == ("$100.00", "$1.00")
     assert change.after.left < change.before.left
     applied(world, smaller)
     world.do("wait", {"span": "20m", "looks": 4})
@@ -133,7 +133,7 @@ def test_a_rule_that_only_warns_stops_nothing_and_is_on_record(world: MoneyWorld
     second = world.views()[-1]
     assert {view.state for view in world.views()} <= {JobState.RUNNING, JobState.LAUNCHING}, "both go on"
     (rule,) = warned_rules(world.broker, BEGINS)
-    assert (rule.name, rule.stopped, rule.refused) == ("price", (view.id, second.id), (second.id,))
+    assert (rule.name, rule.stopped, rule.refused) == ("price", [view.id, second.id], [second.id])
     with world.store.reading() as look:
         kept = [one for one in look.decisions(job_id=view.id) if any(verdict.warns for verdict in one.verdicts)]
     assert len(kept) == 1, "once an attempt, however often it is judged"

@@ -23,7 +23,7 @@ from broker.core.market.offers import Availability, CapacityType, MoneyKind, Off
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer
 from broker.core.purchases.purchases import PurchaseState
-from broker.core.purchases.quotes import QuoteRequest
+from broker.core.purchases.quotes import CapacityQuote, QuoteRequest
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, faults
@@ -112,9 +112,9 @@ def test_a_month(shop: Shop) -> None:
     # proposed, with its arithmetic; bought from the proposal, once
     request = QuoteRequest(machines=2, accelerator="H100", count=8, length=timedelta(days=2), region=REGION)
     found = proposal.propose(shop.broker, planned_by(shop), "H100", request, ["aws"])
-    assert found.best is not None
-    assert (round(found.best.worth.break_even, 2), found.best.worth.regret) == (0.46, TOTAL)
-    line = (found.id, 1, found.best.quote, purchases.Payer())
+    (best,) = (line for line in found.lines if line.line == found.best)
+    assert (round(best.break_even, 2), best.regret_usd) == (0.46, TOTAL)
+    line = (found.id, 1, CapacityQuote.model_validate(best.order), purchases.Payer())
     asked, again = (proposal.buy_line(shop.broker, *line, by=ANN) for _ in range(2))
     assert asked.id == again.id
     for who in (BOB, OLGA):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from broker.app.alerts import notify
 from broker.app.alerts.routes import recipients
 from broker.app.market.offer_rows import check_names
+from broker.app.results.watches import AlertRecipient, WatchList, WatchResult
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, UnknownName
 from broker.core.market.offers import SANDBOX, Offer
@@ -23,7 +24,6 @@ from broker.market.watch_state import WatchFinding, evaluate, key_prefix, lowest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.store.outbox import Dispatch
     from broker.store.records import Freshness
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,59}")
@@ -48,15 +48,6 @@ class WatchCheck:
 
     looked: tuple[WatchEvaluation, ...]
     deliveries: tuple[notify.Delivery, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WatchListing:
-    """A watch, its state, and its notices, newest first."""
-
-    watch: Watch
-    state: WatchState
-    dispatches: tuple[Dispatch, ...]
 
 
 def default_name(broker: Broker, watch: Watch) -> str:
@@ -93,12 +84,16 @@ def remove(broker: Broker, name: str) -> None:
         raise UnknownName("watch", name, (watch.name for watch, _ in broker.store.watches.all()))
 
 
-def list_watches(broker: Broker) -> list[WatchListing]:
+def list_watches(broker: Broker) -> WatchList:
     """Every watch with its state at the last check, by name."""
     store = broker.store
-    return [
-        WatchListing(watch, state, tuple(store.outbox.under(key_prefix(watch)))) for watch, state in store.watches.all()
-    ]
+    return WatchList(
+        as_of=broker.clock.now(),
+        watches=[
+            WatchResult.of(watch, state, store.outbox.under(key_prefix(watch))) for watch, state in store.watches.all()
+        ],
+        targets=AlertRecipient.all_of(broker.settings.notify),
+    )
 
 
 def check(broker: Broker) -> WatchCheck:

@@ -3,52 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.app.capacity import purchases
 from broker.app.capacity.limits import CapacityLimits
 from broker.app.capacity.plan import CapacityPlans
-from broker.app.results.proposal import read_proposal
+from broker.app.results.proposal import ProposalLineResult, ProposalResult, read_proposal
+from broker.app.results.purchases import join_by_name
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import SkippedRow
 from broker.core.purchases.purchases import PREFIX, Purchase
 from broker.core.purchases.quotes import CapacityQuote, QuoteRequest
-from broker.procurement.proposals import ProposedLine, ladder, proposal_id, purchase_of, worth_of
+from broker.procurement.proposals import ladder, proposal_id, purchase_of, worth_of
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityProposal:
-    """Quotes with their worth, least commitment first. ``source``: the origin of the demand; ``on_demand``, ``spot``:
-    USD per GPU-hour of the alternatives (None: no price); ``held``: GPUs that already serve the demand; ``problems``:
-    errors of sellers, and quotes that the policies forbid to propose, each with the provider's name."""
-
-    id: str
-    at: datetime
-    source: str
-    accelerator: str
-    held: int
-    on_demand: float
-    spot: float | None
-    lines: tuple[ProposedLine, ...]
-    problems: tuple[tuple[str, str], ...]
-
-    @property
-    def best(self) -> ProposedLine | None:
-        """The line that saves most compared with on-demand; None if none saves anything."""
-        saving = [line for line in self.lines if line.worth.saves.micros > 0]
-        return max(saving, key=lambda line: line.worth.saves, default=None)
-
-
 def propose(
     broker: Broker, plans: CapacityPlans, accelerator: str, request: QuoteRequest, providers: Sequence[str] = ()
-) -> CapacityProposal:
+) -> ProposalResult:
     """Query quotes and compute the worth of each from the demand and the prices of the plan. Buys nothing. Raises as
     `purchases.quotes`, and `InvalidInput` if the plan has no such accelerator."""
     plan = next((candidate for candidate in plans.plans if candidate.accelerator == accelerator), None)
@@ -63,11 +39,20 @@ def propose(
     assessed = [(quote, worth, limits.bars(quote, worth, market.burst)) for quote, worth in quotes_with_worth]
     rejected = [(quote.provider, objection) for quote, _, objection in assessed if objection]
     lines = ladder([(quote, worth) for quote, worth, objection in assessed if not objection])
-    id = proposal_id([line.quote for line in lines])
-    return CapacityProposal(
-        id, plans.now, plans.source, accelerator, plan.held_gpus, market.on_demand, market.spot, tuple(lines),
-        (*quote_result.problems, *rejected),
-    )  # fmt: skip
+    saving = [line for line in lines if line.worth.saves.micros > 0]
+    best = max(saving, key=lambda line: line.worth.saves, default=None)
+    return ProposalResult(
+        id=proposal_id([line.quote for line in lines]),
+        as_of=plans.now,
+        demand_from=plans.source,
+        accelerator=accelerator,
+        held_gpus=plan.held_gpus,
+        on_demand_usd=market.on_demand,
+        spot_usd=market.spot,
+        best=None if best is None else best.number,
+        lines=[ProposalLineResult.of(line) for line in lines],
+        problems=join_by_name([*quote_result.problems, *rejected]),
+    )
 
 
 def buy_lines(broker: Broker, file: Path, lines: Sequence[int], payer: purchases.Payer, *, by: Actor) -> list[Purchase]:

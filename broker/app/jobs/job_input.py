@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from broker.app.jobs.snapshots import resolve_paths
+from broker.app.jobs.snapshots import resolve_paths, run_git
 from broker.core.documents import MAX_BYTES, print_document
 from broker.core.errors import InvalidInput, closest
 from broker.core.job.file import parse_job, parse_jobs
@@ -112,18 +112,10 @@ def _look_up_commit(repository: Repository, *, with_token: bool) -> tuple[str | 
     """The commit, or None with the reason."""
     token = ["-c", f"credential.helper={_HELPER}"] if with_token and repository.url.startswith("https://") else []
     ref = repository.ref or "HEAD"
-    command = ["git", *token, "ls-remote", "--quiet", "--", repository.url, ref, f"{ref}^{{}}"]
-    environment = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes", **os.environ}
+    words = [*token, "ls-remote", "--quiet", "--", repository.url, ref, f"{ref}^{{}}"]
+    environment = {"GIT_SSH_COMMAND": "ssh -o BatchMode=yes", **os.environ}
     try:
-        process = subprocess.run(  # noqa: S603  # the reader of job files has checked the address, which follows `--`
-            command,
-            env=environment,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_GIT_TIMEOUT,
-            check=False,
-        )
+        process = run_git(*words, environment=environment, timeout=_GIT_TIMEOUT)
     except FileNotFoundError:
         return None, "there is no program `git`"
     except (OSError, subprocess.TimeoutExpired) as error:

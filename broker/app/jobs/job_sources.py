@@ -105,7 +105,7 @@ def _trees(broker: Broker, snapshot: FileSnapshot) -> list[tuple[TreeCopy, Seque
 
 def _pool(broker: Broker, snapshot: FileSnapshot) -> ObjectFolder:
     with store_errors():
-        return ObjectFolder.open(f"{runs_root.root(broker).rstrip('/')}/{snapshot.pool}")
+        return runs_root.open_folder(broker, snapshot.pool)
 
 
 def _files(broker: Broker, view: JobView) -> dict[str, _StoredFile]:

@@ -76,4 +76,4 @@ def attach_sealed_secrets(broker: Broker, job: Job, box: SealedBox | None, *, by
 
 def open_upload_pool(broker: Broker, by: Actor) -> ObjectFolder:
     """A person's pool of uploaded contents in the run store. Raises `StoreTrouble`."""
-    return ObjectFolder.open(f"{runs_root.root(broker).rstrip('/')}/{pool_name(broker, by)}")
+    return runs_root.open_folder(broker, pool_name(broker, by))

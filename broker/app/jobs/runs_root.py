@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from broker.agent.store import ObjectFolder
 from broker.app.store_identity import signing_key
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
@@ -75,6 +76,11 @@ def root(broker: Broker) -> str:
 def search_root(broker: Broker) -> str:
     """The URL that this process's settings name; if they name none, `root`: where run folders are looked for."""
     return broker.settings.runs or root(broker)
+
+
+def open_folder(broker: Broker, name: str) -> ObjectFolder:
+    """A folder next to the run folders of new jobs. Raises `StoreTrouble`."""
+    return ObjectFolder.open(f"{root(broker).rstrip('/')}/{name}")
 
 
 def run_folders(broker: Broker) -> RunFolders:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.agent.store import ObjectFolder, to_bytes
-from broker.app.jobs import runs_root
+from broker.agent.store import to_bytes
+from broker.app.jobs.runs_root import open_folder
 from broker.app.jobs.snapshots import pool_name
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, ProcessAccount
@@ -103,14 +103,14 @@ def attach_sealed_box(broker: Broker, job: Job, box: SealedBox, *, by: Actor) ->
 
 def _store_boxes(broker: Broker, seal: SecretsSeal, boxes: Mapping[str, str]) -> bool:
     with store_errors():
-        return _folder(broker, seal).create(_path(seal), to_bytes({"version": _VERSION, "boxes": boxes}))
+        return open_folder(broker, seal.pool).create(_path(seal), to_bytes({"version": _VERSION, "boxes": boxes}))
 
 
 def erase(broker: Broker, job: Job) -> None:
     """Delete the sealed secrets of a job that no longer needs them. Idempotent. Raises `Unreachable`."""
     if job.seal is not None:
         with store_errors():
-            _folder(broker, job.seal).delete(_path(job.seal))
+            open_folder(broker, job.seal.pool).delete(_path(job.seal))
 
 
 def publish_service_key(broker: Broker) -> None:
@@ -175,17 +175,13 @@ class JobSecrets:
 
         key = _private_key(self._broker.settings.home)
         with store_errors():
-            content = _folder(self._broker, seal).read(_path(seal))
+            content = open_folder(self._broker, seal.pool).read(_path(seal))
         try:
             box = json.loads(content or b"{}")["boxes"][_key_name(key.public_key())]
             values = json.loads(_suite().decrypt(base64.b64decode(box), key, info=_info(seal)))
         except (KeyError, TypeError, ValueError, InvalidTag):
             return None
         return {str(name): str(value) for name, value in values.items()}
-
-
-def _folder(broker: Broker, seal: SecretsSeal) -> ObjectFolder:
-    return ObjectFolder.open(f"{runs_root.root(broker).rstrip('/')}/{seal.pool}")
 
 
 def _path(seal: SecretsSeal) -> str:

@@ -10,13 +10,12 @@ import hashlib
 import os
 import posixpath
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
 from broker.agent.source_tree import tree_path
-from broker.agent.store import ObjectFolder
 from broker.app.jobs import runs_root
 from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
@@ -133,12 +132,12 @@ def take_snapshot(broker: Broker, job: Job, *, by: Actor, progress: Progress = n
     with broker.store.reading() as reader:
         runs_root.check_or_claim(broker, reader)
     pool = pool_name(broker, by)
-    url = f"{runs_root.root(broker).rstrip('/')}/{pool}"
+    open_pool = partial(runs_root.open_folder, broker, pool)
     with broker.store.using_snapshots():
-        stored_job = store_snapshot(job, pool, partial(ObjectFolder.open, url), progress)
+        stored_job = store_snapshot(job, pool, open_pool, progress)
         assert stored_job.snapshot is not None
         with store_errors():
-            keep_young(ObjectFolder.open(url), [copy.tree for copy in stored_job.snapshot.trees], broker.clock.now())
+            keep_young(open_pool(), [copy.tree for copy in stored_job.snapshot.trees], broker.clock.now())
     return stored_job
 
 
@@ -172,7 +171,7 @@ def check_snapshot_exists(broker: Broker, job: Job) -> None:
     if job.snapshot is None:
         return
     with store_errors():
-        pool = ObjectFolder.open(f"{runs_root.root(broker).rstrip('/')}/{job.snapshot.pool}")
+        pool = runs_root.open_folder(broker, job.snapshot.pool)
         missing = [copy.source for copy in job.snapshot.trees if not pool.exists(tree_path(copy.tree))]
     if missing:
         raise InvalidInput(
@@ -214,17 +213,24 @@ def git_state(folder: Path) -> GitState | None:
 
 def _git(folder: Path, *arguments: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    # A repository's settings may name any program as its file system monitor; do not run it.
+    options = ["--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(folder)]
     try:
-        process = subprocess.run(  # noqa: S603 (the arguments are ours, and no option of git's begins with a slash)
-            # A repository's settings may name any program as its file system monitor; do not run it.
-            ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments],  # noqa: S607
-            env={**environment, "GIT_TERMINAL_PROMPT": "0"},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_GIT_TIMEOUT,
-            check=False,
-        )
+        process = run_git(*options, *arguments, environment=environment, timeout=_GIT_TIMEOUT)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return process.stdout.strip() if process.returncode == 0 else ""
+
+
+def run_git(*arguments: str, environment: Mapping[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
+    """Run `git` without questions. ``arguments`` must hold no text of others that git would read as an option. Raises
+    OSError and ``subprocess.TimeoutExpired``."""
+    return subprocess.run(  # noqa: S603
+        ["git", *arguments],  # noqa: S607
+        env={**environment, "GIT_TERMINAL_PROMPT": "0"},
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+        check=False,
+    )

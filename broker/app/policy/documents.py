@@ -9,7 +9,6 @@ from broker.app.capacity.findings import capacity_findings
 from broker.app.jobs.jobs import find
 from broker.app.jobs.preview import NothingToJudge
 from broker.app.policy import policies
-from broker.app.policy.preview import preview
 from broker.app.policy.warn_rules import warned_rules
 from broker.app.results.capacity_plan import CapacityFindingList
 from broker.app.results.policies import (
@@ -20,7 +19,7 @@ from broker.app.results.policies import (
     PolicyInForce,
     PolicyVersionList,
 )
-from broker.app.results.trials import PolicyPreviewResult, RecordedDecisions
+from broker.app.results.trials import RecordedDecisions
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
@@ -71,11 +70,6 @@ def _readable(broker: Broker) -> PolicySet | None:
         return broker.policy()
     except InvalidInput:
         return None
-
-
-def preview_policy(broker: Broker, files: Files) -> PolicyPreviewResult:
-    """The effect of applying these files now, also on the decisions of the last 30 days. Raises `InvalidInput`."""
-    return PolicyPreviewResult.of(preview(broker, files))
 
 
 def explain_job(broker: Broker, job: Job, files: Files | None = None, *, by: Actor) -> PolicyExplanation:

@@ -77,15 +77,7 @@ def _sibling_names(file: Path) -> list[str]:
         return []
 
 
-@dataclass(frozen=True, slots=True)
-class CaseFileResult:
-    """A file of test cases and the result of each."""
-
-    file: str
-    results: Sequence[CaseResult]
-
-
-def run_case_files(broker: Broker, paths: Sequence[Path]) -> list[CaseFileResult]:
+def run_case_files(broker: Broker, paths: Sequence[Path]) -> list[CaseResult]:
     """Run the test cases of these files (``*.test.yaml``), or of all such files in these folders.
 
     A file names its policy files in ``policies:``, relative to itself; by default ``x.test.yaml`` tests ``x.yaml``.
@@ -97,10 +89,10 @@ def run_case_files(broker: Broker, paths: Sequence[Path]) -> list[CaseFileResult
         if not folder_cases:
             raise InvalidInput("no policy cases (*.test.yaml) in this folder", where=str(path))
         case_paths += folder_cases
-    return [_run_case_file(broker, path) for path in case_paths]
+    return [result for path in case_paths for result in _run_case_file(broker, path)]
 
 
-def _run_case_file(broker: Broker, path: Path) -> CaseFileResult:
+def _run_case_file(broker: Broker, path: Path) -> Sequence[CaseResult]:
     if not _is_cases(path):
         raise InvalidInput("not a file of policy cases; expected a name that ends in .test.yaml", where=str(path))
     text = _read_text(path)
@@ -109,7 +101,7 @@ def _run_case_file(broker: Broker, path: Path) -> CaseFileResult:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         names = [path.name.replace(".test.", ".")]
     policy = broker.registries.load_policies(read_files(path.parent / name for name in names))
-    return CaseFileResult(str(path), policy.try_cases(str(path), text))
+    return policy.try_cases(str(path), text)
 
 
 def _is_cases(path: Path) -> bool:

@@ -5,60 +5,30 @@ reconciler's controllers (`broker.app.policy.rehearsal`), and on recent decision
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 
 from broker.app.billing.budgets import BudgetLine
 from broker.app.policy.policies import difference, load_policy
 from broker.app.policy.rehearsal import Effect, JobOutcome, RehearsalResult, rehearse
-from broker.app.policy.replay import PolicyReplay, replay_decisions
+from broker.app.policy.replay import replay_decisions
+from broker.app.results.trials import (
+    AffectedJob,
+    BudgetChangeResult,
+    BudgetTermsResult,
+    JudgedDecisions,
+    PastChanges,
+    PolicyPreviewResult,
+)
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 
 _REPLAY_PERIOD = timedelta(days=30)  # recorded decisions that are judged again
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetChange:
-    """One budget before and after; None if there is none of that name."""
-
-    before: BudgetLine | None
-    after: BudgetLine | None
-
-    @property
-    def name(self) -> str:
-        return (self.after or self.before or _no_budget()).spec.id
-
-
-@dataclass(frozen=True, slots=True)
-class PastDecisions:
-    """The decisions from ``since`` to ``until`` (UTC), judged again."""
-
-    since: datetime
-    until: datetime
-    found: PolicyReplay
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyPreview:
-    """The effects of these files if they were applied now. ``before``: the version in force, 0 without any;
-    ``changed``: whether the files differ from it. ``jobs``: those with another outcome in the reconciler's next pass
-    than under the policies in force. ``looked_at``: the number of open jobs that were checked; ``left_out``: the number
-    of those that were not, the last in the queue."""
-
-    before: int
-    changed: bool
-    difference: str
-    jobs: Sequence[JobOutcome]
-    budgets: Sequence[BudgetChange]
-    looked_at: int
-    left_out: int
-    past: PastDecisions
-
-
-def preview(broker: Broker, files: Mapping[str, str]) -> PolicyPreview:
-    """The effects of these files (text by name) if they were applied now. Changes nothing. Raises `InvalidInput` for
-    invalid files."""
+def preview(broker: Broker, files: Mapping[str, str]) -> PolicyPreviewResult:
+    """The effects of these files (text by name) if they were applied now: the jobs with another outcome in the
+    reconciler's next pass than under the policies in force, and changed budgets. Changes nothing. Raises `InvalidInput`."""
     policy, active = load_policy(broker, files), broker.store.active_policy()
     active_files = active.files if active else {}
     rehearsal, current = rehearse(broker, files), _rehearse_current(broker)
@@ -69,15 +39,18 @@ def preview(broker: Broker, files: Mapping[str, str]) -> PolicyPreview:
         if outcome.job_id in checked_jobs
     ]
     now = broker.clock.now()
-    return PolicyPreview(
-        before=active.number if active else 0,
+    since = now - _REPLAY_PERIOD
+    return PolicyPreviewResult(
+        active_version=active.number if active else 0,
         changed=dict(files) != dict(active_files) or active is None,
         difference=difference(active_files, files),
-        jobs=jobs,
-        budgets=tuple(_budget_changes(current.budgets if current else (), rehearsal.budgets)),
+        jobs=[AffectedJob.of(outcome) for outcome in jobs],
+        budgets=list(_budget_changes(current.budgets if current else (), rehearsal.budgets)),
         looked_at=len(checked_jobs),
         left_out=rehearsal.left_out + len(rehearsal.looked_at) - len(checked_jobs),
-        past=PastDecisions(now - _REPLAY_PERIOD, now, replay_decisions(broker, policy, now - _REPLAY_PERIOD, now)),
+        past=PastChanges(
+            since=since, until=now, decisions=JudgedDecisions.of(replay_decisions(broker, policy, since, now))
+        ),
     )
 
 
@@ -105,17 +78,14 @@ def changed_outcomes(before: Mapping[str, JobOutcome], after: Mapping[str, JobOu
             yield replace(outcome, effect=Effect.WAITS)
 
 
-def _budget_changes(before: Sequence[BudgetLine], after: Sequence[BudgetLine]) -> Iterable[BudgetChange]:
+def _budget_changes(before: Sequence[BudgetLine], after: Sequence[BudgetLine]) -> Iterable[BudgetChangeResult]:
     old, new = {line.spec.id: line for line in before}, {line.spec.id: line for line in after}
     for name in dict.fromkeys([*new, *old]):
-        change = BudgetChange(old.get(name), new.get(name))
-        if change.before is None or change.after is None or _terms(change.before) != _terms(change.after):
-            yield change
+        lines = old.get(name), new.get(name)
+        if len({line and _terms(line) for line in lines}) > 1:
+            before_terms, after_terms = (line and BudgetTermsResult.of(line) for line in lines)
+            yield BudgetChangeResult(name=name, before=before_terms, after=after_terms)
 
 
 def _terms(line: BudgetLine) -> tuple[object, ...]:
     return line.spec, line.limit, line.action
-
-
-def _no_budget() -> BudgetLine:
-    raise ValueError("a budget change needs a budget before or after")

@@ -4,36 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
+from broker.app.results.capacity_plan import WarnedRuleResult
 from broker.app.wiring import Broker
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class WarnedRule:
-    """One rule that only warns. ``stopped``: running jobs that it would have stopped; ``refused``: jobs that it would
-    have refused a start or money; by id, or by name if the job was not submitted. ``first`` and ``last``: of its
-    warnings (UTC). ``newest``: its newest verdict."""
-
-    name: str
-    newest: Verdict
-    stopped: tuple[str, ...]
-    refused: tuple[str, ...]
-    first: datetime
-    last: datetime
-
-
-def warned_rules(broker: Broker, since: datetime) -> list[WarnedRule]:
+def warned_rules(broker: Broker, since: datetime) -> list[WarnedRuleResult]:
     """The rules that have warned since ``since`` (UTC), by name."""
     with broker.store.reading() as reader:
         decisions = reader.decisions(since=since)
     return warned_rules_in(decisions)
 
 
-def warned_rules_in(decisions: Sequence[Decision]) -> list[WarnedRule]:
+def warned_rules_in(decisions: Sequence[Decision]) -> list[WarnedRuleResult]:
     """As `warned_rules`, from decisions in any order. Pure."""
     warnings_by_rule: dict[str, list[tuple[Decision, Verdict]]] = defaultdict(list)
     for source_decision in sorted(decisions, key=lambda decision: decision.at):
@@ -41,9 +27,11 @@ def warned_rules_in(decisions: Sequence[Decision]) -> list[WarnedRule]:
             if verdict.warns:
                 warnings_by_rule[verdict.name].append((source_decision, verdict))
     return [
-        WarnedRule(
+        WarnedRuleResult(
             name=name,
-            newest=rule_warnings[-1][1],
+            kind=rule_warnings[-1][1].rule,
+            message=rule_warnings[-1][1].message,
+            source=str(rule_warnings[-1][1].source),
             stopped=_jobs(
                 source_decision for source_decision, _ in rule_warnings if source_decision.action is ActionKind.CONTINUE
             ),
@@ -59,5 +47,5 @@ def warned_rules_in(decisions: Sequence[Decision]) -> list[WarnedRule]:
     ]
 
 
-def _jobs(decisions: Iterable[Decision]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(decision.job_id or decision.job_name for decision in decisions))
+def _jobs(decisions: Iterable[Decision]) -> list[str]:
+    return list(dict.fromkeys(decision.job_id or decision.job_name for decision in decisions))

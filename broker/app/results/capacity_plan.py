@@ -7,7 +7,6 @@ from typing import Self
 
 from broker.app.capacity.findings import CapacityFindings
 from broker.app.capacity.plan import CapacityPlans
-from broker.app.policy.warn_rules import WarnedRule
 from broker.app.results.values import Figure, Moment, Result
 from broker.economics.figures import PlannedUsd
 from broker.economics.reserve.capacity import CapacityPlan, CapacityStep, Hindsight
@@ -212,15 +211,6 @@ class WarnedRuleResult(Result):
     message: str
     source: str
 
-    @classmethod
-    def of(cls, warned_rule: WarnedRule) -> Self:
-        return cls.from_parts(
-            warned_rule,
-            kind=warned_rule.newest.rule,
-            message=warned_rule.newest.message,
-            source=str(warned_rule.newest.source),
-        )
-
 
 class CapacityFindingList(Result):
     """What recorded use recommends, and what rules that only warn would have stopped. ``enough_use``: whether enough
@@ -235,5 +225,5 @@ class CapacityFindingList(Result):
     warned_rules: list[WarnedRuleResult]
 
     @classmethod
-    def of(cls, findings: CapacityFindings, warned_rules: Sequence[WarnedRule]) -> Self:
+    def of(cls, findings: CapacityFindings, warned_rules: Sequence[WarnedRuleResult]) -> Self:
         return cls.from_parts(findings, enough_use=findings.enough, warned_rules=warned_rules)

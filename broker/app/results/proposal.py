@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from pydantic import ValidationError
 
-from broker.app.results.purchases import QuoteResult, join_by_name
+from broker.app.results.purchases import QuoteResult
 from broker.app.results.values import Figure, Moment, Result
 from broker.core.errors import InvalidInput
 from broker.core.purchases.quotes import CapacityQuote
 from broker.core.values.money import Money
 from broker.procurement.proposals import ProposedLine, proposal_id
-
-if TYPE_CHECKING:
-    from broker.app.capacity.proposal import CapacityProposal
 
 
 class ProposalLineResult(Result):
@@ -62,17 +59,6 @@ class ProposalResult(Result):
     best: int | None
     lines: list[ProposalLineResult]
     problems: dict[str, str]
-
-    @classmethod
-    def of(cls, proposal: CapacityProposal) -> Self:
-        return cls.from_parts(
-            proposal,
-            as_of=proposal.at,
-            demand_from=proposal.source,
-            held_gpus=proposal.held,
-            best=None if proposal.best is None else proposal.best.number,
-            problems=join_by_name(proposal.problems),
-        )
 
 
 def read_proposal(file: Path) -> tuple[ProposalResult, dict[int, CapacityQuote]]:

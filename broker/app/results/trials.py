@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Self
 
 from broker.app.billing.budgets import BudgetLine
-from broker.app.policy.policies import CaseFileResult
-from broker.app.policy.preview import BudgetChange, PolicyPreview
 from broker.app.policy.rehearsal import Effect, JobOutcome
 from broker.app.policy.replay import DecisionTotals, PolicyReplay, ReplayedDecision
 from broker.app.results.budgets import BudgetScope
@@ -86,8 +84,8 @@ class PolicyTestResult(Result):
     cases: list[TriedCase]
 
     @classmethod
-    def of(cls, files: Sequence[CaseFileResult]) -> Self:
-        cases = [TriedCase.of(result) for item in files for result in item.results]
+    def of(cls, results: Sequence[CaseResult]) -> Self:
+        cases = [TriedCase.of(result) for result in results]
         return cls(
             passed=sum(item.passed for item in cases), failed=sum(not item.passed for item in cases), cases=cases
         )
@@ -210,11 +208,6 @@ class BudgetChangeResult(Result):
     before: BudgetTermsResult | None
     after: BudgetTermsResult | None
 
-    @classmethod
-    def of(cls, change: BudgetChange) -> Self:
-        before, after = (None if line is None else BudgetTermsResult.of(line) for line in (change.before, change.after))
-        return cls(name=change.name, before=before, after=after)
-
 
 class PastChanges(Result):
     """The decisions from ``since`` to ``until``, judged again."""
@@ -236,8 +229,3 @@ class PolicyPreviewResult(Result):
     looked_at: int
     left_out: int
     past: PastChanges
-
-    @classmethod
-    def of(cls, preview: PolicyPreview) -> Self:
-        past = PastChanges.from_parts(preview.past, decisions=preview.past.found)
-        return cls.from_parts(preview, active_version=preview.before, past=past)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from broker.app.alerts.notify import Delivery, Targets, redact_address, setting_variable
-from broker.app.alerts.watches import WatchCheck, WatchEvaluation, WatchListing
 from broker.app.results.values import Figure, Moment, Result, Seconds
 from broker.core.market.offers import CapacityType
 from broker.core.market.watches import Trigger, Watch, WatchState
 from broker.core.values.money import Money
 from broker.store.outbox import Dispatch
+
+if TYPE_CHECKING:
+    from broker.app.alerts.watches import WatchCheck, WatchEvaluation
 
 
 class QueuedAlert(Result):
@@ -115,14 +116,6 @@ class WatchList(Result):
     as_of: Moment
     watches: list[WatchResult]
     targets: list[AlertRecipient]
-
-    @classmethod
-    def of(cls, listings: Sequence[WatchListing], targets: Targets, now: datetime) -> Self:
-        return cls(
-            as_of=now,
-            watches=[WatchResult.of(listing.watch, listing.state, listing.dispatches) for listing in listings],
-            targets=AlertRecipient.all_of(targets),
-        )
 
 
 class RemovedWatch(Result):

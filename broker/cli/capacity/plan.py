@@ -140,7 +140,6 @@ def propose(context: typer.Context, given: ProposeOptions, as_json: AsJson = Fal
     """
     from broker.app.capacity import plan, proposal
     from broker.app.capacity.quote_requests import CapacityRequest
-    from broker.app.results.proposal import ProposalResult
     from broker.cli import filters
     from broker.cli.capacity import capacity_view
     from broker.cli.filters import term_option
@@ -171,7 +170,7 @@ def propose(context: typer.Context, given: ProposeOptions, as_json: AsJson = Fal
         assumptions=_assumptions(broker),
         spot_share=share,
     )
-    result = ProposalResult.of(proposal.propose(broker, plan_list, accelerator, request, given.provider or ()))
+    result = proposal.propose(broker, plan_list, accelerator, request, given.provider or ())
     terminal.result(result, lambda: capacity_view.proposal_lines(terminal.out, result))
 
 

@@ -143,13 +143,13 @@ def restore_file_paths(files: Sequence[Path]) -> Iterator[None]:
 
 
 def _load_preview(terminal: Terminal, change: _Change) -> PolicyPreviewResult:
-    from broker.app.policy import documents
+    from broker.app.policy import preview
     from broker.app.results.trials import PolicyPreviewResult
 
     if terminal.through_server:
         with restore_file_paths(change.paths):
             return terminal.api.query(PolicyPreviewResult, f"{change.path}/preview", change.body)
-    return documents.preview_policy(terminal.broker(), change.body["files"])
+    return preview.preview(terminal.broker(), change.body["files"])
 
 
 def _apply_change(terminal: Terminal, change: _Change, base: int) -> AppliedPolicy:

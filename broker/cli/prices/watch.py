@@ -154,11 +154,9 @@ def _parse_rise(text: str) -> float:
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List all watches: condition, state, and delivery of alerts."""
     from broker.app.alerts.watches import list_watches
-    from broker.app.results.watches import WatchList
 
     terminal = Terminal.of(context)
-    broker = terminal.broker()
-    watch_list = WatchList.of(list_watches(broker), broker.settings.notify, broker.clock.now())
+    watch_list = list_watches(terminal.broker())
     terminal.result(watch_list, lambda: watch_lines(terminal.out, watch_list))
 
 

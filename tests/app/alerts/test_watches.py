@@ -190,8 +190,8 @@ def test_who_is_told_and_what_became_of_it(
     poll(broker, offer("15", clock.now()))
     checked = watches.check(broker)
     assert {(one.target, one.ok) for one in checked.deliveries} == {("ops", True), ("mail", False)}
-    (one,) = watches.list_watches(broker)
-    assert {(it.target, it.error, it.tries) for it in one.dispatches} == {
+    (one,) = watches.list_watches(broker).watches
+    assert {(it.target, it.error, it.tries) for it in one.deliveries} == {
         ("ops", "", 1),
         ("mail", "the service answered 503", 1),
     }
@@ -215,7 +215,7 @@ def test_names_are_checked_and_made(broker: Broker, clock: ManualClock) -> None:
     with pytest.raises(UnknownName, match="did you mean 'cheap'"):
         watches.remove(broker, "cheep")
     watches.remove(broker, "cheap")
-    assert watches.list_watches(broker) == []
+    assert watches.list_watches(broker).watches == []
 
 
 def test_a_watch_that_was_made_anew_tells_anew(broker: Broker, clock: ManualClock, sent: list[str]) -> None:
