@@ -18,6 +18,7 @@ from broker.core.errors import InvalidInput
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.job.snapshots import FileSnapshot
+from broker.core.records import unknown_fields
 from broker.snapshots.upload import store_errors
 
 _SHA256, _SEAL = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32}")
@@ -51,6 +52,8 @@ def attach_snapshot(broker: Broker, job: Job, snapshot: FileSnapshot | None, *, 
         return job
     if snapshot.pool != pool_name(broker, by):
         raise InvalidInput("the snapshot is in another person's folder", where="snapshot.pool")
+    if fields := ", ".join(unknown_fields(snapshot)):
+        raise InvalidInput(f"unknown: {fields}", where="snapshot")
     for copy in snapshot.trees:
         if not _SHA256.fullmatch(copy.tree):
             raise InvalidInput("expected 64 hexadecimal digits", where="snapshot.trees.tree")

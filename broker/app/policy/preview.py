@@ -28,7 +28,8 @@ _REPLAY_PERIOD = timedelta(days=30)  # recorded decisions that are judged again
 
 def preview(broker: Broker, files: Mapping[str, str]) -> PolicyPreviewResult:
     """The effects of these files (text by name) if they were applied now: the jobs with another outcome in the
-    reconciler's next pass than under the policies in force, and changed budgets. Changes nothing. Raises `InvalidInput`."""
+    reconciler's next pass than under the policies in force, and changed budgets. Changes nothing. Raises
+    `InvalidInput`."""
     policy, active = load_policy(broker, files), broker.store.active_policy()
     active_files = active.files if active else {}
     rehearsal, current = rehearse(broker, files), _rehearse_current(broker)
