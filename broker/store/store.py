@@ -27,9 +27,9 @@ from broker.ledger.journal import Journal
 from broker.store import outbox, proof
 from broker.store.access import access
 from broker.store.access.access import AccessStore
-from broker.store.engine import copies, leader, rehearsal
+from broker.store.engine import copies, leader
 from broker.store.engine.copies import StoreCopy
-from broker.store.engine.database import Database, reads
+from broker.store.engine.database import Database, reads, rehearse
 from broker.store.engine.leader import LeaderRole, StillLeading
 from broker.store.engine.revisions import ensure_current, own_version
 from broker.store.engine.times import to_micros
@@ -138,7 +138,7 @@ class Store:
 
         Other writers wait meanwhile, so keep it short. For one thread.
         """
-        with rehearsal.rehearse(self._database) as database:
+        with rehearse(self._database) as database:
             yield Store(database, self._clock)
 
     @contextmanager

@@ -13,7 +13,6 @@ from sqlalchemy.orm import join
 from broker.core.errors import UnreadableJob
 from broker.core.events.events import Event, EventBody, body_from_json
 from broker.core.events.views import JobView
-from broker.core.market.capacity import Charge
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import LiveAttempt
 from broker.core.purchases.purchases import Purchase
@@ -212,10 +211,7 @@ class StoreReader:
 
     paid_attempts = query(charges.paid_attempts)
 
-    def charges(self, provider: str | None = None, *, since: datetime | None = None) -> Sequence[Charge]:
-        """All charges, or a provider's, or those that end after ``since`` (UTC); oldest first."""
-        return charges.read(self._connection, provider, since)
-
+    charges = query(charges.read)
     standing_grants = query(approvals.standing_grants)
     standing_share = query(approvals.share)
     asked_about = query(approvals.jobs_with_approvals)

@@ -17,7 +17,7 @@ from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.ledger.entries import EGRESS, Account, Movement
 from broker.ledger.journal import PaidAttempt
-from broker.store.engine.database import Database
+from broker.store.engine.database import Database, reads
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.jobs import STILL_RUNNING, JobRow, MachineTimeRow
 from broker.store.schema.ledger import ChargeRow, LedgerEntryRow
@@ -52,6 +52,21 @@ class RecordedCharges:
     replaced: Mapping[str, int]
 
 
+def read(connection: Connection, provider: str | None = None, since: datetime | None = None) -> list[Charge]:
+    """All charges, or a provider's, or those that end after ``since`` (UTC); oldest first."""
+    query = select(ChargeRow).order_by(ChargeRow.starts, ChargeRow.provider, ChargeRow.key, ChargeRow.line)
+    if provider is not None:
+        query = query.where(ChargeRow.provider == provider)
+    if since is not None:
+        query = query.where(ChargeRow.ends > to_micros(since))
+    return [_charge(row) for row in connection.execute(query)]
+
+
+def _sources(connection: Connection, provider: str) -> set[str]:
+    """The sources of the provider's charges: ``api``, or names of files."""
+    return set(connection.scalars(select(ChargeRow.source).where(ChargeRow.provider == provider).distinct()))
+
+
 class Charges:
     """Reached as ``store.charges``. Every method is a transaction of its own and may raise `StoreProblem`."""
 
@@ -78,26 +93,8 @@ class Charges:
         with self._database.writing() as connection:
             return _record(connection, new_rows, whole, replace=replace)
 
-    def all(self, provider: str | None = None) -> list[Charge]:
-        """Every charge, or a provider's, oldest first."""
-        with self._database.reading() as connection:
-            return read(connection, provider)
-
-    def sources(self, provider: str) -> set[str]:
-        """The sources of the provider's charges: ``api``, or names of files."""
-        with self._database.reading() as connection:
-            query = select(ChargeRow.source).where(ChargeRow.provider == provider).distinct()
-            return set(connection.scalars(query))
-
-
-def read(connection: Connection, provider: str | None = None, since: datetime | None = None) -> list[Charge]:
-    """`Charges.all` within the caller's transaction; only those that end after ``since`` (UTC)."""
-    query = select(ChargeRow).order_by(ChargeRow.starts, ChargeRow.provider, ChargeRow.key, ChargeRow.line)
-    if provider is not None:
-        query = query.where(ChargeRow.provider == provider)
-    if since is not None:
-        query = query.where(ChargeRow.ends > to_micros(since))
-    return [_charge(row) for row in connection.execute(query)]
+    all = reads(read)
+    sources = reads(_sources)
 
 
 _KEY = ("provider", "key", "starts", "ends", "line", "account")
