@@ -23,7 +23,7 @@ ALLOWED = {
     "broker/reconciler/controllers/arrays.py": {"committed"},
     "broker/reconciler/settlement/settlement.py": {"Settled"},
     "broker/runfolder/node_state.py": {"Dated"},
-    "broker/server/routes_money.py": {"billed"},  # the id of an API operation
+    "broker/app/use_cases/money.py": {"billed"},  # the id of an API operation
     "broker/store/ledger/ledger.py": {"held"},  # money that is held
     "broker/store/ledger/spent_sums.py": {"spent"},  # money that is spent
     "policies/rules/places.py": {"Where"},  # the title of its schema

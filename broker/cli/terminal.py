@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TextIO, TypeVar
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
+    from broker.app.access.callers import Caller
     from broker.app.wiring import Broker, Registries
     from broker.core.actors import Actor
     from broker.remote.team_api import TeamApi
     from broker.settings import Settings
 
+P = ParamSpec("P")
+R = TypeVar("R")
 # Output to a pipe or a file is not wrapped.
 _UNBOUNDED_WIDTH = 100_000
 # The exit code when the reader of the output closed it, as the shell reports it for other programs.
@@ -164,6 +167,33 @@ class Terminal:
         assert self.server is not None
         return self.server
 
+    def ask(self, use_case: Callable[Concatenate[Caller, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """The document of a use case of `broker.app.use_cases`: run here, or by the team server that commands act
+        through."""
+        from broker.app.use_cases.table import row_of
+
+        if self.through_server:
+            return self.api.run(use_case, *args, **kwargs)
+        from broker.app.access.callers import local_caller
+
+        broker = self.broker()
+        document = use_case(local_caller(broker, self.actor), *args, **kwargs)
+        if row_of(use_case).action:
+            from broker.app.service.background import revive
+
+            revive(broker)  # waiting jobs may be allowed now, running ones must end
+        return document
+
+    def job_id(self, reference: str, *, single: bool = False) -> str:
+        """The id of the job that a person calls ``reference``. ``single``: not of an array."""
+        if self.through_server:
+            from broker.remote.sending import job_id
+
+            return job_id(self.api, reference)
+        from broker.app.jobs.jobs import find, find_single
+
+        return (find_single if single else find)(self.broker(), reference).id
+
     def now(self) -> datetime:
         """The present time (UTC): of the broker; for a command through a server, of this machine."""
         return datetime.now(UTC) if self.through_server else self.broker().clock.now()
@@ -194,7 +224,10 @@ class Terminal:
             self._broker = None
 
     def adopt(self) -> None:
-        """Activate the policy files that GPUBROKER_POLICY names if no policy was ever active, and print that."""
+        """Activate the policy files that GPUBROKER_POLICY names if no policy was ever active, and print that; nothing
+        through a server."""
+        if self.through_server:
+            return
         broker = self.broker()
         if not broker.settings.policy:
             return

@@ -4,25 +4,22 @@ that change a purchase.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Query
 from fastapi.responses import RedirectResponse, Response
 
+from broker.app.capacity.quote_requests import CapacityRequest
+from broker.app.results.purchases import PurchaseResult
+from broker.app.use_cases import capacity
+from broker.app.use_cases.changes import change, one_line
 from broker.core.access.permissions import Permission
 from broker.core.errors import BrokerError, InvalidInput
 from broker.core.purchases.quotes import PurchaseProduct
 from broker.page.render import render_page
 from broker.page.visitors import By, Form, request_key
-from broker.server import routes_money, routes_purchases
-from broker.server.changes import DecisionBody
-from broker.server.routes_purchases import (
-    BuyBody,
-    CancelBody,
-    PurchaseApprovalBody,
-    QuotesBody,
-    WithdrawBody,
-)
 
 CAPACITY_PATH = "/capacity"
 
@@ -31,9 +28,9 @@ def capacity_list(by: By, ask: Annotated[bool, Query()] = False) -> Response:
     """Held capacity, its use in the last 90 days, and purchases. ``ask``: providers report theirs, which takes
     seconds."""
     values = {
-        "held": routes_money.list_capacity(by.caller, ask=ask),
-        "use": routes_money.capacity_use(by.caller),
-        "purchases": routes_money.list_purchases(by.caller, closed=True).purchases,
+        "held": capacity.list_capacity(by.caller, ask=ask),
+        "use": capacity.capacity_use(by.caller),
+        "purchases": capacity.list_purchases(by.caller, closed=True).purchases,
         "asked": ask,
         "may_buy": by.may(Permission.BUY),
     }
@@ -42,7 +39,7 @@ def capacity_list(by: By, ask: Annotated[bool, Query()] = False) -> Response:
 
 def purchase(by: By, purchase: str) -> Response:
     """One purchase: its capacity, price (USD), approvals and events."""
-    details = routes_money.show_purchase(by.caller, purchase)
+    details = capacity.show_purchase(by.caller, purchase)
     purchase_result, me = details.purchase, by.caller.actor.identity
     values = {
         "found": details,
@@ -65,9 +62,9 @@ def quote_form(
     """The form for quotes. With ``machine``, also the capacity on sale now (USD), each with a form to buy it."""
     quotes, problem = None, None
     if machine:
-        body = QuotesBody(machine=machine, machines=machines, length=length, region=region or None, products=[product])
+        demand = CapacityRequest(machine, machines, length, region or None, products=[product])
         try:
-            quotes = routes_purchases.ask_quotes(by.caller, body)
+            quotes = capacity.ask_quotes(by.caller, demand)
         except BrokerError as error:
             problem = error
     form_values = {"machine": machine, "machines": machines, "length": length, "region": region, "product": product}
@@ -85,22 +82,24 @@ def buy(by: By, form: Form) -> Response:
     quote_number = form.get("quote", "")
     if not quote_number.isdecimal() or not int(quote_number[:12]) > 0:
         raise InvalidInput("no quote is named", where="quote", hint="ask for quotes, and buy one of them")
-    body = BuyBody(
+    answer = change(
+        by.caller,
+        request_key(form),
+        capacity.buy_quote,
         quote=int(quote_number[:12]),
         ceiling=form.get("ceiling") or None,
         team=form.get("team") or None,
         project=form.get("project") or None,
     )
-    answer = routes_purchases.buy_quote(by.caller, request_key(form), body)
-    return RedirectResponse(f"/purchases/{_purchase_id(answer.body)}", 303)
+    return RedirectResponse(f"/purchases/{json.loads(answer.body)['id']}", 303)
 
 
 def undo_form(by: By, purchase: str) -> Response:
     """The present cost of cancelling a purchase (USD), with the form that cancels it."""
-    purchase_result = routes_money.show_purchase(by.caller, purchase).purchase
+    purchase_result = capacity.show_purchase(by.caller, purchase).purchase
     terms, problem = None, None
     try:
-        terms = routes_purchases.show_undo_terms(by.caller, purchase)
+        terms = capacity.show_undo_terms(by.caller, purchase)
     except BrokerError as error:
         problem = error
     values = {"one": purchase_result, "terms": terms, "problem": problem}
@@ -109,35 +108,26 @@ def undo_form(by: By, purchase: str) -> Response:
 
 def cancel_purchase(by: By, purchase: str, form: Form) -> Response:
     """Cancel or return a purchase."""
-    routes_purchases.cancel_purchase(
-        by.caller, purchase, request_key(form), CancelBody(at_most=form.get("at_most", "0")[:40])
-    )
-    return RedirectResponse(f"/purchases/{purchase}", 303)
+    return _change(by, purchase, form, capacity.cancel_purchase, at_most=form.get("at_most", "0")[:40])
 
 
 def approve(by: By, purchase: str, form: Form) -> Response:
     """Approve the purchase with the terms that were shown. Raises `InvalidInput` if they have changed."""
-    body = PurchaseApprovalBody(binding=form.get("binding", "")[:100] or None)
-    routes_purchases.approve_purchase(by.caller, purchase, request_key(form), body)
-    return RedirectResponse(f"/purchases/{purchase}", 303)
+    return _change(by, purchase, form, capacity.approve_purchase, binding=form.get("binding", "")[:100] or None)
 
 
 def reject(by: By, purchase: str, form: Form) -> Response:
     """Refuse the purchase; its money is released."""
-    routes_purchases.reject_purchase(
-        by.caller, purchase, request_key(form), DecisionBody(reason=form.get("reason", "")[:400])
-    )
-    return RedirectResponse(f"/purchases/{purchase}", 303)
+    return _change(by, purchase, form, capacity.reject_purchase, reason=one_line(form.get("reason", "")[:400]))
 
 
 def withdraw(by: By, purchase: str, form: Form) -> Response:
     """Withdraw a purchase before its order."""
-    body = WithdrawBody(nothing_bought=form.get("nothing_bought") == "yes")
-    routes_purchases.withdraw_purchase(by.caller, purchase, request_key(form), body)
+    return _change(by, purchase, form, capacity.withdraw_purchase, nothing_bought=form.get("nothing_bought") == "yes")
+
+
+def _change(
+    by: By, purchase: str, form: Form, use_case: Callable[..., PurchaseResult], **arguments: str | bool | None
+) -> Response:
+    change(by.caller, request_key(form), use_case, purchase=purchase, **arguments)
     return RedirectResponse(f"/purchases/{purchase}", 303)
-
-
-def _purchase_id(document: str) -> str:
-    from broker.app.results.purchases import PurchaseResult
-
-    return PurchaseResult.model_validate_json(document).id

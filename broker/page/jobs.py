@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -14,6 +15,11 @@ from broker.app.jobs import jobs
 from broker.app.jobs.details import gpu_use
 from broker.app.outside.overdue import overdue_launches
 from broker.app.results import story
+from broker.app.results.jobs import JobDetails
+from broker.app.use_cases import jobs as use_cases
+from broker.app.use_cases import market, money
+from broker.app.use_cases.changes import change, changeable, one_line
+from broker.app.use_cases.jobs import JobFilter
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput, NotAllowed, RetryLater, UnknownName
 from broker.core.events.agent_events import MetricsReported
@@ -21,9 +27,6 @@ from broker.core.events.outcomes import JobState
 from broker.page.charts import HEIGHT, WIDTH, Scale, figure_curve, figure_curves
 from broker.page.render import moment, render_page
 from broker.page.visitors import By, Form, Renewal, request_key
-from broker.server import changes, contents, routes_jobs, routes_money
-from broker.server.changes import DecisionBody
-from broker.server.routes_jobs import JobFilter
 
 JOBS_PATH = "/jobs"
 _ROWS = 50
@@ -41,7 +44,7 @@ def job_list(by: By, state: Text = "", team: Text = "", user: Text = "", cursor:
     if state and not states:
         raise UnknownName("state", state, [job_state.value for job_state in JobState])
     filters = {"state": state, "team": team, "user": user}
-    result = routes_jobs.job_page(
+    result = use_cases.job_page(
         by.caller, JobFilter(states, [team] if team else [], [user] if user else []), limit=_ROWS, cursor=cursor
     )
     next_query = {name: value for name, value in filters.items() if value} | {"cursor": result.next_cursor}
@@ -58,14 +61,14 @@ def job_list(by: By, state: Text = "", team: Text = "", user: Text = "", cursor:
 def job(by: By, id: str) -> Response:
     """One job: its placement, its cost (USD) with the reasons, its events, and the end of its output."""
     view = by.caller.job(id)
-    details = routes_jobs.show_job(by.caller, id)
+    details = use_cases.show_job(by.caller, id)
     output = by.caller.access.may(Permission.SEE_OUTPUT, view.job.team)
     job_events = jobs.events(by.caller.broker, view)
     values = {
         "job": details,
         "places": {attempt.number: story.placement_text(attempt.placement) for attempt in view.attempts},
         "causes": {attempt.number: story.cause_text(attempt.cause) for attempt in view.attempts},
-        "why": routes_jobs.job_placements(by.caller, id, limit=_DECISIONS).decisions,
+        "why": use_cases.job_placements(by.caller, id, limit=_DECISIONS).decisions,
         "story": story.story_lines(job_events, view.submitted_at, moment),
         "reported": figure_curves(
             (event.at, event.body.metrics) for event in job_events if isinstance(event.body, MetricsReported)
@@ -74,7 +77,7 @@ def job(by: By, id: str) -> Response:
         "high": HEIGHT,
         "accelerated": any(attempt.placement.offer.count and attempt.claimed_at for attempt in view.attempts),
         "shown_lines": _LINES,
-        "lines": routes_jobs.job_logs(by.caller, id, tail=_LINES).lines if output else None,
+        "lines": use_cases.job_logs(by.caller, id, tail=_LINES).lines if output else None,
         "may_cancel": not view.state.final and not view.cancel_requested and _may_change(by, id),
     }
     return render_page("job.html", by, values, title=f"{view.job.name} – job {view.id}", at=JOBS_PATH, live=True)
@@ -87,7 +90,7 @@ def job_output(
     lines: Annotated[int, Query(ge=1, le=_MAX_LINES)] = _MAX_LINES,
 ) -> Response:
     """The last lines of a job's output, renewed until the job has ended."""
-    output = routes_jobs.job_logs(by.caller, id, attempt=attempt, tail=lines)
+    output = use_cases.job_logs(by.caller, id, attempt=attempt, tail=lines)
     ended = by.caller.job(id).state.final
     query = urlencode({"lines": lines} | ({"attempt": attempt} if attempt else {}))
     renewed_at = "" if ended or by.renewal is not Renewal.IN_PLACE else f"{JOBS_PATH}/{id}/output?{query}"
@@ -100,13 +103,8 @@ def job_output(
 
 def job_files(by: By, id: str) -> Response:
     """The results and finished checkpoints of a job."""
-    files, saved = contents.list_files(by.caller, id), contents.list_checkpoints(by.caller, id)
+    files, saved = use_cases.list_files(by.caller, id), use_cases.list_checkpoints(by.caller, id)
     return render_page("files.html", by, {"files": files, "saved": saved}, title=f"Files of {id}", at=JOBS_PATH)
-
-
-def job_file(by: By, id: str, sha256: str) -> Response:
-    """One result, as a download."""
-    return contents.file_content(by.caller, id, sha256)
 
 
 def job_usage(by: By, id: str) -> Response:
@@ -128,20 +126,20 @@ def job_usage(by: By, id: str) -> Response:
 
 def cancel_form(by: By, id: str) -> Response:
     """The form that confirms a cancellation."""
-    changes.changeable(by.caller, id)
-    values = {"job": routes_jobs.show_job(by.caller, id)}
+    changeable(by.caller, id)
+    values = {"job": use_cases.show_job(by.caller, id)}
     return render_page("cancel.html", by, values, title=f"Cancel {id}?", at=JOBS_PATH)
 
 
 def cancel(by: By, id: str, form: Form) -> Response:
     """Cancel the job, after a last checkpoint. Idempotent."""
-    changes.cancel_job(by.caller, id, request_key(form))
+    change(by.caller, request_key(form), use_cases.cancel_job, id=id)
     return RedirectResponse(f"{JOBS_PATH}/{id}", 303)
 
 
 def _may_change(by: By, id: str) -> bool:
     try:
-        changes.changeable(by.caller, id)
+        changeable(by.caller, id)
     except NotAllowed:
         return False
     return True
@@ -156,7 +154,7 @@ def approval_list(
 ) -> Response:
     """The page of requests (`_ROWS` of them, after the first ``skip``), standing grants and purchases; with buttons
     for approvers."""
-    listing = routes_jobs.list_approvals(by.caller, decided=decided)
+    listing = use_cases.list_approvals(by.caller, decided=decided)
     visible = listing.model_copy(update={"requests": listing.requests[skip : skip + _ROWS]})
     more = skip + _ROWS if len(listing.requests) > skip + _ROWS else None
     answerable = {
@@ -171,21 +169,20 @@ def approval_list(
 def grant(by: By, id: str, form: Form) -> Response:
     """Approve the request for the rules whose approver this person is. Idempotent by the form's key. Raises
     `NotAllowed`, `UnknownName`."""
-    changes.grant_approval(by.caller, id, request_key(form), DecisionBody(reason=_reason(form)))
-    return RedirectResponse(APPROVALS_PATH, 303)
+    return _decide(by, id, form, use_cases.grant_approval)
 
 
 def refuse(by: By, id: str, form: Form) -> Response:
     """Refuse."""
-    changes.refuse_approval(by.caller, id, request_key(form), DecisionBody(reason=_reason(form)))
-    return RedirectResponse(APPROVALS_PATH, 303)
+    return _decide(by, id, form, use_cases.refuse_approval)
 
 
-def _reason(form: dict[str, str]) -> str:
-    reason = form.get("reason", "").strip()
+def _decide(by: By, id: str, form: Form, decision: Callable[..., JobDetails]) -> Response:
+    reason = one_line(form.get("reason", "").strip())
     if len(reason) > _MAX_REASON:
         raise InvalidInput(f"expected at most {_MAX_REASON} characters", where="reason")
-    return reason
+    change(by.caller, request_key(form), decision, id=id, reason=reason)
+    return RedirectResponse(APPROVALS_PATH, 303)
 
 
 RUNNING = (JobState.LAUNCHING, JobState.RUNNING)
@@ -198,9 +195,9 @@ def overview(by: By) -> Response:
     """The overview, with the parts that the visitor may see."""
     caller, values = by.caller, dict[str, Any](gpu=_GPU)
     if by.may(Permission.SEE_BUDGETS):
-        values["budgets"] = routes_money.list_budgets(caller).budgets
-        values["spend"] = routes_money.spend_report(caller, "team", ReportPeriod(name="month"))
-        values["simulated"] = routes_money.spend_report(caller, "team", ReportPeriod(name="month"), sandbox=True)
+        values["budgets"] = money.list_budgets(caller).budgets
+        values["spend"] = money.spend_report(caller, "team", ReportPeriod(period="month"))
+        values["simulated"] = money.spend_report(caller, "team", ReportPeriod(period="month"), sandbox=True)
     if by.may(Permission.SEE_JOBS):
         late = [
             late_job
@@ -208,10 +205,10 @@ def overview(by: By) -> Response:
             if caller.access.may(Permission.SEE_JOBS, late_job.team)
         ]
         values["overdue"] = late
-        values["running"] = routes_jobs.job_page(caller, JobFilter(RUNNING), limit=_OVERVIEW_ROWS)
-        values["waiting"] = routes_jobs.job_page(caller, JobFilter(WAITING), limit=_OVERVIEW_ROWS)
-        requests = routes_jobs.list_approvals(caller).requests
+        values["running"] = use_cases.job_page(caller, JobFilter(RUNNING), limit=_OVERVIEW_ROWS)
+        values["waiting"] = use_cases.job_page(caller, JobFilter(WAITING), limit=_OVERVIEW_ROWS)
+        requests = use_cases.list_approvals(caller).requests
         values["requests"], values["more_requests"] = requests[:_OVERVIEW_ROWS], max(len(requests) - _OVERVIEW_ROWS, 0)
     if by.may(Permission.SEE_MARKET):
-        values["cheapest"] = routes_jobs.cheapest(caller, _GPU, _AGO)
+        values["cheapest"] = market.cheapest(caller, _GPU, _AGO)
     return render_page("overview.html", by, values, title="Overview", at="/", live=True)

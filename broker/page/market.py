@@ -14,11 +14,11 @@ from broker.app.market.price_history import price_histories
 from broker.app.market.risk import risks
 from broker.app.results.offers import OfferResult, RiskResult
 from broker.app.results.price_history import PriceSeries
+from broker.app.use_cases import jobs, market
 from broker.core.market.offers import CapacityType
 from broker.page.charts import HEIGHT, WIDTH, price_curve
 from broker.page.render import render_page
 from broker.page.visitors import By
-from broker.server import routes_jobs
 
 OFFERS_PATH = "/offers"
 _ROWS = 50
@@ -43,7 +43,7 @@ def offer_list(
     filters = {"gpu": gpu, "provider": provider, "region": region, "capacity_type": capacity_type}
     names = {name: _names(text) for name, text in filters.items()}
     offer_filter = OfferFilter.of({**names, "price_kind": _CURRENT if live else ()}, available=available)
-    result = routes_jobs.offer_page(by.caller, offer_filter, limit=_ROWS, cursor=cursor)
+    result = market.offer_page(by.caller, offer_filter, limit=_ROWS, cursor=cursor)
     flags = {name: "true" for name, is_set in (("available", available), ("live", live)) if is_set}
     query = {name: value for name, value in filters.items() if value} | flags
     values = {
@@ -90,9 +90,7 @@ def price_history(
 
 def queue(by: By) -> Response:
     """The waiting jobs in queue order."""
-    return render_page(
-        "queue.html", by, {"queue": routes_jobs.show_queue(by.caller)}, title="Queue", at="/queue", live=True
-    )
+    return render_page("queue.html", by, {"queue": jobs.show_queue(by.caller)}, title="Queue", at="/queue", live=True)
 
 
 def _history_path(offer: OfferResult) -> str:

@@ -10,12 +10,13 @@ from fastapi.responses import RedirectResponse, Response
 
 from broker.app.policy import documents, policies, preview
 from broker.app.results.policies import Activation
+from broker.app.use_cases import policies as use_cases
+from broker.app.use_cases.changes import change, one_line
+from broker.app.use_cases.policies import MAX_FILES, check_names
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.page.render import render_page
 from broker.page.visitors import By, Form, request_key
-from broker.server import routes_policies
-from broker.server.routes_policies import MAX_FILES, check_names
 
 POLICIES_PATH = "/policies"
 Number = Annotated[int, Path(ge=1)]
@@ -24,7 +25,7 @@ Number = Annotated[int, Path(ge=1)]
 def policy_list(by: By) -> Response:
     """The rules in force, their approvers, and file and line of each; for those who see all teams, also files and
     versions."""
-    policy = routes_policies.policy_in_force(by.caller, files=True).active
+    policy = use_cases.policy_in_force(by.caller, files=True).active
     values = {
         "active": policy,
         "versions": documents.policy_versions(by.caller.broker).versions if by.may(Permission.SEE_ALL_TEAMS) else None,
@@ -80,8 +81,9 @@ def preview_change(by: By, form: Form) -> Response:
 
 def apply_change(by: By, form: Form) -> Response:
     """Apply the texts that were previewed, unless another version is active meanwhile."""
-    reason = form.get("reason", "").strip()
-    routes_policies.apply(by.caller, _files(form), reason, request_key(form), _base_version(form))
+    files, reason = check_names(_files(form)), one_line(form.get("reason", "").strip())
+    key, base = request_key(form), _base_version(form)
+    change(by.caller, key, use_cases.apply_policy, files=files, reason=reason, base=base)
     return RedirectResponse(POLICIES_PATH, 303)
 
 

@@ -13,13 +13,13 @@ from broker.app.billing.months import MONTH, PERIODS, ReportPeriod, report_timez
 from broker.app.billing.report import DIMENSIONS
 from broker.app.billing.review import review
 from broker.app.results.charges import BilledReport
+from broker.app.use_cases import jobs, money
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.finops.showback import SharingRule, SharingRules
 from broker.page.charts import HEIGHT, WIDTH, spend_curve
 from broker.page.render import render_page
 from broker.page.visitors import By
-from broker.server import routes_jobs, routes_money
 
 REPORTS_PATH = "/reports"
 _JOB = "job"
@@ -39,7 +39,7 @@ def spending(
     ledger entries. ``only``: ``dimension:value``."""
     grouping = ",".join(filter(None, (dimensions, then)))
     filters = _parse_filters(only or [])
-    report = routes_money.spend_report(by.caller, grouping, ReportPeriod(name=period), sandbox=simulated, only=filters)
+    report = money.spend_report(by.caller, grouping, ReportPeriod(period=period), sandbox=simulated, only=filters)
     names = report.by.split(",")
     fixed = {"period": period} | ({"simulated": "true"} if simulated else {})
     links = []
@@ -66,7 +66,7 @@ def spending(
         "dimensions": DIMENSIONS,
         "periods": PERIODS,
         "all_teams": by.may(Permission.SEE_ALL_TEAMS),
-        "incidents": routes_money.anomalies(by.caller).incidents,
+        "incidents": money.anomalies(by.caller).incidents,
     }
     return render_page("reports.html", by, values, title="Reports", at=REPORTS_PATH)
 
@@ -92,7 +92,7 @@ def month(by: By, month: Month = "") -> Response:
         "month": name,
         "review": review(broker, name),
         "showback": showback.showback_report(broker, name, rules),
-        "units": routes_money.units(by.caller, name),
+        "units": money.units(by.caller, name),
         "billed": BilledReport.of(charges.billed_attempts(broker, *bounds), "provider", *bounds, time_zone),
         "statements": showback.statements(broker).statements,
     }
@@ -105,13 +105,13 @@ BUDGETS_PATH = "/budgets"
 def budget_list(by: By) -> Response:
     """Every budget that counts only teams that the visitor may see."""
     return render_page(
-        "budgets.html", by, {"budgets": routes_money.list_budgets(by.caller).budgets}, title="Budgets", at=BUDGETS_PATH
+        "budgets.html", by, {"budgets": money.list_budgets(by.caller).budgets}, title="Budgets", at=BUDGETS_PATH
     )
 
 
 def budget(by: By, id: str) -> Response:
     """One budget: spending by day, holds by job and period, and its alerts."""
-    details = routes_money.show_budget(by.caller, id, by_day=True)
+    details = money.show_budget(by.caller, id, by_day=True)
     values = {"budget": details, "curve": spend_curve(details), "wide": WIDTH, "high": HEIGHT}
     return render_page("budget.html", by, values, title=f"Budget {id}", at=BUDGETS_PATH)
 
@@ -119,5 +119,5 @@ def budget(by: By, id: str) -> Response:
 def job_ledger(by: By, id: str) -> Response:
     """The ledger entries that add up to a job's cost (USD)."""
     return render_page(
-        "ledger.html", by, {"ledger": routes_jobs.job_ledger(by.caller, id)}, title=f"Ledger of {id}", at="/jobs"
+        "ledger.html", by, {"ledger": jobs.job_ledger(by.caller, id)}, title=f"Ledger of {id}", at="/jobs"
     )

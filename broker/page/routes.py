@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from broker.core.access.permissions import Permission
 from broker.page import admin, capacity, jobs, market, policies, reports, signing
 from broker.page.jobs import overview
+from broker.server import contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ PAGES = (
     PageRoute("POST", "/purchases/{purchase}/withdraw", Permission.BUY, capacity.withdraw),
     PageRoute("GET", "/prices", Permission.SEE_MARKET, market.price_history),
     PageRoute("GET", "/jobs/{id}/files", Permission.SEE_OUTPUT, jobs.job_files),
-    PageRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, jobs.job_file),
+    PageRoute("GET", "/jobs/{id}/files/{sha256}", Permission.SEE_OUTPUT, contents.file_content),
     PageRoute("GET", "/offers", Permission.SEE_MARKET, market.offer_list),
     PageRoute("GET", "/me", None, admin.me),
     PageRoute("POST", "/sign-out", None, signing.sign_out),

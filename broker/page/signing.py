@@ -64,7 +64,9 @@ def _begin_session(
 
 def sign_out(by: By, at: SignIn, form: Form) -> Response:
     """End the session, or all sessions of the person."""
-    sessions.sign_out(at.broker, by.session, origin=by.caller.origin, everywhere=form.get("everywhere") == "yes")
+    sessions.sign_out(
+        at.broker, by.session, origin=by.caller.actor.audit_origin, everywhere=form.get("everywhere") == "yes"
+    )
     answer = RedirectResponse(SIGN_IN, 303)
     answer.delete_cookie(at.cookie.name, **at.cookie.kind)
     return answer
@@ -101,7 +103,12 @@ def decide_login(by: By, request: Request, form: Form) -> Response:
         return _render_login(by, None, "No program is waiting with this code any more.", 404)
     try:
         decided = device_logins.decide_login(
-            by.caller.broker, code, by.caller.access, grant=grant, by=by.caller.actor, origin=by.caller.origin
+            by.caller.broker,
+            code,
+            by.caller.access,
+            grant=grant,
+            by=by.caller.actor,
+            origin=by.caller.actor.audit_origin,
         )
     except InvalidInput as error:
         return _render_login(by, None, f"{error.message.capitalize()}.", 409)

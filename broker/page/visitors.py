@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
 from typing import Annotated, Any
@@ -15,11 +15,12 @@ from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse
 
 from broker.app.access import sessions
+from broker.app.access.callers import Caller, missing_permission
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.actors import EntryPoint
 from broker.core.errors import NotAllowed
-from broker.server.callers import Caller, SignInNeeded, address_of, missing_permission
+from broker.server.callers import SignInNeeded, address_of
 from broker.server.device_flow import form_of
 from broker.server.limits import RequestRate, WrongTokens
 
@@ -122,6 +123,7 @@ def gate(broker: Broker, cookie: Cookie, permission: Permission | None, rate: Re
 
     def check(request: Request) -> None:
         request.state.visitor = visitor = _authenticate(broker, cookie, request)
+        request.state.caller = visitor.caller
         rate.take(visitor.caller.token)
         if request.method != "GET":
             check_same_origin(request)
@@ -169,7 +171,8 @@ def _authenticate(broker: Broker, cookie: Cookie, request: Request) -> Visitor:
     if entrant is None:
         raise SignInNeeded
     request_id = request.state.request_id
-    caller = Caller(broker, entrant.access, entrant.token.id, address_of(request), request_id, EntryPoint.PAGE)
+    actor = replace(entrant.access.actor(EntryPoint.PAGE), address=address_of(request))
+    caller = Caller(broker, entrant.access, actor, entrant.token.id, request_id)
     return Visitor(caller, id, request.url.path, renewal, sessions.is_recent(broker, entrant.token))
 
 

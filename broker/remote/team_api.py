@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import is_dataclass
+from inspect import signature
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_type_hints
+from urllib.parse import quote
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_exponential
 
 from broker.app.results.errors import ErrorDetails, kind_of
 from broker.app.results.values import plain
+from broker.app.use_cases.table import IN_QUERY, row_of
 from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, NotAllowed, Throttled, Unreachable
 from broker.remote.logins import SERVER, TOKEN, SavedLogin, http_client
 from broker.server.paths import CONTENTS, VERSION
@@ -98,6 +103,26 @@ class TeamApi:
         document = self.change(path, body)
         id = document.get("id")
         return self._read(kind, document, f"the change was made{f' ({id})' if isinstance(id, str) else ''}, but ")
+
+    def run(self, use_case: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+        """The document of a use case of `broker.app.use_cases`, run by the server with these arguments."""
+        row = row_of(use_case)
+        document: type[R] = row.document
+        arguments = signature(use_case).bind(None, *args, **kwargs).arguments
+        hints = get_type_hints(use_case, include_extras=True)
+        path, query, body = row.path, dict[str, Any](), dict[str, Any]()
+        for name, value in list(arguments.items())[1:]:
+            if f"{{{name}}}" in path:
+                path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
+                continue
+            marks = getattr(hints[name], "__metadata__", ())
+            alias = next((mark.alias for mark in marks if isinstance(mark, FieldInfo) and mark.alias), name)
+            target = query if row.method == "GET" or IN_QUERY in marks else body
+            target.update(vars(value) if is_dataclass(value) else {alias: value})
+        if row.method == "GET":
+            return self.fetch(document, path, **query)
+        sent = {name: plain(value) for name, value in body.items()}
+        return self.request(document, path, sent) if row.action else self.query(document, path, sent, **query)
 
     def whole(self, kind: type[R], path: str, rows: str, limit: int | None, page: int, **parameters: Any) -> R:
         """The result whose list ``rows`` comes in pages, with at most ``limit`` rows (None: all), and its other lists

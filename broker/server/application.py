@@ -15,7 +15,6 @@ from fastapi.security import HTTPBearer
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from broker.app.access.idempotency import ChangeAnswer
 from broker.app.results.values import json_text
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceResponder
@@ -97,16 +96,13 @@ def _routes() -> Sequence[BaseRoute]:
 
 
 def _endpoint(endpoint: Callable[..., Any]) -> Callable[..., Any]:
-    """The endpoint with the response to the document, or the change, that it returns."""
+    """The endpoint with the response to the document that it returns."""
     if iscoroutinefunction(endpoint):
         return endpoint
 
     @wraps(endpoint)
     def respond(**arguments: Any) -> Response:
         result = endpoint(**arguments)
-        if isinstance(result, ChangeAnswer):
-            headers = {"Idempotency-Replayed": "true"} if result.replayed else {}
-            return Response(result.body, result.status, headers, "application/json")
         return result if isinstance(result, Response) else Response(json_text(result), media_type="application/json")
 
     return respond

@@ -6,17 +6,16 @@ import base64
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
+from broker.app.access.callers import Caller, missing_permission
 from broker.app.access.tokens import authenticate
 from broker.app.wiring import Broker
-from broker.core.access.permissions import PERMISSION_TEXTS, SCOPES, Access, Permission, TokenScope
-from broker.core.actors import Actor, EntryPoint
-from broker.core.errors import AskAPerson, NotAllowed, Throttled, UnknownName, UnreadableJob
-from broker.core.events.views import JobView
+from broker.core.access.permissions import Permission
+from broker.core.actors import EntryPoint
+from broker.core.errors import AskAPerson, Throttled
 from broker.server.limits import RequestRate, WrongTokens
 from broker.server.paths import ADMISSION
 
@@ -35,90 +34,11 @@ class SignInNeeded(AskAPerson):
         )
 
 
-class RoleMissing(NotAllowed):
-    """The caller's roles, or the token's scopes, do not allow it."""
-
-
 class TooManyWrongTokens(Throttled):
     """An address has sent too many wrong tokens and has to wait."""
 
     def __init__(self, after: float) -> None:
         super().__init__("too many wrong tokens from this address", after=after, hint="wait, and check the token")
-
-
-@dataclass(frozen=True)
-class Caller:
-    """An authenticated caller: person, address, entry (API or page), and the broker. ``request_id``: as in the log and
-    in every answer."""
-
-    broker: Broker
-    access: Access
-    token: str
-    address: str
-    request_id: str
-    entry: EntryPoint = EntryPoint.API
-
-    @cached_property
-    def actor(self) -> Actor:
-        """The caller as an actor of use cases."""
-        return replace(self.access.actor(self.entry), address=self.address)
-
-    @property
-    def origin(self) -> str:
-        """The origin as written to the audit log."""
-        return self.actor.audit_origin
-
-    def require(self, permission: Permission, team: str | None) -> None:
-        """Raises `RoleMissing` if the caller lacks the permission in the team (None: for things without a team)."""
-        if not self.access.may(permission, team):
-            raise missing_permission(
-                self.access, permission, f" in team {team}" if team else " with what belongs to no team"
-            )
-
-    def job(self, id: str, permission: Permission = Permission.SEE_JOBS) -> JobView:
-        """The job, if the caller has the permission for it. Raises `UnknownName` if it does not exist or the caller may
-        not see it, and `RoleMissing` if the caller may see it but lacks the permission."""
-        view = self._found(id)
-        if view is None or not self.access.may(Permission.SEE_JOBS, view.job.team):
-            raise UnknownName("job", id, ())
-        self.require(permission, view.job.team)
-        return view
-
-    def _found(self, id: str) -> JobView | None:
-        with self.broker.store.reading() as snapshot:
-            try:
-                return snapshot.job(id)
-            except UnreadableJob:  # its team is unknown here
-                if self.access.teams(Permission.SEE_JOBS) is None:
-                    raise
-                return None
-
-
-_NOT_BY_LOGIN = (TokenScope.STATEMENTS, TokenScope.ADMISSION)  # `gpubroker login` does not request them
-
-
-def _scope_advice(access: Access, scope: TokenScope | None) -> str:
-    options = " ".join(f"--scope {name}" for name in dict.fromkeys((TokenScope.READ, scope)))
-    advice = (
-        "an administrator makes a token where the server runs: "
-        f"`gpubroker tokens create {access.person.name} {options}`; set GPUBROKER_SERVER and GPUBROKER_TOKEN to use it"
-    )
-    return advice if scope in _NOT_BY_LOGIN else f"log in with it: `gpubroker login URL {options}`; or {advice}"
-
-
-def missing_permission(access: Access, permission: Permission, where: str) -> RoleMissing:
-    """The error for a missing permission. It does not reveal what the caller may not see."""
-    scope = SCOPES[permission]
-    if scope not in access.scopes:
-        held = ", ".join(sorted(access.scopes))
-        return RoleMissing(
-            f"the login or token has only {held}; {PERMISSION_TEXTS[permission]} needs the scope {scope}",
-            hint=_scope_advice(access, scope),
-        )
-    return RoleMissing(
-        f"{access.person.name} has no role that allows {PERMISSION_TEXTS[permission]}{where}",
-        hint="an administrator gives roles",
-    )
 
 
 @dataclass(frozen=True)
@@ -155,7 +75,8 @@ def caller_of(request: Request) -> Caller:
 def _authenticate(broker: Broker, wrong_tokens: WrongTokens, request: Request) -> Caller:
     text = bearer_of(request)
     entrant = authenticate_token(wrong_tokens, request, text, lambda: authenticate(broker, text))
-    return Caller(broker, entrant.access, entrant.token.id, address_of(request), request.state.request_id)
+    actor = replace(entrant.access.actor(EntryPoint.API), address=address_of(request))
+    return Caller(broker, entrant.access, actor, entrant.token.id, request.state.request_id)
 
 
 def bearer_of(request: Request) -> str:

@@ -15,12 +15,12 @@ from fastapi.responses import Response, StreamingResponse
 
 from broker.agent.source_tree import TreeUnusable, content_path, entries_in, tree_path
 from broker.agent.store import ObjectFolder
-from broker.app.jobs import job_files, job_sources
+from broker.app.access.callers import Caller
+from broker.app.jobs import job_files
 from broker.app.jobs.network_jobs import open_upload_pool
-from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOutputs
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput, StoreProblem, UnknownName
-from broker.server.callers import By, Caller, caller_of
+from broker.server.callers import By, caller_of
 from broker.server.limits import UploadQuota
 from broker.snapshots.upload import store_errors
 
@@ -119,22 +119,6 @@ def _path(kind: ContentKind, sha256: str) -> str:
 
 Attempt = Annotated[int | None, Query(ge=1, description="Only files that this attempt wrote.")]
 Start = Annotated[int, Query(ge=0, description="The first byte; for a download that was interrupted.")]
-
-
-def list_files(by: By, id: str, attempt: Attempt = None) -> JobOutputs:
-    """The results of a job; each file from the newest attempt that wrote it."""
-    return job_sources.outputs(by.broker, by.job(id, Permission.SEE_OUTPUT), attempt)
-
-
-def list_checkpoints(by: By, id: str) -> JobCheckpoints:
-    """The finished checkpoints of a job, oldest first."""
-    return job_sources.checkpoints(by.broker, by.job(id, Permission.SEE_OUTPUT))
-
-
-def checkpoint_files(by: By, id: str, checkpoint: str) -> CheckpointFiles:
-    """The files of a checkpoint: the newest (`latest`), the newest at a step, or the one with that id or name."""
-    view = by.job(id, Permission.SEE_OUTPUT)
-    return CheckpointFiles.of(view, job_files.checkpoint(by.broker, view, checkpoint))
 
 
 def file_content(by: By, id: str, sha256: str, attempt: Attempt = None, start: Start = 0) -> Response:

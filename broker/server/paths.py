@@ -5,8 +5,6 @@ from __future__ import annotations
 VERSION = "/api/v1"
 DEVICE_AUTHORIZATION, TOKEN, REVOCATION = (f"{VERSION}/{name}" for name in ("device_authorization", "token", "revoke"))
 CONTENTS = f"{VERSION}/contents"
-MAX_OFFERS = 1_000
-"""The most offers of a page."""
 ADMISSION = f"{VERSION}/admission/"
 DEVICE_PAGE = "/device"
 """The page where a person enters the code of a program that logs in."""

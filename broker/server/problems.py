@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
+from broker.app.access.callers import RoleMissing
 from broker.app.access.idempotency import ChangeUnderWay
 from broker.app.jobs.preview import NoFeasibleCapacity, NothingToJudge
 from broker.app.jobs.submit import DearerNow
@@ -29,7 +30,7 @@ from broker.core.errors import (
     UnknownName,
     UnreadableJob,
 )
-from broker.server.callers import RoleMissing, SignInNeeded, TooManyWrongTokens
+from broker.server.callers import SignInNeeded, TooManyWrongTokens
 from broker.server.limits import TooManyRequests
 
 log = logging.getLogger(__name__)

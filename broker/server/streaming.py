@@ -17,6 +17,7 @@ from fastapi import Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
+from broker.app.access.callers import Caller
 from broker.app.access.tokens import authenticate
 from broker.app.jobs import jobs
 from broker.app.jobs.logs import LogLine, OutputFollower
@@ -25,7 +26,7 @@ from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.errors import BrokerError, RetryLater
 from broker.core.events.views import JobView
-from broker.server.callers import By, Caller, bearer_of
+from broker.server.callers import By, bearer_of
 from broker.server.limits import TooManyRequests
 
 log = logging.getLogger(__name__)

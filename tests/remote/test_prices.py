@@ -18,7 +18,7 @@ def test_offers_come_in_pages_and_are_one_list(laptop: Laptop, monkeypatch: pyte
         return [one["pool"] for one in laptop(*LISTED, *more, "--json", by="mia").json["offers"]]
 
     every = pools()
-    monkeypatch.setattr("broker.server.paths.MAX_OFFERS", 2)  # for the client: the server has its own copy
+    monkeypatch.setattr("broker.app.use_cases.market.MAX_OFFERS", 2)  # for the client: the server has its own copy
     assert pools() == every
     assert pools("-n", "3") == every[:3]
     text = laptop(*LISTED, "-n", "3").out

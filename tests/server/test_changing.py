@@ -134,7 +134,7 @@ def test_a_request_that_broke_off_is_told_so(world: Company, monkeypatch: pytest
 
     key, path = str(uuid4()), f"/jobs/{world.mine}/cancel"
     with monkeypatch.context() as patch:
-        patch.setattr("broker.server.changes.details.details", died)
+        patch.setattr("broker.app.use_cases.jobs.details.details", died)
         assert ask(world, path, "mia", key=key).status_code == 500
     answer = ask(world, path, "mia", key=key)
     assert (answer.status_code, answer.json()["kind"]) == (409, "change_under_way")

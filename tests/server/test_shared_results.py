@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from broker.server.shared_results import SharedResults
+from broker.app.use_cases.shared_results import SharedResults
 from tests.waiting import LONGEST
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Annotated
+
+from pydantic import AwareDatetime, Field
 
 from broker.app.billing.budgets import budget_rules
 from broker.app.wiring import Broker
@@ -63,30 +66,29 @@ def months_before(now: datetime, timezone: str) -> datetime:
     return month.start
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReportPeriod:
-    """Start and end (UTC, half-open; None: no bound), or instead the ``name`` of a period: one of `PERIODS`, or a month
-    such as ``2026-11``. ``timezone``: as asked for; None: `report_timezone`."""
+    """Start and end (UTC, half-open; None: no bound), or instead a named ``period``: one of `PERIODS`, or a month such
+    as ``2026-11``. ``timezone``: as asked for; None: `report_timezone`."""
 
-    since: datetime | None = None
-    until: datetime | None = None
-    name: str | None = None
-    timezone: str | None = None
-
-    @property
-    def asked(self) -> dict[str, datetime | str]:
-        """The parameters of the API that have a value."""
-        parameters = {"since": self.since, "until": self.until, "period": self.name, "timezone": self.timezone}
-        return {name: value for name, value in parameters.items() if value}
+    since: Annotated[AwareDatetime | None, Field(description="Start of the period, with a time zone.")] = None
+    until: Annotated[AwareDatetime | None, Field(description="End of the period, exclusive.")] = None
+    period: Annotated[
+        str | None, Field(max_length=20, description="Instead: month, last-month, quarter, last-quarter or 2026-11.")
+    ] = None
+    timezone: Annotated[
+        str | None,
+        Field(max_length=50, description="Time zone of months, such as Europe/Berlin. Default: the policy's."),
+    ] = None
 
     def bounds(self, broker: Broker) -> tuple[datetime | None, datetime | None]:
         """Start and end. Raises `InvalidInput` for both a name and a time, and for a period that ends before it begins;
         `UnknownName`."""
-        if self.name is not None:
+        if self.period is not None:
             if self.since or self.until:
                 hint = "remove --since and --until"
                 raise InvalidInput("a period has both a start and an end", where="--period", hint=hint)
-            return period_bounds(self.name, broker.clock.now(), report_timezone(broker, self.timezone))
+            return period_bounds(self.period, broker.clock.now(), report_timezone(broker, self.timezone))
         if self.since and self.until and self.since >= self.until:
             raise InvalidInput("the period ends before it begins", where="--until", hint="give a time after --since")
         return self.since, self.until

@@ -3,9 +3,12 @@ closed months."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from broker.app.access.people import require_permission
 from broker.app.billing.months import parse_month, report_timezone, resolve_begun_month, resolve_month
@@ -26,18 +29,30 @@ if TYPE_CHECKING:
     from broker.store.jobs.reader import StoreReader
 
 
-def sharing_rules(idle: str, shared: str, shared_team: Iterable[str] | None, fixed: str | None) -> SharingRules:
-    """The rules of these names. ``shared_team``: the teams whose cost is shared; ``fixed``: weights, ``nlp=60,web=40``.
-    Raises `UnknownName`, `InvalidInput`."""
-    weights: dict[str, int] = {}
-    for pair in filter(None, (fixed or "").split(",")):
-        team, _, weight = (field.strip() for field in pair.partition("="))
-        if not team or not weight.isdecimal() or team in weights:
-            raise InvalidInput(f"expected TEAM=WHOLE NUMBER, each team once, found {pair!r}", where="--fixed")
-        weights[team] = int(weight)
-    return SharingRules(
-        _rule("--idle", idle), _rule("--shared", shared), tuple(dict.fromkeys(shared_team or ())), weights
-    )
+_RuleName = Annotated[str, Field(max_length=40)]
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How idle and shared cost are divided, as options and requests name it."""
+
+    idle: Annotated[_RuleName, Field(description="How idle capacity is divided.")] = "separate"
+    shared: Annotated[_RuleName, Field(description="How the cost of shared teams is divided.")] = "separate"
+    shared_team: Annotated[
+        list[str] | None, Field(max_length=100, description="A team whose cost is for everybody.")
+    ] = None
+    fixed: Annotated[str | None, Field(max_length=500, description="Weights: nlp=60,web=40.")] = None
+
+    def rules(self) -> SharingRules:
+        """The rules of these names. Raises `UnknownName`, `InvalidInput`."""
+        weights: dict[str, int] = {}
+        for pair in filter(None, (self.fixed or "").split(",")):
+            team, _, weight = (field.strip() for field in pair.partition("="))
+            if not team or not weight.isdecimal() or team in weights:
+                raise InvalidInput(f"expected TEAM=WHOLE NUMBER, each team once, found {pair!r}", where="--fixed")
+            weights[team] = int(weight)
+        shared_teams = tuple(dict.fromkeys(self.shared_team or ()))
+        return SharingRules(_rule("--idle", self.idle), _rule("--shared", self.shared), shared_teams, weights)
 
 
 def _rule(option: str, name: str) -> SharingRule:

@@ -5,26 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from typing import Annotated
+
+from pydantic import AwareDatetime, Field
 
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.purchases.quotes import PurchaseProduct, QuoteRequest
 from broker.core.values.accelerators import canonical
 from broker.core.values.units import parse_term, split_machine
 
+Text = Annotated[str, Field(max_length=200)]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class CapacityRequest:
-    """``machine``: ``H100:8`` or an instance type; ``length``: ``48h``, ``7d``, ``1y``; ``products``: names of kinds,
-    ``all`` for all. Times are UTC."""
+    """A request in the words of people. Times are UTC."""
 
-    machine: str
-    machines: int = 1
-    length: str = "1d"
-    region: str | None = None
-    earliest: datetime | None = None
-    latest: datetime | None = None
-    products: Sequence[str] = ()
+    machine: Annotated[Text, Field(description="`H100:8`, or an instance type.")]
+    machines: Annotated[int, Field(ge=1, le=10_000)] = 1
+    length: Annotated[Text, Field(description="`48h`, `7d`, `1y`.")] = "1d"
+    region: Text | None = None
+    earliest: AwareDatetime | None = None
+    latest: AwareDatetime | None = None
+    products: Annotated[
+        Sequence[Text], Field(max_length=20, description="Kinds, `all` for all. Default: capacity_block.")
+    ] = ()
 
     def request(self) -> QuoteRequest:
         """The request. Raises `InvalidInput` and `UnknownName`."""

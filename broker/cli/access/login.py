@@ -110,14 +110,16 @@ def whoami(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 def _show_identity(terminal: Terminal, prefix: str, *, as_json: bool) -> None:
+    from broker.app.use_cases.people import me
+
     server = terminal.server
     if server is None:
         raise InvalidInput("the login is disabled", hint="unset GPUBROKER_SERVER")
-    identity = server.get("/me")
+    identity = server.run(me)
     if as_json:
         terminal.answer(identity)
         return
-    person = identity["person"]
-    teams = [f"{role.replace('_', ' ')} of {team}" for team, role in sorted(person["teams"].items())]
-    roles = ", ".join([*person["roles"], *teams]) or "no role yet"
-    terminal.show(f"{prefix}{person['name']} at {server.url}: {roles} (this login: {', '.join(identity['scopes'])})")
+    person = identity.person
+    teams = [f"{role.replace('_', ' ')} of {team}" for team, role in sorted(person.teams.items())]
+    roles = ", ".join([*person.roles, *teams]) or "no role yet"
+    terminal.show(f"{prefix}{person.name} at {server.url}: {roles} (this login: {', '.join(identity.scopes)})")

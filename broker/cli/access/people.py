@@ -27,14 +27,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The person's account 
 @app.command("list", epilog=examples("gpubroker people list", "gpubroker people list --json"))
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List people with their roles."""
-    from broker.app.access.people import people
-    from broker.app.results.access import PeopleList
+    from broker.app.use_cases.people import list_people
 
     terminal = Terminal.of(context)
-    if terminal.through_server:
-        people_list = terminal.api.fetch(PeopleList, "/people")
-    else:
-        people_list = PeopleList.of(people(terminal.broker()))
+    people_list = terminal.ask(list_people)
     terminal.result(people_list, lambda: people_table(terminal.out, people_list))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -75,14 +75,10 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List tokens: owner, scopes, expiry, last use. The tokens themselves are not stored."""
-    from broker.app.access.tokens import tokens
-    from broker.app.results.access import TokenList
+    from broker.app.use_cases.people import list_tokens
 
     terminal = Terminal.of(context)
-    if terminal.through_server:
-        token_list = terminal.api.fetch(TokenList, "/tokens", person=person)
-    else:
-        token_list = TokenList.of(tokens(terminal.broker(), person), terminal.broker().clock.now())
+    token_list = terminal.ask(list_tokens, person)
     terminal.result(token_list, lambda: token_table(terminal.out, token_list))
 
 
@@ -151,13 +147,8 @@ def audit(
     Each line says who changed what, from where, before and after; none can be edited. What people do to jobs on this
     machine is in the events of each job: `gpubroker jobs show JOB`.
     """
-    from broker.app.access.audit import audit_log
-    from broker.app.results.access import AuditLog
+    from broker.app.use_cases.people import audit_lines
 
     terminal = Terminal.of(context)
-    criteria: dict[str, Any] = {"person": person, "subject": subject, "limit": limit}
-    if terminal.through_server:
-        log_lines = terminal.api.fetch(AuditLog, "/audit", **criteria)
-    else:
-        log_lines = AuditLog.of(audit_log(terminal.broker(), by=terminal.actor, **criteria))
+    log_lines = terminal.ask(audit_lines, person, subject, limit)
     terminal.result(log_lines, lambda: audit_table(terminal.out, log_lines))

@@ -23,16 +23,12 @@ _NO_BUDGET_TEXTS = {
 @app.command("list", epilog=examples("gpubroker budget list", "gpubroker budget list --json"))
 def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
     """List all budgets with their current period. Through a server: those that count only jobs of your teams."""
-    from broker.app.billing.budgets import budget_list
-    from broker.app.results.budgets import BudgetList
+    from broker.app.use_cases.money import list_budgets as use_case
     from broker.cli.billing import budget_view
 
     terminal = Terminal.of(context)
-    if terminal.through_server:
-        listing = terminal.api.fetch(BudgetList, "/budgets")
-    else:
-        terminal.adopt()
-        listing = budget_list(terminal.broker())
+    terminal.adopt()
+    listing = terminal.ask(use_case)
     terminal.result(
         listing,
         lambda: budget_view.budget_table(terminal.out, listing.budgets, _NO_BUDGET_TEXTS[terminal.through_server]),
@@ -54,21 +50,14 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one budget: period, limit, spent, held (by job and period), left, forecast, scope and alerts."""
-    from urllib.parse import quote
-
-    from broker.app.billing.budgets import budget_details
-    from broker.app.results.budgets import BudgetDetails, BudgetDetailsList, BudgetList
+    from broker.app.results.budgets import BudgetDetailsList
+    from broker.app.use_cases import money
     from broker.cli.billing import budget_view
 
     terminal = Terminal.of(context)
-    if terminal.through_server:
-        all_budgets = () if budget is not None else terminal.api.fetch(BudgetList, "/budgets").budgets
-        names = [budget_row.id for budget_row in all_budgets] if budget is None else [budget]
-        paths = [f"/budgets/{quote(name, safe='')}" for name in names]
-        details = [terminal.api.fetch(BudgetDetails, path, by_day=drawing.chart) for path in paths]
-    else:
-        terminal.adopt()
-        details = budget_details(terminal.broker(), budget, by_day=drawing.chart)
+    terminal.adopt()
+    names = [row.id for row in terminal.ask(money.list_budgets).budgets] if budget is None else [budget]
+    details = [terminal.ask(money.show_budget, name, by_day=drawing.chart) for name in names]
     draw(terminal, lambda: [budget_view.budget_chart(budget_row) for budget_row in details], drawing)
     document = BudgetDetailsList(budgets=details) if budget is None else details[0]
     terminal.result(

@@ -58,9 +58,8 @@ def spend(
     Without a period, `--by month` shows the last twelve months. Parquet needs the extra `parquet`.
     """
     from broker.app.billing.focus_files import FORMATS, check_output_path, open_draft
-    from broker.app.billing.report import spend_report
     from broker.app.billing.spend_files import write_spend
-    from broker.app.results.reports import SpendReport
+    from broker.app.use_cases.money import spend as use_case
     from broker.cli.billing import report_view
     from broker.cli.render import formats
 
@@ -68,10 +67,7 @@ def spend(
     if out is not None:
         check_output_path(out, (*FORMATS, ".html"))
     report_period = period.wanted(terminal.now())
-    if terminal.through_server:
-        report = terminal.api.fetch(SpendReport, "/reports/spend", by=by, sandbox=sandbox, **report_period.asked)
-    else:
-        report = spend_report(terminal.broker(), by, period=report_period, sandbox=sandbox)
+    report = terminal.ask(use_case, report_period, by, sandbox)
     if out is not None:
         if out.suffix.lower() == ".html":
             with open_draft(out) as draft:
@@ -117,12 +113,12 @@ def focus(
 
 def _fetch_focus(terminal: Terminal, month: str, out: Path, version: str) -> FocusExportResult:
     from broker.app.billing.focus_files import open_draft
-    from broker.app.results.reports import FocusExportResult
+    from broker.app.use_cases.money import FocusForm, focus_export
 
-    path, parameters = f"/reports/focus/{month}", {"version": version, "form": out.suffix.lower().removeprefix(".")}
-    export_result = terminal.api.fetch(FocusExportResult, path, **parameters)
+    form: FocusForm = "parquet" if out.suffix.lower() == ".parquet" else "csv"
+    export_result = terminal.ask(focus_export, month, version, form)
     with open_draft(out) as draft, draft.open("wb") as file:
-        for chunk in terminal.api.content(f"{path}/file", **parameters):
+        for chunk in terminal.api.content(f"/reports/focus/{month}/file", version=version, form=form):
             file.write(chunk)
     return export_result.model_copy(update={"file": str(out)})
 
@@ -154,18 +150,15 @@ def anomalies(
     days are judged; answers change nothing else. The jobs' owners, the team's administrators and administrators may
     answer.
     """
-    from broker.app.billing.anomalies import spending_anomalies
-    from broker.app.results.reports import IncidentList
+    from broker.app.use_cases.money import anomalies as use_case
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
     terminal.only_here({"--answer": answer, "--day": day, "--reason": reason or None})
     if answer is not None or day is not None:
         incident_list = _answer_incident(terminal, team, day, answer, reason)
-    elif terminal.through_server:
-        incident_list = terminal.api.fetch(IncidentList, "/reports/anomalies", team=team)
     else:
-        incident_list = IncidentList(incidents=spending_anomalies(terminal.broker(), None if team is None else {team}))
+        incident_list = terminal.ask(use_case, team)
     terminal.result(incident_list, lambda: report_view.anomaly_lines(incident_list))
 
 
@@ -215,16 +208,11 @@ def units(
     Utilization is that of the agents' samples: of each machine the busiest GPU. Tokens are those that programs report
     with `gpubroker_checkpoint.report`. A figure without its denominator is unknown.
     """
-    from broker.app.billing.units import unit_metrics_report as measured
+    from broker.app.use_cases.money import units as use_case
     from broker.cli.billing import report_view
-    from broker.finops.units import UnitMetrics
 
     terminal = Terminal.of(context)
-    if terminal.through_server:
-        parameters = {"period": period, "team": team, "metric": metric, "timezone": timezone}
-        metrics = terminal.api.fetch(UnitMetrics, "/reports/units", **parameters)
-    else:
-        metrics = measured(terminal.broker(), period, team, metric, timezone)
+    metrics = terminal.ask(use_case, period, team, metric, timezone)
     if metric is not None and not metrics.quality:
         terminal.say(f"no project has two successful runs that reported {metric}")
     terminal.result(metrics, lambda: report_view.unit_lines(metrics))
@@ -249,15 +237,11 @@ def forecasts(
     Only successful runs on GPUs count; the prediction is that of a run's first plan. Tokens are those that programs
     report with `gpubroker_checkpoint.report`; the measured share of peak compute replaces the assumed one in advice.
     """
-    from broker.app.billing.units import forecasts_report as compared
-    from broker.app.results.reports import ForecastsReport
+    from broker.app.use_cases.money import forecasts as use_case
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
-    if terminal.through_server:
-        report = terminal.api.fetch(ForecastsReport, "/reports/forecasts", period=period, team=team, timezone=timezone)
-    else:
-        report = compared(terminal.broker(), period, team, timezone)
+    report = terminal.ask(use_case, period, team, timezone)
     terminal.result(report, lambda: report_view.forecast_lines(terminal.out, report))
 
 
@@ -286,8 +270,7 @@ def review(
     before.
     """
     from broker.app.billing.focus_files import check_output_path, open_draft
-    from broker.app.billing.review import review as reviewed
-    from broker.app.results.reports import ReviewReport
+    from broker.app.use_cases.money import month_review
     from broker.cli.billing.review_view import review_blocks
     from broker.cli.render.documents import html, markdown
 
@@ -295,10 +278,7 @@ def review(
     writers = {".html": html, ".md": markdown}
     if out is not None:
         check_output_path(out, list(writers), replace=force)
-    if terminal.through_server:
-        report = terminal.api.fetch(ReviewReport, "/reports/review", month=month, timezone=timezone)
-    else:
-        report = reviewed(terminal.broker(), month, timezone)
+    report = terminal.ask(month_review, month, timezone)
     if out is not None:
         with open_draft(out) as draft:
             draft.write_text(writers[out.suffix.lower()](review_blocks(report)), encoding="utf-8")

@@ -18,6 +18,7 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from broker.app.billing.showback import Sharing
     from broker.app.results.charges import ChargesResult
 
 
@@ -60,25 +61,20 @@ def billed(
     difference as an adjustment. Amounts are for whole attempts. `gpubroker report charges fetch --help` describes where
     charges come from.
     """
-    from broker.app.billing import charges as use_case
-    from broker.app.billing.months import report_timezone
+    from broker.app.billing.charges import compare_export
     from broker.app.results.charges import BilledReport
+    from broker.app.use_cases.money import billed as use_case
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
     terminal.only_here({"--focus": focus})
     report_period = period.wanted(terminal.now())
-    if focus is not None and report_period.asked:
+    if focus is not None and report_period != type(report_period)():
         raise InvalidInput("the file sets the period", where="--focus", hint="remove --period, --since and --until")
-    if terminal.through_server:
-        report = terminal.api.fetch(BilledReport, "/reports/billed", by=by, **report_period.asked)
-    elif focus is not None:
-        report = BilledReport.of(use_case.compare_export(terminal.broker(), focus), by, None, None, "UTC")
+    if focus is not None:
+        report = BilledReport.of(compare_export(terminal.broker(), focus), by, None, None, "UTC")
     else:
-        broker = terminal.broker()
-        start, end = report_period.bounds(broker)
-        zone_name = report_timezone(broker, report_period.timezone)
-        report = BilledReport.of(use_case.billed_attempts(broker, start, end), by, start, end, zone_name)
+        report = terminal.ask(use_case, report_period, by)
     terminal.result(report, lambda: report_view.billed_lines(terminal.out, report))
 
 
@@ -182,10 +178,11 @@ class SharingOptions:
         str | None, typer.Option("--fixed", metavar="TEAM=N,…", help="Weights of a fixed rule, whole numbers.")
     ] = None
 
-    @property
-    def given(self) -> dict[str, str | list[str]]:
-        """The options that have a value, by name."""
-        return {name: value for name, value in asdict(self).items() if value}
+    def stated(self) -> Sharing:
+        """As the use cases take them."""
+        from broker.app.billing.showback import Sharing
+
+        return Sharing(**asdict(self))
 
 
 @expand_options
@@ -203,17 +200,11 @@ def showback(
     team's spending. An amount that no team bears, and spending without a team, have rows of their own. The rows add up
     to the total, to the micro-dollar.
     """
-    from broker.app.billing.showback import sharing_rules, showback_report
-    from broker.app.results.reports import ShowbackReport
+    from broker.app.use_cases.money import showback as use_case
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
-    if terminal.through_server:
-        report = terminal.api.fetch(
-            ShowbackReport, "/reports/showback", month=month, timezone=timezone, **sharing.given
-        )
-    else:
-        report = showback_report(terminal.broker(), month, sharing_rules(**asdict(sharing)), timezone)
+    report = terminal.ask(use_case, sharing.stated(), month, timezone)
     terminal.result(report, lambda: report_view.showback_lines(terminal.out, report))
 
 
@@ -237,29 +228,20 @@ def chargeback(
     are those of `report showback`, and are given when the statement is frozen. Through a server, freezing needs a token
     with the scope `statements` of an administrator.
     """
-    from broker.app.billing import showback as use_case
-    from broker.app.results.reports import ChargebackList, ChargebackStatement
+    from broker.app.use_cases import money
     from broker.cli.billing import report_view
 
-    terminal, path = Terminal.of(context), "/reports/chargeback"
+    terminal = Terminal.of(context)
     if not freeze and sharing != SharingOptions():
         raise InvalidInput("rules are given when a statement is made", where="--idle", hint="add --freeze")
     if month is None:
         if freeze:
             raise InvalidInput("the month is missing", where="--month", hint="--month 2026-10")
-        if terminal.through_server:
-            statement_list = terminal.api.fetch(ChargebackList, path)
-        else:
-            statement_list = use_case.statements(terminal.broker())
+        statement_list = terminal.ask(money.statements)
         terminal.result(statement_list, lambda: report_view.statement_list_lines(statement_list))
         return
-    if terminal.through_server and freeze:
-        statement = terminal.api.request(ChargebackStatement, f"{path}/{month}", sharing.given)
-    elif terminal.through_server:
-        statement = terminal.api.fetch(ChargebackStatement, f"{path}/{month}")
-    elif freeze:
-        rules = use_case.sharing_rules(**asdict(sharing))
-        statement = use_case.make_statement(terminal.broker(), month, rules, by=terminal.actor)
+    if freeze:
+        statement = terminal.ask(money.freeze_statement, month, sharing.stated())
     else:
-        statement = use_case.chargeback_statement(terminal.broker(), month)
+        statement = terminal.ask(money.statement, month)
     terminal.result(statement, lambda: report_view.statement_lines(terminal.out, statement))

@@ -49,16 +49,11 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List capacity: as recorded, and as reported by providers with a login. Changes nothing."""
-    from broker.app.results.capacity import CapacityList
+    from broker.app.use_cases.capacity import list_capacity
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
-    if terminal.through_server:
-        inventory = terminal.api.fetch(CapacityList, "/capacity", ask=None if offline else True)
-    else:
-        from broker.app.capacity.capacity import capacity_inventory as held
-
-        inventory = CapacityList.of(held(terminal.broker(), ask=not offline))
+    inventory = terminal.ask(list_capacity, ask=not offline)
     terminal.result(inventory, lambda: capacity_view.capacity_lines(terminal.out, inventory))
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,12 +16,7 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import AskAPerson, InvalidInput, RetryLater
 
 if TYPE_CHECKING:
-    from broker.app.capacity.purchases import Payer
-    from broker.app.capacity.quote_requests import CapacityRequest
-    from broker.app.results.purchases import PurchaseHistory, PurchaseResult, QuoteList, UndoTermsResult
-    from broker.app.wiring import Broker
-    from broker.core.purchases.purchases import Purchase
-    from broker.core.purchases.quotes import CapacityQuote
+    from broker.app.results.purchases import PurchaseResult
 
 
 PurchaseId = Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpubroker capacity purchases`.")]
@@ -106,6 +100,7 @@ def quote(context: typer.Context, given: QuoteOptions, as_json: AsJson = False) 
     reservations from now on, and from 5 to 120 days ahead on; savings plans (1 or 3 years).
     """
     from broker.app.capacity.quote_requests import CapacityRequest
+    from broker.app.use_cases.capacity import ask_quotes
     from broker.cli import filters
     from broker.cli.capacity import capacity_view
     from broker.cli.filters import term_option
@@ -122,19 +117,8 @@ def quote(context: typer.Context, given: QuoteOptions, as_json: AsJson = False) 
         latest=None if given.latest is None else filters.moment_ahead_option("--until", given.latest, now),
         products=[product_kind.value for product_kind in given.product or ()],
     )
-    quote_list = _load_quotes(terminal, request, given.provider or [])
+    quote_list = terminal.ask(ask_quotes, request, given.provider or [])
     terminal.result(quote_list, lambda: capacity_view.quote_lines(terminal.out, quote_list))
-
-
-def _load_quotes(terminal: Terminal, request: CapacityRequest, providers: list[str]) -> QuoteList:
-    from broker.app.results.purchases import QuoteList
-    from broker.app.results.values import plain
-
-    if terminal.through_server:
-        return terminal.api.query(QuoteList, "/capacity/quotes", {**plain(request), "providers": providers})
-    from broker.app.capacity.purchases import quotes
-
-    return QuoteList.of(quotes(terminal.broker(), request.request(), providers))
 
 
 @expand_options
@@ -163,15 +147,13 @@ def buy(
     of them; buyers cannot approve their own purchase. Before the order the price is checked again: above the ceiling
     nothing is bought. Exits with 3 if a policy denies it, with --dry-run too.
     """
-    from broker.app.capacity import purchases as use_case
-    from broker.app.results.purchases import PurchasePreviewResult
+    from broker.app.use_cases.capacity import buy_quote, preview_purchase
     from broker.cli import filters
     from broker.cli.capacity import capacity_view
     from broker.core.policy.policy import Answer
 
     terminal = Terminal.of(context)
     terminal.only_here({"--from-plan": from_plan, "--line": line})
-    payer_fields = asdict(payer)
     if (number is None) == (from_plan is None):
         hint = "gpubroker capacity quote --help"
         raise InvalidInput("give a quote's number or --from-plan", where="QUOTE", hint=hint)
@@ -179,39 +161,28 @@ def buy(
         if dry_run or ceiling is not None:
             option_name = "--dry-run" if dry_run else "--ceiling"
             raise InvalidInput("a proposal is bought at its own terms", where=option_name, hint="leave it out")
-        _buy_lines(terminal, from_plan, line or [], use_case.Payer(**payer_fields))
+        _buy_lines(terminal, from_plan, line or [], payer)
         return
-    max_cost = None if ceiling is None else filters.price_option("--ceiling", ceiling)
-    body = {"quote": number, "ceiling": None if max_cost is None else max_cost.as_json(), **payer_fields}
-
-    def purchase_arguments() -> tuple[Broker, CapacityQuote, use_case.Payer]:
-        assert number is not None
-        broker = terminal.broker()
-        return broker, broker.store.quote(number), use_case.Payer(**payer_fields)
-
+    assert number is not None
+    max_cost = None if ceiling is None else filters.price_option("--ceiling", ceiling).as_json()
     if not dry_run:
-        _change(
-            terminal,
-            "/purchases",
-            body,
-            lambda: use_case.buy(*purchase_arguments(), by=terminal.actor, ceiling=max_cost),
-        )
+        _show(terminal, terminal.ask(buy_quote, number, max_cost, **asdict(payer)))
         return
-    if terminal.through_server:
-        purchase_preview = terminal.api.query(PurchasePreviewResult, "/purchases/preview", body)
-    else:
-        purchase_preview = use_case.preview(*purchase_arguments(), by=terminal.actor, ceiling=max_cost)
+    purchase_preview = terminal.ask(preview_purchase, number, max_cost, **asdict(payer))
     terminal.result(purchase_preview, lambda: capacity_view.preview_lines(purchase_preview))
     if purchase_preview.answer is Answer.DENY:
         raise typer.Exit(3)
 
 
-def _buy_lines(terminal: Terminal, file: Path, lines: list[int], payer: Payer) -> None:
+def _buy_lines(terminal: Terminal, file: Path, lines: list[int], payer: PayerOptions) -> None:
     from broker.app.capacity.proposal import buy_lines
+    from broker.app.capacity.purchases import Payer
     from broker.app.results.purchases import PurchaseList
     from broker.cli.capacity import capacity_view
 
-    purchase_list = PurchaseList.of(buy_lines(terminal.broker(), file, lines, payer, by=terminal.actor))
+    purchase_list = PurchaseList.of(
+        buy_lines(terminal.broker(), file, lines, Payer(**asdict(payer)), by=terminal.actor)
+    )
     purchase_texts = (
         text for purchase in purchase_list.purchases for text in capacity_view.purchase_lines(purchase, is_local=True)
     )
@@ -220,14 +191,11 @@ def _buy_lines(terminal: Terminal, file: Path, lines: list[int], payer: Payer) -
 
 def purchases(context: typer.Context, every: WithClosed = False, as_json: AsJson = False) -> None:
     """List purchases that wait for approval, were ordered, or are in force; through a server, those of your teams."""
-    from broker.app.results.purchases import PurchaseList
+    from broker.app.use_cases.capacity import list_purchases
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
-    if terminal.through_server:
-        purchase_list = terminal.api.fetch(PurchaseList, "/purchases", closed=every or None)
-    else:
-        purchase_list = PurchaseList.of(terminal.broker().store.purchases(closed=every))
+    purchase_list = terminal.ask(list_purchases, closed=every)
     terminal.result(
         purchase_list, lambda: capacity_view.purchase_list_lines(terminal.out, purchase_list, shows_all=every)
     )
@@ -235,60 +203,48 @@ def purchases(context: typer.Context, every: WithClosed = False, as_json: AsJson
 
 def show(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
     """Show a purchase: capacity, price, approvals and events."""
+    from broker.app.use_cases.capacity import show_purchase
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
-    purchase_history = _history(terminal, id)
+    purchase_history = terminal.ask(show_purchase, id)
     terminal.result(
         purchase_history, lambda: capacity_view.history_lines(purchase_history, is_local=not terminal.through_server)
     )
 
 
-def _history(terminal: Terminal, id: str) -> PurchaseHistory:
-    from broker.app.results.purchases import PurchaseHistory
-
-    if terminal.through_server:
-        return terminal.api.fetch(PurchaseHistory, f"/purchases/{id}")
-    store = terminal.broker().store
-    return PurchaseHistory.of(store.purchase(id), store.purchase_events(id))
-
-
 def grant(context: typer.Context, id: PurchaseId, binding: Binding = None, as_json: AsJson = False) -> None:
     """Approve a purchase. The last approval orders it if this machine has a login to the provider; a server orders it
     itself."""
+    from broker.app.use_cases.capacity import approve_purchase
+
     terminal = Terminal.of(context)
-    _change(
-        terminal, f"/purchases/{id}/approve", {"binding": binding}, lambda: _approve_and_order(terminal, id, binding)
-    )
+    approved = terminal.ask(approve_purchase, id, binding)
+    _show(terminal, approved if terminal.through_server else _order(terminal, id))
 
 
-def _approve_and_order(terminal: Terminal, id: str, binding: str | None) -> Purchase:
-    """Approve the purchase, and order it after its last approval. If that is not possible now, print what will order
-    it."""
+def _order(terminal: Terminal, id: str) -> PurchaseResult:
+    """The approved purchase, ordered after its last approval. If that is not possible now, print what will order it."""
     from rich.text import Text
 
-    from broker.app.capacity import purchases as use_case
+    from broker.app.capacity.purchases import buyer
+    from broker.app.results.purchases import PurchaseResult
 
     broker = terminal.broker()
-    approved = use_case.approve(broker, id, by=terminal.actor, binding=binding)
     try:
-        return use_case.buyer(broker).advance(approved.id)
+        return PurchaseResult.of(buyer(broker).advance(id))
     except (AskAPerson, RetryLater) as error:
-        hint = f"it is ordered by `gpubroker serve`, or by `gpubroker capacity order {approved.id}` with a login"
+        hint = f"it is ordered by `gpubroker serve`, or by `gpubroker capacity order {id}` with a login"
         terminal.say(Text(f"not ordered yet: {error}; {hint}", style="yellow"))
-        return broker.store.purchase(approved.id)
+        return PurchaseResult.of(broker.store.purchase(id))
 
 
 def refuse(context: typer.Context, id: PurchaseId, reason: Reason = "", as_json: AsJson = False) -> None:
     """Refuse a purchase, as one of its approvers. Its money is released."""
-
-    def reject_locally() -> Purchase:
-        from broker.app.capacity import purchases as use_case
-
-        return use_case.reject_purchase(terminal.broker(), id, by=terminal.actor, because=reason)
+    from broker.app.use_cases.capacity import reject_purchase
 
     terminal = Terminal.of(context)
-    _change(terminal, f"/purchases/{id}/reject", {"reason": reason}, reject_locally)
+    _show(terminal, terminal.ask(reject_purchase, id, reason))
 
 
 def order(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
@@ -319,24 +275,15 @@ def undo(
     The rest of its money is released.
     """
     from broker.app.results.purchases import UndoTermsResult
+    from broker.app.use_cases import capacity
     from broker.cli import filters
     from broker.cli.capacity import capacity_view
     from broker.core.purchases.purchases import PurchaseState
     from broker.core.values.money import Money
 
-    def withdraw_locally() -> Purchase:
-        from broker.app.capacity import purchases as use_case
-
-        return use_case.withdraw_purchase(terminal.broker(), id, by=terminal.actor, nothing_bought=nothing_bought)
-
-    def undo_locally() -> Purchase:
-        from broker.app.capacity.purchases import undo
-
-        return undo(terminal.broker(), id, by=terminal.actor, max_charge=max_charge)
-
     terminal = Terminal.of(context)
     max_charge = Money.ZERO if at_most is None else filters.price_option("--at-most", at_most)
-    state = _history(terminal, id).purchase.state
+    state = terminal.ask(capacity.show_purchase, id).purchase.state
     if nothing_bought or state.before_order or state is PurchaseState.UNKNOWN:
         if dry_run:
             free_terms = UndoTermsResult(
@@ -344,10 +291,10 @@ def undo(
             )
             terminal.result(free_terms, lambda: capacity_view.undo_terms_lines(free_terms))
             return
-        _change(terminal, f"/purchases/{id}/withdraw", {"nothing_bought": nothing_bought}, withdraw_locally)
+        _show(terminal, terminal.ask(capacity.withdraw_purchase, id, nothing_bought))
         return
     if dry_run or not yes:
-        terms = _undo_terms(terminal, id)
+        terms = terminal.ask(capacity.show_undo_terms, id)
         if dry_run:
             terminal.result(terms, lambda: capacity_view.undo_terms_lines(terms))
             return
@@ -357,29 +304,7 @@ def undo(
         if terms.charge_usd <= max_charge and not typer.confirm(f"Undo {id} on these terms?", default=False, err=True):
             terminal.say("Nothing was undone.")
             raise typer.Exit(1)
-    _change(terminal, f"/purchases/{id}/cancel", {"at_most": max_charge.as_json()}, undo_locally)
-
-
-def _undo_terms(terminal: Terminal, id: str) -> UndoTermsResult:
-    from broker.app.results.purchases import UndoTermsResult
-
-    if terminal.through_server:
-        return terminal.api.fetch(UndoTermsResult, f"/purchases/{id}/undo")
-    from broker.app.capacity.purchases import undo_terms
-
-    return UndoTermsResult.of(id, undo_terms(terminal.broker(), id))
-
-
-def _change(
-    terminal: Terminal, path: str, body: Mapping[str, Any] | None, change_locally: Callable[[], Purchase]
-) -> None:
-    """Change a purchase once, by a request to the server or ``change_locally``; print its new state."""
-    from broker.app.results.purchases import PurchaseResult
-
-    if terminal.through_server:
-        _show(terminal, terminal.api.request(PurchaseResult, path, body))
-    else:
-        _show(terminal, PurchaseResult.of(change_locally()))
+    _show(terminal, terminal.ask(capacity.cancel_purchase, id, max_charge.as_json()))
 
 
 def _show(terminal: Terminal, purchase: PurchaseResult) -> None:

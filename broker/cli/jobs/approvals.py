@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -46,20 +46,11 @@ def list_(
 ) -> None:
     """List approval requests with requester, amount, expiry, approvers and reason; standing grants; and purchases of
     capacity that wait for approval."""
+    from broker.app.use_cases.jobs import list_approvals
 
     terminal = Terminal.of(context)
-    approval_list = _load_approvals(terminal, decided=all_of_them, mine=mine)
+    approval_list = terminal.ask(list_approvals, all_of_them, mine)
     terminal.result(approval_list, lambda: approval_lines(terminal.out, approval_list))
-
-
-def _load_approvals(terminal: Terminal, *, decided: bool, mine: bool) -> ApprovalList:
-    if terminal.through_server:
-        from broker.app.results.approvals import ApprovalList
-
-        return terminal.api.fetch(ApprovalList, "/approvals", decided=decided, mine=mine)
-    from broker.app.jobs.approval_lists import approval_list
-
-    return approval_list(terminal.broker(), by=terminal.actor, decided=decided, mine=mine)
 
 
 @dataclass(frozen=True)
@@ -115,6 +106,7 @@ def grant(
     """
     from rich.text import Text
 
+    from broker.app.use_cases.jobs import grant_approval
     from broker.cli.jobs.jobs import load_history
     from broker.core.events.events import ApprovalGiven
 
@@ -138,7 +130,7 @@ def grant(
         rules = last_approvals[0].rules if last_approvals and last_approvals[0].by else ()
         return f"approved ({', '.join(rules)})" if rules else "no approval needed: no active rule requires it any more"
 
-    details = _decide(terminal, job, "grant", reason)
+    details = terminal.ask(grant_approval, terminal.job_id(job), reason)
     terminal.result(details, lambda: [_answer_line(details, approved())])
 
 
@@ -148,26 +140,11 @@ def refuse(context: typer.Context, job: Job, reason: Reason = "", as_json: AsJso
 
     A job that never ran ends; a waiting job is paused; a running job continues within its current limits.
     """
+    from broker.app.use_cases.jobs import refuse_approval
+
     terminal = Terminal.of(context)
-    details = _decide(terminal, job, "refuse", reason)
+    details = terminal.ask(refuse_approval, terminal.job_id(job), reason)
     terminal.result(details, lambda: [_answer_line(details, "refused")])
-
-
-def _decide(terminal: Terminal, job: str, decision: Literal["grant", "refuse"], reason: str) -> JobDetails:
-    if terminal.through_server:
-        from broker.app.results.jobs import JobDetails
-        from broker.remote.sending import job_id
-
-        path = f"/approvals/{job_id(terminal.api, job)}/{decision}"
-        return terminal.api.request(JobDetails, path, {"reason": reason})
-    from broker.app.jobs import approvals, details
-    from broker.app.service import background
-
-    broker = terminal.broker()
-    decide = approvals.grant if decision == "grant" else approvals.refuse
-    view = decide(broker, job, reason, by=terminal.actor)
-    background.revive(broker)
-    return details.details(broker, view)
 
 
 def _answer_line(details: JobDetails, outcome: str) -> str:
@@ -184,19 +161,10 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     """Revoke a standing grant. Jobs launched under it continue."""
+    from broker.app.use_cases.jobs import revoke_grant
+
     terminal = Terminal.of(context)
-    _show_grant(terminal, _revoke_standing(terminal, number), "Revoked")
-
-
-def _revoke_standing(terminal: Terminal, number: int) -> StandingGrantResult:
-    from broker.app.results.approvals import StandingGrantResult
-
-    if terminal.through_server:
-        return terminal.api.request(StandingGrantResult, f"/approvals/standing/{number}/revoke")
-    from broker.app.jobs import approvals
-
-    broker = terminal.broker()
-    return StandingGrantResult.of(approvals.revoke(broker, number, by=terminal.actor), broker.clock.now())
+    _show_grant(terminal, terminal.ask(revoke_grant, number), "Revoked")
 
 
 def _create_standing_grant(

@@ -97,7 +97,7 @@ def files(
 
     If several attempts wrote a file, the newest version is listed.
     """
-    from broker.app.results.kept_files import JobOutputs
+    from broker.app.use_cases.jobs import list_files
 
     terminal = Terminal.of(context)
     terminal.only_here({"--submitted": submitted})
@@ -106,13 +106,7 @@ def files(
     if checkpoints or submitted:
         (_show_checkpoints if checkpoints else _show_submitted)(terminal, job)
         return
-    if terminal.through_server:
-        job_outputs = terminal.api.fetch(JobOutputs, f"/jobs/{_server_job_id(terminal, job)}/files", attempt=attempt)
-    else:
-        from broker.app.jobs import job_sources, jobs
-
-        broker = terminal.broker()
-        job_outputs = job_sources.outputs(broker, jobs.find_single(broker, job), attempt)
+    job_outputs = terminal.ask(list_files, terminal.job_id(job, single=True), attempt)
     terminal.result(job_outputs, lambda: output_lines(terminal.out, job_outputs))
 
 
@@ -158,7 +152,7 @@ def _fetch_from_server(terminal: Terminal, job: str, options: FetchOptions) -> F
     from broker.cli.jobs.snapshot_view import bytes_bar
     from broker.remote import output
 
-    api, id = terminal.api, _server_job_id(terminal, job)
+    api, id = terminal.api, terminal.job_id(job)
     if options.checkpoint is not None:
         files = output.checkpoint_files(api, id, options.checkpoint)
     else:
@@ -181,23 +175,10 @@ def _show_submitted(terminal: Terminal, job: str) -> None:
 
 
 def _show_checkpoints(terminal: Terminal, job: str) -> None:
-    from broker.app.results.kept_files import JobCheckpoints
+    from broker.app.use_cases.jobs import list_checkpoints
 
-    if terminal.through_server:
-        job_checkpoints = terminal.api.fetch(JobCheckpoints, f"/jobs/{_server_job_id(terminal, job)}/checkpoints")
-    else:
-        from broker.app.jobs import job_sources, jobs
-
-        broker = terminal.broker()
-        job_checkpoints = job_sources.checkpoints(broker, jobs.find_single(broker, job))
+    job_checkpoints = terminal.ask(list_checkpoints, terminal.job_id(job, single=True))
     terminal.result(job_checkpoints, lambda: checkpoint_lines(terminal.out, job_checkpoints))
-
-
-def _server_job_id(terminal: Terminal, job: str) -> str:
-    """The id of the job at the server. Raises as `broker.remote.sending.job_id`."""
-    from broker.remote.sending import job_id
-
-    return job_id(terminal.api, job)
 
 
 def diff(

@@ -20,8 +20,7 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from broker.app.jobs.jobs import JobCriteria
     from broker.app.results.job_history import JobHistory
-    from broker.app.results.jobs import AttemptList, JobDetails, JobList
-    from broker.app.results.queue import QueueResult
+    from broker.app.results.jobs import JobDetails, JobList
 
 _JOBS = RowFilter(state=completion.states, team=completion.teams, user=completion.users, array=completion.jobs)
 app = typer.Typer(no_args_is_help=True, help="List, follow and control submitted jobs.")
@@ -88,11 +87,9 @@ def list_jobs(
 
 def _own_name(terminal: Terminal) -> str:
     """The name of the person who runs the command, here or at the server."""
-    if not terminal.through_server:
-        return terminal.actor.identity
-    from broker.app.results.access import CallerIdentity
+    from broker.app.use_cases.people import me
 
-    return terminal.api.fetch(CallerIdentity, "/me").person.name
+    return terminal.ask(me).person.name
 
 
 def _load_jobs(terminal: Terminal, criteria: JobCriteria) -> JobList:
@@ -121,21 +118,12 @@ def queue(context: typer.Context, as_json: AsJson = False) -> None:
     all its machines at once. Recorded capacity (`gpubroker capacity add`) that no engine reaches is not used; the start
     and cost that it would bring are shown.
     """
+    from broker.app.use_cases.jobs import show_queue
     from broker.cli.jobs import queue_view
 
     terminal = Terminal.of(context)
-    queue_result = _load_queue(terminal)
+    queue_result = terminal.ask(show_queue)
     terminal.result(queue_result, lambda: queue_view.queue_table(terminal.out, queue_result))
-
-
-def _load_queue(terminal: Terminal) -> QueueResult:
-    from broker.app.results.queue import QueueResult
-
-    if terminal.through_server:
-        return terminal.api.fetch(QueueResult, "/queue")
-    from broker.app.jobs.queue import explain_queue
-
-    return QueueResult.of(explain_queue(terminal.broker()))
 
 
 @app.command(
@@ -175,15 +163,9 @@ def show(
 
 def load_history(terminal: Terminal, reference: str) -> JobHistory:
     """The job and what happened to it."""
-    if terminal.through_server:
-        from broker.app.results.job_history import JobHistory
-        from broker.remote.sending import job_id
+    from broker.app.use_cases.jobs import show_job
 
-        return terminal.api.fetch(JobHistory, f"/jobs/{job_id(terminal.api, reference)}")
-    from broker.app.jobs import details, jobs
-
-    broker = terminal.broker()
-    return details.history(broker, jobs.find(broker, reference))
+    return terminal.ask(show_job, terminal.job_id(reference))
 
 
 STATUS_EXAMPLES = examples("gpubroker status", "gpubroker status --mine", "gpubroker status bert --wait")
@@ -282,23 +264,12 @@ def logs(
 @app.command(epilog=examples("gpubroker jobs attempts bert", "gpubroker jobs attempts bert --json"))
 def attempts(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
     """List a job's attempts: location, duration, steps, and why each ended."""
+    from broker.app.use_cases.jobs import job_attempts
     from broker.cli.jobs import job_view
 
     terminal = Terminal.of(context)
-    attempt_list = _load_attempts(terminal, job)
+    attempt_list = terminal.ask(job_attempts, terminal.job_id(job, single=True))
     terminal.result(attempt_list, lambda: job_view.attempt_table(terminal.out, attempt_list))
-
-
-def _load_attempts(terminal: Terminal, job: str) -> AttemptList:
-    if terminal.through_server:
-        from broker.app.results.jobs import AttemptList
-        from broker.remote.sending import job_id
-
-        return terminal.api.fetch(AttemptList, f"/jobs/{job_id(terminal.api, job)}/attempts")
-    from broker.app.jobs import details, jobs
-
-    broker = terminal.broker()
-    return details.attempts(broker, jobs.find_single(broker, job))
 
 
 CANCEL_EXAMPLES = examples(
@@ -384,20 +355,9 @@ def _cancellation_text(job: JobDetails) -> str:
 
 def _cancel_jobs(terminal: Terminal, names: list[str]) -> list[JobDetails]:
     """The jobs, each asked to stop. All names are looked up before the first is."""
-    if terminal.through_server:
-        from broker.app.results.jobs import JobDetails
-        from broker.remote.sending import job_id
+    from broker.app.use_cases.jobs import cancel_job
 
-        ids = dict.fromkeys(job_id(terminal.api, name) for name in names)
-        return [terminal.api.request(JobDetails, f"/jobs/{id}/cancel") for id in ids]
-    from broker.app.jobs import details, jobs
-    from broker.app.service import background
-
-    broker = terminal.broker()
-    views = {view.id: view for view in (jobs.find(broker, name) for name in names)}
-    stopped_views = [jobs.cancel(broker, view, by=terminal.actor) for view in views.values()]
-    background.revive(broker)
-    return [details.details(broker, view) for view in stopped_views]
+    return [terminal.ask(cancel_job, id) for id in dict.fromkeys(map(terminal.job_id, names))]
 
 
 @app.command(
@@ -434,26 +394,12 @@ def extend(
 
 
 def _extend_job(terminal: Terminal, job: str, max_cost: str | None, max_duration: str | None) -> JobDetails:
-    from broker.app.jobs.alternatives import JobLimits
+    from broker.app.use_cases.jobs import extend_job
 
     cost = None if max_cost is None else filters.price_option("--max-cost", max_cost)
-    duration = None if max_duration is None else filters.time_span_option("--max-duration", max_duration)
-    if terminal.through_server:
-        from broker.app.results.jobs import JobDetails
-        from broker.remote.sending import job_id
-
-        limits = {"max_cost": max_cost, "max_duration": max_duration}
-        return terminal.api.request(JobDetails, f"/jobs/{job_id(terminal.api, job)}/extend", limits)
-    from broker.app.jobs import details, jobs
-    from broker.app.jobs.extension import extend
-    from broker.app.service import background
-    from broker.cli.jobs.submit import show_notified_approvers
-
-    broker = terminal.broker()
-    extended_view = extend(broker, jobs.find(broker, job), JobLimits(cost, duration), by=terminal.actor)
-    background.revive(broker)
-    show_notified_approvers(terminal, broker, extended_view)
-    return details.details(broker, extended_view)
+    if max_duration is not None:
+        filters.time_span_option("--max-duration", max_duration)
+    return terminal.ask(extend_job, terminal.job_id(job), None if cost is None else f"${cost.dollars}", max_duration)
 
 
 app.command(epilog=resume.RESUME_EXAMPLES)(resume.resume)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -42,14 +42,12 @@ class ChangeOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change of policies. ``body``: what a server is asked for at ``path``; on this machine the ``files`` of it (text
-    by path). ``reason``: for the record; ``command``: for messages; ``paths``: as the user gave them; ``left_out``:
-    files of test cases."""
+    """A change of policies: to these ``files`` (text by name), or back to a ``version`` (None: the previous one).
+    ``command``: for messages; ``paths``: as the user gave them; ``left_out``: files of test cases."""
 
-    body: Mapping[str, Any]
-    reason: str
     command: str
-    path: str = "/policies"
+    files: dict[str, str] | None = None
+    version: int | None = None
     paths: Sequence[Path] = ()
     left_out: Sequence[str] = ()
 
@@ -67,8 +65,8 @@ def apply(context: typer.Context, files: PolicyFiles, given: ChangeOptions, as_j
 
     terminal = Terminal.of(context)
     case_paths = tuple(map(str, case_files(files)))
-    body = {"files": policy_texts(terminal, files)}
-    _propose(terminal, _Change(body, given.reason, "policy apply", paths=files, left_out=case_paths), given)
+    texts = policy_texts(terminal, files)
+    _propose(terminal, _Change("policy apply", texts, paths=files, left_out=case_paths), given)
 
 
 @expand_options
@@ -86,30 +84,17 @@ def rollback(
     Shows the effect and asks for confirmation, as `policy apply` does. Jobs that a policy stopped resume if these rules
     allow it.
     """
-    from broker.app.policy import policies
-
     terminal = Terminal.of(context)
-    if terminal.through_server:
-        command = f"policy rollback {version or ''}".rstrip()
-        change = _Change({"version": version}, given.reason, command, "/policies/rollback")
-    else:
-        earlier_version = policies.find_version(terminal.broker(), version)
-        note = policies.rollback_note(earlier_version, given.reason)
-        change = _Change({"files": earlier_version.files}, note, f"policy rollback {earlier_version.number}")
-    _propose(terminal, change, given)
+    _propose(terminal, _Change(f"policy rollback {version or ''}".rstrip(), version=version), given)
 
 
 def versions(context: typer.Context, as_json: AsJson = False) -> None:
     """List every version of the policy: when it was applied, by whom, and why. The newest is active."""
-    from broker.app.policy import documents
-    from broker.app.results.policies import PolicyVersionList
+    from broker.app.use_cases.policies import policy_versions
     from broker.cli.policy import policy_view
 
     terminal = Terminal.of(context)
-    if terminal.through_server:
-        version_list = terminal.api.fetch(PolicyVersionList, "/policies/versions")
-    else:
-        version_list = documents.policy_versions(terminal.broker())
+    version_list = terminal.ask(policy_versions)
     terminal.result(version_list, lambda: policy_view.history_table(terminal.out, version_list.versions))
 
 
@@ -128,12 +113,14 @@ def policy_texts(terminal: Terminal, files: Sequence[Path]) -> dict[str, str]:
 
 
 @contextmanager
-def restore_file_paths(files: Sequence[Path]) -> Iterator[None]:
+def restore_file_paths(terminal: Terminal, files: Sequence[Path]) -> Iterator[None]:
     """Errors of a server about files that it knows by name get the paths of the files, so that their lines are
     shown."""
     try:
         yield
     except InvalidInput as error:
+        if not terminal.through_server:
+            raise
         from broker.app.policy.policies import read_files
 
         paths = {Path(path).name: path for path in read_files(files)}
@@ -143,28 +130,21 @@ def restore_file_paths(files: Sequence[Path]) -> Iterator[None]:
 
 
 def _load_preview(terminal: Terminal, change: _Change) -> PolicyPreviewResult:
-    from broker.app.policy import preview
-    from broker.app.results.trials import PolicyPreviewResult
+    from broker.app.use_cases import policies
 
-    if terminal.through_server:
-        with restore_file_paths(change.paths):
-            return terminal.api.query(PolicyPreviewResult, f"{change.path}/preview", change.body)
-    return preview.preview(terminal.broker(), change.body["files"])
+    with restore_file_paths(terminal, change.paths):
+        if change.files is not None:
+            return terminal.ask(policies.preview_policy, change.files)
+        return terminal.ask(policies.preview_rollback, change.version)
 
 
-def _apply_change(terminal: Terminal, change: _Change, base: int) -> AppliedPolicy:
-    from broker.app.policy import documents
-    from broker.app.results.policies import AppliedPolicy
-    from broker.app.service import background
+def _apply_change(terminal: Terminal, change: _Change, reason: str, base: int) -> AppliedPolicy:
+    from broker.app.use_cases import policies
 
-    if terminal.through_server:
-        request_body = {**change.body, "reason": change.reason, "base": base}
-        with restore_file_paths(change.paths):
-            return terminal.api.request(AppliedPolicy, change.path, request_body)
-    broker = terminal.broker()
-    applied_policy = documents.apply_policy(broker, change.body["files"], change.reason, by=terminal.actor, base=base)
-    background.revive(broker)  # waiting jobs may be allowed now
-    return applied_policy
+    with restore_file_paths(terminal, change.paths):
+        if change.files is not None:
+            return terminal.ask(policies.apply_policy, change.files, reason, base)
+        return terminal.ask(policies.rollback_policy, change.version, reason, base)
 
 
 def _propose(terminal: Terminal, change: _Change, given: ChangeOptions) -> None:
@@ -187,7 +167,7 @@ def _propose(terminal: Terminal, change: _Change, given: ChangeOptions) -> None:
         return
     if policy_preview.changed and policy_preview.active_version and not given.yes:
         _confirm(terminal, policy_preview.active_version, change.command)
-    applied_policy = _apply_change(terminal, change, policy_preview.active_version).model_copy(
+    applied_policy = _apply_change(terminal, change, given.reason, policy_preview.active_version).model_copy(
         update={"left_out": list(change.left_out)}
     )
     terminal.result(applied_policy, lambda: policy_view.applied_lines(terminal.out, applied_policy))

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from broker.app.results.capacity_plan import CapacityFindingList, WarnedRuleResult
     from broker.app.results.policies import PolicyExplanation
-    from broker.app.results.trials import RecordedDecisions
 
 
 _MAX_NAMED = 8
@@ -43,15 +42,10 @@ def findings(
     Each finding shows its arithmetic. The thresholds are assumptions; policy files may replace them
     (`assumptions:`). Changes nothing.
     """
-    from broker.app.policy import documents
-    from broker.app.results.capacity_plan import CapacityFindingList
+    from broker.app.use_cases.capacity import policy_findings
 
     terminal = Terminal.of(context)
-    start = filters.moment_option("--since", since, terminal.now())
-    if terminal.through_server:
-        finding_list = terminal.api.fetch(CapacityFindingList, "/policies/findings", since=start.isoformat())
-    else:
-        finding_list = documents.policy_findings(terminal.broker(), start)
+    finding_list = terminal.ask(policy_findings, filters.moment_option("--since", since, terminal.now()))
     terminal.result(finding_list, lambda: _finding_lines(finding_list))
 
 
@@ -112,18 +106,14 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
 
     Warns of likely mistakes: unknown names, conditions on optional job fields.
     """
-    from broker.app.policy import documents
     from broker.app.policy.policies import case_files
-    from broker.app.results.policies import CheckedPolicy
+    from broker.app.use_cases.policies import check_policy
     from broker.cli.policy import policy_view
 
     terminal = Terminal.of(context)
     policy_texts = applying.policy_texts(terminal, files)
-    if terminal.through_server:
-        with applying.restore_file_paths(files):
-            checked_policy = terminal.api.query(CheckedPolicy, "/policies/check", {"files": policy_texts})
-    else:
-        checked_policy = documents.check_policy(terminal.broker(), policy_texts)
+    with applying.restore_file_paths(terminal, files):
+        checked_policy = terminal.ask(check_policy, policy_texts)
     checked_policy = checked_policy.model_copy(update={"left_out": [str(case_path) for case_path in case_files(files)]})
     if not as_json:
         terminal.say(
@@ -143,18 +133,14 @@ def show(
 ) -> None:
     """Show the active policy: its rules, and time and user of its activation; through a server, the rules that name no
     other team than yours."""
-    from broker.app.policy import documents
-    from broker.app.results.policies import PolicyInForce
+    from broker.app.use_cases.policies import policy_in_force
     from broker.cli.policy import policy_view
 
     terminal = Terminal.of(context)
-    if terminal.through_server:
-        active_policy = terminal.api.fetch(PolicyInForce, "/policies", files=files or None)
-        if files and active_policy.active is not None and active_policy.active.files is None:
-            terminal.say("The server shows the texts of the files to those who may see all teams.")
-    else:
-        terminal.adopt()
-        active_policy = documents.policy_in_force(terminal.broker(), files=files)
+    terminal.adopt()
+    active_policy = terminal.ask(policy_in_force, files)
+    if files and active_policy.active is not None and active_policy.active.files is None:
+        terminal.say("The server shows the texts of the files to those who may see all teams.")
     terminal.result(active_policy, lambda: policy_view.active_policy_lines(terminal.out, active_policy))
 
 
@@ -176,6 +162,7 @@ def explain(
     The rules judge the placement that the plan selects; if they allow none, the best placement that they deny. For a
     submitted job (ID or name instead of a file), shows the recorded verdicts.
     """
+    from broker.app.use_cases.jobs import job_decisions
     from broker.cli.policy import policy_view, trial_view
 
     terminal = Terminal.of(context)
@@ -183,7 +170,7 @@ def explain(
         if policy:
             hint = "give its job file; `gpubroker policy apply --dry-run` judges past decisions again"
             raise InvalidInput("a submitted job has the verdicts on record", where="--policy", hint=hint)
-        decisions = _decisions(terminal, str(job))
+        decisions = terminal.ask(job_decisions, terminal.job_id(str(job)))
         terminal.result(decisions, lambda: trial_view.recorded_lines(terminal.out, decisions))
         return
     explanation = _explanation(terminal, job, policy)
@@ -215,28 +202,16 @@ def decisions(
     terminal.result(found, lambda: trial_view.decision_rows(terminal.out, found))
 
 
-def _decisions(terminal: Terminal, reference: str) -> RecordedDecisions:
-    from broker.app.policy import documents
-    from broker.app.results.trials import RecordedDecisions
-
-    if terminal.through_server:
-        from broker.remote.sending import job_id
-
-        return terminal.api.fetch(RecordedDecisions, f"/jobs/{job_id(terminal.api, reference)}/decisions")
-    return documents.recorded_decisions(terminal.broker(), reference)
-
-
 def _explanation(terminal: Terminal, file: Path, policy: Sequence[Path] | None) -> PolicyExplanation:
     from broker.app.jobs.job_input import read_job
     from broker.app.policy import documents
-    from broker.app.results.policies import PolicyExplanation
+    from broker.app.use_cases.policies import explain_policy
     from broker.core.job.file import print_job
 
     job, files = read_job(file, terminal.now()), applying.policy_texts(terminal, policy) if policy else None
     if terminal.through_server:
-        body = {"job_file": print_job(job), "files": files}
-        with applying.restore_file_paths(policy or ()):
-            return terminal.api.query(PolicyExplanation, "/policies/explain", body)
+        with applying.restore_file_paths(terminal, policy or ()):
+            return terminal.ask(explain_policy, print_job(job), files)
     terminal.adopt()
     return documents.explain_job(terminal.broker(), job, files, by=terminal.actor)
 

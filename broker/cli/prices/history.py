@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -93,30 +94,13 @@ def history(context: typer.Context, given: PriceHistoryOptions, drawing: Drawing
 
 
 def _load_history(terminal: Terminal, offer_filter: OfferFilter, given: PriceHistoryOptions) -> PriceHistoryList:
-    from datetime import UTC, datetime
+    from broker.app.use_cases.market import WantedMachines, price_history
 
-    from broker.app.results.price_history import PriceHistoryList
-
-    if terminal.through_server:
-        start, end = _bounds(datetime.now(UTC), given)
-        return terminal.api.fetch(
-            PriceHistoryList,
-            "/prices/history",
-            gpu=given.gpu,
-            provider=offer_filter.providers,
-            region=offer_filter.regions,
-            instance_type=offer_filter.instance_types,
-            capacity_type=sorted(offer_filter.capacity_types),
-            since=start.isoformat(),
-            until=end.isoformat() if given.end else None,  # the server's clock may be behind
-            limit=given.limit or (_MAX_SERVER_ROWS if terminal.as_json else _MAX_ROWS),
-        )
-    from broker.app.market.price_history import price_histories
-
-    broker = terminal.broker()
-    start, end = _bounds(broker.clock.now(), given)
-    max_rows = given.limit if terminal.as_json else given.limit or _MAX_ROWS
-    return PriceHistoryList.of(price_histories(broker, offer_filter, start, end, limit=max_rows))
+    start, end = _bounds(terminal.now(), given)
+    until = end if given.end or not terminal.through_server else None  # the server's clock may be behind
+    all_rows = _MAX_SERVER_ROWS if terminal.through_server else sys.maxsize
+    max_rows = given.limit or (all_rows if terminal.as_json else _MAX_ROWS)
+    return terminal.ask(price_history, WantedMachines.of(offer_filter, given.gpu), start, until, max_rows)
 
 
 def _bounds(now: datetime, given: PriceHistoryOptions) -> tuple[datetime, datetime]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,7 +25,6 @@ from broker.core.market.offer_order import OfferOrder
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.market.offer_rows import OfferFilter
     from broker.app.results.offers import (
         OfferCounts,
         OfferGroupList,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         RiskResult,
     )
     from broker.core.values.money import Money
-    from broker.remote.team_api import TeamApi
 
 EXAMPLES = examples(
     "gpubroker offers --gpu H100:8 --spot",
@@ -118,7 +117,10 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
 
 
 def _load_offers(terminal: Terminal, given: OffersOptions, limit: int | None) -> OfferCounts:
+    from broker.app.market import offer_lists
     from broker.app.market.offer_rows import OfferFilter
+    from broker.app.results.offers import OfferList
+    from broker.app.use_cases import market
 
     conditions = {**_OFFER_FILTER.read(given.where), "gpu": given.gpu or []}
     if given.spot:
@@ -127,39 +129,28 @@ def _load_offers(terminal: Terminal, given: OffersOptions, limit: int | None) ->
     offer_filter = OfferFilter.of(
         conditions, gpus_from="--gpu", available=given.available, old=given.every, max_price=max_price
     )
-    if terminal.through_server:
-        return _load_from_server(terminal.api, offer_filter, given, limit)
-    from broker.app.market import offer_lists
-
-    by = None if given.by is None else offer_lists.parse_dimensions(given.by, "--by")
-    broker = terminal.broker()
-    poll_first_time(terminal, broker, offline=given.offline, providers=offer_filter.providers)
-    if by is not None:
-        return offer_lists.list_offer_groups(broker, offer_filter, by, limit)
-    load_offers = offer_lists.list_offer_risks if given.risk else offer_lists.list_offers
-    return load_offers(broker, offer_filter, given.sort, limit)
-
-
-def _load_from_server(api: TeamApi, offer_filter: OfferFilter, given: OffersOptions, limit: int | None) -> OfferCounts:
-    from broker.app.results.offers import OfferGroupList, OfferList, OfferRiskList
-    from broker.server.paths import MAX_OFFERS
-
-    parameters = {
-        "gpu": given.gpu,
-        "provider": offer_filter.providers,
-        "region": offer_filter.regions,
-        "instance_type": offer_filter.instance_types,
-        "capacity_type": sorted(offer_filter.capacity_types),
-        "price_kind": sorted(offer_filter.price_kinds),
-        "available": given.available or None,
-        "old": given.every or None,
-        "max_price": None if offer_filter.max_price is None else offer_filter.max_price.as_json(),
-    }
+    wanted = market.WantedOffers.of(
+        offer_filter,
+        given.gpu,
+        price_kind=sorted(offer_filter.price_kinds),
+        available=given.available,
+        old=given.every,
+        max_price=None if max_price is None else max_price.dollars,
+    )
+    all_rows = market.MAX_OFFERS
+    if not terminal.through_server:
+        all_rows = sys.maxsize
+        if given.by is not None:
+            offer_lists.parse_dimensions(given.by, "--by")
+        poll_first_time(terminal, terminal.broker(), offline=given.offline, providers=offer_filter.providers)
     if given.by is not None:
-        return api.fetch(OfferGroupList, "/offers/groups", by=given.by, limit=limit or MAX_OFFERS, **parameters)
+        return terminal.ask(market.group_offers, wanted, given.by, limit or all_rows)
     if given.risk:
-        return api.fetch(OfferRiskList, "/offers/risks", sort=given.sort.value, limit=limit or MAX_OFFERS, **parameters)
-    return api.whole(OfferList, "/offers", "offers", limit, MAX_OFFERS, sort=given.sort.value, **parameters)
+        return terminal.ask(market.offer_risks, wanted, given.sort, limit or all_rows)
+    if terminal.through_server:
+        parameters = {"sort": given.sort.value, **vars(wanted)}
+        return terminal.api.whole(OfferList, "/offers", "offers", limit, market.MAX_OFFERS, **parameters)
+    return offer_lists.list_offers(terminal.broker(), offer_filter, given.sort, limit)
 
 
 _PURCHASE_TYPE_STYLES = {"spot": "yellow", "owned": "green", "reserved": "cyan"}

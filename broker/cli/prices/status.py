@@ -31,22 +31,13 @@ def status(
 ) -> None:
     """Show the age of each provider's prices: last poll, last successful poll, errors, and the number of stale offers
     (too old to plan with) and doubted offers (not used until accepted)."""
+    from broker.app.use_cases.market import price_status as use_case
 
     terminal = Terminal.of(context)
-    price_status = _load_status(terminal)
+    price_status = terminal.ask(use_case)
     terminal.result(
         price_status, lambda: skipped_row_lines(price_status) if skipped else status_lines(terminal.out, price_status)
     )
-
-
-def _load_status(terminal: Terminal) -> PriceStatus:
-    from broker.app.results.prices import PriceStatus
-
-    if terminal.through_server:
-        return terminal.api.fetch(PriceStatus, "/prices/status")
-    from broker.app.market.polling import price_status
-
-    return price_status(terminal.broker())
 
 
 _STATUS_STYLES = {

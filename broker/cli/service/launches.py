@@ -62,22 +62,11 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
     in no budget.
     """
 
+    from broker.app.use_cases.outside import list_launches
+
     terminal = Terminal.of(context)
-    launch_list = _load_launches(terminal)
+    launch_list = terminal.ask(list_launches)
     terminal.result(launch_list, lambda: launch_lines(terminal.out, launch_list))
-
-
-def _load_launches(terminal: Terminal) -> OutsideLaunchList:
-    from broker.app.results.outside import OutsideLaunchList
-
-    if terminal.through_server:
-        return terminal.api.fetch(OutsideLaunchList, "/launches")
-    from broker.app.outside.launches import open_launches
-    from broker.app.outside.overdue import overdue_launches
-
-    broker = terminal.broker()
-    with broker.store.reading() as reader:
-        return OutsideLaunchList.of(open_launches(reader), overdue_launches(broker))
 
 
 @app.command(
@@ -101,6 +90,7 @@ def end(
     from broker.app.outside import launches as use_case
     from broker.app.outside.overdue import report_end
     from broker.app.results.outside import OutsideEnd
+    from broker.app.use_cases.outside import list_launches
     from broker.cli.filters import term_option
     from broker.cli.render import formats
     from broker.core.access.permissions import Permission
@@ -112,7 +102,7 @@ def end(
     with broker.store.access.reading() as reader:
         if reader.people():
             require_permission(reader, by, Permission.JUDGE_LAUNCHES)
-    launch_list = _load_launches(terminal)
+    launch_list = terminal.ask(list_launches)
     start_by_id = {launch.id: launch.since for launch in launch_list.launches} | {
         launch.id: launch.since for launch in launch_list.overdue
     }

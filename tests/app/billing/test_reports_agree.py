@@ -216,7 +216,7 @@ def agree(broker: Broker, entries: list[Entry], timezone: str) -> None:
         reviewed = report.after
         assert reviewed.spent + reviewed.bought_in_advance == total
         assert sum((row.spent for row in report.teams), Money.ZERO) == reviewed.spent == figures.spent
-        asked = ReportPeriod(name=name)
+        asked = ReportPeriod(period=name)
         of_month, of_billed = spend_report(broker, "provider", period=asked), asked.bounds(broker)
         assert of_month.total.cash + of_month.total.amortised == reviewed.spent
         assert of_billed == (start, end)

@@ -11,9 +11,9 @@ from math import inf
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from broker.app.access.callers import Caller
 from broker.app.wiring import Broker
 from broker.core.actors import EntryPoint
-from broker.server.callers import Caller
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ def share_result(by: Caller, key: Hashable, compute: Callable[[], T]) -> T:
     ``key``: everything that the result depends on, except the store's content. The result must not depend on the
     caller; what the caller may not see must be removed from it afterwards.
     """
-    if by.entry is not EntryPoint.PAGE:
+    if by.actor.origin is not EntryPoint.PAGE:
         return compute()
     with _making:
         results = _of_brokers.setdefault(by.broker, SharedResults())

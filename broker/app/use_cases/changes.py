@@ -1,0 +1,124 @@
+"""Changes requested over the network: each takes effect once per idempotency key, and is on record before and after."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from hashlib import sha256
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+from pydantic_core import to_jsonable_python
+
+from broker.agent.names import is_one_line
+from broker.app.access.callers import Caller
+from broker.app.access.idempotency import ChangeAnswer, ChangeRequest, run_once
+from broker.app.results.approvals import StandingGrantResult
+from broker.app.results.capacity import RecordedCapacity
+from broker.app.results.jobs import JobDetails
+from broker.app.results.policies import AppliedPolicy
+from broker.app.results.purchases import PurchaseResult
+from broker.app.results.reports import ChargebackStatement
+from broker.app.use_cases.table import UseCase, row_of
+from broker.core.access.permissions import Permission
+from broker.core.errors import InvalidInput
+from broker.core.events.views import JobView
+from broker.core.values.units import print_duration
+
+_AWAITING = ("jobs.submit", "jobs.retry", "jobs.resume", "jobs.extend")  # requests that may need an approval first
+
+
+def one_line(text: str) -> str:
+    """The text, if it is one line. Raises `InvalidInput` otherwise."""
+    if not is_one_line(text):
+        raise InvalidInput("expected one line without line breaks or control characters", where="reason")
+    return text
+
+
+Reason = Annotated[str, AfterValidator(one_line), Field(max_length=500, description="For the record, in one line.")]
+
+
+def change(by: Caller, key: str, function: Callable[..., Any], **arguments: Any) -> ChangeAnswer:
+    """Run a use case that changes something, once per idempotency key. Raises as it and as `run_once`."""
+    row, by = row_of(function), replace(by, key=key)
+    subject, before = _subject(by, row, arguments)
+    text = json.dumps([row.action, to_jsonable_python(arguments)], sort_keys=True)
+    digest = sha256(text.encode()).hexdigest()
+    actor = by.actor
+    request = ChangeRequest(actor.identity, by.token, actor.audit_origin, key, digest, row.action, subject, before)
+    return run_once(by.broker, request, lambda: function(by, **arguments), lambda document: _answer(row, document))
+
+
+def _answer(row: UseCase, document: Any) -> ChangeAnswer:
+    waits = row.action in _AWAITING and document.asked is not None
+    return ChangeAnswer.of(document, _after(document), 202 if waits else 201 if row.creates else 200)
+
+
+def _subject(by: Caller, row: UseCase, arguments: Mapping[str, Any]) -> tuple[str, str]:
+    """What the audit log says of the subject: its name, and its state before the change. What the caller may not change
+    is refused here, before the request is on record."""
+    match arguments:
+        case {"id": str(id)}:
+            view = by.job(id, Permission.APPROVE) if row.permission is Permission.APPROVE else changeable(by, id)
+            return view.id, job_in_words(view)
+        case {"purchase": str(id)}:
+            from broker.app.use_cases.capacity import purchase_of
+
+            purchase = purchase_of(by, id)
+            by.require(row.permission or Permission.BUY, purchase.team)
+            return id, purchase.state.value
+        case {"job_file": str(text)}:
+            from broker.app.use_cases.submission import submittable_job
+
+            return submittable_job(by, text).name, ""
+        case {"number": number}:
+            return f"standing grant {number}", ""
+        case {"month": str(month)}:
+            return month[:20], ""
+        case {"files": _} | {"version": _}:
+            active = by.broker.store.active_policy()
+            return "policy", f"version {active.number}" if active else "no policy"
+        case {"quote": _}:
+            from broker.app.use_cases.capacity import purchase_id
+
+            by.require(Permission.BUY, arguments.get("team"))
+            return purchase_id(by), ""
+        case _:
+            by.require(Permission.BUY, None)
+            return "capacity", ""
+
+
+def _after(document: Any) -> str:
+    """The state after the change, for the audit log."""
+    match document:
+        case JobDetails():
+            return job_in_words(document)
+        case StandingGrantResult():
+            return "revoked"
+        case PurchaseResult():
+            return document.state.value
+        case AppliedPolicy():
+            return f"version {document.number}"
+        case RecordedCapacity():
+            return f"number {document.number}"
+        case ChargebackStatement():
+            return f"{document.charged} charged"
+        case _:
+            return ""
+
+
+def changeable(by: Caller, id: str) -> JobView:
+    """The job, if the caller may change it: their own, or as an administrator of its team. Raises as `Caller.job`."""
+    view = by.job(id)
+    is_own = view.user == by.actor.identity
+    by.require(Permission.CHANGE_OWN_JOBS if is_own else Permission.CHANGE_TEAM_JOBS, view.job.team)
+    return view
+
+
+def job_in_words(job: JobView | JobDetails) -> str:
+    """A job's state and limits, for the audit log."""
+    cost = "no limit" if job.max_cost is None else str(job.max_cost)
+    approval_note = ", asks for approval" if job.asked is not None else ""
+    cancel_note = ", to be cancelled" if job.cancel_requested and not job.state.final else ""
+    return f"{job.state.value}, {cost}, {print_duration(job.max_duration)}{approval_note}{cancel_note}"

@@ -1,0 +1,259 @@
+"""Jobs, their output and files, approvals and the queue. Each use case shows what its caller may see."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated
+
+from pydantic import Field
+
+from broker.app.access.callers import Caller
+from broker.app.alerts import approvers
+from broker.app.billing import job_ledger as ledger
+from broker.app.jobs import approval_lists, approvals, details, extension, job_files, job_sources, jobs
+from broker.app.jobs import queue as queues
+from broker.app.jobs.alternatives import JobLimits
+from broker.app.jobs.bills import bills_of
+from broker.app.policy import documents
+from broker.app.results.approvals import ApprovalList, StandingGrantResult
+from broker.app.results.job_history import JobHistory, JobLedger, PlacementDecisions
+from broker.app.results.jobs import AttemptList, JobDetails, JobFileText, JobList, JobLogs, LoggedLine
+from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOutputs
+from broker.app.results.queue import QueueResult
+from broker.app.results.trials import RecordedDecisions
+from broker.app.use_cases.changes import Reason, changeable
+from broker.app.use_cases.paging import Cursor, Limit, cursor_of, cursor_time, parse_cursor
+from broker.core.access.permissions import Permission
+from broker.core.errors import InvalidInput
+from broker.core.events.outcomes import JobState
+from broker.core.job.file import print_job
+from broker.core.values.units import parse_duration, parse_money
+from broker.store.jobs.pages import JobListFilter, JobPlace
+
+_MAX_LINES = 5_000
+
+
+def list_jobs(
+    by: Caller,
+    state: Annotated[list[JobState] | None, Field(description="Only jobs in these states.")] = None,
+    team: Annotated[list[str] | None, Field(description="Only jobs of these teams, or patterns.")] = None,
+    user: Annotated[list[str] | None, Field(description="Only jobs of these persons, or patterns.")] = None,
+    reference: Annotated[
+        str | None,
+        Field(max_length=100, description="What a person calls a job: its id, its name, or how its id begins."),
+    ] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> JobPage:
+    """Jobs of the teams that the caller may see, newest first."""
+    job_filter = JobFilter(state or (), team or (), user or (), reference)
+    return job_page(by, job_filter, limit=limit, cursor=cursor)
+
+
+def show_job(by: Caller, id: str) -> JobHistory:
+    """One job with its bill, its progress and its events."""
+    return details.history(by.broker, by.job(id))
+
+
+def job_attempts(by: Caller, id: str) -> AttemptList:
+    """Every attempt of a job: place, duration, cause of its end."""
+    return details.attempts(by.broker, by.job(id))
+
+
+def job_ledger(by: Caller, id: str) -> JobLedger:
+    """The ledger entries of a job, each with the source and age of its price; they add up to its cost."""
+    return ledger.job_ledger(by.broker, by.job(id))
+
+
+def job_placements(by: Caller, id: str, limit: Annotated[int, Field(ge=1, le=100)] = 10) -> PlacementDecisions:
+    """Why a job runs where it does: its newest placement decisions, with the offers considered."""
+    return details.placement_decisions(by.broker, by.job(id), limit=limit)
+
+
+def job_logs(
+    by: Caller,
+    id: str,
+    attempt: Annotated[int | None, Field(ge=1, description="Only this attempt.")] = None,
+    node: Annotated[int | None, Field(ge=0, description="Only this node; 0 is the first.")] = None,
+    tail: Annotated[int, Field(ge=1, le=_MAX_LINES, description="The last lines; with `start`, the next ones.")] = 500,
+    start: Annotated[int | None, Field(ge=0, description="Number of lines to skip from the beginning.")] = None,
+) -> JobLogs:
+    """The end of a job's output, or what follows its first ``start`` lines: at most 5,000 lines and two million
+    characters, oldest first."""
+    view = by.job(id, Permission.SEE_OUTPUT)
+    if attempt is not None and attempt > view.attempt_count:
+        raise InvalidInput(f"{view.id} has no attempt {attempt}; it has {view.attempt_count}", where="attempt")
+    numbers = [attempt] if attempt else [attempt_view.number for attempt_view in view.attempts]
+    all_lines = ((n, text) for n in numbers for text in jobs.logs(by.broker, view, n, node))
+    lines = _last_lines(all_lines, tail) if start is None else _next_lines(all_lines, start, tail)
+    return JobLogs(id=view.id, lines=[LoggedLine(attempt=number, line=text) for number, text in lines])
+
+
+Attempt = Annotated[int | None, Field(ge=1, description="Only files that this attempt wrote.")]
+
+
+def list_files(
+    by: Caller,
+    id: str,
+    attempt: Annotated[int | None, Field(ge=1, description="Only files that this attempt wrote.")] = None,
+) -> JobOutputs:
+    """The results of a job; each file from the newest attempt that wrote it."""
+    return job_sources.outputs(by.broker, by.job(id, Permission.SEE_OUTPUT), attempt)
+
+
+def list_checkpoints(by: Caller, id: str) -> JobCheckpoints:
+    """The finished checkpoints of a job, oldest first."""
+    return job_sources.checkpoints(by.broker, by.job(id, Permission.SEE_OUTPUT))
+
+
+def checkpoint_files(by: Caller, id: str, checkpoint: str) -> CheckpointFiles:
+    """The files of a checkpoint: the newest (`latest`), the newest at a step, or the one with that id or name."""
+    view = by.job(id, Permission.SEE_OUTPUT)
+    return CheckpointFiles.of(view, job_files.checkpoint(by.broker, view, checkpoint))
+
+
+def job_decisions(by: Caller, id: str) -> RecordedDecisions:
+    """The recorded decisions about a job, oldest first; for those who see all teams, with what the rules saw."""
+    recorded = documents.recorded_decisions(by.broker, by.job(id).id)
+    if by.access.teams(Permission.SEE_ALL_TEAMS) is None:
+        return recorded
+    return RecordedDecisions(decisions=[decision.model_copy(update={"seen": {}}) for decision in recorded.decisions])
+
+
+def job_file(by: Caller, id: str) -> JobFileText:
+    """The job as a job file, as it was submitted; it names files of the machine that submitted it."""
+    view = by.job(id, Permission.SEE_OUTPUT)
+    return JobFileText(id=view.id, job_file=print_job(view.job))
+
+
+def cancel_job(by: Caller, id: str) -> JobDetails:
+    """End a job, after a last checkpoint. The unspent part of its hold is released."""
+    return details.details(by.broker, jobs.cancel(by.broker, changeable(by, id), by=by.actor))
+
+
+Amount = Annotated[str | None, Field(max_length=40)]
+
+
+def extend_job(by: Caller, id: str, max_cost: Amount = None, max_duration: Amount = None) -> JobDetails:
+    """Raise a job's limit of cost (``$900``) or billed time (``72h``). Status 202: it needs an approval; until then the
+    old limits apply."""
+    view = extension.extend(by.broker, changeable(by, id), _limits(max_cost, max_duration), by=by.actor)
+    approvers.notify_approvers(by.broker, view)
+    return details.details(by.broker, view)
+
+
+def _limits(cost: str | None, duration: str | None) -> JobLimits:
+    field = "max_cost"
+    try:
+        max_cost = None if cost is None else parse_money(cost)
+        field = "max_duration"
+        return JobLimits(max_cost, None if duration is None else parse_duration(duration))
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(str(error), where=field) from error
+
+
+def grant_approval(by: Caller, id: str, reason: Reason = "") -> JobDetails:
+    """Approve the job's request, as far as the caller is an approver; nobody approves their own request."""
+    view = by.job(id, Permission.APPROVE)
+    return details.details(by.broker, approvals.grant(by.broker, view.id, reason, by=by.actor))
+
+
+def refuse_approval(by: Caller, id: str, reason: Reason = "") -> JobDetails:
+    """Refuse the job's request; the money held for it is released."""
+    view = by.job(id, Permission.APPROVE)
+    return details.details(by.broker, approvals.refuse(by.broker, view.id, reason, by=by.actor))
+
+
+def revoke_grant(by: Caller, number: int) -> StandingGrantResult:
+    """Revoke a standing grant of one's own; jobs launched under it go on."""
+    return StandingGrantResult.of(approvals.revoke(by.broker, number, by=by.actor), by.broker.clock.now())
+
+
+def list_approvals(
+    by: Caller,
+    decided: Annotated[bool, Field(description="Also decided requests and ended standing grants.")] = False,
+    mine: Annotated[bool, Field(description="Only requests and purchases that the caller may decide.")] = False,
+) -> ApprovalList:
+    """Approval requests of jobs that the caller may see, oldest first; standing grants for these teams only, for
+    the caller, or by the caller; and purchases of capacity that wait for approval."""
+    teams = by.access.teams(Permission.SEE_JOBS)
+    return approval_lists.approval_list(by.broker, by=by.actor, decided=decided, mine=mine, teams=teams)
+
+
+def show_queue(by: Caller) -> QueueResult:
+    """The waiting jobs that the caller may see, in queue order. Their positions count only these jobs."""
+    return QueueResult.of(queues.team_queue(by.broker, by.access.teams(Permission.SEE_JOBS)))
+
+
+_MAX_OUTPUT = 2_000_000  # characters in one answer
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """A filter of jobs: those that match all given fields. ``teams``, ``users``: names or patterns. ``reference``: an
+    id, a name, or the beginning of an id."""
+
+    states: Sequence[JobState] = ()
+    teams: Sequence[str] = ()
+    users: Sequence[str] = ()
+    reference: str | None = None
+
+
+def job_page(by: Caller, job_filter: JobFilter, *, limit: int, cursor: str | None = None) -> JobPage:
+    """Jobs of the teams that the caller may see, newest first. Raises `InvalidInput` for a bad cursor."""
+    if job_filter.reference is not None:
+        return _matching(by, job_filter.reference, limit)
+    after = None
+    if cursor is not None:
+        at, id = parse_cursor(cursor, str, str)
+        after = JobPlace(cursor_time(at), id)
+    query = JobListFilter(
+        states=tuple(state.value for state in job_filter.states),
+        users=job_filter.users,
+        teams=job_filter.teams,
+        visible=by.access.teams(Permission.SEE_JOBS),
+    )
+    page = jobs.job_page(by.broker, query, after=after, limit=limit)
+    next_cursor = None if page.next is None else cursor_of(page.next.submitted_at.isoformat(), page.next.id)
+    return _page(by, jobs.JobMatches(page.views, page.unreadable), next_cursor)
+
+
+def _matching(by: Caller, reference: str, limit: int) -> JobPage:
+    visible_teams = by.access.teams(Permission.SEE_JOBS)
+    return _page(by, jobs.JobMatches(jobs.matching_jobs(by.broker, reference, visible_teams, limit), ()), None)
+
+
+def _page(by: Caller, matches: jobs.JobMatches, next_cursor: str | None) -> JobPage:
+    details_page = details.job_list(by.broker, matches, bills_of(by.broker, matches.views))
+    return JobPage.from_parts(details_page, next_cursor=next_cursor)
+
+
+def _last_lines(all_lines: Iterable[tuple[int, str]], limit: int) -> Sequence[tuple[int, str]]:
+    lines: deque[tuple[int, str]] = deque(maxlen=limit)
+    size = 0
+    for number, text in all_lines:
+        size += len(text) - (len(lines[0][1]) if len(lines) == limit else 0)
+        lines.append((number, text[-_MAX_OUTPUT:]))
+        while size > _MAX_OUTPUT and len(lines) > 1:
+            size -= len(lines.popleft()[1])
+    return list(lines)
+
+
+def _next_lines(all_lines: Iterable[tuple[int, str]], start: int, limit: int) -> Sequence[tuple[int, str]]:
+    lines: list[tuple[int, str]] = []
+    size = 0
+    for number, text in islice(all_lines, start, start + limit):
+        size += len(text)
+        if lines and size > _MAX_OUTPUT:
+            break
+        lines.append((number, text[-_MAX_OUTPUT:]))
+    return lines
+
+
+class JobPage(JobList):
+    """``next_cursor``: that of the next page; null on the last page."""
+
+    next_cursor: str | None

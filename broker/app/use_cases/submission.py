@@ -1,0 +1,117 @@
+"""Submission over the network: a plan, which changes nothing, and a job, whose files are already uploaded."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from broker.app.access.callers import Caller
+from broker.app.alerts import approvers
+from broker.app.jobs import details
+from broker.app.jobs.network_jobs import attach_sealed_secrets, attach_snapshot, mark_from_network, parse_received_job
+from broker.app.jobs.plans import plan_received
+from broker.app.jobs.resume import network_resumed_job, retried_job
+from broker.app.jobs.sealed_secrets import SealedBox, service_key
+from broker.app.jobs.snapshots import pool_name
+from broker.app.jobs.submit import submit
+from broker.app.results.jobs import JobDetails, SubmissionTerms
+from broker.app.results.plans import PlanResult
+from broker.app.use_cases.changes import changeable
+from broker.app.use_cases.table import IN_QUERY
+from broker.core.access.permissions import Permission
+from broker.core.documents import MAX_BYTES
+from broker.core.job.jobs import Job
+from broker.core.job.snapshots import FileSnapshot
+
+_MAX_BOX = 1_000_000
+JobText = Annotated[str, Field(max_length=MAX_BYTES, description="The text of a job file (YAML).")]
+
+
+class SealedBody(BaseModel):
+    """Secrets encrypted for the server's key: HPKE as in `GET /submission`, base64."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key: str = Field(max_length=64)
+    id: str = Field(max_length=64)
+    box: str = Field(max_length=_MAX_BOX)
+
+
+Snapshot = Annotated[FileSnapshot | None, Field(description="The uploaded files; null if the job has none.")]
+Sealed = Annotated[SealedBody | None, Field(description="The secrets; null if the job has none.")]
+
+
+def submission_terms(by: Caller) -> SubmissionTerms:
+    """The parameters of a submission: the folder for uploads, the largest size, and the key for secrets."""
+    broker = by.broker
+    return SubmissionTerms(
+        pool=pool_name(broker, by.actor), max_snapshot=broker.settings.max_snapshot, secrets_key=service_key(broker)
+    )
+
+
+def plan_job(
+    by: Caller,
+    job_file: JobText,
+    limit: Annotated[int, IN_QUERY, Field(ge=1, le=100)] = 10,
+    by_carbon: Annotated[bool, IN_QUERY] = False,
+) -> PlanResult:
+    """Where the job would run, at what cost, and what the policies say. ``by_carbon``: ranked by expected CO2, which no
+    submission is. Changes nothing."""
+    job = submittable_job(by, job_file)
+    return plan_received(by.broker, job, by=by.actor, by_carbon=by_carbon, limit=limit)
+
+
+def submit_job(by: Caller, job_file: JobText, snapshot: Snapshot = None, sealed: Sealed = None) -> JobDetails:
+    """Submit a job: hold its money, and launch or queue it. Status 202: it needs an approval first."""
+    job = submittable_job(by, job_file)
+    return _submit(by, attach_snapshot(by.broker, job, snapshot, by=by.actor), sealed)
+
+
+def retry_job(
+    by: Caller,
+    id: str,
+    from_start: Annotated[bool, Field(description="From the beginning, not from a checkpoint.")] = False,
+    sealed: Sealed = None,
+) -> JobDetails:
+    """Run an ended job again with the files that it was submitted with, as a new job, from its newest checkpoint if it
+    has one. Status 202: it needs an approval first."""
+    view = changeable(by, id)
+    by.require(Permission.SUBMIT, view.job.team)
+    job = retried_job(by.broker, view, by=by.actor, from_start=from_start)
+    return _submit(by, mark_from_network(by.broker, job), sealed)
+
+
+def resume_job(
+    by: Caller,
+    id: str,
+    job_file: JobText,
+    snapshot: Snapshot = None,
+    sealed: Sealed = None,
+    step: Annotated[int | None, Field(ge=0, description="From the newest checkpoint at this step, or of all.")] = None,
+) -> JobDetails:
+    """Continue an ended job from a checkpoint with the files that are sent now, as a new job for what is left of its
+    work. Status 202: it needs an approval first."""
+    view = changeable(by, id)
+    by.job(id, Permission.SEE_OUTPUT)
+    job = network_resumed_job(by.broker, view, submittable_job(by, job_file), step, by=by.actor)
+    return _submit(by, attach_snapshot(by.broker, job, snapshot, by=by.actor), sealed)
+
+
+def submittable_job(by: Caller, job_file: str) -> Job:
+    """The job of that text, if the caller may submit it. Other jobs that it names are given by their ids. Raises
+    `InvalidInput`, `RoleMissing`, and `UnknownName` for a job that the caller may not see."""
+    job = parse_received_job(by.broker, job_file)
+    by.require(Permission.SUBMIT, job.team)
+    if job.resume_from is not None:
+        by.job(job.resume_from.job, Permission.SEE_OUTPUT)
+    for predecessor in job.after:
+        by.job(predecessor.job)
+    return job
+
+
+def _submit(by: Caller, job: Job, sealed: SealedBody | None) -> JobDetails:
+    box = None if sealed is None else SealedBox(**sealed.model_dump())
+    view = submit(by.broker, attach_sealed_secrets(by.broker, job, box, by=by.actor), by=by.actor)
+    approvers.notify_approvers(by.broker, view)
+    return details.details(by.broker, view)

@@ -1,0 +1,144 @@
+"""The table of use cases that a team server offers. Its API, their permissions, the audit log's actions and what
+commands ask a server are made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any, get_type_hints
+
+from broker.core.access.permissions import Permission as May
+
+IN_QUERY = "in the query"
+"""Marks a parameter of a use case asked by POST that stands in the address, not in the body."""
+
+
+@dataclass(frozen=True)
+class UseCase:
+    """One use case. ``function``: ``module:name`` in this package; its name is also that of the API's operation, and
+    what it returns the document. ``permission``: required in some team; the function checks the team concerned; None:
+    any valid token. ``schema``: the name of the document in `gpubroker schema`: of the command that prints it.
+    ``action``: in the audit log, of one that changes something once per idempotency key; ``creates``: something new.
+    """
+
+    method: str
+    path: str
+    permission: May | None
+    function: str
+    schema: str = ""
+    action: str = ""
+    creates: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.function.partition(":")[2]
+
+    @cached_property
+    def run(self) -> Callable[..., Any]:
+        """The function."""
+        module, _, name = self.function.partition(":")
+        function: Callable[..., Any] = getattr(import_module(f"broker.app.use_cases.{module}"), name)
+        return function
+
+    @property
+    def document(self) -> type[Any]:
+        """The class of its document."""
+        document: type[Any] = get_type_hints(self.run)["return"]
+        return document
+
+
+USE_CASES = (
+    UseCase("GET", "/me", None, "people:me", "whoami"),
+    UseCase("GET", "/jobs", May.SEE_JOBS, "jobs:list_jobs"),
+    UseCase("GET", "/jobs/{id}", May.SEE_JOBS, "jobs:show_job", "jobs-show"),
+    UseCase("GET", "/jobs/{id}/attempts", May.SEE_JOBS, "jobs:job_attempts", "jobs-attempts"),
+    UseCase("GET", "/jobs/{id}/ledger", May.SEE_JOBS, "jobs:job_ledger"),
+    UseCase("GET", "/jobs/{id}/placements", May.SEE_JOBS, "jobs:job_placements"),
+    UseCase("GET", "/jobs/{id}/logs", May.SEE_OUTPUT, "jobs:job_logs", "jobs-logs"),
+    UseCase("GET", "/jobs/{id}/files", May.SEE_OUTPUT, "jobs:list_files", "jobs-files"),
+    UseCase("GET", "/jobs/{id}/checkpoints", May.SEE_OUTPUT, "jobs:list_checkpoints", "jobs-files-checkpoints"),
+    UseCase("GET", "/jobs/{id}/checkpoints/{checkpoint}", May.SEE_OUTPUT, "jobs:checkpoint_files"),
+    UseCase("GET", "/jobs/{id}/decisions", May.SEE_JOBS, "jobs:job_decisions", "policy-decisions"),
+    UseCase("GET", "/jobs/{id}/job-file", May.SEE_OUTPUT, "jobs:job_file"),
+    UseCase("POST", "/jobs/{id}/cancel", May.CHANGE_OWN_JOBS, "jobs:cancel_job", "", "jobs.cancel"),
+    UseCase("POST", "/jobs/{id}/extend", May.CHANGE_OWN_JOBS, "jobs:extend_job", "", "jobs.extend"),
+    UseCase("GET", "/queue", May.SEE_JOBS, "jobs:show_queue", "jobs-queue"),
+    UseCase("GET", "/approvals", May.SEE_JOBS, "jobs:list_approvals", "approvals-list"),
+    UseCase("POST", "/approvals/{id}/grant", May.APPROVE, "jobs:grant_approval", "", "approvals.grant"),
+    UseCase("POST", "/approvals/{id}/refuse", May.APPROVE, "jobs:refuse_approval", "", "approvals.refuse"),
+    UseCase(
+        "POST",
+        "/approvals/standing/{number}/revoke",
+        May.APPROVE,
+        "jobs:revoke_grant",
+        "standing-grant",
+        "approvals.revoke",
+    ),
+    UseCase("GET", "/submission", May.SUBMIT, "submission:submission_terms"),
+    UseCase("POST", "/plans", May.SUBMIT, "submission:plan_job", "plan"),
+    UseCase("POST", "/jobs", May.SUBMIT, "submission:submit_job", "submit", "jobs.submit", creates=True),
+    UseCase("POST", "/jobs/{id}/retry", May.CHANGE_OWN_JOBS, "submission:retry_job", "", "jobs.retry", creates=True),
+    UseCase("POST", "/jobs/{id}/resume", May.CHANGE_OWN_JOBS, "submission:resume_job", "", "jobs.resume", creates=True),
+    UseCase("GET", "/offers", May.SEE_MARKET, "market:list_offers"),
+    UseCase("GET", "/offers/groups", May.SEE_MARKET, "market:group_offers", "offers-groups"),
+    UseCase("GET", "/offers/risks", May.SEE_MARKET, "market:offer_risks", "offers-risk"),
+    UseCase("GET", "/prices/history", May.SEE_MARKET, "market:price_history", "prices-history"),
+    UseCase("GET", "/prices/status", May.SEE_MARKET, "market:price_status", "prices-status"),
+    UseCase("GET", "/budgets", May.SEE_BUDGETS, "money:list_budgets", "budget-list"),
+    UseCase("GET", "/budgets/{budget}", May.SEE_BUDGETS, "money:show_budget", "budget-show"),
+    UseCase("GET", "/reports/spend", May.SEE_BUDGETS, "money:spend", "report-spend"),
+    UseCase("GET", "/reports/units", May.SEE_BUDGETS, "money:units", "report-units"),
+    UseCase("GET", "/reports/forecasts", May.SEE_BUDGETS, "money:forecasts", "report-forecasts"),
+    UseCase("GET", "/reports/anomalies", May.SEE_BUDGETS, "money:anomalies", "report-anomalies"),
+    UseCase("GET", "/reports/showback", May.SEE_ALL_TEAMS, "money:showback", "report-showback"),
+    UseCase("GET", "/reports/chargeback", May.SEE_ALL_TEAMS, "money:statements", "report-chargeback-list"),
+    UseCase("GET", "/reports/chargeback/{month}", May.SEE_ALL_TEAMS, "money:statement", "report-chargeback"),
+    UseCase(
+        "POST",
+        "/reports/chargeback/{month}",
+        May.FREEZE_STATEMENTS,
+        "money:freeze_statement",
+        "",
+        "statements.freeze",
+        creates=True,
+    ),
+    UseCase("GET", "/reports/review", May.SEE_ALL_TEAMS, "money:month_review", "report-review"),
+    UseCase("GET", "/reports/billed", May.SEE_ALL_TEAMS, "money:billed", "report-billed"),
+    UseCase("GET", "/reports/focus/{month}", May.SEE_ALL_TEAMS, "money:focus_export", "report-focus"),
+    UseCase("GET", "/capacity", May.SEE_ALL_TEAMS, "capacity:list_capacity", "capacity-list"),
+    UseCase("GET", "/capacity/use", May.SEE_ALL_TEAMS, "capacity:capacity_use"),
+    UseCase("POST", "/capacity", May.BUY, "capacity:record_capacity", "capacity-record", "capacity.add", creates=True),
+    UseCase("POST", "/capacity/quotes", May.BUY, "capacity:ask_quotes", "capacity-quote"),
+    UseCase("GET", "/purchases", May.SEE_BUDGETS, "capacity:list_purchases", "capacity-purchases"),
+    UseCase("GET", "/purchases/{purchase}", May.SEE_BUDGETS, "capacity:show_purchase", "capacity-show"),
+    UseCase("GET", "/purchases/{purchase}/undo", May.SEE_BUDGETS, "capacity:show_undo_terms", "capacity-undo"),
+    UseCase("POST", "/purchases", May.BUY, "capacity:buy_quote", "capacity-purchase", "purchases.buy", creates=True),
+    UseCase("POST", "/purchases/preview", May.BUY, "capacity:preview_purchase", "capacity-buy-preview"),
+    UseCase("POST", "/purchases/{purchase}/withdraw", May.BUY, "capacity:withdraw_purchase", "", "purchases.withdraw"),
+    UseCase("POST", "/purchases/{purchase}/cancel", May.BUY, "capacity:cancel_purchase", "", "purchases.cancel"),
+    UseCase("POST", "/purchases/{purchase}/approve", May.APPROVE, "capacity:approve_purchase", "", "purchases.approve"),
+    UseCase("POST", "/purchases/{purchase}/reject", May.APPROVE, "capacity:reject_purchase", "", "purchases.reject"),
+    UseCase("GET", "/policies", May.SEE_POLICIES, "policies:policy_in_force", "policy-show"),
+    UseCase("GET", "/policies/versions", May.SEE_ALL_TEAMS, "policies:policy_versions", "policy-versions"),
+    UseCase("GET", "/policies/findings", May.SEE_ALL_TEAMS, "capacity:policy_findings", "policy-findings"),
+    UseCase("POST", "/policies/check", May.CHANGE_POLICIES, "policies:check_policy", "policy-check"),
+    UseCase("POST", "/policies/explain", May.SUBMIT, "policies:explain_policy", "policy-explain"),
+    UseCase("POST", "/policies/preview", May.CHANGE_POLICIES, "policies:preview_policy", "policy-apply-preview"),
+    UseCase("POST", "/policies/rollback/preview", May.CHANGE_POLICIES, "policies:preview_rollback"),
+    UseCase("POST", "/policies", May.CHANGE_POLICIES, "policies:apply_policy", "policy-apply", "policy.apply"),
+    UseCase("POST", "/policies/rollback", May.CHANGE_POLICIES, "policies:rollback_policy", "", "policy.rollback"),
+    UseCase("GET", "/people", May.SEE_PEOPLE, "people:list_people", "people-list"),
+    UseCase("GET", "/tokens", May.SEE_PEOPLE, "people:list_tokens", "tokens-list"),
+    UseCase("GET", "/audit", May.SEE_PEOPLE, "people:audit_lines", "audit"),
+    UseCase("GET", "/launches", May.SEE_JOBS, "outside:list_launches", "launches-list"),
+    UseCase("POST", "/launches/{task}/start", May.JUDGE_LAUNCHES, "outside:start_task"),
+    UseCase("POST", "/launches/{launch}/end", May.JUDGE_LAUNCHES, "outside:end_launch", "launches-end"),
+)
+_BY_FUNCTION = {use_case.function: use_case for use_case in USE_CASES}
+
+
+def row_of(function: Callable[..., Any]) -> UseCase:
+    """The row of a function of this package."""
+    return _BY_FUNCTION[f"{function.__module__.rpartition('.')[2]}:{function.__name__}"]
