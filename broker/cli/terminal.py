@@ -20,7 +20,7 @@ from rich.segment import Segment
 from typer.exceptions import TyperException
 
 from broker.cli.render.errors import CONTROL
-from broker.core.errors import AskAPerson, BrokerError
+from broker.core.errors import AskAPerson, BrokerError, InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -85,6 +85,14 @@ class Terminal:
     def asks(self) -> bool:
         """Whether questions can be asked: stdin is a terminal, and the output is not JSON."""
         return sys.stdin is not None and sys.stdin.isatty() and not self.as_json
+
+    def confirm(self, question: str, *, yes: bool, hint: str = "add --yes") -> bool:
+        """Whether the person agrees; asked unless ``yes`` says so. Raises `InvalidInput` without a terminal."""
+        if yes:
+            return True
+        if not self.asks:
+            raise InvalidInput(f"no terminal for the confirmation: {question}", hint=hint)
+        return typer.confirm(question, default=False, err=True)
 
     def show(self, *parts: RenderableType) -> None:
         """Print part of the result as text; to stderr when the result is JSON."""

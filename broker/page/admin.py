@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
-from broker.app.access import audit, people, sessions, tokens
+from broker.app.access import people, sessions, tokens
 from broker.app.market.polling import price_status
-from broker.app.results.access import AuditLog, CallerIdentity, CreatedLink, PeopleList, PersonResult, TokenList
+from broker.app.results.access import CreatedLink
 from broker.app.service.health import Pulses
+from broker.app.use_cases import people as use_cases
 from broker.core.access.people import ROLES, TeamRole
 from broker.core.actors import Role
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
@@ -22,7 +23,7 @@ _AUDIT_LINES = 100  # of the audit log
 
 def me(by: By) -> Response:
     """The person signed in, their permissions, and the form that ends all their sessions."""
-    identity = CallerIdentity.of(by.caller.access)
+    identity = use_cases.me(by.caller)
     return render_page("me.html", by, {"me": identity}, title=identity.person.name, at="/me")
 
 
@@ -32,9 +33,9 @@ def people_and_tokens(by: By) -> Response:
     values = {
         "groups": broker.settings.sign_in.groups if broker.settings.sign_in else {},
         "provider": broker.settings.sign_in is not None,
-        "people": PeopleList.of(people.people(broker)).people,
-        "tokens": TokenList.of(tokens.tokens(broker), broker.clock.now()).tokens,
-        "audit": AuditLog.of(audit.audit_log(broker, by=by.caller.actor, limit=_AUDIT_LINES)),
+        "people": use_cases.list_people(by.caller).people,
+        "tokens": use_cases.list_tokens(by.caller).tokens,
+        "audit": use_cases.audit_lines(by.caller, limit=_AUDIT_LINES),
     }
     return render_page("people.html", by, values, title="People and tokens", at="/people")
 
@@ -125,12 +126,12 @@ def _check_recent(by: Visitor) -> None:
 
 def _render_person(by: Visitor, name: str, *, trouble: str = "", link: str = "", status: int = 200) -> Response:
     broker = by.caller.broker
-    match = next((known_person for known_person in people.people(broker) if known_person.name == name), None)
+    match = next((known for known in use_cases.list_people(by.caller).people if known.name == name), None)
     if match is None:
         raise UnknownName("person", name, ())
     values = {
-        "person": PersonResult.of(match),
-        "tokens": TokenList.of(tokens.tokens(broker, name), broker.clock.now()).tokens,
+        "person": match,
+        "tokens": use_cases.list_tokens(by.caller, name).tokens,
         "roles": list(ROLES),
         "provider": broker.settings.sign_in is not None,
         "trouble": trouble,

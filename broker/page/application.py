@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from http import HTTPStatus
 from urllib.parse import quote
 
 from fastapi import Depends, FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
@@ -170,10 +168,7 @@ def page(broker: Broker, health: Pulses, transport: Transport, wrong_tokens: Wro
             methods=[route.method],
             dependencies=[gate_check] if route.method == "GET" else [form, gate_check],
         )
-    app.add_exception_handler(BrokerError, _show_broker_error)
-    app.add_exception_handler(RequestValidationError, _show_validation_error)
-    app.add_exception_handler(HTTPException, _show_http_error)
-    app.add_exception_handler(Exception, _show_fault)
+    problems.install(app, _respond)
     return app
 
 
@@ -191,36 +186,13 @@ def _static_files() -> ASGIApp:
     return answer
 
 
-def _show_broker_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, BrokerError)
+def _respond(request: Request, problem: HttpProblem, error: Exception) -> Response:
     if isinstance(error, SignInNeeded):
         if is_scripted(request):  # the sign-in form must not replace the figures: the browser loads the page again
             return Response(status_code=401, headers={"HX-Refresh": "true"})
         requested_path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         next_query = f"?next={quote(requested_path)}" if request.method == "GET" and requested_path != "/" else ""
         return RedirectResponse(f"{signing.SIGN_IN}{next_query}", 303)
-    problems.log_refusal(request, error)
-    return _render_problem(request, problems.problem_of(error, request.state.request_id))
-
-
-def _show_validation_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return _render_problem(request, problems.validation_problem(error, request.state.request_id))
-
-
-def _show_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    kind = HTTPStatus(error.status_code).name.lower()
-    return _render_problem(
-        request, problems.plain_problem(error.status_code, kind, str(error.detail), request.state.request_id)
-    )
-
-
-def _show_fault(request: Request, error: Exception) -> Response:
-    return _render_problem(request, problems.fault_problem(error, request.state.request_id))
-
-
-def _render_problem(request: Request, problem: HttpProblem) -> Response:
     visitor: Visitor | None = getattr(request.state, "visitor", None)
     title = problem.title.capitalize()
     return render_page("problem.html", visitor, {"problem": problem}, title=title, status=problem.status)

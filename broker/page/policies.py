@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Path
 from fastapi.responses import RedirectResponse, Response
 
-from broker.app.policy import documents, policies, preview
+from broker.app.policy import policies
 from broker.app.results.policies import Activation
 from broker.app.use_cases import policies as use_cases
 from broker.app.use_cases.changes import change, one_line
@@ -28,7 +28,7 @@ def policy_list(by: By) -> Response:
     policy = use_cases.policy_in_force(by.caller, files=True).active
     values = {
         "active": policy,
-        "versions": documents.policy_versions(by.caller.broker).versions if by.may(Permission.SEE_ALL_TEAMS) else None,
+        "versions": use_cases.policy_versions(by.caller).versions if by.may(Permission.SEE_ALL_TEAMS) else None,
         "changes": by.may(Permission.CHANGE_POLICIES),
     }
     return render_page("policies.html", by, values, title="Policies", at=POLICIES_PATH)
@@ -72,7 +72,7 @@ def preview_change(by: By, form: Form) -> Response:
     files, reason, base = _files(form), form.get("reason", "").strip(), _base_version(form)
     try:
         check_names(files)
-        effect = preview.preview(by.caller.broker, files)
+        effect = use_cases.preview_policy(by.caller, files)
     except InvalidInput as problem:  # the form keeps the texts
         return _form(by, files, reason, base, problem)
     values: dict[str, Any] = {"seen": effect, "files": files, "reason": reason, "base": base}

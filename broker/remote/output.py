@@ -10,9 +10,9 @@ from typing import Any
 from broker.agent.names import escape_unprintable, from_text
 from broker.app.jobs.job_files import RemoteFile, path_matches
 from broker.app.jobs.logs import LogLine
-from broker.app.results.job_history import JobHistory
-from broker.app.results.jobs import JobLogs
-from broker.app.results.kept_files import CheckpointFile, CheckpointFiles, JobOutputs, OutputResult
+from broker.app.results.kept_files import CheckpointFile, OutputResult
+from broker.app.use_cases import jobs as use_cases
+from broker.app.use_cases.jobs import job_logs, list_files, show_job
 from broker.core.errors import UnknownName
 from broker.remote.team_api import TeamApi
 
@@ -42,7 +42,7 @@ def last_lines(
 def _fetch_lines(
     api: TeamApi, job_id: str, attempt: int | None, node: int | None, limit: int, start: int | None = None
 ) -> list[LogLine]:
-    logs = api.fetch(JobLogs, f"/jobs/{job_id}/logs", attempt=attempt, node=node, tail=limit, start=start)
+    logs = api.run(job_logs, job_id, attempt, node, limit, start)
     return [LogLine(row.attempt, None, row.line) for row in logs.lines]
 
 
@@ -50,7 +50,7 @@ def follow(api: TeamApi, job_id: str, attempt: int | None = None) -> Iterator[Lo
     """As `broker.app.jobs.logs.follow`."""
     start = 0
     while True:
-        job = api.fetch(JobHistory, f"/jobs/{job_id}")
+        job = api.run(show_job, job_id)
         for line in lines(api, job_id, attempt=attempt, start=start):
             start += 1
             yield line
@@ -65,7 +65,7 @@ def follow(api: TeamApi, job_id: str, attempt: int | None = None) -> Iterator[Lo
 def results(api: TeamApi, id: str, path: str | None, attempt: int | None) -> list[RemoteFile]:
     """The results of a job at or below ``path``, or that match it as a pattern. Raises `UnknownName` if there are
     none."""
-    listed = api.fetch(JobOutputs, f"/jobs/{id}/files", attempt=attempt).files
+    listed = api.run(list_files, id, attempt).files
     matching = [file for file in listed if path_matches(from_text(file.path), path)]
     if path is not None and not matching:
         raise UnknownName("result", path, [escape_unprintable(file.path) for file in listed])
@@ -74,7 +74,7 @@ def results(api: TeamApi, id: str, path: str | None, attempt: int | None) -> lis
 
 def checkpoint_files(api: TeamApi, id: str, checkpoint: str) -> list[RemoteFile]:
     """The files of a checkpoint: the newest (``latest``), the newest at a step, or the one with that id or name."""
-    listing = api.fetch(CheckpointFiles, f"/jobs/{id}/checkpoints/{checkpoint}")
+    listing = api.run(use_cases.checkpoint_files, id, checkpoint)
     return [_remote_file(api, f"/jobs/{id}/checkpoints/{listing.checkpoint}", file) for file in listing.files]
 
 

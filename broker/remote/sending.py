@@ -12,8 +12,10 @@ import yaml
 from broker.app.jobs.jobs import refuse_several
 from broker.app.jobs.sealed_secrets import encrypt_for_service, missing_secrets, missing_secrets_notes
 from broker.app.jobs.snapshots import Survey, has_local_files, resolve_paths, store_snapshot, survey_files
-from broker.app.results.jobs import JobFileText, SubmissionTerms
+from broker.app.results.jobs import SubmissionTerms
 from broker.app.results.plans import PlanResult
+from broker.app.use_cases.jobs import job_file
+from broker.app.use_cases.submission import plan_job, submission_terms
 from broker.core.errors import InvalidInput, Malformed, StoreProblem, UnknownName
 from broker.core.events.outcomes import JobState
 from broker.core.job.file import parse_job, print_job
@@ -51,8 +53,7 @@ def _address(path: str) -> tuple[str, str]:
 def plan_on_server(api: TeamApi, job: Job, *, by_carbon: bool = False, limit: int) -> PlanResult:
     """The server's plan for a job, with at most ``limit`` placements, but not more than 100. ``by_carbon``: ranked by
     expected CO2. Changes nothing and uploads nothing."""
-    body = {"job_file": print_job(resolve_job_ids(api, job))}
-    result = api.query(PlanResult, "/plans", body, by_carbon=by_carbon, limit=min(limit, 100))
+    result = api.run(plan_job, print_job(resolve_job_ids(api, job)), min(limit, 100), by_carbon)
     return result.model_copy(update={"notes": [*result.notes, *missing_secrets_notes(job)]})
 
 
@@ -73,13 +74,13 @@ def resolve_job_ids(api: TeamApi, job: Job) -> Job:
 def survey_of(api: TeamApi, job: Job) -> Survey | None:
     """The files that a submission would upload; None if the job has none. Raises `InvalidInput` for files that cannot
     be read, or that are larger than the server takes."""
-    return survey_files(job, api.fetch(SubmissionTerms, "/submission").max_snapshot) if has_local_files(job) else None
+    return survey_files(job, api.run(submission_terms).max_snapshot) if has_local_files(job) else None
 
 
 def original_job(api: TeamApi, id: str, workdir: Path | None, envs: Mapping[str, str]) -> Job:
     """The job as it was submitted, with the files of this machine: those of ``workdir``, or of the folder that it was
     submitted from. Raises `InvalidInput` if that folder is not on this machine."""
-    text, now = api.fetch(JobFileText, f"/jobs/{id}/job-file").job_file, datetime.now(UTC)
+    text, now = api.run(job_file, id).job_file, datetime.now(UTC)
     fields = yaml.safe_load(text)
     fields.pop("deadline", None)  # the old job's deadline, which may have passed
     fields.pop("resume_from", None)
@@ -101,7 +102,7 @@ def submission_body(api: TeamApi, job: Job, progress: Progress = no_progress) ->
         raise InvalidInput(
             f"secrets not in the environment: {', '.join(missing)}", hint="export them, then submit again"
         )
-    terms = api.fetch(SubmissionTerms, "/submission")
+    terms = api.run(submission_terms)
     body: Document = {"job_file": print_job(job)}
     if has_local_files(job):
         stored_job = store_snapshot(job, terms.pool, lambda: _ServerPool(api), progress)

@@ -87,25 +87,9 @@ class TeamApi:
         """Close the connections. Idempotent."""
         self._http.close()
 
-    def fetch(self, kind: type[R], path: str, **parameters: Any) -> R:
-        """The result at a path below ``/api/v1``. Parameters that are None are left out. Repeated if the server cannot
-        be reached."""
-        return self._read(kind, self.get(path, **parameters))
-
-    def query(self, kind: type[R], path: str, body: Mapping[str, Any], **parameters: Any) -> R:
-        """The result of a query that is too long for an address. Changes nothing. Repeated if the server cannot be
-        reached."""
-        return self._read(kind, self.ask(path, body, **parameters))
-
-    def request(self, kind: type[R], path: str, body: Mapping[str, Any] | None = None) -> R:
-        """Request a change, which takes effect once: a request repeated after a lost answer has the same idempotency
-        key."""
-        document = self.change(path, body)
-        id = document.get("id")
-        return self._read(kind, document, f"the change was made{f' ({id})' if isinstance(id, str) else ''}, but ")
-
     def run(self, use_case: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
-        """The document of a use case of `broker.app.use_cases`, run by the server with these arguments."""
+        """The document of a use case of `broker.app.use_cases`, run by the server with these arguments. A change takes
+        effect once; other requests are repeated if the server cannot be reached."""
         row = row_of(use_case)
         document: type[R] = row.document
         arguments = signature(use_case).bind(None, *args, **kwargs).arguments
@@ -120,9 +104,13 @@ class TeamApi:
             target = query if row.method == "GET" or IN_QUERY in marks else body
             target.update(vars(value) if is_dataclass(value) else {alias: value})
         if row.method == "GET":
-            return self.fetch(document, path, **query)
+            return self._read(document, self.get(path, **query))
         sent = {name: plain(value) for name, value in body.items()}
-        return self.request(document, path, sent) if row.action else self.query(document, path, sent, **query)
+        if not row.action:
+            return self._read(document, self.ask(path, sent, **query))
+        answer = self.change(path, sent)
+        id = answer.get("id")
+        return self._read(document, answer, f"the change was made{f' ({id})' if isinstance(id, str) else ''}, but ")
 
     def whole(self, kind: type[R], path: str, rows: str, limit: int | None, page: int, **parameters: Any) -> R:
         """The result whose list ``rows`` comes in pages, with at most ``limit`` rows (None: all), and its other lists

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -114,27 +117,33 @@ def response_of(problem: HttpProblem, after: float | None = None) -> Response:
     return Response(problem.model_dump_json(), problem.status, headers, MEDIA_TYPE)
 
 
-def install(app: FastAPI) -> None:
-    """Make the application answer every error with a problem detail, including FastAPI's own errors."""
-    app.add_exception_handler(BrokerError, _answer_broker_error)
-    app.add_exception_handler(RequestValidationError, _answer_invalid_request)
-    app.add_exception_handler(HTTPException, _answer_http_error)
-    app.add_exception_handler(Exception, _answer_fault)
+Respond = Callable[[Request, HttpProblem, Exception], Response]
 
 
-def _answer_broker_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, BrokerError)
-    log_refusal(request, error)
-    after = error.after if isinstance(error, TooManyWrongTokens | TooManyRequests) else None
-    return response_of(problem_of(error, request.state.request_id), after)
+def respond(request: Request, problem: HttpProblem, error: Exception) -> Response:  # the web UI needs it
+    """The response of the API."""
+    answer = response_of(problem, error.after if isinstance(error, TooManyWrongTokens | TooManyRequests) else None)
+    if isinstance(error, HTTPException):
+        answer.headers.update(error.headers or {})
+    return answer
 
 
-def _answer_invalid_request(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return response_of(validation_problem(error, request.state.request_id))
+def install(app: FastAPI, respond: Respond = respond) -> None:
+    """Make the application answer every error with a problem detail, including FastAPI's own errors. ``respond``: the
+    response with a problem."""
+
+    def handle(problem: Callable[[Any, str], HttpProblem], request: Request, error: Exception) -> Response:
+        if isinstance(error, RoleMissing):  # with the route's template: the values that were sent are not logged
+            log.warning("request %s: %s (%s)", request.state.request_id, error, request.scope["route"].path)
+        return respond(request, problem(error, request.state.request_id), error)
+
+    app.add_exception_handler(BrokerError, partial(handle, problem_of))
+    app.add_exception_handler(RequestValidationError, partial(handle, _validation_problem))
+    app.add_exception_handler(HTTPException, partial(handle, _http_problem))
+    app.add_exception_handler(Exception, partial(handle, _fault_problem))
 
 
-def validation_problem(error: RequestValidationError, request_id: str) -> HttpProblem:
+def _validation_problem(error: RequestValidationError, request_id: str) -> HttpProblem:
     """The problem of an invalid parameter or body. It does not repeat the values sent."""
     problems = [
         Problem(
@@ -152,29 +161,14 @@ def validation_problem(error: RequestValidationError, request_id: str) -> HttpPr
     return problem.model_copy(update={"problems": problems, "hint": hint})
 
 
-def _answer_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    kind = HTTPStatus(error.status_code).name.lower()
-    answer = response_of(plain_problem(error.status_code, kind, str(error.detail), request.state.request_id))
-    for name, value in (error.headers or {}).items():
-        answer.headers[name] = value
-    return answer
+def _http_problem(error: HTTPException, request_id: str) -> HttpProblem:
+    return plain_problem(error.status_code, HTTPStatus(error.status_code).name.lower(), str(error.detail), request_id)
 
 
-def _answer_fault(request: Request, error: Exception) -> Response:
-    return response_of(fault_problem(error, request.state.request_id))
-
-
-def fault_problem(error: Exception, request_id: str) -> HttpProblem:
+def _fault_problem(error: Exception, request_id: str) -> HttpProblem:
     """The problem of an unexpected exception; the log has its traceback."""
     log.error("request %s broke off", request_id, exc_info=error)
     return plain_problem(HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected", "unexpected error", request_id, exit_code=1)
-
-
-def log_refusal(request: Request, error: BrokerError) -> None:
-    """Logs a missing role, with the route's template: the values that were sent are not logged."""
-    if isinstance(error, RoleMissing):
-        log.warning("request %s: %s (%s)", request.state.request_id, error, request.scope["route"].path)
 
 
 def plain_problem(status: int, kind: str, detail: str, request_id: str, exit_code: int = 5) -> HttpProblem:

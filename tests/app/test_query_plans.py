@@ -21,6 +21,7 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.event import listen, remove
 
+from broker.app.access.callers import local_caller
 from broker.app.advise import history
 from broker.app.alerts import approvers
 from broker.app.billing import budgets, charges, report
@@ -30,8 +31,9 @@ from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.bills import bill_of
 from broker.app.jobs.extension import extend
 from broker.app.jobs.submit import submit
-from broker.app.policy import documents, unknown_names
+from broker.app.policy import unknown_names
 from broker.app.service import background
+from broker.app.use_cases.jobs import job_decisions
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, UnknownName
 from broker.core.events.outcomes import JobState
@@ -42,7 +44,7 @@ from broker.reconciler.loop import Reconciler
 from broker.settings import Settings
 from broker.store.market import availability_history
 from cli import registries
-from tests.actors import ANN, EVERYBODYS, with_clock
+from tests.actors import ANN, EVERYBODYS, ROOT, with_clock
 from tests.empty_store import empty_store
 from tests.past import analyse, fill, looking_after, polled, told
 
@@ -213,7 +215,7 @@ def found(site: QuerySite) -> None:
     view = jobs.find(site.broker, site.running[0])
     bill_of(site.broker, view)
     jobs.events(site.broker, view)
-    documents.recorded_decisions(site.broker, view.id)
+    job_decisions(local_caller(site.broker, ROOT), view.id)
 
 
 def budget_lines(site: QuerySite) -> None:

@@ -134,14 +134,14 @@ def test_ctrl_c_during_a_change_says_that_it_may_have_been_made(
 def test_an_approval_is_told_although_its_rules_cannot_be_read(
     service: TeamService, laptop: Laptop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fetch = TeamApi.fetch
+    get = TeamApi.get
 
-    def lost(api: TeamApi, kind: Any, path: str, **more: Any) -> Any:
+    def lost(api: TeamApi, path: str, **more: Any) -> Any:
         if path.startswith("/jobs/"):
             raise Unreachable("the connection was closed")
-        return fetch(api, kind, path, **more)
+        return get(api, path, **more)
 
-    monkeypatch.setattr(TeamApi, "fetch", lost)
+    monkeypatch.setattr(TeamApi, "get", lost)
     done = laptop("approvals", "grant", "asking", by="apple")
     view = jobs.find(service.world.broker, service.world.asking)
     assert view.state is not JobState.AWAITING_APPROVAL

@@ -9,6 +9,7 @@ import pytest
 
 from broker.app.jobs import jobs
 from broker.app.results.jobs import JobLogs, LoggedLine
+from broker.app.use_cases.jobs import job_logs
 from broker.core.events.outcomes import JobState
 from broker.remote import output
 from broker.remote.team_api import TeamApi
@@ -38,14 +39,15 @@ def test_output_is_followed_to_the_end_of_the_job(monkeypatch: pytest.MonkeyPatc
     looks = iter([(JobState.RUNNING, 2), (JobState.RUNNING, 2), (JobState.SUCCEEDED, 3)])
     printed = 0
 
-    def fetch(kind: type, path: str, start: int = 0, **_: object) -> object:
+    def run(use_case: object, id: str, *arguments: Any) -> object:
         nonlocal printed
-        if kind is JobLogs:
+        if use_case is job_logs:
+            start: int = arguments[-1]
             return JobLogs(id="j", lines=[LoggedLine(attempt=1, line=str(n)) for n in range(start, printed)])
         state, printed = next(looks)
         return SimpleNamespace(state=state, waits_for_people=False, attempts=[])
 
-    api = cast("Any", SimpleNamespace(fetch=fetch))
+    api = cast("Any", SimpleNamespace(run=run))
     told = output.follow(cast("TeamApi", api), "j")
     assert [one and one.text for one in told] == ["0", "1", None, None, "2"]
 

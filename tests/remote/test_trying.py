@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.policy import documents
+from broker.app.access.callers import local_caller
 from broker.app.policy.policies import read_files
+from broker.app.use_cases.policies import check_policy
 from broker.cli.render.errors import error_text
 from broker.core.errors import InvalidInput
+from tests.actors import ROOT
 from tests.cli.documents import check
 from tests.remote.conftest import Laptop, TeamService
 
@@ -56,7 +58,7 @@ def test_mistakes_in_files_are_shown_as_without_a_server(
     ):
         for files in ([wrong], [empty], [wrong, empty]):
             with pytest.raises(InvalidInput) as here:
-                documents.check_policy(service.world.broker, read_files(files))
+                check_policy(local_caller(service.world.broker, ROOT), read_files(files))
             refused = laptop("policy", *command, *map(str, files), by="adam")
             assert (refused.code, refused.err) == (2, f"{error_text(here.value)}\n")
             assert "unknown key" in refused.err or files == [empty]

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from broker.app.access import audit
+from broker.app.access import people
 from broker.app.access.idempotency import ChangeAnswer, ChangeRequest, ChangeUnderWay, run_once
 from broker.app.jobs import jobs
 from broker.core.access.permissions import Permission, TokenScope
@@ -28,7 +28,7 @@ def ask(world: Company, path: str, by: str, body: Any = None, key: str | None = 
 
 
 def lines(world: Company, subject: str) -> list[tuple[str, str, str, str]]:
-    found = audit.audit_log(world.broker, by=ROOT, limit=20, subject=subject)
+    found = people.audit_log(world.broker, by=ROOT, limit=20, subject=subject)
     return [(line.person, line.action, line.outcome.value, line.reason) for _, line in reversed(found)]
 
 
@@ -75,7 +75,7 @@ def test_a_job_is_cancelled_by_its_owner_and_its_administrators(world: Company, 
 def test_a_change_is_in_the_audit_log_with_token_and_address_before_and_after(world: Company) -> None:
     token = world.token("mia")
     ask(world, f"/jobs/{world.mine}/cancel", "mia", token=token)
-    (_, done), (_, begun) = audit.audit_log(world.broker, by=ROOT, limit=2, subject=world.mine)
+    (_, done), (_, begun) = people.audit_log(world.broker, by=ROOT, limit=2, subject=world.mine)
     assert (done.origin, done.token) == ("api testclient", token.split("_")[1])
     assert "to be cancelled" in done.after
     assert done.before == begun.before

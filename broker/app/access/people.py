@@ -204,3 +204,18 @@ def _audit_record(broker: Broker, by: Actor, action: str, before: Person | None,
     return AuditRecord(
         broker.clock.now(), by.identity, by.audit_origin, action, after.name, before=before_text, after=after_text
     )
+
+
+def audit_log(
+    broker: Broker, *, by: Actor, limit: int, person: str | None = None, subject: str | None = None
+) -> Sequence[tuple[int, AuditRecord]]:
+    """The newest lines with their numbers, newest first. Raises `NotAllowed` unless ``by`` is an administrator."""
+    with broker.store.access.reading() as reader:
+        require_administrator(reader, by)
+        return reader.audit(limit=limit, person=person, subject=subject)
+
+
+def log(broker: Broker, record: AuditRecord) -> int:
+    """Append a line; returns its number."""
+    with broker.store.access.writing() as tx:
+        return tx.log(record)

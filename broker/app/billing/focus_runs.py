@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from broker.core.errors import InvalidInput
+from broker.core.values.figures import join_names
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 IDENTITY = (
@@ -157,9 +158,8 @@ class Duplicates:
         ]
         if shared_pairs:
             names = sorted({str(file.relative_to(export)) for pair in shared_pairs for file in pair})
-            others_text = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
             raise InvalidInput(
-                f"{', '.join(names[:_MAX_NAMED])}{others_text} contain the same charges, which would count twice",
+                f"{join_names(names, _MAX_NAMED)} contain the same charges, which would count twice",
                 where=str(export),
                 hint="leave the files of one run in the folder, or name one file; "
                 "parts of one run need the columns SkuId and ChargeDescription",

@@ -13,6 +13,7 @@ from broker.agent.store import ObjectFolder
 from broker.app.store_identity import signing_key
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
+from broker.core.values.figures import join_names
 
 if TYPE_CHECKING:
     from broker.runfolder.attempt_keys import AttemptKeys
@@ -39,8 +40,7 @@ def claim(broker: Broker) -> None:
             unreadable_job.job_id for unreadable_job in reader.unreadable
         ]
     if open_jobs:
-        others_text = f" and {len(open_jobs) - 1} more" if len(open_jobs) > 1 else ""
-        reason = f"jobs that have not ended: {open_jobs[0]}{others_text}"
+        reason = f"jobs that have not ended: {join_names(open_jobs, 1)}"
         hint = "or wait until they have ended, or cancel them"
     elif broker.store.is_led():
         reason = "a reconciler that uses that place still runs"

@@ -11,7 +11,7 @@ from broker.core.events import wait_reasons as why
 from broker.core.events.outcomes import JobState
 from broker.core.events.wait_reasons import EndReason, StopReason, WaitReason
 from broker.core.job.reasons import Reason
-from broker.core.values.figures import estimate
+from broker.core.values.figures import estimate, join_names
 
 _MAX_SHOWN = 3
 _END_TEXTS = {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled"}
@@ -70,8 +70,7 @@ def _wait_target_text(reason: why.QueueTurn | why.StrategyWaits | why.WaitsForPa
                 f" {reason.until:%Y-%m-%d %H:%M} UTC: that saves {estimate(reason.saves)}{unit} on {reason.rents_from}"
             )
         case why.AwaitsJobs():
-            others_text = f" and {len(reason.jobs) - _MAX_SHOWN:,} more" if len(reason.jobs) > _MAX_SHOWN else ""
-            return f" for {', '.join(reason.jobs[:_MAX_SHOWN])}{others_text}"
+            return f" for {join_names(reason.jobs, _MAX_SHOWN)}"
 
 
 def _owner_needed_text(reason: why.SecretsMissing | why.OwnerMustStart) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from broker.app.access.audit import log
+from broker.app.access.people import log
 from broker.app.results.service import RestoredStoreResult
 from broker.app.service.background import step_down
 from broker.app.store_identity import signing_key, store_id

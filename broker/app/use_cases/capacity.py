@@ -18,8 +18,9 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from broker.app.access.callers import Caller
 from broker.app.capacity import capacity, purchases
+from broker.app.capacity.findings import capacity_findings
 from broker.app.capacity.quote_requests import CapacityRequest
-from broker.app.policy import documents
+from broker.app.policy.warn_rules import warned_rules
 from broker.app.results.capacity import CapacityList, RecordedCapacity
 from broker.app.results.capacity_plan import CapacityFindingList
 from broker.app.results.purchases import (
@@ -56,7 +57,11 @@ def list_capacity(
 
 def capacity_use(by: Caller, since: Since = None) -> CapacityFindingList:
     """Findings from recorded use (default: of 90 days) on owning, reserving and renting."""
-    return documents.policy_findings(by.broker, since or by.broker.clock.now() - _USE_OF)
+    now = by.broker.clock.now()
+    start = since or now - _USE_OF
+    if start >= now:
+        raise InvalidInput("expected a time in the past", where="since")
+    return CapacityFindingList.of(capacity_findings(by.broker, start), warned_rules(by.broker, start))
 
 
 def list_purchases(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated
@@ -12,16 +12,15 @@ from pydantic import Field
 
 from broker.app.access.callers import Caller
 from broker.app.alerts import approvers
-from broker.app.billing import job_ledger as ledger
-from broker.app.jobs import approval_lists, approvals, details, extension, job_files, job_sources, jobs
+from broker.app.jobs import approvals, details, extension, job_files, job_sources, jobs
 from broker.app.jobs import queue as queues
 from broker.app.jobs.alternatives import JobLimits
 from broker.app.jobs.bills import bills_of
-from broker.app.policy import documents
-from broker.app.results.approvals import ApprovalList, StandingGrantResult
+from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
 from broker.app.results.job_history import JobHistory, JobLedger, PlacementDecisions
 from broker.app.results.jobs import AttemptList, JobDetails, JobFileText, JobList, JobLogs, LoggedLine
 from broker.app.results.kept_files import CheckpointFiles, JobCheckpoints, JobOutputs
+from broker.app.results.purchases import PurchaseResult
 from broker.app.results.queue import QueueResult
 from broker.app.results.trials import RecordedDecisions
 from broker.app.use_cases.changes import Reason, changeable
@@ -30,7 +29,10 @@ from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.core.events.outcomes import JobState
 from broker.core.job.file import print_job
+from broker.core.policy.approvals import StandingGrant
+from broker.core.purchases.purchases import PurchaseState
 from broker.core.values.units import parse_duration, parse_money
+from broker.ledger.entries import Account
 from broker.store.jobs.pages import JobListFilter, JobPlace
 
 _MAX_LINES = 5_000
@@ -65,7 +67,11 @@ def job_attempts(by: Caller, id: str) -> AttemptList:
 
 def job_ledger(by: Caller, id: str) -> JobLedger:
     """The ledger entries of a job, each with the source and age of its price; they add up to its cost."""
-    return ledger.job_ledger(by.broker, by.job(id))
+    view = by.job(id)
+    with by.broker.store.reading() as reader:
+        entries = [entry for entry in reader.entries(view.id) if entry.account is Account.SPENT]
+    attempts = {attempt.number: attempt for attempt in jobs.every_attempt(by.broker, view)}
+    return JobLedger.of(view.id, view.job.name, entries, attempts)
 
 
 def job_placements(by: Caller, id: str, limit: Annotated[int, Field(ge=1, le=100)] = 10) -> PlacementDecisions:
@@ -117,7 +123,9 @@ def checkpoint_files(by: Caller, id: str, checkpoint: str) -> CheckpointFiles:
 
 def job_decisions(by: Caller, id: str) -> RecordedDecisions:
     """The recorded decisions about a job, oldest first; for those who see all teams, with what the rules saw."""
-    recorded = documents.recorded_decisions(by.broker, by.job(id).id)
+    view = by.job(id)
+    with by.broker.store.reading() as reader:
+        recorded = RecordedDecisions.of(list(reversed(reader.decisions(job_id=view.id))))
     if by.access.teams(Permission.SEE_ALL_TEAMS) is None:
         return recorded
     return RecordedDecisions(decisions=[decision.model_copy(update={"seen": {}}) for decision in recorded.decisions])
@@ -180,7 +188,29 @@ def list_approvals(
     """Approval requests of jobs that the caller may see, oldest first; standing grants for these teams only, for
     the caller, or by the caller; and purchases of capacity that wait for approval."""
     teams = by.access.teams(Permission.SEE_JOBS)
-    return approval_lists.approval_list(by.broker, by=by.actor, decided=decided, mine=mine, teams=teams)
+    tracked_requests = approvals.requests(by.broker, include_decided=decided, teams=teams)
+    waiting_views = [entry.view for entry in tracked_requests if entry.state is approvals.ApprovalState.WAITING]
+    notices, now = approvers.notices_by_job(by.broker, waiting_views), by.broker.clock.now()
+    requests = [ApprovalRequest.of(entry, notices.get(entry.view.id, ()), by=by.actor) for entry in tracked_requests]
+    return ApprovalList(
+        requests=[entry for entry in requests if entry.mine or not mine],
+        standing=[
+            StandingGrantResult.of(entry, now)
+            for entry in approvals.standing_grants(by.broker, include_ended=decided)
+            if teams is None or _concerns(entry, by.actor.identity, teams)
+        ],
+        purchases=[
+            PurchaseResult.of(entry)
+            for entry in by.broker.store.purchases()
+            if entry.state is PurchaseState.ASKING
+            and (teams is None or entry.team in teams)
+            and (entry.may_approve(by.actor.identity) or not mine)
+        ],
+    )
+
+
+def _concerns(grant: StandingGrant, name: str, teams: Collection[str]) -> bool:
+    return name == grant.by or name in grant.users or bool(grant.teams and set(grant.teams) <= set(teams))
 
 
 def show_queue(by: Caller) -> QueueResult:

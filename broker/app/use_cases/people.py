@@ -6,9 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from broker.app.access.audit import audit_log
 from broker.app.access.callers import Caller
-from broker.app.access.people import people
+from broker.app.access.people import audit_log, people
 from broker.app.access.tokens import tokens
 from broker.app.results.access import AuditLog, CallerIdentity, PeopleList, TokenList
 

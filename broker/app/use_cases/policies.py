@@ -4,26 +4,33 @@ explained."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
 from broker.agent.names import is_one_line
 from broker.app.access.callers import Caller
-from broker.app.policy import documents, policies
+from broker.app.jobs.preview import NothingToJudge
+from broker.app.policy import policies
+from broker.app.policy.preview import preview
 from broker.app.results.policies import (
+    ActivePolicy,
     AppliedPolicy,
     CheckedPolicy,
     PolicyExplanation,
     PolicyInForce,
     PolicyVersionList,
 )
-from broker.app.results.trials import PolicyPreviewResult
+from broker.app.results.trials import PolicyPreviewResult, RecordedDecisions
 from broker.app.use_cases.changes import Reason
 from broker.app.use_cases.submission import JobText, submittable_job
+from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.documents import MAX_BYTES
 from broker.core.errors import InvalidInput
+from broker.core.job.jobs import Job
+from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
 
 MAX_FILES = 40
@@ -61,7 +68,9 @@ def policy_in_force(
     """The active policy: its rules with file and line; in a team, the rules that name no other team."""
     # In a team: no budgets over several teams, no names or texts of files, no note of the change.
     teams = by.access.teams(Permission.SEE_POLICIES)
-    result = documents.policy_in_force(by.broker, files=files and teams is None)
+    version = by.broker.store.active_policy()
+    active = version and ActivePolicy.of_set(version, by.broker.policy(), files=files and teams is None)
+    result = PolicyInForce(active=active)
     if result.active is None or teams is None:
         return result
     visible = _rules_of_teams(by.broker.policy(), teams)
@@ -88,36 +97,55 @@ def _rules_of_teams(policy: PolicySet, teams: Collection[str]) -> set[str]:
 
 def policy_versions(by: Caller) -> PolicyVersionList:
     """Every version of the policy: when it was applied, by whom, and why."""
-    return documents.policy_versions(by.broker)
+    return PolicyVersionList.of(by.broker.store.policy_history())
 
 
 def check_policy(by: Caller, files: Files) -> CheckedPolicy:
     """Whether the files are valid, with likely mistakes. Changes nothing."""
-    return documents.check_policy(by.broker, files)
+    policy_set = policies.load_policy(by.broker, files)
+    return CheckedPolicy.of(policy_set, policies.policy_warnings(by.broker, policy_set))
 
 
 def preview_policy(by: Caller, files: Files) -> PolicyPreviewResult:
     """The effect of applying these files on jobs, budgets, and decisions of the last 30 days. Changes nothing."""
-    return documents.preview_policy(by.broker, files)
+    return preview(by.broker, files)
 
 
 def preview_rollback(
     by: Caller, version: Version = None, reason: Reason = "", base: Base = None
 ) -> PolicyPreviewResult:
     """The effect of returning to an earlier version. Changes nothing."""
-    return documents.preview_policy(by.broker, policies.find_version(by.broker, version).files)
+    return preview_policy(by, dict(policies.find_version(by.broker, version).files))
 
 
 def apply_policy(by: Caller, files: Files, reason: Reason = "", base: Base = None) -> AppliedPolicy:
     """Make these files the active policy, as a new version."""
-    return documents.apply_policy(by.broker, files, reason, by=by.actor, base=base)
+    broker = by.broker
+    previous, old, new = broker.store.active_policy(), _readable(broker), policies.load_policy(broker, files)
+    version, difference = policies.activate(broker, files, reason, by=by.actor, base=base)
+    return AppliedPolicy.of_change(
+        version,
+        old,
+        new,
+        changed=previous is None or previous.number != version.number,
+        difference=difference,
+        warnings=policies.policy_warnings(broker, new),
+    )
+
+
+def _readable(broker: Broker) -> PolicySet | None:
+    """The active set; None if there is none, or if this version cannot read it (applying another set fixes that)."""
+    try:
+        return broker.policy()
+    except InvalidInput:
+        return None
 
 
 def rollback_policy(by: Caller, version: Version = None, reason: Reason = "", base: Base = None) -> AppliedPolicy:
     """Make an earlier version active again, as a new version."""
     earlier_version = policies.find_version(by.broker, version)
     note = policies.rollback_note(earlier_version, reason)
-    return documents.apply_policy(by.broker, earlier_version.files, note, by=by.actor, base=base)
+    return apply_policy(by, dict(earlier_version.files), note, base)
 
 
 def explain_policy(
@@ -132,6 +160,24 @@ def explain_policy(
     job = submittable_job(by, job_file)
     if files is not None:
         by.require(Permission.CHANGE_POLICIES, None)
-    explanation = documents.explain_job(by.broker, job, files, by=by.actor)
+    explanation = explain_job(by, job, files)
     sees_all = by.access.teams(Permission.SEE_ALL_TEAMS) is None
     return explanation if sees_all else explanation.model_copy(update={"facts": None, "inputs": {}})
+
+
+def explain_job(by: Caller, job: Job, files: Mapping[str, str] | None = None) -> PolicyExplanation:
+    """Every rule's verdict on a job of this machine; ``files``: judge by these instead of the active policy. Raises
+    `InvalidInput`, and `NothingToJudge` if no offer can serve the job."""
+    policy_set = None if files is None else policies.load_policy(by.broker, files)
+    explanation = policies.explain(by.broker, job, policy_set, by=by.actor)
+    if explanation is None:
+        raise NothingToJudge("no placement is feasible, so there is none to judge", hint="see `gpubroker plan`")
+    return PolicyExplanation.of(explanation, (policy_set or by.broker.policy()).version)
+
+
+def recent_decisions(broker: Broker, since: datetime, *, denied: bool, limit: int) -> RecordedDecisions:
+    """The newest decisions of all jobs since then (UTC), or only those that denied."""
+    with broker.store.reading() as reader:
+        found = reader.decisions(since=since, answer=Answer.DENY if denied else None, limit=limit)
+    listed = RecordedDecisions.of(found).decisions
+    return RecordedDecisions(decisions=[decision.model_copy(update={"seen": {}}) for decision in listed])

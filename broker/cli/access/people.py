@@ -163,10 +163,10 @@ def _show_person(terminal: Terminal, person: Person) -> None:
 
 
 _PEOPLE_COLUMNS: tuple[ValueColumn[PersonResult], ...] = (
-    ValueColumn("name", lambda one: one.name),
-    ValueColumn("kind", lambda one: "service" if one.service else "person", 2),
-    ValueColumn("roles", lambda one: one.in_words, folds=True),
-    ValueColumn("added", lambda one: formats.moment(one.added_at), 3),
+    ValueColumn("name", lambda row: row.name),
+    ValueColumn("kind", lambda row: "service" if row.service else "person", 2),
+    ValueColumn("roles", lambda row: row.in_words, folds=True),
+    ValueColumn("added", lambda row: formats.moment(row.added_at), 3),
 )
 
 

@@ -99,24 +99,24 @@ def revoke(
 
 
 _TOKEN_COLUMNS: tuple[ValueColumn[TokenResult], ...] = (
-    ValueColumn("id", lambda one: one.id),
-    ValueColumn("person", lambda one: one.person),
-    ValueColumn("state", lambda one: "valid" if one.good else "revoked" if one.revoked_at else "expired"),
-    ValueColumn("scopes", lambda one: ", ".join(one.scopes), 1, folds=True),
-    ValueColumn("until", lambda one: formats.moment(one.expires_at), 1),
-    ValueColumn("last used", lambda one: formats.moment(one.used_at), 2),
-    ValueColumn("label", lambda one: one.label, 3, folds=True),
+    ValueColumn("id", lambda row: row.id),
+    ValueColumn("person", lambda row: row.person),
+    ValueColumn("state", lambda row: "valid" if row.good else "revoked" if row.revoked_at else "expired"),
+    ValueColumn("scopes", lambda row: ", ".join(row.scopes), 1, folds=True),
+    ValueColumn("until", lambda row: formats.moment(row.expires_at), 1),
+    ValueColumn("last used", lambda row: formats.moment(row.used_at), 2),
+    ValueColumn("label", lambda row: row.label, 3, folds=True),
 )
 _AUDIT_COLUMNS: tuple[ValueColumn[AuditLine], ...] = (
-    ValueColumn("line", lambda one: str(one.number), 5, "right"),
-    ValueColumn("at", lambda one: formats.moment(one.at)),
-    ValueColumn("person", lambda one: one.person),
-    ValueColumn("action", lambda one: one.action),
-    ValueColumn("subject", lambda one: one.subject, 1),
-    ValueColumn("outcome", lambda one: ": ".join(filter(None, (one.outcome.value, one.reason)))),
-    ValueColumn("before", lambda one: one.before, 3, folds=True),
-    ValueColumn("after", lambda one: one.after, 2, folds=True),
-    ValueColumn("from", lambda one: one.origin, 4),
+    ValueColumn("line", lambda row: str(row.number), 5, "right"),
+    ValueColumn("at", lambda row: formats.moment(row.at)),
+    ValueColumn("person", lambda row: row.person),
+    ValueColumn("action", lambda row: row.action),
+    ValueColumn("subject", lambda row: row.subject, 1),
+    ValueColumn("outcome", lambda row: ": ".join(filter(None, (row.outcome.value, row.reason)))),
+    ValueColumn("before", lambda row: row.before, 3, folds=True),
+    ValueColumn("after", lambda row: row.after, 2, folds=True),
+    ValueColumn("from", lambda row: row.origin, 4),
 )
 
 

@@ -24,16 +24,16 @@ _MAX_ROWS = 20  # of held money
 def budget_table(console: Console, budgets: Sequence[BudgetResult], empty_text: str) -> list[RenderableType]:
     """One row per budget, in its current period; ``empty_text`` without any."""
     columns: tuple[ValueColumn[BudgetResult], ...] = (
-        ValueColumn("budget", lambda budget: budget.id),
-        ValueColumn("period", lambda budget: budget.period_name),
-        ValueColumn("limit", lambda budget: formats.money(budget.limit), align="right"),
-        ValueColumn("spent", lambda budget: formats.money(budget.spent), align="right"),
-        ValueColumn("held", lambda budget: formats.money(budget.held), 2, "right"),
-        ValueColumn("left", lambda budget: _color_by_use(budget, formats.money(budget.left)), align="right"),
-        ValueColumn("used", lambda budget: _color_by_use(budget, formats.percent(_used_share(budget))), 3, "right"),
+        ValueColumn("budget", lambda row: row.id),
+        ValueColumn("period", lambda row: row.period_name),
+        ValueColumn("limit", lambda row: formats.money(row.limit), align="right"),
+        ValueColumn("spent", lambda row: formats.money(row.spent), align="right"),
+        ValueColumn("held", lambda row: formats.money(row.held), 2, "right"),
+        ValueColumn("left", lambda row: _color_by_use(row, formats.money(row.left)), align="right"),
+        ValueColumn("used", lambda row: _color_by_use(row, formats.percent(_used_share(row))), 3, "right"),
         ValueColumn("forecast", _forecast_text, 1, "right"),
-        ValueColumn("counts", lambda budget: ", ".join(budget.counts), 5),
-        ValueColumn("scope", lambda budget: scope_text(budget.scope), 6, folds=True),
+        ValueColumn("counts", lambda row: ", ".join(row.counts), 5),
+        ValueColumn("scope", lambda row: scope_text(row.scope), 6, folds=True),
     )
     return table_parts(console, columns, budgets) if budgets else [empty_text]
 
@@ -97,11 +97,11 @@ def _held_by_job_lines(console: Console, budget: BudgetDetails) -> Iterator[Rend
     if not budget.held_by_job:
         return
     columns: tuple[ValueColumn[JobShareResult], ...] = (
-        ValueColumn("job", lambda share: share.job),
-        ValueColumn("period", lambda share: share.period),
-        ValueColumn("held", lambda share: formats.money(share.held), align="right"),
-        ValueColumn("from", lambda share: formats.moment(share.start), 2),
-        ValueColumn("until", lambda share: formats.moment(share.until), 1),
+        ValueColumn("job", lambda row: row.job),
+        ValueColumn("period", lambda row: row.period),
+        ValueColumn("held", lambda row: formats.money(row.held), align="right"),
+        ValueColumn("from", lambda row: formats.moment(row.start), 2),
+        ValueColumn("until", lambda row: formats.moment(row.until), 1),
     )
     hidden_count = len(budget.held_by_job) - _MAX_ROWS
     note = f"{formats.plural(hidden_count, 'more row')}; use --json to list all" if hidden_count > 0 else ""

@@ -16,6 +16,7 @@ from broker.cli.option_groups import expand_options
 from broker.cli.options import MONTH_HELP, AsJson, Timezone, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
+from broker.core.values.figures import join_names
 
 if TYPE_CHECKING:
     from broker.app.billing.showback import Sharing
@@ -132,11 +133,8 @@ def _show_charges(terminal: Terminal, result: ChargesResult) -> None:
 
     terminal.result(result, lambda: report_view.charges_lines(result))
     if result.unknown:
-        others_text = f" and {len(result.unknown) - _MAX_NAMED} more" if len(result.unknown) > _MAX_NAMED else ""
-        keys_text = ", ".join(result.unknown[:_MAX_NAMED])
-        terminal.say(
-            f"warning: no attempt in this store had the key {keys_text}{others_text} then; their cost is not assigned"
-        )
+        keys_text = join_names(result.unknown, _MAX_NAMED)
+        terminal.say(f"warning: no attempt in this store had the key {keys_text} then; their cost is not assigned")
     for name, reason in result.trouble.items():
         terminal.say(f"{name} could not be queried: {reason}")
     if result.trouble:

@@ -266,35 +266,26 @@ def forecast_lines(console: Console, report: ForecastsReport) -> Iterator[Render
     head = f"{runs} on GPUs from {start:%Y-%m-%d} to {end:%Y-%m-%d} ({report.timezone})"
     yield head + (unknown_note if report.unpredicted else "")
     error_columns: tuple[ValueColumn[PredictionError], ...] = (
-        ValueColumn("prediction", lambda measurement: measurement.kind.value),
-        ValueColumn("runs", lambda measurement: f"{measurement.runs:,}", align="right"),
-        ValueColumn("predicted", lambda measurement: amount(measurement, measurement.predicted), align="right"),
-        ValueColumn("happened", lambda measurement: amount(measurement, measurement.happened), align="right"),
-        ValueColumn(
-            "median ratio",
-            lambda measurement: "-" if measurement.ratio is None else f"{measurement.ratio:.2f}",
-            align="right",
-        ),
-        ValueColumn("mean error", lambda measurement: share(measurement.mean_error), 2, "right"),
-        ValueColumn("worst", lambda measurement: share(measurement.worst), 3, "right"),
-        ValueColumn("within 25%", lambda measurement: share(measurement.within), 1, "right"),
+        ValueColumn("prediction", lambda row: row.kind.value),
+        ValueColumn("runs", lambda row: f"{row.runs:,}", align="right"),
+        ValueColumn("predicted", lambda row: amount(row, row.predicted), align="right"),
+        ValueColumn("happened", lambda row: amount(row, row.happened), align="right"),
+        ValueColumn("median ratio", lambda row: "-" if row.ratio is None else f"{row.ratio:.2f}", align="right"),
+        ValueColumn("mean error", lambda row: share(row.mean_error), 2, "right"),
+        ValueColumn("worst", lambda row: share(row.worst), 3, "right"),
+        ValueColumn("within 25%", lambda row: share(row.within), 1, "right"),
     )
     speed_columns: tuple[ValueColumn[MeasuredSpeed], ...] = (
-        ValueColumn("measured on", lambda measurement: measurement.accelerator),
-        ValueColumn("runs", lambda measurement: f"{measurement.runs:,}", align="right"),
-        ValueColumn("GPU-hours", lambda measurement: f"{measurement.gpu_hours:,.0f}", align="right"),
-        ValueColumn("paid/GPU-hour", lambda measurement: f"${measurement.usd_per_gpu_hour:.2f}", align="right"),
-        ValueColumn("MFU", lambda measurement: share(measurement.mfu), align="right"),
-        ValueColumn("runs", lambda measurement: f"{measurement.mfu_runs:,}", 3, "right"),
+        ValueColumn("measured on", lambda row: row.accelerator),
+        ValueColumn("runs", lambda row: f"{row.runs:,}", align="right"),
+        ValueColumn("GPU-hours", lambda row: f"{row.gpu_hours:,.0f}", align="right"),
+        ValueColumn("paid/GPU-hour", lambda row: f"${row.usd_per_gpu_hour:.2f}", align="right"),
+        ValueColumn("MFU", lambda row: share(row.mfu), align="right"),
+        ValueColumn("runs", lambda row: f"{row.mfu_runs:,}", 3, "right"),
+        ValueColumn("tokens/s/GPU", lambda row: _number_or_dash(row.tokens_per_second, ",.3g"), align="right"),
+        ValueColumn("runs", lambda row: f"{row.token_runs:,}", 4, "right"),
         ValueColumn(
-            "tokens/s/GPU", lambda measurement: _number_or_dash(measurement.tokens_per_second, ",.3g"), align="right"
-        ),
-        ValueColumn("runs", lambda measurement: f"{measurement.token_runs:,}", 4, "right"),
-        ValueColumn(
-            "interruptions/1000 h",
-            lambda measurement: _number_or_dash(measurement.interruptions_per_1000_hours, ".2g"),
-            2,
-            "right",
+            "interruptions/1000 h", lambda row: _number_or_dash(row.interruptions_per_1000_hours, ".2g"), 2, "right"
         ),
     )
     yield from table_parts(console, error_columns, report.errors) if report.errors else ()
@@ -325,16 +316,14 @@ def billed_lines(console: Console, report: BilledReport) -> Iterator[RenderableT
         yield from ("no attempt paid in cash ran in this period", *notes)
         return
     columns: tuple[ValueColumn[ComparedGroup], ...] = (
-        ValueColumn(report.by, lambda item: item.group),
+        ValueColumn(report.by, lambda row: row.group),
         *(
             _money_column("quoted", 2),
             _money_column("metered"),
             _money_column("on own", 4, "on_own"),
             _money_column("rented", 5),
         ),
-        ValueColumn(
-            "billed", lambda item: formats.money(item.billed) + (" est." if item.estimated else ""), 0, "right"
-        ),
+        ValueColumn("billed", lambda row: formats.money(row.billed) + (" est." if row.estimated else ""), 0, "right"),
         ValueColumn("difference", _difference, 0, "right"),
         _money_column("adjusted", 3),
         ValueColumn[ComparedGroup]("compared", lambda item: f"{item.compared} of {item.attempts}", 1, "right"),

@@ -298,10 +298,8 @@ def undo(
         if dry_run:
             terminal.result(terms, lambda: capacity_view.undo_terms_lines(terms))
             return
-        if not terminal.asks:
-            raise InvalidInput("no terminal for the confirmation; nothing was undone", hint="add --yes")
         terminal.show(next(capacity_view.undo_terms_lines(terms)))
-        if terms.charge_usd <= max_charge and not typer.confirm(f"Undo {id} on these terms?", default=False, err=True):
+        if terms.charge_usd <= max_charge and not terminal.confirm(f"Undo {id} on these terms?", yes=False):
             terminal.say("Nothing was undone.")
             raise typer.Exit(1)
     _show(terminal, terminal.ask(capacity.cancel_purchase, id, max_charge.as_json()))

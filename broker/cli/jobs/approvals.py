@@ -246,16 +246,14 @@ def _requests(console: Console, requests: list[ApprovalRequest]) -> list[Rendera
 
     all_wait = all(request.state == "waiting" for request in requests)
     columns: tuple[ValueColumn[ApprovalRequest], ...] = (
-        ValueColumn("job", lambda request: request.job),
-        ValueColumn("requester", lambda request: request.asked_by, 2),
-        ValueColumn("amount", lambda request: formats.money(request.total), align="right"),
-        ValueColumn(
-            "state", lambda request: Text(request.state.value, style=_STYLES[request.state]), 3 if all_wait else 0
-        ),
+        ValueColumn("job", lambda row: row.job),
+        ValueColumn("requester", lambda row: row.asked_by, 2),
+        ValueColumn("amount", lambda row: formats.money(row.total), align="right"),
+        ValueColumn("state", lambda row: Text(row.state.value, style=_STYLES[row.state]), 3 if all_wait else 0),
         ValueColumn("expires", expires, 1),
-        ValueColumn("approvers", lambda request: ", ".join(request.decided_by) or request.whom, 1),
+        ValueColumn("approvers", lambda row: ", ".join(row.decided_by) or row.whom, 1),
         ValueColumn("reason", reason, folds=True),
-        ValueColumn("covers", lambda request: request.covers, folds=True),
+        ValueColumn("covers", lambda row: row.covers, folds=True),
     )
     return table_parts(console, columns, requests, formats.plural(len(requests), "request"))
 
@@ -264,21 +262,12 @@ def _standing_grants(console: Console, grants: list[StandingGrantResult]) -> lis
     columns: tuple[ValueColumn[StandingGrantResult], ...] = (
         ValueColumn("#", lambda standing_grant: str(standing_grant.number), align="right"),
         ValueColumn("for", _beneficiaries_text, folds=True),
-        ValueColumn("by", lambda standing_grant: standing_grant.by, 1),
-        ValueColumn("amount", lambda standing_grant: formats.money(standing_grant.total), align="right"),
-        ValueColumn(
-            "left",
-            lambda standing_grant: (
-                formats.money(standing_grant.total - standing_grant.used) if standing_grant.active else ""
-            ),
-            align="right",
-        ),
-        ValueColumn(
-            "until",
-            lambda standing_grant: "revoked" if standing_grant.revoked_at else formats.moment(standing_grant.until),
-        ),
-        ValueColumn("rules", lambda standing_grant: ", ".join(standing_grant.rules), 2, folds=True),
-        ValueColumn("note", lambda standing_grant: standing_grant.reason, 3, folds=True),
+        ValueColumn("by", lambda row: row.by, 1),
+        ValueColumn("amount", lambda row: formats.money(row.total), align="right"),
+        ValueColumn("left", lambda row: formats.money(row.total - row.used) if row.active else "", align="right"),
+        ValueColumn("until", lambda row: "revoked" if row.revoked_at else formats.moment(row.until)),
+        ValueColumn("rules", lambda row: ", ".join(row.rules), 2, folds=True),
+        ValueColumn("note", lambda row: row.reason, 3, folds=True),
     )
     return table_parts(console, columns, grants)
 

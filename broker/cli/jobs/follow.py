@@ -20,6 +20,7 @@ from broker.app.results.job_history import JobHistory
 from broker.app.results.program_name import program_name
 from broker.app.results.story import MachineContext, machine_context
 from broker.app.service import background
+from broker.app.use_cases.jobs import show_job
 from broker.app.wiring import Broker
 from broker.cli.jobs.job_view import event_line, return_commands, state_text, step_text
 from broker.cli.render import formats
@@ -133,7 +134,7 @@ class _ServerJob:
         self._api, self._id, self._printed = api, job_id, 0
 
     def look(self) -> JobHistory:
-        return self._api.fetch(JobHistory, f"/jobs/{self._id}")
+        return self._api.run(show_job, self._id)
 
     def output(self) -> Iterable[LogLine]:
         from broker.remote.output import lines
@@ -232,10 +233,8 @@ def output_lines(terminal: Terminal, reference: str, output_filter: WantedOutput
 
 def _remote_job_id(terminal: Terminal, reference: str, output_filter: WantedOutput) -> str:
     """The id of the job, or of the wanted task, at the server."""
-    from broker.remote.sending import job_id
-
     terminal.only_here({"--failed": output_filter.failed})
-    id = job_id(terminal.api, reference)
+    id = terminal.job_id(reference)
     return id if output_filter.task is None else task_id(id, output_filter.task)
 
 

@@ -197,10 +197,10 @@ def diff(
 
 
 _SOURCE_COLUMNS: tuple[ValueColumn[SourceEntry], ...] = (
-    ValueColumn("file", lambda one: _name(one), folds=True),
-    ValueColumn("size", lambda one: _size(one), align="right"),
-    ValueColumn("mode", lambda one: one.mode, 2),
-    ValueColumn("SHA-256", lambda one: one.sha256[:12], 1),
+    ValueColumn("file", lambda row: _name(row), folds=True),
+    ValueColumn("size", lambda row: _size(row), align="right"),
+    ValueColumn("mode", lambda row: row.mode, 2),
+    ValueColumn("SHA-256", lambda row: row.sha256[:12], 1),
 )
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -225,8 +225,8 @@ def output_lines(console: Console, job_outputs: JobOutputs) -> Iterator[Renderab
     columns: tuple[ValueColumn[OutputResult], ...] = (
         ValueColumn("file", _name, folds=True),
         ValueColumn("size", _size, align="right"),
-        ValueColumn("attempt", lambda output: str(output.attempt), 2, "right"),
-        ValueColumn("saved", lambda output: f"{formats.age(job_outputs.as_of - output.at)} ago", 1, "right"),
+        ValueColumn("attempt", lambda row: str(row.attempt), 2, "right"),
+        ValueColumn("saved", lambda row: f"{formats.age(job_outputs.as_of - row.at)} ago", 1, "right"),
     )
     yield from table_parts(console, columns, job_outputs.files)
     yield Text(
@@ -255,16 +255,12 @@ def checkpoint_lines(console: Console, job_checkpoints: JobCheckpoints) -> Itera
         yield Text(f"{job_checkpoints.id} has no complete checkpoint")
         return
     columns: tuple[ValueColumn[FinishedCheckpointResult], ...] = (
-        ValueColumn(
-            "step", lambda checkpoint: "" if checkpoint.step is None else f"{checkpoint.step:,}", align="right"
-        ),
-        ValueColumn("name", lambda checkpoint: checkpoint.name, folds=True),
-        ValueColumn("size", lambda checkpoint: gigabytes(checkpoint.bytes), align="right"),
-        ValueColumn("files", lambda checkpoint: str(checkpoint.files), 3, "right"),
-        ValueColumn("attempt", lambda checkpoint: str(checkpoint.attempt), 2, "right"),
-        ValueColumn(
-            "saved", lambda checkpoint: f"{formats.age(job_checkpoints.as_of - checkpoint.at)} ago", 1, "right"
-        ),
+        ValueColumn("step", lambda row: "" if row.step is None else f"{row.step:,}", align="right"),
+        ValueColumn("name", lambda row: row.name, folds=True),
+        ValueColumn("size", lambda row: gigabytes(row.bytes), align="right"),
+        ValueColumn("files", lambda row: str(row.files), 3, "right"),
+        ValueColumn("attempt", lambda row: str(row.attempt), 2, "right"),
+        ValueColumn("saved", lambda row: f"{formats.age(job_checkpoints.as_of - row.at)} ago", 1, "right"),
     )
     yield from table_parts(console, columns, job_checkpoints.checkpoints)
     retention_text = (
@@ -338,18 +334,14 @@ def prune(
     folder that cannot be read is reported at the end (exit code 5); the others are deleted nevertheless.
     """
     from broker.app.jobs.pruning import PrunedCheckpoints, delete_prunable, find_prunable
-    from broker.core.errors import InvalidInput, Unreachable
+    from broker.core.errors import Unreachable
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     before = broker.clock.now() - filters.time_span_option("--keep", keep)
     to_delete = find_prunable(broker, before, by=terminal.actor, newest_too=newest_too)
     deletes, result = bool(to_delete) and not dry_run, PrunedCheckpoints.of(to_delete, before, deleted=False)
-    if deletes and not yes:
-        if as_json or not terminal.out.is_terminal:
-            raise InvalidInput(f"deleting {_summary(result)} needs confirmation", hint="add --yes, or --dry-run")
-        deletes = typer.confirm(f"Delete {_summary(result)}?", default=False, err=True)
-    if deletes:
+    if deletes and terminal.confirm(f"Delete {_summary(result)}?", yes=yes, hint="add --yes, or --dry-run"):
         deleted = delete_prunable(broker, before, by=terminal.actor, newest_too=newest_too)
         result = PrunedCheckpoints.of(deleted, before, deleted=True)
     terminal.result(result, lambda: _prune_lines(result))

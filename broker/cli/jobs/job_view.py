@@ -119,20 +119,20 @@ def job_table(console: Console, job_list: JobList) -> list[RenderableType]:
         )
         reasons_and_progress = (both,)
     columns: tuple[ValueColumn[JobDetails], ...] = (
-        ValueColumn("", lambda job: Text("!" if job.needs_attention else "", "bold yellow"), 1),
-        ValueColumn("job", lambda job: job.id, folds=True),
+        ValueColumn("", lambda row: Text("!" if row.needs_attention else "", "bold yellow"), 1),
+        ValueColumn("job", lambda row: row.id, folds=True),
         ValueColumn("state", state_text),
         *reasons_and_progress,
-        ValueColumn("parameters", lambda job: _parameters_text(job.parameters), 1, folds=True),
+        ValueColumn("parameters", lambda row: _parameters_text(row.parameters), 1, folds=True),
         ValueColumn("metrics", figures, 2, folds=True),
         ValueColumn("ran", ran, 2, "right"),
-        ValueColumn("cost", lambda job: formats.money(job.cost_so_far), align="right"),
+        ValueColumn("cost", lambda row: formats.money(row.cost_so_far), align="right"),
         ValueColumn("deadline", deadline_text, 3),
         ValueColumn("machine", machine, 4),
-        ValueColumn("submitted", lambda job: f"{formats.age(job_list.as_of - job.submitted_at)} ago", 5, "right"),
-        ValueColumn("attempts", lambda job: str(job.attempt_count), 6, "right"),
-        ValueColumn("team", lambda job: job.team or "", 7),
-        ValueColumn("user", lambda job: job.user, 8),
+        ValueColumn("submitted", lambda row: f"{formats.age(job_list.as_of - row.submitted_at)} ago", 5, "right"),
+        ValueColumn("attempts", lambda row: str(row.attempt_count), 6, "right"),
+        ValueColumn("team", lambda row: row.team or "", 7),
+        ValueColumn("user", lambda row: row.user, 8),
     )
     attention = any(job.needs_attention for job in job_list.jobs)
     needs = [f"! a person must act: `{program_name()} jobs show JOB` says how"] if attention else []
@@ -372,20 +372,15 @@ def attempt_table(console: Console, attempt_list: AttemptList) -> list[Renderabl
     columns: tuple[ValueColumn[AttemptDetails], ...] = (
         ValueColumn("#", lambda attempt: str(attempt.number), align="right"),
         ValueColumn("state", state),
+        ValueColumn("location", lambda row: f"{row.placement.provider}/{row.placement.zone or row.placement.region}"),
+        ValueColumn("machine", lambda row: row.placement.machine, 4),
+        ValueColumn("purchase type", lambda row: formats.purchase_type(row.placement.capacity_type), 5),
+        ValueColumn("machine time", lambda row: formats.length(row.machine_time), 1, "right"),
+        ValueColumn("from step", lambda row: step(row.resumed_from_step), 3, "right"),
+        ValueColumn("to step", lambda row: step(last_step(row)), 2, "right"),
+        ValueColumn("checkpoints", lambda row: str(len(row.checkpoints)), 7, "right"),
         ValueColumn(
-            "location",
-            lambda attempt: f"{attempt.placement.provider}/{attempt.placement.zone or attempt.placement.region}",
-        ),
-        ValueColumn("machine", lambda attempt: attempt.placement.machine, 4),
-        ValueColumn("purchase type", lambda attempt: formats.purchase_type(attempt.placement.capacity_type), 5),
-        ValueColumn("machine time", lambda attempt: formats.length(attempt.machine_time), 1, "right"),
-        ValueColumn("from step", lambda attempt: step(attempt.resumed_from_step), 3, "right"),
-        ValueColumn("to step", lambda attempt: step(last_step(attempt)), 2, "right"),
-        ValueColumn("checkpoints", lambda attempt: str(len(attempt.checkpoints)), 7, "right"),
-        ValueColumn(
-            "end reason",
-            lambda attempt: "; ".join(filter(None, [cause_text(attempt.cause), attempt.evidence])),
-            folds=True,
+            "end reason", lambda row: "; ".join(filter(None, [cause_text(row.cause), row.evidence])), folds=True
         ),
     )
     if not attempt_list.attempts:

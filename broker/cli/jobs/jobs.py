@@ -302,14 +302,20 @@ def cancel(
     With --json, one named JOB is printed as a document, several as a list of jobs.
     """
     from broker.app.results.jobs import JobList
+    from broker.app.use_cases.jobs import cancel_job
 
     terminal = Terminal.of(context)
     if bool(job) + every + (state is not None) != 1:
         raise InvalidInput("expected jobs, --all or --state", hint="gpubroker cancel JOB; gpubroker cancel --all")
     names = job or _my_open_jobs(terminal, state)
-    if not job and names and not _confirm_cancel(terminal, names, yes=yes):
-        return
-    stopped_jobs = _cancel_jobs(terminal, names)
+    if not job and names:
+        terminal.say(*([] if yes else names))
+        question = f"Cancel these {len(names)} jobs?" if len(names) > 1 else "Cancel this job?"
+        if not terminal.confirm(question, yes=yes, hint="add --yes to cancel without confirmation"):
+            terminal.say("Nothing was cancelled.")
+            return
+    ids = dict.fromkeys(map(terminal.job_id, names))  # all names are looked up before the first job is stopped
+    stopped_jobs = [terminal.ask(cancel_job, id) for id in ids]
     job_list = JobList(as_of=terminal.now(), time_scale=1.0, jobs=stopped_jobs, unreadable=[])
     lines = [_cancellation_text(stopped_job) for stopped_job in stopped_jobs] or [
         "No open job of yours matches; nothing to cancel."
@@ -334,30 +340,10 @@ def _my_open_jobs(terminal: Terminal, state: str | None) -> list[str]:
     return [item.id for item in _load_jobs(terminal, own_criteria).jobs if not item.cancel_requested]
 
 
-def _confirm_cancel(terminal: Terminal, names: list[str], *, yes: bool) -> bool:
-    """Whether these jobs may be cancelled. Raises `InvalidInput` if there is no terminal to ask on."""
-    if yes:
-        return True
-    if not terminal.asks:
-        raise InvalidInput("no terminal for the confirmation", hint="add --yes to cancel without confirmation")
-    terminal.say(*names)
-    if typer.confirm(f"Cancel these {len(names)} jobs?" if len(names) > 1 else "Cancel this job?", err=True):
-        return True
-    terminal.say("Nothing was cancelled.")
-    return False
-
-
 def _cancellation_text(job: JobDetails) -> str:
     if job.state.final:
         return f"{job.id} has already ended ({job.state.value}); nothing to cancel"
     return f"{job.id} is being stopped; see `gpubroker jobs show {job.id}`"
-
-
-def _cancel_jobs(terminal: Terminal, names: list[str]) -> list[JobDetails]:
-    """The jobs, each asked to stop. All names are looked up before the first is."""
-    from broker.app.use_cases.jobs import cancel_job
-
-    return [terminal.ask(cancel_job, id) for id in dict.fromkeys(map(terminal.job_id, names))]
 
 
 @app.command(

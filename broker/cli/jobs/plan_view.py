@@ -107,18 +107,16 @@ def _placements(
 ) -> list[RenderableType]:
     columns: tuple[ValueColumn[PlacementResult], ...] = (
         ValueColumn("#", lambda placement: str(placement.rank), align="right"),
-        ValueColumn(
-            "location", lambda placement: f"{placement.offer.provider}/{placement.offer.zone or placement.offer.region}"
-        ),
+        ValueColumn("location", lambda row: f"{row.offer.provider}/{row.offer.zone or row.offer.region}"),
         ValueColumn("machine", _machine),
-        ValueColumn("machine type", lambda placement: placement.offer.instance_type, 4),
-        ValueColumn("purchase type", lambda placement: formats.purchase_type(placement.offer.capacity_type)),
+        ValueColumn("machine type", lambda row: row.offer.instance_type, 4),
+        ValueColumn("purchase type", lambda row: formats.purchase_type(row.offer.capacity_type)),
         ValueColumn("cost", _cost, align="right"),
-        ValueColumn("$/h", lambda placement: formats.rate(placement.rate_per_hour), 2, "right"),
-        ValueColumn("duration", lambda placement: formats.length(placement.duration), 3, "right"),
-        ValueColumn("finish", lambda placement: _finish(placement.finish, plan_result.made_at), 1),
+        ValueColumn("$/h", lambda row: formats.rate(row.rate_per_hour), 2, "right"),
+        ValueColumn("duration", lambda row: formats.length(row.duration), 3, "right"),
+        ValueColumn("finish", lambda row: _finish(row.finish, plan_result.made_at), 1),
         ValueColumn("interruptions/h", _interruptions, 5, "right"),
-        ValueColumn("useful time", lambda placement: formats.percent(placement.useful_fraction), 6, "right"),
+        ValueColumn("useful time", lambda row: formats.percent(row.useful_fraction), 6, "right"),
         ValueColumn("kg CO2e", _emissions, 1, "right"),
         ValueColumn("price", _price, 7),
     )

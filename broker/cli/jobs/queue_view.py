@@ -48,26 +48,26 @@ def queue_table(console: Console, queue_result: QueueResult) -> list[RenderableT
     notes += _reached_lines(queue_result)
     columns: tuple[ValueColumn[WaitingJob], ...] = (
         ValueColumn("#", lambda item: str(item.turn), align="right"),
-        ValueColumn("job", lambda item: Text(item.id, style="bold" if item.planned else ""), folds=True),
-        ValueColumn("team", lambda item: item.team or "", 3),
-        ValueColumn("priority", lambda item: item.priority.value, 2),
+        ValueColumn("job", lambda row: Text(row.id, style="bold" if row.planned else ""), folds=True),
+        ValueColumn("team", lambda row: row.team or "", 3),
+        ValueColumn("priority", lambda row: row.priority.value, 2),
         ValueColumn(
             "waiting",
-            lambda item: "planned" if item.planned else formats.age(queue_result.as_of - item.submitted_at),
+            lambda row: "planned" if row.planned else formats.age(queue_result.as_of - row.submitted_at),
             4,
             "right",
         ),
-        ValueColumn("placement", lambda item: _location_and_type(item)[0], folds=True),
-        ValueColumn("machine type", lambda item: _location_and_type(item)[1], 4),
+        ValueColumn("placement", lambda row: _location_and_type(row)[0], folds=True),
+        ValueColumn("machine type", lambda row: _location_and_type(row)[1], 4),
         ValueColumn(
             "starts in",
-            lambda item: formats.text_or_dash(item.start, lambda start: _start_text(start, queue_result)),
+            lambda row: formats.text_or_dash(row.start, lambda start: _start_text(start, queue_result)),
             0,
             "right",
         ),
-        ValueColumn("cost", lambda item: formats.text_or_dash(item.expected_cost, lambda _: _cost(item)), 1, "right"),
-        ValueColumn("finish", lambda item: formats.moment(item.finish), 5),
-        ValueColumn("note", lambda item: _note(item, queue_result), folds=True),
+        ValueColumn("cost", lambda row: formats.text_or_dash(row.expected_cost, lambda _: _cost(row)), 1, "right"),
+        ValueColumn("finish", lambda row: formats.moment(row.finish), 5),
+        ValueColumn("note", lambda row: _note(row, queue_result), folds=True),
     )
     return [*table_parts(console, columns, queue_result.waiting, summary), *notes]
 

@@ -67,15 +67,14 @@ def resume(
         return
     envs = variables(given.env)
     if terminal.through_server:
+        from broker.app.use_cases.submission import resume_job
         from broker.cli.jobs.server_submission import prepare_job, submit_request, upload_files
-        from broker.remote.sending import job_id, original_job
+        from broker.remote.sending import original_job
 
-        id = job_id(terminal.api, job)
+        id = terminal.job_id(job)
         prepared_job = prepare_job(terminal, original_job(terminal.api, id, given.workdir, envs), how)
         confirm(terminal, None, how, f"Resume {id}?")
-        submit_request(
-            terminal, f"/jobs/{id}/resume", {**upload_files(terminal, prepared_job), "step": given.step}, how
-        )
+        submit_request(terminal, how, resume_job, id, step=given.step, **upload_files(terminal, prepared_job))
         return
     from broker.app.jobs import jobs
     from broker.app.jobs.resume import ResumeChanges, resumed_job
@@ -88,13 +87,13 @@ def resume(
 
 def _resubmit(terminal: Terminal, job: str, manner: SubmitManner, *, from_start: bool) -> None:
     if terminal.through_server:
+        from broker.app.use_cases.submission import retry_job
         from broker.cli.jobs.server_submission import submit_request
-        from broker.remote.sending import job_id
 
-        id = job_id(terminal.api, job)
+        id = terminal.job_id(job)
         check_can_confirm(terminal, manner)
         confirm(terminal, None, manner, f"Run {id} again?")
-        submit_request(terminal, f"/jobs/{id}/retry", {"from_start": from_start}, manner)
+        submit_request(terminal, manner, retry_job, id, from_start=from_start)
         return
     from broker.app.jobs import jobs
     from broker.app.jobs.resume import retried_job

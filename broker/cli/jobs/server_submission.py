@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from broker.app.jobs.job_input import pin_commit
 from broker.app.results.jobs import JobDetails
+from broker.app.use_cases.submission import submit_job
 from broker.cli.jobs import snapshot_view
 from broker.cli.jobs.submit import SubmitManner, check_can_confirm, confirm, follow_to_end, refuse, show_submitted
 from broker.cli.terminal import Terminal, defer_ctrl_c
@@ -24,7 +26,7 @@ def submit_to_server(terminal: Terminal, job: Job, manner: SubmitManner) -> None
         if plan.refusal is not None and not manner.yes:  # with --yes, the server decides, and records its refusal
             refuse(terminal, plan)
     confirm(terminal, plan, manner)
-    submit_request(terminal, "/jobs", upload_files(terminal, job), manner)
+    submit_request(terminal, manner, submit_job, **upload_files(terminal, job))
 
 
 def prepare_job(terminal: Terminal, job: Job, manner: SubmitManner) -> Job:
@@ -43,9 +45,11 @@ def upload_files(terminal: Terminal, job: Job) -> dict[str, Any]:
         return sending.submission_body(terminal.api, job, progress)
 
 
-def submit_request(terminal: Terminal, path: str, body: dict[str, Any], manner: SubmitManner) -> None:
+def submit_request(
+    terminal: Terminal, manner: SubmitManner, use_case: Callable[..., JobDetails], *ids: str, **body: Any
+) -> None:
     """Request a new job and, unless it is detached, follow it to its end. Raises `typer.Exit` with the exit code."""
     with defer_ctrl_c() as was_interrupted:  # money is held by then
-        details = terminal.api.request(JobDetails, path, body)
+        details = terminal.api.run(use_case, *ids, **body)
         show_submitted(terminal, details)
     follow_to_end(terminal, details, manner, was_interrupted=was_interrupted())

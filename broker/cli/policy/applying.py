@@ -165,8 +165,12 @@ def _propose(terminal: Terminal, change: _Change, given: ChangeOptions) -> None:
             else policy_view.unchanged_text(policy_preview.active_version)
         )
         return
-    if policy_preview.changed and policy_preview.active_version and not given.yes:
-        _confirm(terminal, policy_preview.active_version, change.command)
+    if policy_preview.changed and policy_preview.active_version:
+        hint = f"check the effect above, then add --yes: `gpubroker {change.command} … --yes`"
+        question = f"Replace the active version {policy_preview.active_version}?"
+        if not terminal.confirm(question, yes=given.yes, hint=hint):
+            terminal.say("Nothing was changed.")
+            raise typer.Exit(1)
     applied_policy = _apply_change(terminal, change, given.reason, policy_preview.active_version).model_copy(
         update={"left_out": list(change.left_out)}
     )
@@ -177,15 +181,3 @@ def _propose(terminal: Terminal, change: _Change, given: ChangeOptions) -> None:
         )
     if policy_preview.changed and not policy_preview.active_version and not given.yes:
         terminal.say("No policy was active, so there was nothing to compare with: applied without confirmation.")
-
-
-def _confirm(terminal: Terminal, active: int, command: str) -> None:
-    """Raises `InvalidInput` without a terminal, and `typer.Exit` (1) if the user declines."""
-    if not terminal.asks:
-        raise InvalidInput(
-            f"this replaces the active version {active}, and no terminal can confirm it; nothing was changed",
-            hint=f"check the effect above, then add --yes: `gpubroker {command} … --yes`",
-        )
-    if not typer.confirm("Apply this?", default=False, err=True):
-        terminal.say("Nothing was changed.")
-        raise typer.Exit(1)

@@ -13,6 +13,7 @@ from broker.cli.options import AsJson, PolicyFiles, WhatIfPolicies, examples
 from broker.cli.policy import applying
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
+from broker.core.values.figures import join_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +91,7 @@ def _warned_rule_text(rule: WarnedRuleResult) -> str:
     from broker.cli.render import formats
 
     effects = [
-        f"{verb} {formats.plural(len(jobs), 'job')} ({', '.join(jobs[:_MAX_NAMED])})"
+        f"{verb} {formats.plural(len(jobs), 'job')} ({join_names(jobs, _MAX_NAMED)})"
         for verb, jobs in (("stopped", rule.stopped), ("refused", rule.refused))
         if jobs
     ]
@@ -193,19 +194,19 @@ def decisions(
 
     Not through a server. Of one job: `gpubroker policy explain JOB`.
     """
-    from broker.app.policy import documents
+    from broker.app.use_cases.policies import recent_decisions
     from broker.cli.policy import trial_view
 
     terminal = Terminal.of(context)
     start = filters.moment_option("--since", since, terminal.now())
-    found = documents.recent_decisions(terminal.broker(), start, denied=denied, limit=limit)
+    found = recent_decisions(terminal.broker(), start, denied=denied, limit=limit)
     terminal.result(found, lambda: trial_view.decision_rows(terminal.out, found))
 
 
 def _explanation(terminal: Terminal, file: Path, policy: Sequence[Path] | None) -> PolicyExplanation:
+    from broker.app.access.callers import local_caller
     from broker.app.jobs.job_input import read_job
-    from broker.app.policy import documents
-    from broker.app.use_cases.policies import explain_policy
+    from broker.app.use_cases.policies import explain_job, explain_policy
     from broker.core.job.file import print_job
 
     job, files = read_job(file, terminal.now()), applying.policy_texts(terminal, policy) if policy else None
@@ -213,7 +214,7 @@ def _explanation(terminal: Terminal, file: Path, policy: Sequence[Path] | None) 
         with applying.restore_file_paths(terminal, policy or ()):
             return terminal.ask(explain_policy, print_job(job), files)
     terminal.adopt()
-    return documents.explain_job(terminal.broker(), job, files, by=terminal.actor)
+    return explain_job(local_caller(terminal.broker(), terminal.actor), job, files)
 
 
 @app.command("test", epilog=examples("gpubroker policy test team.test.yaml", "gpubroker policy test policies/ --json"))

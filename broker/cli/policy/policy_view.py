@@ -63,11 +63,11 @@ def active_policy_lines(console: Console, policy: PolicyInForce) -> Iterator[Ren
 def rule_table(console: Console, policy: PolicyResult) -> list[RenderableType]:
     """The rules and defaults of a policy set."""
     columns: tuple[ValueColumn[RuleResult], ...] = (
-        ValueColumn("rule", lambda rule: rule.name),
+        ValueColumn("rule", lambda row: row.name),
         ValueColumn("definition", _definition, folds=True),
-        ValueColumn("scope", lambda rule: rule.scope, 1, folds=True),
-        ValueColumn("condition", lambda rule: rule.when, 2, folds=True),
-        ValueColumn("source", lambda rule: rule.source, 3),
+        ValueColumn("scope", lambda row: row.scope, 1, folds=True),
+        ValueColumn("condition", lambda row: row.when, 2, folds=True),
+        ValueColumn("source", lambda row: row.source, 3),
     )
     [table] = table_parts(console, columns, policy.rules)
     if isinstance(table, FittedTable) and {"scope", "condition"} & set(table.hidden):
@@ -195,11 +195,11 @@ def applied_lines(console: Console, policy: AppliedPolicy) -> Iterator[Renderabl
 def history_table(console: Console, versions: Sequence[Activation]) -> list[RenderableType]:
     """One row per version, newest first."""
     columns: tuple[ValueColumn[Activation], ...] = (
-        ValueColumn("version", lambda activation: str(activation.number), align="right"),
-        ValueColumn("activated", lambda activation: formats.moment(activation.activated_at)),
-        ValueColumn("by", lambda activation: activation.by),
-        ValueColumn("files", lambda activation: ", ".join(activation.file_names), 1, folds=True),
-        ValueColumn("why", lambda activation: activation.note, 2, folds=True),
+        ValueColumn("version", lambda row: str(row.number), align="right"),
+        ValueColumn("activated", lambda row: formats.moment(row.activated_at)),
+        ValueColumn("by", lambda row: row.by),
+        ValueColumn("files", lambda row: ", ".join(row.file_names), 1, folds=True),
+        ValueColumn("why", lambda row: row.note, 2, folds=True),
     )
     if not versions:
         return ["No policy was ever applied. Apply one with `gpubroker policy apply FILES`."]

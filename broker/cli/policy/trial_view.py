@@ -27,6 +27,7 @@ from broker.cli.policy import trial_view
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, table_parts
 from broker.core.policy.policy import Answer
+from broker.core.values.figures import join_names
 from broker.ledger.budgets import is_fixed
 
 if TYPE_CHECKING:
@@ -71,9 +72,9 @@ def _jobs(console: Console, preview: PolicyPreviewResult) -> Iterator[Renderable
     else:
         yield Text(f"Jobs: {len(preview.jobs):,} of {open_jobs} will change at the next reconciliation:")
         columns: tuple[ValueColumn[AffectedJob], ...] = (
-            ValueColumn("job", lambda affected_job: affected_job.job_id),
-            ValueColumn("user", lambda affected_job: affected_job.user, 1),
-            ValueColumn("effect", lambda affected_job: Text(*_EFFECT_TEXTS[affected_job.effect.value])),
+            ValueColumn("job", lambda row: row.job_id),
+            ValueColumn("user", lambda row: row.user, 1),
+            ValueColumn("effect", lambda row: Text(*_EFFECT_TEXTS[row.effect.value])),
             ValueColumn("rule", _effect_text, folds=True),
         )
         yield from table_parts(console, columns, preview.jobs)
@@ -117,10 +118,10 @@ def _state_text(line: BudgetTermsResult) -> str:
 _MAX_NAMED = 8
 ANSWER_TEXTS = {Answer.ALLOW: ("allows", "green"), Answer.ASK: ("asks", "yellow"), Answer.DENY: ("denies", "red")}
 _VERDICTS: tuple[ValueColumn[VerdictResult], ...] = (
-    ValueColumn("verdict", lambda one: Text("warns", "yellow") if one.warns else Text(*ANSWER_TEXTS[one.answer])),
-    ValueColumn("rule", lambda one: one.name or one.rule),
-    ValueColumn("message", lambda one: one.message, folds=True),
-    ValueColumn("source", lambda one: one.source, 1),
+    ValueColumn("verdict", lambda row: Text("warns", "yellow") if row.warns else Text(*ANSWER_TEXTS[row.answer])),
+    ValueColumn("rule", lambda row: row.name or row.rule),
+    ValueColumn("message", lambda row: row.message, folds=True),
+    ValueColumn("source", lambda row: row.source, 1),
 )
 
 
@@ -196,13 +197,13 @@ def _rules(decision: RecordedDecision) -> str:
 
 
 _DECIDED: tuple[ValueColumn[RecordedDecision], ...] = (
-    ValueColumn("time", lambda one: formats.moment(one.at), 1),
-    ValueColumn("user", lambda one: one.user),
-    ValueColumn("team", lambda one: one.team or "", 3),
-    ValueColumn("job", lambda one: one.job_id or one.job_name),
-    ValueColumn("action", lambda one: one.action.value.replace("_", " "), 4),
-    ValueColumn("would hold", lambda one: amounts_text(one.money) if one.money else formats.NO_VALUE, align="right"),
-    ValueColumn("answer", lambda one: Text(*ANSWER_TEXTS[one.answer])),
+    ValueColumn("time", lambda row: formats.moment(row.at), 1),
+    ValueColumn("user", lambda row: row.user),
+    ValueColumn("team", lambda row: row.team or "", 3),
+    ValueColumn("job", lambda row: row.job_id or row.job_name),
+    ValueColumn("action", lambda row: row.action.value.replace("_", " "), 4),
+    ValueColumn("would hold", lambda row: amounts_text(row.money) if row.money else formats.NO_VALUE, align="right"),
+    ValueColumn("answer", lambda row: Text(*ANSWER_TEXTS[row.answer])),
     ValueColumn("why", _rules, folds=True),
 )
 
@@ -219,13 +220,13 @@ def decision_rows(console: Console, found: RecordedDecisions) -> Iterator[Render
 
 
 _DIFFERENCES: tuple[ValueColumn[DecisionDifference], ...] = (
-    ValueColumn("time", lambda one: formats.moment(one.at)),
-    ValueColumn("job", lambda one: one.job_id or one.job_name),
-    ValueColumn("user", lambda one: one.user, 3),
-    ValueColumn("recorded", lambda one: one.before.value),
-    ValueColumn("new", lambda one: one.after.value if one.after else "not judged"),
-    ValueColumn("cost", lambda one: _cost_text(one), 1, "right"),
-    ValueColumn("reason", lambda one: _reason_text(one), 2, folds=True),
+    ValueColumn("time", lambda row: formats.moment(row.at)),
+    ValueColumn("job", lambda row: row.job_id or row.job_name),
+    ValueColumn("user", lambda row: row.user, 3),
+    ValueColumn("recorded", lambda row: row.before.value),
+    ValueColumn("new", lambda row: row.after.value if row.after else "not judged"),
+    ValueColumn("cost", lambda row: _cost_text(row), 1, "right"),
+    ValueColumn("reason", lambda row: _reason_text(row), 2, folds=True),
 )
 _TOTALS: tuple[ValueColumn[tuple[str, DecisionTotals]], ...] = (
     ValueColumn("", lambda row: row[0]),
@@ -256,8 +257,7 @@ def _warned_text(decisions: Sequence[DecisionDifference]) -> str:
     """The decisions that rules with `action: warn` would have refused."""
     rules = sorted({f"{v.name} ({v.source})" for decision in decisions for v in decision.objections if v.warns})
     jobs = sorted({decision.job_id or decision.job_name for decision in decisions})
-    others_text = f" and {len(jobs) - _MAX_NAMED} more" if len(jobs) > _MAX_NAMED else ""
-    decisions_text = f"{formats.plural(len(decisions), 'decision')}: {', '.join(jobs[:_MAX_NAMED])}{others_text}"
+    decisions_text = f"{formats.plural(len(decisions), 'decision')}: {join_names(jobs, _MAX_NAMED)}"
     return f"Only warned by {', '.join(rules)}, which would not allow {decisions_text}."
 
 

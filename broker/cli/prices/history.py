@@ -114,12 +114,12 @@ def _bounds(now: datetime, given: PriceHistoryOptions) -> tuple[datetime, dateti
 
 _MAX_CHANGES = 30  # of one series, in a table
 _PLACE_COLUMNS: tuple[ValueColumn[PricedMachine], ...] = (
-    ValueColumn("provider", lambda one: one.provider),
-    ValueColumn("region", lambda one: one.region, 2),
-    ValueColumn("zone", lambda one: one.zone or "", 3),
-    ValueColumn("machine type", lambda one: one.instance_type, 5),
-    ValueColumn("GPU", lambda one: one.machine),
-    ValueColumn("purchase type", lambda one: formats.purchase_type(one.capacity_type, one.term_months), 1),
+    ValueColumn("provider", lambda row: row.provider),
+    ValueColumn("region", lambda row: row.region, 2),
+    ValueColumn("zone", lambda row: row.zone or "", 3),
+    ValueColumn("machine type", lambda row: row.instance_type, 5),
+    ValueColumn("GPU", lambda row: row.machine),
+    ValueColumn("purchase type", lambda row: formats.purchase_type(row.capacity_type, row.term_months), 1),
 )
 
 
@@ -141,27 +141,25 @@ def history_lines(console: Console, price_history: PriceHistoryList) -> Iterator
         return Text("" if series.count else "per machine-hour", style="dim")
 
     def rate(title: str, price: Callable[[PriceSeries], Money | None], rank: int = 0) -> ValueColumn[PriceSeries]:
-        return ValueColumn(title, lambda series: formats.rate(series.per_unit(price(series))), rank, "right")
+        return ValueColumn(title, lambda row: formats.rate(row.per_unit(price(row))), rank, "right")
 
     columns: tuple[ValueColumn[PriceSeries], ...] = (
         *_PLACE_COLUMNS,
         rate("$/GPU-h", lambda series: series.last_price_per_hour),
         ValueColumn(
-            "change",
-            lambda series: _change_text(series.first_price_per_hour, series.last_price_per_hour),
-            align="right",
+            "change", lambda row: _change_text(row.first_price_per_hour, row.last_price_per_hour), align="right"
         ),
         rate("lowest", lambda series: series.lowest_price_per_hour, 4),
         rate("highest", lambda series: series.highest_price_per_hour, 4),
         rate("mean", lambda series: series.mean_price_per_hour, 6),
-        ValueColumn("changes", lambda series: f"{series.price_changes:,}", 8, "right"),
+        ValueColumn("changes", lambda row: f"{row.price_changes:,}", 8, "right"),
         ValueColumn(
             "availability",
-            lambda series: "" if series.available_part is None else formats.percent(series.available_part),
+            lambda row: "" if row.available_part is None else formats.percent(row.available_part),
             7,
             "right",
         ),
-        ValueColumn("source", lambda series: series.source, 9),
+        ValueColumn("source", lambda row: row.source, 9),
         ValueColumn("note", note),
     )
     series_table = build_table(console, columns, price_history.series)

@@ -186,26 +186,26 @@ def _percent_or_blank(share: float | None) -> str:
 
 
 _OFFER_COLUMNS: tuple[ValueColumn[OfferResult], ...] = (
-    ValueColumn("provider", lambda one: one.provider),
-    ValueColumn("region", lambda one: one.region, 2),
-    ValueColumn("zone", lambda one: one.zone or "", 9),
-    ValueColumn("machine type", lambda one: one.instance_type, 5, folds=True),
-    ValueColumn("GPU", lambda one: one.machine),
+    ValueColumn("provider", lambda row: row.provider),
+    ValueColumn("region", lambda row: row.region, 2),
+    ValueColumn("zone", lambda row: row.zone or "", 9),
+    ValueColumn("machine type", lambda row: row.instance_type, 5, folds=True),
+    ValueColumn("GPU", lambda row: row.machine),
     ValueColumn("purchase type", _purchase_type_text),
-    ValueColumn("$/GPU-h", lambda one: formats.rate(one.price_per_gpu_hour), align="right"),
-    ValueColumn("$/h", lambda one: formats.rate(one.price_per_hour), 6, "right"),
-    ValueColumn("spot discount", lambda one: _percent_or_blank(one.spot_discount), 7, "right"),
-    ValueColumn("available", lambda one: _AVAILABILITY_TEXTS[one.availability], 4),
+    ValueColumn("$/GPU-h", lambda row: formats.rate(row.price_per_gpu_hour), align="right"),
+    ValueColumn("$/h", lambda row: formats.rate(row.price_per_hour), 6, "right"),
+    ValueColumn("spot discount", lambda row: _percent_or_blank(row.spot_discount), 7, "right"),
+    ValueColumn("available", lambda row: _AVAILABILITY_TEXTS[row.availability], 4),
     ValueColumn(
         "interruptions/h",
-        lambda one: "" if one.interruption_rate is None else f"{one.interruption_rate:.1%}",
+        lambda row: "" if row.interruption_rate is None else f"{row.interruption_rate:.1%}",
         10,
         "right",
     ),
-    ValueColumn("score", lambda one: "" if one.score is None else f"{one.score:.2g}", 11, "right"),
+    ValueColumn("score", lambda row: "" if row.score is None else f"{row.score:.2g}", 11, "right"),
     # Always shown, even at 80 columns: a price without its age cannot be trusted.
-    ValueColumn("age", lambda one: formats.age(one.age_seconds), 3, "right"),
-    ValueColumn("source", lambda one: one.source, 8),
+    ValueColumn("age", lambda row: formats.age(row.age_seconds), 3, "right"),
+    ValueColumn("source", lambda row: row.source, 8),
     ValueColumn("note", price_kind_text),
 )
 
@@ -242,7 +242,7 @@ def _offer_list_lines(console: Console, offer_list: OfferList) -> Iterator[Rende
 def _group_lines(console: Console, group_list: OfferGroupList) -> Iterator[RenderableType]:
 
     def key(name: str) -> ValueColumn[OfferGroupResult]:
-        return ValueColumn(name.replace("_", " "), lambda group: getattr(group, name))
+        return ValueColumn(name.replace("_", " "), lambda row: getattr(row, name))
 
     def price(best: OfferResult | None) -> Money | None:
         return (best.price_per_gpu_hour or best.price_per_hour) if best else None
@@ -252,24 +252,14 @@ def _group_lines(console: Console, group_list: OfferGroupList) -> Iterator[Rende
 
     columns: tuple[ValueColumn[OfferGroupResult], ...] = (
         *map(key, group_list.group_by),
-        ValueColumn("offers", lambda offer_group: f"{offer_group.offers:,}", 6, "right"),
+        ValueColumn("offers", lambda row: f"{row.offers:,}", 6, "right"),
+        ValueColumn("min $/GPU-h", lambda row: formats.rate(price(row.cheapest)), align="right"),
+        ValueColumn("max $/GPU-h", lambda row: formats.rate(row.max_price_per_gpu_hour), 5, "right"),
+        ValueColumn("cheapest", lambda row: cheapest_text(row.cheapest), 2),
         ValueColumn(
-            "min $/GPU-h",
-            lambda offer_group: formats.rate(price(offer_group.cheapest)),
-            align="right",
+            "purchase type", lambda row: formats.purchase_type(row.cheapest.capacity_type) if row.cheapest else "", 1
         ),
-        ValueColumn("max $/GPU-h", lambda offer_group: formats.rate(offer_group.max_price_per_gpu_hour), 5, "right"),
-        ValueColumn("cheapest", lambda offer_group: cheapest_text(offer_group.cheapest), 2),
-        ValueColumn(
-            "purchase type",
-            lambda offer_group: (
-                formats.purchase_type(offer_group.cheapest.capacity_type) if offer_group.cheapest else ""
-            ),
-            1,
-        ),
-        ValueColumn(
-            "note", lambda offer_group: price_kind_text(offer_group.cheapest) if offer_group.cheapest else "", 3
-        ),
+        ValueColumn("note", lambda row: price_kind_text(row.cheapest) if row.cheapest else "", 3),
     )
     if group_list.groups:
         yield from table_parts(console, columns, group_list.groups)
@@ -303,25 +293,25 @@ def footer_lines(offer_list: OfferCounts, shown_count: int, group_count: int | N
 
 _UNKNOWN_LIFETIME = timedelta(days=100 * 365)  # a longer lifetime is shown as unknown
 _RISK_COLUMNS: tuple[ValueColumn[OfferWithRisk], ...] = (
-    ValueColumn("location", lambda one: f"{one.provider}/{one.zone or one.region}", folds=True),
-    ValueColumn("machine type", lambda one: one.instance_type, 4, folds=True),
-    ValueColumn("GPU", lambda one: one.machine),
-    ValueColumn("purchase type", lambda one: formats.purchase_type(one.capacity_type)),
-    ValueColumn("$/GPU-h", lambda one: formats.rate(one.price_per_gpu_hour), 3, "right"),
+    ValueColumn("location", lambda row: f"{row.provider}/{row.zone or row.region}", folds=True),
+    ValueColumn("machine type", lambda row: row.instance_type, 4, folds=True),
+    ValueColumn("GPU", lambda row: row.machine),
+    ValueColumn("purchase type", lambda row: formats.purchase_type(row.capacity_type)),
+    ValueColumn("$/GPU-h", lambda row: formats.rate(row.price_per_gpu_hour), 3, "right"),
     ValueColumn(
         "interruptions/h",
-        lambda one: f"{one.risk.interruptions_per_hour:.2g}" if one.risk.interruptions_per_hour else "never",
+        lambda row: f"{row.risk.interruptions_per_hour:.2g}" if row.risk.interruptions_per_hour else "never",
         align="right",
     ),
-    ValueColumn("mean lifetime", lambda one: _lifetime_text(one.risk.mean_life), 1, "right"),
-    ValueColumn("left after 3 h", lambda one: _lifetime_text(one.risk.left_after_3_hours), 5, "right"),
+    ValueColumn("mean lifetime", lambda row: _lifetime_text(row.risk.mean_life), 1, "right"),
+    ValueColumn("left after 3 h", lambda row: _lifetime_text(row.risk.left_after_3_hours), 5, "right"),
     ValueColumn(
         "returns in",
-        lambda one: formats.length(one.risk.time_to_return) if one.capacity_type == "spot" else formats.NO_VALUE,
+        lambda row: formats.length(row.risk.time_to_return) if row.capacity_type == "spot" else formats.NO_VALUE,
         2,
         "right",
     ),
-    ValueColumn("estimated from", lambda one: _estimate_source(one.risk), folds=True),
+    ValueColumn("estimated from", lambda row: _estimate_source(row.risk), folds=True),
     ValueColumn("note", price_kind_text),
 )
 

@@ -66,19 +66,16 @@ def status_lines(console: Console, price_status: PriceStatus) -> Iterator[Render
         return Text(f"{count:,}", style="yellow" if count else "")
 
     columns: tuple[ValueColumn[PolledProvider], ...] = (
-        ValueColumn("provider", lambda provider: provider.provider),
-        ValueColumn(
-            "status",
-            lambda provider: Text(provider.status.replace("_", " "), style=_STATUS_STYLES[provider.status.value]),
-        ),
-        ValueColumn("last success", lambda provider: ago(provider.success_age_seconds), 1, "right"),
-        ValueColumn("last poll", lambda provider: ago(provider.age_seconds), 2, "right"),
-        ValueColumn("offers", lambda provider: f"{provider.offers:,}", align="right"),
-        ValueColumn("stale", lambda provider: odd(provider.offers_stale), align="right"),
-        ValueColumn("doubted", lambda provider: odd(provider.offers_doubted), 2, "right"),
-        ValueColumn("changed", lambda provider: f"{provider.offers_changed:,}", 4, "right"),
-        ValueColumn("skipped", lambda provider: f"{sum(provider.rows_skipped.values()):,}", 5, "right"),
-        ValueColumn("max age", lambda provider: formats.age(provider.max_age_seconds), 3, "right"),
+        ValueColumn("provider", lambda row: row.provider),
+        ValueColumn("status", lambda row: Text(row.status.replace("_", " "), style=_STATUS_STYLES[row.status.value])),
+        ValueColumn("last success", lambda row: ago(row.success_age_seconds), 1, "right"),
+        ValueColumn("last poll", lambda row: ago(row.age_seconds), 2, "right"),
+        ValueColumn("offers", lambda row: f"{row.offers:,}", align="right"),
+        ValueColumn("stale", lambda row: odd(row.offers_stale), align="right"),
+        ValueColumn("doubted", lambda row: odd(row.offers_doubted), 2, "right"),
+        ValueColumn("changed", lambda row: f"{row.offers_changed:,}", 4, "right"),
+        ValueColumn("skipped", lambda row: f"{sum(row.rows_skipped.values()):,}", 5, "right"),
+        ValueColumn("max age", lambda row: formats.age(row.max_age_seconds), 3, "right"),
     )
     if price_status.providers:
         yield from table_parts(console, columns, price_status.providers)

@@ -253,13 +253,13 @@ def watch_lines(console: Console, watch_list: WatchList) -> Iterator[RenderableT
         return Text("yes" if watch.deliveries else "")
 
     columns: tuple[ValueColumn[WatchResult], ...] = (
-        ValueColumn("name", lambda watch: watch.name),
-        ValueColumn("condition", lambda watch: watch.waits_for, 3, folds=True),
+        ValueColumn("name", lambda row: row.name),
+        ValueColumn("condition", lambda row: row.waits_for, 3, folds=True),
         ValueColumn("state", _state_text, folds=True),
-        ValueColumn("last check", lambda watch: ago(watch.checked_at, "never"), 4, "right"),
-        ValueColumn("last alert", lambda watch: ago(watch.noticed_at), 2, "right"),
+        ValueColumn("last check", lambda row: ago(row.checked_at, "never"), 4, "right"),
+        ValueColumn("last alert", lambda row: ago(row.noticed_at), 2, "right"),
         ValueColumn("delivered", delivered, 1, folds=True),
-        ValueColumn("recipients", lambda watch: ", ".join(watch.targets) or "all", 5),
+        ValueColumn("recipients", lambda row: ", ".join(row.targets) or "all", 5),
     )
     if watch_list.watches:
         watch_table = build_table(console, columns, watch_list.watches)

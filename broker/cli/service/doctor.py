@@ -221,30 +221,20 @@ def _run_sweep(terminal: Terminal, *, end: bool, yes: bool, as_json: bool) -> in
     exit code: 0 if no orphan is left and every engine and provider answered, else 2."""
     from broker.app.results.service import SweepReport
     from broker.app.service import sweep as use_case
+    from broker.cli.render.formats import plural
 
     broker = terminal.broker(look_after=False)
     sweep_result = use_case.sweep(broker)
     report = SweepReport.of(sweep_result)
     if not as_json:
         terminal.show(*_sweep_lines(terminal, report))
-    if end and report.orphans and _confirm_end(terminal, report.orphans, yes=yes):
+    question = f"End {plural(report.orphans, 'orphan')}?"
+    if end and report.orphans and terminal.confirm(question, yes=yes):
         report = SweepReport.of(sweep_result, use_case.end_orphans(broker, sweep_result))
     terminal.result(report, lambda: _ended_lines(report, end=end))
     attempted = [leftover for leftover in report.found if leftover.ended or leftover.error]
     remaining_count = sum(bool(leftover.error) for leftover in attempted) if attempted else report.orphans
     return 2 if remaining_count or report.trouble else 0
-
-
-def _confirm_end(terminal: Terminal, orphans: int, *, yes: bool) -> bool:
-    if yes:
-        return True
-    if not terminal.asks:
-        raise InvalidInput("ending orphans needs confirmation", hint="add --yes")
-    import typer
-
-    from broker.cli.render.formats import plural
-
-    return typer.confirm(f"End {plural(orphans, 'orphan')}?", default=False, err=True)
 
 
 def _sweep_lines(terminal: Terminal, report: SweepReport) -> Iterator[RenderableType]:
@@ -255,17 +245,15 @@ def _sweep_lines(terminal: Terminal, report: SweepReport) -> Iterator[Renderable
 
     if report.found:
         columns: tuple[ValueColumn[LeftoverResult], ...] = (
-            ValueColumn("type", lambda leftover: _LEFTOVER_KINDS[leftover.kind]),
-            ValueColumn("ID", lambda leftover: leftover.id, folds=True),
+            ValueColumn("type", lambda row: _LEFTOVER_KINDS[row.kind]),
+            ValueColumn("ID", lambda row: row.id, folds=True),
             ValueColumn(
                 "status",
-                lambda leftover: Text(
-                    _STANDING_TEXTS[leftover.standing], style="bold red" if leftover.standing == "orphan" else ""
-                ),
+                lambda row: Text(_STANDING_TEXTS[row.standing], style="bold red" if row.standing == "orphan" else ""),
             ),
-            ValueColumn("age", lambda leftover: formats.age(report.at - leftover.since if leftover.since else None), 2),
-            ValueColumn("details", lambda leftover: leftover.about, 3, folds=True),
-            ValueColumn("reason", lambda leftover: leftover.why, 1, folds=True),
+            ValueColumn("age", lambda row: formats.age(report.at - row.since if row.since else None), 2),
+            ValueColumn("details", lambda row: row.about, 3, folds=True),
+            ValueColumn("reason", lambda row: row.why, 1, folds=True),
         )
         yield from table_parts(terminal.out, columns, report.found)
     queried = ", ".join(report.asked) or "none, because no engine was used and no provider has a login"

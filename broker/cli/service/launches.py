@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 _LAUNCH_COLUMNS: tuple[ValueColumn[OutsideLaunchResult], ...] = (
-    ValueColumn("launch", lambda one: one.id),
-    ValueColumn("user", lambda one: one.user),
-    ValueColumn("team", lambda one: one.team or "", 2),
-    ValueColumn("GPUs", lambda one: f"{one.gpus} {one.accelerator or ''}".strip(), 1),
-    ValueColumn("since", lambda one: formats.moment(one.since)),
-    ValueColumn("held until", lambda one: formats.moment(one.until)),
-    ValueColumn("held", lambda one: one.held_usd.rounded(2), align="right"),
+    ValueColumn("launch", lambda row: row.id),
+    ValueColumn("user", lambda row: row.user),
+    ValueColumn("team", lambda row: row.team or "", 2),
+    ValueColumn("GPUs", lambda row: f"{row.gpus} {row.accelerator or ''}".strip(), 1),
+    ValueColumn("since", lambda row: formats.moment(row.since)),
+    ValueColumn("held until", lambda row: formats.moment(row.until)),
+    ValueColumn("held", lambda row: row.held_usd.rounded(2), align="right"),
 )
 
 

@@ -10,7 +10,6 @@ import typer
 
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
-from broker.core.errors import InvalidInput
 
 app = typer.Typer(no_args_is_help=True, help="The database of jobs, money, prices and policies: back up, restore.")
 
@@ -59,11 +58,9 @@ def restore(
     terminal = Terminal.of(context)
     broker = terminal.broker(look_after=False)
     copy_details = examine(file)
-    if not yes:
-        if not terminal.asks:
-            raise InvalidInput("a restore replaces the store and needs confirmation", hint="add --yes")
-        question = f"Replace {broker.store.where} by {file} ({_newest_event_text(copy_details.newest_event)})?"
-        typer.confirm(question, default=False, abort=True, err=True)
+    question = f"Replace {broker.store.where} by {file} ({_newest_event_text(copy_details.newest_event)})?"
+    if not terminal.confirm(question, yes=yes):
+        raise typer.Abort
     restored_store = use_case(broker, file, by=terminal.actor)
     if as_json:
         terminal.answer(restored_store)

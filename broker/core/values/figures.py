@@ -7,6 +7,8 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from broker.core.values.money import Money
 
 NO_VALUE = "–"
@@ -71,6 +73,12 @@ def figure_of(number: float) -> float | None:
 def plural(count: int, singular: str, plural_form: str = "") -> str:
     """``1 offer``, ``2 offers``."""
     return f"{count:,} {singular if count == 1 else plural_form or singular + 's'}"
+
+
+def join_names(names: Sequence[str], limit: int) -> str:
+    """The first ``limit`` names: ``a, b and 3 more``."""
+    others = f" and {len(names) - limit:,} more" if len(names) > limit else ""
+    return f"{', '.join(names[:limit])}{others}"
 
 
 _HOUR = timedelta(hours=1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.access import audit, device_logins, people, tokens
+from broker.app.access import device_logins, people, tokens
 from broker.app.wiring import Broker
 from broker.core.access.api_tokens import MAX_VALIDITY
 from broker.core.access.people import TeamRole
@@ -105,7 +105,7 @@ CHANGES: dict[str, Callable[[Broker, Actor], object]] = {
     "enable": lambda broker, by: people.enable(broker, "bob", by=by),
     "create": lambda broker, by: tokens.create(broker, "bob", "", READ, DAY, by=by),
     "revoke": lambda broker, by: tokens.revoke(broker, tokens.tokens(broker)[0].id, by=by),
-    "audit": lambda broker, by: audit.audit_log(broker, by=by, limit=5),
+    "audit": lambda broker, by: people.audit_log(broker, by=by, limit=5),
 }
 
 
@@ -212,11 +212,11 @@ def test_the_audit_log_tells_who_changed_what(broker: Broker) -> None:
     people.give_role(broker, "bob", TeamRole.APPROVER, "nlp", by=ANN)
     people.give_role(broker, "bob", TeamRole.APPROVER, "nlp", by=ANN)  # changes nothing, so there is nothing to tell
     told = [(line.person, line.action, line.subject, line.before, line.after)
-            for _, line in audit.audit_log(broker, by=ANN, limit=10)]  # fmt: skip
+            for _, line in people.audit_log(broker, by=ANN, limit=10)]  # fmt: skip
     assert told == [
         ("ann", "people.role", "bob", "nlp:member", "nlp:approver"),
         ("ann", "people.role", "bob", "no role", "nlp:member"),
         ("ann", "people.add", "bob", "", "no role"),
         ("ann", "people.add", "ann", "", "administrator"),
     ]
-    assert len(audit.audit_log(broker, by=ANN, limit=10, subject="ann")) == 1
+    assert len(people.audit_log(broker, by=ANN, limit=10, subject="ann")) == 1

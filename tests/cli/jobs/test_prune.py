@@ -57,7 +57,7 @@ def test_what_ended_long_ago_goes_but_for_its_newest(gpubroker: Any, home: Path,
 def test_nothing_goes_without_a_word_from_a_person(gpubroker: Any, home: Path, ended: str) -> None:
     refused = gpubroker("jobs", "prune", "--keep", "0s")
     assert refused.code == 2
-    assert re.search(r"deleting 2 checkpoints of 1 job, [\d,]+ bytes needs confirmation", refused.err)
+    assert re.search(r"no terminal for the confirmation: Delete 2 checkpoints of 1 job, [\d,]+ bytes", refused.err)
     assert checkpoints(home, ended) == 3
     assert gpubroker("jobs", "prune", "--keep", "soon").code == 2
 
