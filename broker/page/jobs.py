@@ -16,8 +16,8 @@ from broker.app.jobs.details import gpu_use
 from broker.app.outside.overdue import overdue_launches
 from broker.app.results import story
 from broker.app.results.jobs import JobDetails
+from broker.app.use_cases import approvals, market, money
 from broker.app.use_cases import jobs as use_cases
-from broker.app.use_cases import market, money
 from broker.app.use_cases.changes import change, changeable, one_line
 from broker.app.use_cases.jobs import JobFilter
 from broker.core.access.permissions import Permission
@@ -154,7 +154,7 @@ def approval_list(
 ) -> Response:
     """The page of requests (`_ROWS` of them, after the first ``skip``), standing grants and purchases; with buttons
     for approvers."""
-    listing = use_cases.list_approvals(by.caller, decided=decided)
+    listing = approvals.list_approvals(by.caller, decided=decided)
     visible = listing.model_copy(update={"requests": listing.requests[skip : skip + _ROWS]})
     more = skip + _ROWS if len(listing.requests) > skip + _ROWS else None
     answerable = {
@@ -169,12 +169,12 @@ def approval_list(
 def grant(by: By, id: str, form: Form) -> Response:
     """Approve the request for the rules whose approver this person is. Idempotent by the form's key. Raises
     `NotAllowed`, `UnknownName`."""
-    return _decide(by, id, form, use_cases.grant_approval)
+    return _decide(by, id, form, approvals.grant_approval)
 
 
 def refuse(by: By, id: str, form: Form) -> Response:
     """Refuse."""
-    return _decide(by, id, form, use_cases.refuse_approval)
+    return _decide(by, id, form, approvals.refuse_approval)
 
 
 def _decide(by: By, id: str, form: Form, decision: Callable[..., JobDetails]) -> Response:
@@ -207,7 +207,7 @@ def overview(by: By) -> Response:
         values["overdue"] = late
         values["running"] = use_cases.job_page(caller, JobFilter(RUNNING), limit=_OVERVIEW_ROWS)
         values["waiting"] = use_cases.job_page(caller, JobFilter(WAITING), limit=_OVERVIEW_ROWS)
-        requests = use_cases.list_approvals(caller).requests
+        requests = approvals.list_approvals(caller).requests
         values["requests"], values["more_requests"] = requests[:_OVERVIEW_ROWS], max(len(requests) - _OVERVIEW_ROWS, 0)
     if by.may(Permission.SEE_MARKET):
         values["cheapest"] = market.cheapest(caller, _GPU, _AGO)

@@ -14,7 +14,7 @@ from broker.app.market.price_history import price_histories
 from broker.app.market.risk import risks
 from broker.app.results.offers import OfferResult, RiskResult
 from broker.app.results.price_history import PriceSeries
-from broker.app.use_cases import jobs, market
+from broker.app.use_cases import approvals, market
 from broker.core.market.offers import CapacityType
 from broker.page.charts import HEIGHT, WIDTH, price_curve
 from broker.page.render import render_page
@@ -90,7 +90,9 @@ def price_history(
 
 def queue(by: By) -> Response:
     """The waiting jobs in queue order."""
-    return render_page("queue.html", by, {"queue": jobs.show_queue(by.caller)}, title="Queue", at="/queue", live=True)
+    return render_page(
+        "queue.html", by, {"queue": approvals.show_queue(by.caller)}, title="Queue", at="/queue", live=True
+    )
 
 
 def _history_path(offer: OfferResult) -> str:

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 from broker.app.alerts import approvers, notify
 from broker.app.alerts.routes import recipients
 from broker.app.billing import anomalies
-from broker.app.results.budgets import BudgetDetails, BudgetList, SpentUntil
+from broker.app.results.budgets import BudgetDetails, SpentUntil
 from broker.app.results.money import JobShareResult
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, UnknownName
@@ -225,11 +225,6 @@ def current_use(reader: JournalReader, budget: BudgetSpec, now: datetime) -> Bud
     window = period_containing(budget.period, budget.timezone, now)
     holds = reader.held(budget, summable_until(budget, now))
     return budget_uses(budget, window, now, partial(reader.spent, budget), holds)[0]
-
-
-def budget_list(broker: Broker, teams: Collection[str] | None = None) -> BudgetList:
-    """The `visible_budgets` budgets in their current periods."""
-    return BudgetList.model_validate({"budgets": visible_budgets(budgets(broker), teams)})
 
 
 def budget_details(

@@ -18,11 +18,6 @@ def plan(
     return plan_result(broker, preview(broker, job, what_if, by=by, by_carbon=by_carbon), what_if, limit=limit)
 
 
-def plan_received(broker: Broker, job: Job, *, by: Actor, by_carbon: bool, limit: int) -> PlanResult:
-    """As `plan`, for a job that came over the network."""
-    return plan_result(broker, preview(broker, job, by=by, by_carbon=by_carbon, sends_secrets=False), limit=limit)
-
-
 def plan_result(broker: Broker, job_preview: Preview, what_if: PolicySet | None = None, *, limit: int) -> PlanResult:
     """The plan of a preview, with at most ``limit`` placements. ``what_if``: the policies that judged it, if other than
     the active one."""

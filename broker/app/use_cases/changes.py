@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
 from pydantic_core import to_jsonable_python
@@ -14,17 +14,14 @@ from pydantic_core import to_jsonable_python
 from broker.agent.names import is_one_line
 from broker.app.access.callers import Caller
 from broker.app.access.idempotency import ChangeAnswer, ChangeRequest, run_once
-from broker.app.results.approvals import StandingGrantResult
-from broker.app.results.capacity import RecordedCapacity
-from broker.app.results.jobs import JobDetails
-from broker.app.results.policies import AppliedPolicy
-from broker.app.results.purchases import PurchaseResult
-from broker.app.results.reports import ChargebackStatement
 from broker.app.use_cases.table import UseCase, row_of
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.core.events.views import JobView
 from broker.core.values.units import print_duration
+
+if TYPE_CHECKING:
+    from broker.app.results.jobs import JobDetails
 
 _AWAITING = ("jobs.submit", "jobs.retry", "jobs.resume", "jobs.extend")  # requests that may need an approval first
 
@@ -52,7 +49,7 @@ def change(by: Caller, key: str, function: Callable[..., Any], **arguments: Any)
 
 def _answer(row: UseCase, document: Any) -> ChangeAnswer:
     waits = row.action in _AWAITING and document.asked is not None
-    return ChangeAnswer.of(document, _after(document), 202 if waits else 201 if row.creates else 200)
+    return ChangeAnswer.of(document, _after(row.action, document), 202 if waits else 201 if row.creates else 200)
 
 
 def _subject(by: Caller, row: UseCase, arguments: Mapping[str, Any]) -> tuple[str, str]:
@@ -89,23 +86,21 @@ def _subject(by: Caller, row: UseCase, arguments: Mapping[str, Any]) -> tuple[st
             return "capacity", ""
 
 
-def _after(document: Any) -> str:
+def _after(action: str, document: Any) -> str:
     """The state after the change, for the audit log."""
-    match document:
-        case JobDetails():
-            return job_in_words(document)
-        case StandingGrantResult():
+    match action.split("."):
+        case ["approvals", "revoke"]:
             return "revoked"
-        case PurchaseResult():
-            return document.state.value
-        case AppliedPolicy():
+        case ["policy", _]:
             return f"version {document.number}"
-        case RecordedCapacity():
+        case ["purchases", _]:
+            return str(document.state.value)
+        case ["capacity", _]:
             return f"number {document.number}"
-        case ChargebackStatement():
+        case ["statements", _]:
             return f"{document.charged} charged"
         case _:
-            return ""
+            return job_in_words(document)
 
 
 def changeable(by: Caller, id: str) -> JobView:

@@ -48,7 +48,8 @@ FocusForm = Annotated[Literal["csv", "parquet"], Field(description="The form of 
 
 def list_budgets(by: Caller) -> BudgetList:
     """Budgets in their current periods, if they count only teams that the caller may see."""
-    return budgets.budget_list(by.broker, by.access.teams(Permission.SEE_BUDGETS))
+    teams = by.access.teams(Permission.SEE_BUDGETS)
+    return BudgetList.model_validate({"budgets": budgets.visible_budgets(budgets.budgets(by.broker), teams)})
 
 
 def show_budget(

@@ -10,7 +10,8 @@ from broker.app.access.callers import Caller
 from broker.app.alerts import approvers
 from broker.app.jobs import details
 from broker.app.jobs.network_jobs import attach_sealed_secrets, attach_snapshot, mark_from_network, parse_received_job
-from broker.app.jobs.plans import plan_received
+from broker.app.jobs.plans import plan_result
+from broker.app.jobs.preview import preview
 from broker.app.jobs.resume import network_resumed_job, retried_job
 from broker.app.jobs.sealed_secrets import SealedBox, service_key
 from broker.app.jobs.snapshots import pool_name
@@ -59,7 +60,8 @@ def plan_job(
     """Where the job would run, at what cost, and what the policies say. ``by_carbon``: ranked by expected CO2, which no
     submission is. Changes nothing."""
     job = submittable_job(by, job_file)
-    return plan_received(by.broker, job, by=by.actor, by_carbon=by_carbon, limit=limit)
+    job_preview = preview(by.broker, job, by=by.actor, by_carbon=by_carbon, sends_secrets=False)
+    return plan_result(by.broker, job_preview, limit=limit)
 
 
 def submit_job(by: Caller, job_file: JobText, snapshot: Snapshot = None, sealed: Sealed = None) -> JobDetails:

@@ -46,7 +46,7 @@ def list_(
 ) -> None:
     """List approval requests with requester, amount, expiry, approvers and reason; standing grants; and purchases of
     capacity that wait for approval."""
-    from broker.app.use_cases.jobs import list_approvals
+    from broker.app.use_cases.approvals import list_approvals
 
     terminal = Terminal.of(context)
     approval_list = terminal.ask(list_approvals, all_of_them, mine)
@@ -106,7 +106,7 @@ def grant(
     """
     from rich.text import Text
 
-    from broker.app.use_cases.jobs import grant_approval
+    from broker.app.use_cases.approvals import grant_approval
     from broker.cli.jobs.jobs import load_history
     from broker.core.events.events import ApprovalGiven
 
@@ -140,7 +140,7 @@ def refuse(context: typer.Context, job: Job, reason: Reason = "", as_json: AsJso
 
     A job that never ran ends; a waiting job is paused; a running job continues within its current limits.
     """
-    from broker.app.use_cases.jobs import refuse_approval
+    from broker.app.use_cases.approvals import refuse_approval
 
     terminal = Terminal.of(context)
     details = terminal.ask(refuse_approval, terminal.job_id(job), reason)
@@ -161,7 +161,7 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     """Revoke a standing grant. Jobs launched under it continue."""
-    from broker.app.use_cases.jobs import revoke_grant
+    from broker.app.use_cases.approvals import revoke_grant
 
     terminal = Terminal.of(context)
     _show_grant(terminal, terminal.ask(revoke_grant, number), "Revoked")

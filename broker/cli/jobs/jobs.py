@@ -118,7 +118,7 @@ def queue(context: typer.Context, as_json: AsJson = False) -> None:
     all its machines at once. Recorded capacity (`gpubroker capacity add`) that no engine reaches is not used; the start
     and cost that it would bring are shown.
     """
-    from broker.app.use_cases.jobs import show_queue
+    from broker.app.use_cases.approvals import show_queue
     from broker.cli.jobs import queue_view
 
     terminal = Terminal.of(context)
@@ -380,7 +380,7 @@ def extend(
 
 
 def _extend_job(terminal: Terminal, job: str, max_cost: str | None, max_duration: str | None) -> JobDetails:
-    from broker.app.use_cases.jobs import extend_job
+    from broker.app.use_cases.approvals import extend_job
 
     cost = None if max_cost is None else filters.price_option("--max-cost", max_cost)
     if max_duration is not None:

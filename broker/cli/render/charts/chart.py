@@ -45,9 +45,8 @@ class Bars:
 class Chart:
     """Lines or bars, not both. ``y_label`` (for bars: what their length means) names the unit: ``USD per GPU-hour``.
 
-    ``note``: a sentence below, such as the source of the figures. ``log_y``: a logarithmic scale, which omits values
-    that are not positive. Either all lines are over numbers, or all are over times; all bars have the same labels.
-    Raises ValueError.
+    ``note``: a sentence below, such as the source of the figures. Either all lines are over numbers, or all are over
+    times; all bars have the same labels. Raises ValueError.
     """
 
     title: str
@@ -56,13 +55,10 @@ class Chart:
     lines: Sequence[Line] = ()
     bars: Sequence[Bars] = ()
     note: str = ""
-    log_y: bool = False
 
     def __post_init__(self) -> None:
         if self.lines and self.bars:
             raise ValueError(f"chart {self.title!r}: lines or bars, not both")
-        if self.bars and self.log_y:
-            raise ValueError(f"chart {self.title!r}: bars need a linear scale")
         if len({isinstance(x, datetime) for line in self.lines for x in line.x}) > 1:
             raise ValueError(f"chart {self.title!r}: times and numbers on one axis")
         if len({tuple(bars.labels) for bars in self.bars}) > 1:
@@ -79,17 +75,14 @@ class Chart:
         return any(isinstance(x, datetime) for line in self.lines for x in line.x)
 
 
-def line_runs(line: Line, *, positive: bool = False) -> Iterator[list[Point]]:
-    """The parts of the line between gaps; times are seconds since 1970. ``positive``: omit values that a logarithmic
-    scale cannot show.
-
-    A stepped line gets the corners of its steps; its last value before a gap holds up to the gap.
-    """
+def line_runs(line: Line) -> Iterator[list[Point]]:
+    """The parts of the line between gaps; times are seconds since 1970. A stepped line gets the corners of its steps;
+    its last value before a gap holds up to the gap."""
     current: list[Point] = []
     for x, y in zip(x_numbers(line), line.y, strict=True):
         if current and line.step:
             current.append((x, current[-1][1]))
-        if y is not None and is_drawable(y, positive=positive):
+        if y is not None and is_drawable(y):
             current.append((x, float(y)))
         elif current:
             yield current
@@ -103,9 +96,9 @@ def x_numbers(line: Line) -> list[float]:
     return [x.timestamp() if isinstance(x, datetime) else float(x) for x in line.x]
 
 
-def is_drawable(value: float | None, *, positive: bool = False) -> bool:
+def is_drawable(value: float | None) -> bool:
     """Whether the value can be drawn."""
-    return value is not None and isfinite(value) and (value > 0 or not positive)
+    return value is not None and isfinite(value)
 
 
 def number_text(value: float) -> str:

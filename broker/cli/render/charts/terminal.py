@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from math import ceil, floor, log10
 from textwrap import wrap
@@ -31,21 +31,6 @@ def number_ticks(low: float, high: float, max_ticks: int) -> list[tuple[float, s
     decimals = max(0, -floor(log10(step)) + (1 if f"{step / 10.0 ** floor(log10(step)):.1f}" == "2.5" else 0))
     first_multiple, last_multiple = ceil(low / step - 1e-9), floor(high / step + 1e-9)
     return [(n * step, f"{n * step:,.{decimals}f}") for n in range(first_multiple, last_multiple + 1)]
-
-
-def power_ticks(low: float, high: float, max_ticks: int) -> list[tuple[float, str]]:
-    """Round numbers for a logarithmic scale, ``low`` > 0: 1, 2 and 5 times powers of ten, or the powers alone."""
-    first_exponent, last_exponent = floor(log10(low)), ceil(log10(high))
-    for factors in ((1, 2, 5), (1, 3), (1,)):
-        values = [
-            f * 10.0**n for n in range(first_exponent, last_exponent + 1) for f in factors if low <= f * 10.0**n <= high
-        ]
-        if len(values) <= max_ticks:
-            break
-    thinned = values[:: max(1, ceil(len(values) / max_ticks))]
-    return (
-        [(value, number_text(value)) for value in thinned] if len(thinned) > 1 else number_ticks(low, high, max_ticks)
-    )
 
 
 def time_ticks(
@@ -149,15 +134,13 @@ def _style_numbers(own_names: Sequence[str], names: Sequence[str]) -> Sequence[i
 
 
 def _render_lines(chart: Chart, width: int, height: int, color: bool, styles: Sequence[int]) -> list[str]:
-    runs_by_line = [list(line_runs(line, positive=chart.log_y)) for line in chart.lines]
+    runs_by_line = [list(line_runs(line)) for line in chart.lines]
     points = [point for runs_of_line in runs_by_line for run in runs_of_line for point in run]
     if not points:
         return []
     x_low, x_high = _axis_range([x for x, _ in points], 0, single_value_margin=43_200.0 if chart.over_time else 1.0)
-    low, high = _axis_range([y for _, y in points], 0.05, log=chart.log_y)
-    y_ticks = (power_ticks if chart.log_y else number_ticks)(low, high, max(height // 3, 3))
-    # plotext's own logarithmic scale ignores explicit limits and ticks.
-    to_scale: Callable[[float], float] = log10 if chart.log_y else float
+    low, high = _axis_range([y for _, y in points], 0.05)
+    y_ticks = number_ticks(low, high, max(height // 3, 3))
     from plotext import figure, terminal
 
     with _plotext_lock:
@@ -167,13 +150,11 @@ def _render_lines(chart: Chart, width: int, height: int, color: bool, styles: Se
         figure.plot_size(width, height)
         for i, runs_of_line in zip(styles, runs_by_line, strict=True):
             for run in runs_of_line:
-                xs, ys = [x for x, _ in run], [to_scale(y) for _, y in run]
+                xs, ys = [x for x, _ in run], [y for _, y in run]
                 figure.draw(figure.signal(xs, ys, marker=_marker(i, color)).lines().density("full"))
         x_ticks = _x_ticks(chart, x_low, x_high, width)
         figure.ruler("x", 0).lim(x_low, x_high).ticks([x for x, _ in x_ticks], [text for _, text in x_ticks])
-        figure.ruler("y", 0).lim(to_scale(low), to_scale(high)).ticks(
-            [to_scale(y) for y, _ in y_ticks], [text for _, text in y_ticks]
-        )
+        figure.ruler("y", 0).lim(low, high).ticks([y for y, _ in y_ticks], [text for _, text in y_ticks])
         plot_text: str = figure.build().string(colorless=not color)
         figure.clear()
         terminal.limit()
@@ -191,14 +172,10 @@ def _marker(i: int, color: bool) -> Any:
     return marker(_SIGNS[i % len(_SIGNS)])
 
 
-def _axis_range(
-    values: Sequence[float], margin: float, *, single_value_margin: float = 0, log: bool = False
-) -> tuple[float, float]:
+def _axis_range(values: Sequence[float], margin: float, *, single_value_margin: float = 0) -> tuple[float, float]:
     """The range of the values, extended by ``margin`` (a fraction of it), or by ``single_value_margin`` around a single
     value; never empty. It does not extend below zero if no value does."""
     low, high = min(values), max(values)
-    if log:
-        return (low / 1.2, high * 1.2)
     extension = (high - low) * margin if high > low else (single_value_margin or abs(high) * 0.1 or 1.0)
     return (max(low - extension, 0.0) if low >= 0 else low - extension), high + extension
 

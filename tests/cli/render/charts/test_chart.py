@@ -32,8 +32,6 @@ def test_a_chart_is_of_one_kind() -> None:
         Chart("", "", "", lines=[line, Line("p4", [NOON], [1.0])])
     with pytest.raises(ValueError, match="different labels"):
         Chart("", "", "", bars=[bars, Bars("held", ["b"], [1.0])])
-    with pytest.raises(ValueError, match="linear scale"):
-        Chart("", "", "", bars=[bars], log_y=True)
 
 
 def test_what_is_not_known_leaves_a_gap() -> None:
@@ -44,10 +42,6 @@ def test_what_is_not_known_leaves_a_gap() -> None:
 def test_a_price_holds_until_the_next_and_up_to_a_gap() -> None:
     line = Line("p5", [0, 1, 2, 3], [1.0, 2.0, None, 5.0], step=True)
     assert list(line_runs(line)) == [[(0, 1.0), (1, 1.0), (1, 2.0), (2, 2.0)], [(3, 5.0)]]
-
-
-def test_a_logarithmic_scale_leaves_out_what_is_not_positive() -> None:
-    assert list(line_runs(Line("p5", [0, 1, 2], [0.0, 5.0, -1.0]), positive=True)) == [[(1, 5.0)]]
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(allow_nan=True)), max_size=30), st.booleans())

@@ -1,7 +1,6 @@
 """Charts in the terminal."""
 
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -56,13 +55,6 @@ def test_the_greatest_is_above_the_least() -> None:
     assert columns[min(columns)] > columns[max(columns)]
 
 
-def test_a_logarithmic_scale_is_drawn_evenly() -> None:
-    chart = Chart("", "n", "", [Line("x", [0, 1, 2, 3], [1.0, 10.0, 100.0, 1000.0])], log_y=True)
-    rows = [n for n, line in enumerate(render_chart(chart, width=60, height=22).split("\n")) if "┤" in line]
-    assert len(rows) >= 4
-    assert max(b - a for a, b in pairwise(rows)) < 8
-
-
 def test_bars_show_their_values_the_unknown_and_the_negative() -> None:
     teams = ["nlp", "a team with a long name"]
     bars = [Bars("cash", teams, [1203.5, 33.0]), Bars("saved", teams, [None, -300.0])]
@@ -80,7 +72,6 @@ def test_bars_show_their_values_the_unknown_and_the_negative() -> None:
         Chart("t", "x", "y", [Line("a", [1, 2], [None, float("nan")])]),
         Chart("t", "x", "y", bars=[Bars("a", [], [])]),
         Chart("t", "x", "y", bars=[Bars("a", ["b"], [None])]),
-        Chart("t", "x", "y", [Line("a", [1], [0.0])], log_y=True),
     ],
 )
 def test_nothing_to_draw_is_said(chart: Chart) -> None:
@@ -95,9 +86,9 @@ def test_names_cannot_steer_the_terminal() -> None:
 FINITE = st.floats(-1e9, 1e9)
 
 
-@given(st.lists(st.tuples(FINITE, st.one_of(st.none(), FINITE)), max_size=20), st.integers(1, 150), st.booleans())
-def test_whatever_the_values_it_fits(points: list[tuple[float, float | None]], width: int, log: bool) -> None:
+@given(st.lists(st.tuples(FINITE, st.one_of(st.none(), FINITE)), max_size=20), st.integers(1, 150))
+def test_whatever_the_values_it_fits(points: list[tuple[float, float | None]], width: int) -> None:
     points = sorted(points, key=lambda point: point[0])
     line = Line("p5", [x for x, _ in points], [y for _, y in points], step=True)
-    shown = render_chart(Chart("title", "x", "y", [line], log_y=log), width=width)
+    shown = render_chart(Chart("title", "x", "y", [line]), width=width)
     assert max(len(text) for text in shown.split("\n")) <= max(width, 30)

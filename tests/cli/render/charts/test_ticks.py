@@ -22,11 +22,6 @@ def test_numbers_are_round() -> None:
     assert [text for _, text in terminal.number_ticks(0, 4_000, 5)] == ["0", "1,000", "2,000", "3,000", "4,000"]
 
 
-def test_powers_are_round() -> None:
-    assert [text for _, text in terminal.power_ticks(90, 1400, 6)] == ["100", "200", "500", "1,000"]
-    assert [text for _, text in terminal.power_ticks(1, 1e6, 4)] == ["1", "100", "10,000", "1,000,000"]
-
-
 @given(st.floats(-1e6, 1e6), st.floats(1e-4, 1e6), st.integers(2, 12))
 def test_numbers_are_within_and_few(low: float, width: float, most: int) -> None:
     found = [value for value, _ in terminal.number_ticks(low, low + width, most)]
