@@ -31,22 +31,22 @@ def endpoint_of(row: UseCase) -> Callable[..., Any]:
     hints = get_type_hints(row.run, include_extras=True)
     declared = [parameter for name, parameter in signature(row.run).parameters.items() if name != "by"]
     groups = {parameter.name: hints[parameter.name] for parameter in declared if is_dataclass(hints[parameter.name])}
-    parameters = [_required("by", By)]
+    parameters = [_parameter("by", By)]
     if row.action:
-        parameters.append(_required("key", Key))
+        parameters.append(_parameter("key", Key))
     body: list[Parameter] = []
     for parameter in declared:
         kind = hints[parameter.name]
         if f"{{{parameter.name}}}" in row.path:
-            parameters.append(_required(parameter.name, kind))
+            parameters.append(_parameter(parameter.name, kind))
         elif parameter.name in groups and row.method == "GET":
-            parameters.append(_required(parameter.name, Annotated[kind, Depends(_from_query(kind))]))
+            parameters.append(_parameter(parameter.name, Annotated[kind, Depends(_from_query(kind))]))
         elif row.method == "GET" or IN_QUERY in get_args(kind)[1:]:
             parameters.append(_in_query(parameter.name, kind, parameter.default))
         else:
             body += _flat(kind) if parameter.name in groups else [parameter.replace(annotation=kind)]
     if body:
-        parameters.append(_required("body", _body_model(row.name, body)))
+        parameters.append(_parameter("body", _body_model(row.name, body)))
 
     def respond(**arguments: Any) -> Response:
         by, key, model = arguments.pop("by"), arguments.pop("key", ""), arguments.pop("body", None)
@@ -66,7 +66,7 @@ def endpoint_of(row: UseCase) -> Callable[..., Any]:
     return respond
 
 
-def _required(name: str, kind: Any) -> Parameter:
+def _parameter(name: str, kind: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind)
 
 

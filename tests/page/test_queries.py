@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
+from broker.app.use_cases import shared_results
 from broker.core.values.clock import ManualClock
 from broker.page.routes import PAGES
-from broker.app.use_cases import shared_results
 from tests.actors import with_clock
 from tests.page.browsing import Browser, site_of
 from tests.page.grown import grow

@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from broker.app.access.callers import local_caller
 from broker.app.doctor.clouds import CLOUDS, bucket_findings, find_cloud
 from broker.app.doctor.providers import DoctorFinding, Health
 from broker.app.jobs import runs_root
 from broker.app.market.offer_lists import matching_offers
 from broker.app.market.offer_rows import OfferFilter
-from broker.app.policy import documents
+from broker.app.use_cases.policies import apply_policy
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, InvalidInput, Refused
@@ -145,7 +146,7 @@ def apply_first_policy(broker: Broker, text: str, *, by: Actor) -> DoctorFinding
     """Write the file unless it exists, and make it the active policy if none is."""
     if not POLICY_FILE.exists():
         POLICY_FILE.write_text(text, encoding="utf-8")
-    applied = documents.apply_policy(broker, {str(POLICY_FILE): text}, "gpubroker setup", by=by, base=0)
+    applied = apply_policy(local_caller(broker, by), {str(POLICY_FILE): text}, "gpubroker setup", base=0)
     undo = f"undo: an empty policy file, `gpubroker policy apply` again, and rm {POLICY_FILE}"
     return DoctorFinding("budget", Health.OK, f"applied {POLICY_FILE} as version {applied.number} ({undo})")
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from enum import Enum
 from itertools import product
 from math import nan
@@ -100,7 +101,7 @@ def plain(value: Any) -> Any:
             return moment_text(value)
         case timedelta():
             return seconds_of(value)
-        case Path():
+        case Path() | Decimal():
             return str(value)
         case Mapping():
             return {str(plain(key)): plain(item) for key, item in value.items()}

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
+from broker.app.access.callers import local_caller
 from broker.app.alerts import approvers
 from broker.app.jobs import approvals, details, job_files, jobs
 from broker.app.jobs.alternatives import JobLimits
-from broker.app.jobs.approval_lists import approval_list
 from broker.app.jobs.extension import extend
 from broker.app.jobs.job_input import pin_commit
 from broker.app.jobs.logs import LogLine, WantedOutput, follow, output_lines
@@ -27,6 +27,7 @@ from broker.app.results.jobs import JobDetails, JobList
 from broker.app.results.offers import OfferList
 from broker.app.results.plans import PlanResult, RejectionCount
 from broker.app.service import background
+from broker.app.use_cases.approvals import list_approvals
 from broker.app.wiring import Broker
 from broker.cli.identity import process_actor
 from broker.cli.terminal import defer_ctrl_c
@@ -148,7 +149,7 @@ class StoreBackend:
         return self.submit(retried_job(self._broker, view, by=self._actor, from_start=from_start))
 
     def approvals(self, *, decided: bool) -> ApprovalList:
-        return approval_list(self._broker, by=self._actor, decided=decided)
+        return list_approvals(local_caller(self._broker, self._actor), decided)
 
     def decide(self, id: str, decision: Literal["grant", "refuse"], reason: str) -> None:
         decide = approvals.grant if decision == "grant" else approvals.refuse

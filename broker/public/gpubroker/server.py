@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from broker.app.jobs.job_files import fetch_files
 from broker.app.jobs.job_input import pin_commit
@@ -15,9 +15,11 @@ from broker.app.jobs.logs import LogLine
 from broker.app.market.offer_rows import OfferFilter
 from broker.app.results.approvals import ApprovalList
 from broker.app.results.job_history import JobHistory
-from broker.app.results.jobs import JobDetails, JobFileText, JobList
+from broker.app.results.jobs import JobDetails, JobList
 from broker.app.results.offers import OfferList
 from broker.app.results.plans import PlanResult
+from broker.app.use_cases import approvals, jobs, submission
+from broker.app.use_cases.market import MAX_OFFERS
 from broker.core.errors import InvalidInput
 from broker.core.events.events import Event
 from broker.core.events.outcomes import JobState
@@ -28,7 +30,6 @@ from broker.core.values.units import print_duration
 from broker.remote import output, sending
 from broker.remote.logins import SERVER, TOKEN, SavedLogin, current_login, server_url
 from broker.remote.team_api import FOLLOW_TRIES, TeamApi
-from broker.server.paths import MAX_OFFERS
 from gpubroker.job_input import text
 
 
@@ -70,24 +71,24 @@ class ServerBackend:
 
     def submit(self, job: Job) -> str:
         """The id of the new job."""
-        return self._submit("/jobs", sending.resolve_job_ids(self._api, job))
+        return self._api.run(submission.submit_job, **self._files(sending.resolve_job_ids(self._api, job))).id
 
-    def _submit(self, path: str, job: Job, **fields: object) -> str:
-        body = sending.submission_body(self._api, pin_commit(job)[0]) | fields
-        return self._api.request(JobDetails, path, body).id
+    def _files(self, job: Job) -> dict[str, Any]:
+        """The job with its files, once they are uploaded."""
+        return sending.submission_body(self._api, pin_commit(job)[0])
 
     def find(self, reference: str) -> str:
         return sending.job_id(self._api, reference)
 
     def job(self, id: str) -> Job:
-        file = self._api.fetch(JobFileText, f"/jobs/{id}/job-file").job_file
+        file = self._api.run(jobs.job_file, id).job_file
         return parse_job(file, file=f"job {id}", now=datetime.fromtimestamp(0, UTC))  # its deadline may have passed
 
     def details(self, id: str) -> JobDetails:
         return self._history(id)
 
     def _history(self, id: str) -> JobHistory:
-        return self._api.fetch(JobHistory, f"/jobs/{id}")
+        return self._api.run(jobs.show_job, id)
 
     def listing(self, states: Sequence[JobState], users: list[str], teams: list[str], limit: int | None) -> JobList:
         names = [state.value for state in states]
@@ -110,26 +111,26 @@ class ServerBackend:
         return [to / file.path for file in download.files]
 
     def cancel(self, id: str) -> None:
-        self._api.request(JobDetails, f"/jobs/{id}/cancel")
+        self._api.run(jobs.cancel_job, id)
 
     def extend(self, id: str, max_cost: Money | None, max_duration: timedelta | None) -> None:
-        limits = {
-            "max_cost": None if max_cost is None else str(max_cost),
-            "max_duration": None if max_duration is None else print_duration(max_duration),
-        }
-        self._api.request(JobDetails, f"/jobs/{id}/extend", limits)
+        cost = None if max_cost is None else str(max_cost)
+        duration = None if max_duration is None else print_duration(max_duration)
+        self._api.run(approvals.extend_job, id, cost, duration)
 
     def resume(self, id: str, workdir: Path | None, envs: Mapping[str, str], step: int | None) -> str:
-        return self._submit(f"/jobs/{id}/resume", sending.original_job(self._api, id, workdir, envs), step=step)
+        job = sending.original_job(self._api, id, workdir, envs)
+        return self._api.run(submission.resume_job, id, step=step, **self._files(job)).id
 
     def retry(self, id: str, *, from_start: bool) -> str:
-        return self._api.request(JobDetails, f"/jobs/{id}/retry", {"from_start": from_start}).id
+        return self._api.run(submission.retry_job, id, from_start).id
 
     def approvals(self, *, decided: bool) -> ApprovalList:
-        return self._api.fetch(ApprovalList, "/approvals", decided=decided)
+        return self._api.run(approvals.list_approvals, decided)
 
     def decide(self, id: str, decision: Literal["grant", "refuse"], reason: str) -> None:
-        self._api.request(JobDetails, f"/approvals/{id}/{decision}", {"reason": reason})
+        use_case = approvals.grant_approval if decision == "grant" else approvals.refuse_approval
+        self._api.run(use_case, id, reason)
 
     def offers(self, wanted: OfferFilter, limit: int | None) -> OfferList:
         parameters = {
