@@ -125,9 +125,9 @@ def job_id(api: TeamApi, reference: str) -> str:
     """The id of the job that `broker.app.jobs.jobs.find` finds, among those that the person may see. Raises as it
     does."""
     try:
-        rows = api.pages("/jobs", "jobs", _MAX_MATCHES, reference=reference)
+        rows = api.rows("/jobs", "jobs", limit=_MAX_MATCHES, reference=reference)
         matches = [(str(row["id"]), row["name"], JobState(row["state"]).final) for row in rows]
-        known_ids = [] if matches else [str(row["id"]) for row in api.pages("/jobs", "jobs", _MAX_KNOWN)]
+        known_ids = [] if matches else [str(row["id"]) for row in api.rows("/jobs", "jobs", limit=_MAX_KNOWN)]
     except (KeyError, TypeError, ValueError) as error:
         raise Malformed("the server's list of jobs cannot be read", where=api.url, hint=SAME_VERSION) from error
     if reference not in (id for id, _, _ in matches):

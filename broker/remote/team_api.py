@@ -138,17 +138,9 @@ class TeamApi:
         query = {name: plain(value) for name, value in parameters.items() if value is not None}
         return self._repeated("GET", VERSION + path, params=query)
 
-    def pages(self, path: str, rows: str, limit: int, **parameters: Any) -> Iterator[Document]:
-        """At most ``limit`` rows of a list that comes in pages. ``rows``: the name of the list in the document."""
-        cursor: str | None = None
-        while limit > 0:
-            document = self.get(path, limit=min(limit, 200), cursor=cursor, **parameters)
-            page_rows = self._rows(document, rows)
-            yield from page_rows
-            limit -= len(page_rows)
-            cursor = document.get("next_cursor")
-            if cursor is None:
-                return
+    def rows(self, path: str, name: str, **parameters: Any) -> list[Document]:
+        """The rows of the list ``name`` on the first page of a document."""
+        return self._rows(self.get(path, **parameters), name)
 
     def _rows(self, document: Document, name: str) -> list[Any]:
         rows = document.get(name)
