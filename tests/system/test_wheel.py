@@ -25,15 +25,19 @@ Installed = Callable[..., subprocess.CompletedProcess[str]]
 
 # A program as a user of the Python interface writes it; it is type-checked, and run where there is no capacity for it.
 CLIENT = """
-from gpubroker import Client, Job, JobResult, MachineRequest, NoFeasibleCapacity, Preview
+from gpubroker import Client, Job, JobDetails, NoFeasibleCapacity
 
-job = Job(name="hello", run="true", resources=(MachineRequest(accelerator="H100", count=8, infra="owned"),))
+def train(rate: float) -> dict[str, float]:
+    return {"loss": 2 * rate}
+
+job = Job(name="hello", run="true", resources={"accelerators": "H100:8", "infra": "owned"})
 with Client() as client:
-    seen: Preview = client.plan(job)
-    print("placements", len(seen.plan.placements))
+    print("placements", len(client.plan(job).placements))
     try:
-        result: JobResult = client.submit(job).result()
-        print(result.cost)
+        result: JobDetails = client.submit(job).result()
+        loss: dict[str, float] = client.submit(train, 1e-4, resources="H100:8", max_cost="$40").result()
+        losses: list[dict[str, float]] = [task.result() for task in client.map(train, [1e-3, 1e-4])]
+        print(result.cost_so_far, loss, losses)
     except NoFeasibleCapacity as error:
         print("refused:", error.message)
 """
@@ -164,7 +168,7 @@ def test_a_program_that_uses_it_passes_strict_type_checks(how: str, request: pyt
     folder = made.here.parent / "typed"
     folder.mkdir()
     (folder / "client.py").write_text(CLIENT)
-    (folder / "wrong.py").write_text(CLIENT.replace("seen: Preview", "seen: str"))
+    (folder / "wrong.py").write_text(CLIENT.replace("loss: dict[str, float]", "loss: str"))
     mypy: list[str | Path] = [
         sys.executable,
         "-m",
