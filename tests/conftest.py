@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from broker.store import Store
 
 # The number of examples of a property if its test does not set it. Time is no criterion: machines differ.
-settings.register_profile("quick", deadline=None, max_examples=6)
-settings.register_profile("full", deadline=None, max_examples=40)
+settings.register_profile("quick", deadline=None, max_examples=3)
+settings.register_profile("full", deadline=None, max_examples=25)
 settings.load_profile("full" if FULL else "quick")
 
 

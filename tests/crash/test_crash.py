@@ -27,10 +27,10 @@ from tests.counts import part
 from tests.crash.conftest import Drive
 from tests.crash.driver import Fused, settings_in
 
-# How many points of each engine's life are tried by the full runs of ten days, each a tenth of them. Every kind of
-# point comes before any is repeated; how many kinds there are differs a little from life to life (`survive` says why).
+# How many points of each engine's life the full runs of twenty days try, each a twentieth. Every kind of point comes
+# before any is repeated; how many kinds there are differs a little from life to life (`survive` says why).
 POINTS = {"local": 126, "sandbox": 165}
-DAYS = 10
+DAYS = 20
 # How often what is done again at every look is worth being hit.
 REPEATS = 3
 

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from tests.cli.documents import check as check_document
+from tests.counts import part
 from tests.demo.recount import Recount
 from tests.program import ROOT, counted, eventually, kill, processes, rows, run, start
 
+VICTIMS = (("agent", 1), ("machine", 16), ("reconciler", 1))
 # On its own it takes half a minute; other tests may want the same processors.
 PATIENCE = 240.0
 pytestmark = pytest.mark.timeout(2 * PATIENCE)
@@ -153,7 +155,7 @@ def shown(text: str) -> dict[str, str]:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(("victim", "saved"), [("agent", 1), ("machine", 16), ("reconciler", 1)])
+@pytest.mark.parametrize(("victim", "saved"), [VICTIMS[part(3)]])  # each of them on every third day
 def test_killing_any_process_of_a_demo(tmp_path: Path, victim: str, saved: int) -> None:
     home = tmp_path / "home"
     demo = start("demo", "--json", home=home)

@@ -9,6 +9,7 @@ from importlib import import_module
 import pytest
 
 from providers.registry import PROVIDERS
+from tests.counts import part
 from tests.fakes.mutate import MutationTarget, check_tally, tally_mutants
 from tests.providers.test_registry import WITHOUT_NETWORK, WITHOUT_NETWORK_AND_ROWS
 
@@ -49,8 +50,12 @@ ADAPTERS: dict[str, Opens] = {
 }
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS)
-@pytest.mark.parametrize("mutants", [6, pytest.param(150, marks=pytest.mark.system)])
+# Few of each adapter in every run; many of a quarter of them on each day.
+MUTANTS = [(name, 3) for name in ADAPTERS]
+MUTANTS += [pytest.param(name, 150, marks=pytest.mark.system) for name in [*ADAPTERS][part(4) :: 4]]
+
+
+@pytest.mark.parametrize(("adapter", "mutants"), MUTANTS)
 def test_damaged_answers_harm_nothing_but_the_damaged_row(adapter: str, mutants: int) -> None:
     with ADAPTERS[adapter]() as target:
         check_tally(tally_mutants(target, mutants=mutants, seed=20261125))

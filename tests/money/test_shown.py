@@ -142,7 +142,7 @@ def shown_is_held(world: MoneyWorld) -> int:
 
 @pytest.mark.system
 def test_in_random_scripts_what_is_shown_is_what_the_ledger_holds() -> None:
-    compared, scripts = 0, SEQUENCES // 2
+    compared, scripts = 0, SEQUENCES // 8
     with sqlite_store() as (store, empty):
         for seed in range(scripts):
             empty()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -68,7 +67,7 @@ def judged(page: Any, url: str, found: dict[str, list[str]], name: str) -> None:
         found.setdefault(name, []).append(f"it is {wider} pixels wider than the window")
 
 
-@pytest.mark.parametrize(("width", "theme"), list(product(WIDTHS, THEMES)))
+@pytest.mark.parametrize(("width", "theme"), list(zip(WIDTHS, THEMES, strict=True)))
 def test_pages_are_accessible_and_silent(browser: Any, served: tuple[str, Company], width: int, theme: str) -> None:
     url, world = served
     page = signed_in(
@@ -86,7 +85,7 @@ def test_pages_are_accessible_and_silent(browser: Any, served: tuple[str, Compan
     assert hosts == {urlsplit(url).netloc}
 
 
-@pytest.mark.parametrize(("width", "theme"), list(product(WIDTHS, THEMES)))
+@pytest.mark.parametrize(("width", "theme"), list(zip(WIDTHS, THEMES, strict=True)))
 def test_signing_in_is_accessible_too(browser: Any, served: tuple[str, Company], width: int, theme: str) -> None:
     """A link and a used one; and the forms that only a session of a link has."""
     url, world = served

@@ -14,6 +14,7 @@ from broker.app.results.catalogue import DOCUMENTS
 from broker.cli.program import app
 from broker.economics.assumptions import table
 from tests.cli.documents import names_of
+from tests.counts import part
 
 PROGRAM: Any = typer.main.get_command(app)
 GROUP: Any = PROGRAM.commands["advise"]
@@ -28,6 +29,7 @@ def lines_of(name: str) -> list[list[str]]:
 
 
 EXAMPLES = [(name, line) for name in COMMANDS for line in lines_of(name) if "--from-history" not in line]
+EXAMPLES = EXAMPLES[part(3) :: 3]  # each of them on every third day
 
 
 def test_there_are_ten_commands_with_at_most_six_options_of_their_own() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.counts import part
+
 PAGE = (Path(__file__).parents[3] / "docs/situations.md").read_text("utf-8")
 COMMANDS = [line for block in re.findall(r"```\n(.*?)```", PAGE, re.S) for line in block.strip().splitlines()]
 NEEDS_HISTORY = "--from-history"
@@ -18,7 +20,7 @@ def test_there_are_twelve() -> None:
     assert PAGE.count("\n## ") == 12
 
 
-@pytest.mark.parametrize("line", [line for line in COMMANDS if NEEDS_HISTORY not in line])
+@pytest.mark.parametrize("line", [line for line in COMMANDS if NEEDS_HISTORY not in line][part(3) :: 3])
 def test_its_command_runs(gpubroker: Any, tmp_path: Path, line: str) -> None:
     season = tmp_path / "season.csv"
     season.write_text("".join(f"{24 if day >= 300 else 8}\n" * 24 for day in range(365)))

@@ -309,7 +309,7 @@ def entries(forest: Forest, above: bytes = b"") -> dict[bytes, tuple[str, bytes]
 
 @pytest.mark.sampled
 @settings(
-    max_examples=20 if FULL else 6, suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=10 if FULL else 2, suppress_health_check=[HealthCheck.function_scoped_fixture],
     phases=[Phase.explicit, Phase.generate],
 )  # fmt: skip
 @given(forest=FORESTS)
