@@ -51,26 +51,6 @@ def holds(case: Assumptions) -> dict[str, bool]:
     return {check.rule: check.holds for check in answer(case).rules_of_thumb}
 
 
-@pytest.mark.parametrize(("rent", "percent", "total"), [(5.12, 8.9, 94_188), (1.53, 29.8, 28_146)])
-def test_an_a100_against_on_demand_and_spot(rent: float, percent: float, total: float) -> None:
-    case = replace(A100, rent_usd_per_hour=rent, utilization=0.7)
-    assert round(100 * (even(case).utilization or 0), 1) == percent
-    assert answer(case).used_gpu_hours == pytest.approx(18_396)
-    assert {way: round(usd) for way, usd in totals(case).items()} == {OWNED: 12_000, ON_DEMAND: total}
-    assert answer(case).verdict is BuyOrRentVerdict.BUY
-
-
-def test_the_4090_build_does_not_pay_back_before_about_24_hours_a_day() -> None:
-    assert even(RTX4090).hours_per_day == pytest.approx(23.8, abs=0.05)
-    assert round(even(RTX4090).running_usd_per_month) == 64
-    for hours in (4, 6, 12, 20):
-        part_time = replace(RTX4090, hours_per_day=hours)
-        assert answer(part_time).verdict is BuyOrRentVerdict.RENT
-        assert even(part_time).payback_months is None
-    assert holds(RTX4090)["above 4-6 h/day: buy"] is False, "the often quoted rule does not hold for these inputs"
-    assert holds(RTX4090)["under 4 h/day: rent"] is True
-
-
 @pytest.mark.parametrize(("hours", "rent"), [(4, 0.64), (6, 0.45)])
 def test_the_rent_at_which_it_would_pay(hours: float, rent: float) -> None:
     case = replace(RTX4090, hours_per_day=hours)

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import accelerator_names, lookup
 from broker.economics.hardware import Candidate, Trial, compare, radar, rank
 from broker.economics.kinds import BoundBy
-
-
-@pytest.mark.parametrize(
-    ("bandwidth", "usd", "expected"),
-    [(936, 700, 1337), (1000, 1600, 625), (1600, 10_000, 160), (3350, 30_000, 112), (864, 9000, 96)],
-    ids=["RTX3090", "RTX4090", "A100", "H100", "L40S"],
-)
-def test_bandwidth_per_thousand_dollars(bandwidth: float, usd: float, expected: float) -> None:
-    card = replace(lookup("H100"), bandwidth_gb_s=bandwidth)
-    assert round(rank([Candidate(card, usd)], BoundBy.BANDWIDTH)[0].per_kusd) == expected
 
 
 def test_what_the_work_is_bound_by_decides_the_ranking() -> None:

@@ -22,37 +22,6 @@ TRAINING = st.sampled_from([Method.ADAMW, Method.SGD, Method.LORA, Method.QLORA]
 
 
 @pytest.mark.parametrize(
-    ("workload", "expected", "cards"),
-    [
-        (ModelUse(7e9), (13.0, 26.1, 78.2, 26.1, 143.4), 2),
-        (ModelUse(13e9), (24.2, 48.4, 145.3, 48.4, 266.4), 4),
-        (ModelUse(70e9), (130.4, 260.8, 782.3, 260.8, 1434.2), 20),
-        (ModelUse(7e9, Method.QLORA), (3.3, 0.3, 0.8, 6.5, 10.8), 1),
-    ],
-)
-def test_the_usual_table(workload: ModelUse, expected: tuple[float, ...], cards: int) -> None:
-    needs = estimate(workload)
-    shown = (needs.weights_gib, needs.gradients_gib, needs.optimizer_gib, needs.activations_gib, needs.total_gib)
-    assert tuple(round(value, 1) for value in shown) == expected
-    assert lower_bound_cards(needs.total_gib, 75) == cards
-
-
-@pytest.mark.parametrize(("stage", "gigabytes"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])
-def test_the_zero_papers_figure(stage: int, gigabytes: float) -> None:
-    """Rajbhandari et al., figure 1: 7.5B parameters, 64 GPUs, K = 12, 2-byte gradients, model states only."""
-    assumptions = replace(DEFAULTS, gradient_bytes=2, activations_per_weight=0)
-    needs = estimate(ModelUse(7.5e9), ParallelLayout(gpus=64, zero=stage), assumptions)
-    assert round(needs.per_gpu_gib * GIB / GB, 1) == gigabytes
-
-
-@pytest.mark.parametrize(("context", "gigabytes"), [(8192, 85.9), (4096, 42.9)])
-def test_kv_cache_of_a_70b_class_model(context: int, gigabytes: float) -> None:
-    assert round(kv_cache_bytes(LLAMA_70B, batch=32, context=context) / GB, 1) == gigabytes
-    serving = ModelUse(70e9, Method.INFERENCE, Precision.FP16, batch=32, context=context, shape=LLAMA_70B)
-    assert round(estimate(serving).kv_cache_gib * GIB / GB, 1) == gigabytes
-
-
-@pytest.mark.parametrize(
     ("shape", "kib_per_token"),
     [
         (ModelShape(32, 4096, 32, 32, 128), 512),  # Llama 2 7B

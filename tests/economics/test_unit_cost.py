@@ -30,25 +30,6 @@ def at_70_percent(hardware_usd: float, tokens_per_second: float, watts: float, *
     )
 
 
-@pytest.mark.parametrize(
-    ("inputs", "hardware", "power", "total", "billions"),
-    [
-        ((700, 65, 350), 0.1626, 0.2564, 0.4190, 1.4),
-        ((1600, 70, 450), 0.3451, 0.3061, 0.6513, 1.5),
-        ((8000, 114, 400), 1.0596, 0.1671, 1.2267, 2.5),
-        ((30000, 239, 700), 1.8954, 0.1395, 2.0349, 5.3),
-    ],
-    ids=["RTX3090", "RTX4090", "A100", "H100"],
-)
-def test_the_quoted_table(
-    inputs: tuple[float, float, float], hardware: float, power: float, total: float, billions: float
-) -> None:
-    cost = at_70_percent(*inputs)
-    assert (round(cost.hardware_usd, 4), round(cost.power_usd, 4)) == (hardware, power)
-    assert round(cost.usd_per_million_tokens, 4) == total
-    assert round(cost.million_tokens_per_year / 1000, 1) == billions
-
-
 def test_rented_by_the_hour_and_by_the_prediction() -> None:
     cost = token_cost(1000, replace(DEFAULTS, rent_usd_per_hour=2.52, tokens_per_prediction=500))
     assert cost.usd_per_million_tokens == pytest.approx(1.0)

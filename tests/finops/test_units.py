@@ -49,10 +49,3 @@ def test_without_a_denominator_a_figure_is_unknown() -> None:
     assert unknown == (None,) * 5
     assert found.per_million_tokens is None
     assert unit_metrics(*NOVEMBER, {}, 0, [], [], []).tagged is None
-
-
-def test_gpus_that_were_never_busy_have_no_price_of_a_busy_hour() -> None:
-    found = unit_metrics(
-        *NOVEMBER, {SPOT: CellUse(Money.usd("6"), HOUR)}, 1, [MeasuredAttempt(HOUR, None, [0.0])], [], []
-    )
-    assert (found.per_gpu_hour, found.per_busy_hour) == (Money.usd("6"), None)

@@ -106,10 +106,6 @@ def test_machines_elsewhere_need_run_folders_in_reach(make: Make) -> None:
     assert "GPUBROKER_RUNS" in found.detail
 
 
-def test_the_plain_offer_serves(make: Make) -> None:
-    assert rejection_of(make.offer(), PreparedJob.of(make.job(), make.conditions, make.now)) is None
-
-
 def test_the_first_check_in_the_documented_order_names_the_reason(make: Make) -> None:
     """An offer wrong in every way is mended step by step; the reasons come in order."""
     job = make.job(

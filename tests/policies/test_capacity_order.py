@@ -31,12 +31,6 @@ def test_the_first_exception_that_is_about_a_job_holds(said: dict[str, str], ord
     assert load({"a.yaml": TEXT}).capacity_order(job(**said)) == order
 
 
-def test_exceptions_need_no_order_for_everybody() -> None:
-    text = "version: 1\ncapacity: {exceptions: [{scope: {team: nlp}, order: [spot]}]}\n"
-    policies = load({"a.yaml": text})
-    assert (policies.capacity_order(job(team="nlp")), policies.capacity_order(job(team=None))) == (("spot",), ())
-
-
 @pytest.mark.parametrize(
     ("capacity", "said"),
     [

@@ -113,14 +113,6 @@ def test_what_is_not_expected_is_said_with_the_rules_words() -> None:
     )
 
 
-def test_every_case_has_its_answer_and_its_place() -> None:
-    first, second = results("expect: allow", "expect: deny, running: [{}, {}]")
-
-    assert (first.answer, str(first.source)) == (Answer.ALLOW, "p.test.yaml:2")
-    assert (second.answer, str(second.source)) == (Answer.DENY, "p.test.yaml:3")
-    assert [verdict.name for verdict in second.verdicts][:3] == ["membership", "budget-required", "monthly"]
-
-
 @pytest.mark.parametrize(
     ("case", "said"),
     [

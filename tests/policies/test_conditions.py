@@ -99,21 +99,6 @@ def test_what_is_wrong_is_found_where_it_is(when: str, said: str) -> None:
     assert finding(when) == said
 
 
-def test_in_a_text_over_several_lines_the_place_is_said_in_words() -> None:
-    assert finding(">-\n      user == 'a' &&\n      usr == 'b'") == (
-        "5:11: unknown variable 'usr'; did you mean 'user'? (at \"usr == 'b'\")"
-    )
-
-
-def test_mistakes_of_form_and_of_conditions_are_found_at_once() -> None:
-    with pytest.raises(InvalidInput) as caught:
-        load({"p.yaml": "version: 1\nguardrails:\n- {name: a, spot: {use: no}, when: 'x'}\n- {name: a, freez: 1}\n"})
-
-    assert [problem.key for problem in caught.value.problems] == [
-        "guardrails[0].spot.use", "guardrails[0].when", "guardrails[1].name", "guardrails[1].freez",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("when", "reason"),
     [

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from broker.core.market.offers import CapacityType, Interconnect, MoneyKind
+from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import Answer, BudgetUse, Facts
 from broker.core.values.money import Money
 from broker.ledger.budgets import periods_touching
 from policies.loader import load
 from policies.policyset import ActivePolicies
-from tests.contracts.rule_contract import NOW, action, job, live, placement
+from tests.contracts.rule_contract import NOW, action, job, placement
 
 ROOT = Path(__file__).parents[2]
 CASES = sorted((ROOT / "policies/library").glob("*.test.yaml"))
@@ -25,20 +23,6 @@ LIBRARY = sorted(set((ROOT / "policies/library").glob("*.yaml")) - set(CASES))
 def read(*names: str) -> ActivePolicies:
     paths = [ROOT / name for name in names]
     return load({path.name: path.read_text("utf-8") for path in paths})
-
-
-def codes(policies: ActivePolicies, cash: str, *, spent: str = "0", running: int = 0, **asked: Any) -> set[str]:
-    """What is said against spending so much cash, when every budget has spent so much."""
-    act = action(hold={MoneyKind.CASH: Money.usd(cash)}, **asked)
-    uses = {
-        spec.id: tuple(
-            BudgetUse(*period, Money.usd(spent), Money.ZERO)
-            for period in periods_touching(spec.period, spec.timezone, act.window or (NOW, NOW))
-        )
-        for spec in policies.budgets(act.job, act.user)
-    }
-    facts = Facts(NOW, (live(running),) if running else (), uses)
-    return {verdict.code for verdict in policies.judge(act, facts) if verdict.answer is not Answer.ALLOW}
 
 
 @pytest.mark.parametrize("path", LIBRARY, ids=lambda path: path.name)
@@ -75,48 +59,6 @@ def test_each_guardrail_of_each_file_is_the_reason_of_some_case() -> None:
             if verdict.answer is not Answer.ALLOW
         }
         assert {rule.name for rule in policies.rules if rule.kind != "budget"} - objecting == set()
-
-
-def test_startup() -> None:
-    mine = partial(codes, read("policies/library/startup.yaml"), "100", user="ann", job=job(team=None))
-
-    assert mine() == set()
-    assert mine(spent="2950") == {"over_budget"}
-    assert "price_above_limit" in mine(placement=placement("80"))
-    assert "too_many_gpus" in mine(running=12)
-
-
-def test_research_lab() -> None:
-    policies = read("policies/library/research-lab.yaml")
-    joined = placement("24", interconnect=Interconnect.NVLINK)
-
-    def asking(team: str | None) -> set[str]:
-        return codes(policies, "50", user="ann", job=job(team=team), placement=joined)
-
-    assert asking("vision") == set()
-    assert asking("robotics") == {"not_a_member"}
-    assert asking(None) == {"no_budget"}
-
-
-def test_enterprise() -> None:
-    policies = read("policies/library/enterprise.yaml")
-    training = job(team="assistants", environment="research")
-    europe = placement(region="eu-west-1")
-
-    assert codes(policies, "100", user="ann", job=training, placement=europe) == set()
-    assert codes(policies, "100", user="ann", job=training) == {"region_not_allowed", "data_location_unknown"}
-    assert codes(policies, "100", user="ann", job=job(team=None), placement=europe) == {"no_budget"}
-    vast = placement(provider="vast", region="eu-west-1")
-    assert codes(policies, "100", user="ann", job=training, placement=vast) == {"provider_not_allowed"}
-
-
-def test_on_premises_first() -> None:
-    policies = read("policies/library/on-premises-first.yaml")
-
-    assert policies.defaults.capacity_order[0] is CapacityType.OWNED
-    urgent = job(team=None, priority="urgent")
-    assert codes(policies, "40", user="ann", job=urgent) == set()
-    assert codes(policies, "400", user="ann", job=urgent) == {"over_budget"}
 
 
 def test_the_example_governs_the_sandbox_and_real_money_apart() -> None:

@@ -182,12 +182,6 @@ def test_a_scope_names_teams_that_some_file_lists() -> None:
     assert load({"b.yaml": guardrail % "nlpp"})  # where no file lists teams, any name may be right
 
 
-def test_what_is_wrong_with_each_file_is_said() -> None:
-    error = refused("version: 2", NLP, "x: 1")
-
-    assert [(one.where, len(one.problems)) for one in (error, *error.others)] == [("a.yaml", 1), ("c.yaml", 2)]
-
-
 # --- the version ----------------------------------------------------------------------------------------------------
 
 
@@ -317,17 +311,6 @@ def test_mistakes_in_guardrails(rule: str, said: str) -> None:
     assert all(problem.line == 3 and problem.column >= 5 for problem in error.problems)
 
 
-def test_all_mistakes_are_found_at_once() -> None:
-    error = refused("version: 1\nbudgets: [{name: b, amount: 5, period: dai}]\nguardrails: [{name: g}]\n")
-
-    assert [problem.line for problem in error.problems] == [2, 2, 3]
-    assert str(error) == "a.yaml: this policy file has 3 mistakes"
-
-
-def test_an_unknown_provider_may_come_later() -> None:
-    assert load({"a.yaml": "version: 1\nguardrails: [{name: g, allowed_locations: {providers: [nextcloud]}}]"})
-
-
 SLIPS = [
     ("guardrails: [{name: g, reserved_quota: {gpus: {nlpp: 8}}}]",
      "3:48 guardrails[0].reserved_quota.gpus.nlpp: no file lists a team 'nlpp'; did you mean 'nlp'?"),
@@ -357,12 +340,6 @@ def test_a_name_that_is_nearly_right_is_a_slip(text: str, said: str) -> None:
         load({"a.yaml": teams + text}, ["aws", "azure", "lambda", "owned"])
 
     assert [f"{p.line}:{p.column} {p.key}: {p.message}" for p in caught.value.problems] == [said]
-
-
-def test_a_provider_of_another_name_may_come_with_a_catalogue() -> None:
-    for name in ("nextcloud", "AWS", "aw*", "aws[s]"):
-        text = f"version: 1\nguardrails: [{{name: g, allowed_locations: {{providers: ['{name}']}}}}]"
-        assert load({"a.yaml": text}, ["aws", "azure"])
 
 
 @pytest.mark.parametrize(("days", "warned"), [("", True), (", days: [sat]", False)])

@@ -11,7 +11,6 @@ from policies.loader import load
 from policies.rules import GUARDRAILS, RULES
 
 DOCS = Path(__file__).parents[2] / "docs"
-RULES_PAGE = (DOCS / "policy-rules.md").read_text("utf-8")
 TABLE = (DOCS / "policies.md").read_text("utf-8").partition("| guardrail | how it is written")[2].partition("\n\n")[0]
 SNIPPETS = [said for said in re.findall(r"`([a-z_0-9]+: [^`]+)`", TABLE) if said.partition(":")[0] in GUARDRAILS]
 
@@ -25,8 +24,3 @@ def test_what_the_table_shows_is_right(said: str) -> None:
 
 def test_the_table_shows_every_guardrail() -> None:
     assert {said.partition(":")[0] for said in SNIPPETS} == set(RULES) - {"budget"}
-
-
-@pytest.mark.parametrize("said", re.findall(r"`(capacity: \{.*?\})`", RULES_PAGE))
-def test_what_is_said_of_capacity_is_right(said: str) -> None:
-    assert load({"p.yaml": f"version: 1\n{said}"})

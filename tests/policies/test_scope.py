@@ -42,10 +42,3 @@ def test_what_a_job_does_not_say_is_in_no_scope(name: str) -> None:
 
     assert not Scope.model_validate({name: "*"}).covers(nameless)
     assert Scope().covers(nameless)
-
-
-def test_it_can_be_read() -> None:
-    assert str(Scope.model_validate({"team": "nlp", "workload": ["batch", "training"]})) == (
-        "team nlp, workload batch or training"
-    )
-    assert str(Scope()) == ""

@@ -66,10 +66,6 @@ def asks(dollars: int = 10, price: str = "24", provider: str = "gcp", user: str 
     return action(user=user, placement=placement(price, provider=provider), hold={MoneyKind.CASH: Money.usd(dollars)})
 
 
-def test_what_both_allow_is_allowed(both: ActivePolicies) -> None:
-    assert objections(both, asks()) == {}
-
-
 def test_the_smaller_limit_decides_and_says_whose_it_is(both: ActivePolicies) -> None:
     dear = objections(both, asks(price="32"))
     dearer = objections(both, asks(price="48"))

@@ -56,14 +56,6 @@ def test_numbers_arrive_as_they_stand(server: FakeServer, clock: ManualClock) ->
     assert server.requests[0].headers["authorization"] == "Bearer s3cret"
 
 
-@pytest.mark.parametrize("fault", [Fault.SERVER_ERROR, Fault.TRUNCATED, Fault.DISCONNECTED, Fault.THROTTLED])
-def test_what_may_pass_is_tried_again(server: FakeServer, clock: ManualClock, fault: Fault) -> None:
-    server.order(fault, fault)
-    assert ask(server.url, clock)["count"] == 3
-    assert len(server.requests) == 3
-    assert len(clock.slept) == 2
-
-
 @pytest.mark.parametrize(("status", "means"), [(429, Throttled), (503, OutcomeUnknown)])
 def test_an_order_is_open_after_a_server_error_even_one_that_says_when(
     clock: ManualClock, status: int, means: type[BrokerError]
@@ -74,16 +66,6 @@ def test_an_order_is_open_after_a_server_error_even_one_that_says_when(
         with pytest.raises(means):
             api.post_once("/orders", {}, token="s3cret", key="one")
         assert len(server.requests) == 1
-
-
-def test_a_server_that_hangs_is_given_up_after_the_time_out_and_asked_again(
-    server: FakeServer, clock: ManualClock
-) -> None:
-    server.order(Fault.HANG)
-    assert ask(server.url, clock, timeout=0.2, attempts=10)["count"] == 3
-    server.order(Fault.HANG)
-    with pytest.raises(Unreachable, match=r"no answer within 0\.2 s"):
-        ask(server.url, clock, timeout=0.2, attempts=1)
 
 
 def test_back_off_grows(server: FakeServer, clock: ManualClock) -> None:
@@ -119,15 +101,6 @@ def test_azures_own_header_for_the_wait_is_respected(clock: ManualClock) -> None
     assert clock.slept == [19.0]
 
 
-def test_who_asks_for_an_hour_is_left_alone_until_the_next_poll(server: FakeServer, clock: ManualClock) -> None:
-    server.order(Fault.THROTTLED_FOR_LONG)
-    with pytest.raises(Throttled) as caught:
-        ask(server.url, clock)
-    assert caught.value.after == 3600
-    assert clock.slept == []
-    assert len(server.requests) == 1
-
-
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
@@ -149,12 +122,6 @@ def test_what_will_not_pass_is_not_tried_again(
     assert "s3cret" not in f"{caught.value!r} {caught.value} {caught.value.hint}"
     if error is LoginMissing:
         assert caught.value.hint == "set ACME_KEY"
-
-
-def test_nobody_there_is_unreachable_and_says_which_setting_to_look_at(clock: ManualClock) -> None:
-    with pytest.raises(Unreachable) as caught:
-        ask("http://127.0.0.1:9", clock)
-    assert "GPUBROKER_PROVIDERS__ACME__BASE_URL" in caught.value.hint
 
 
 @pytest.mark.parametrize("base", ["", "/v1", "/proxy", "/proxy/v1", "/v1/prices"])

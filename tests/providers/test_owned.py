@@ -124,12 +124,6 @@ def test_a_card_alone_has_no_interconnect_and_cards_without_nvlink_have_pcie() -
     assert several.interconnect is Interconnect.PCIE
 
 
-def test_a_driver_that_does_not_know_nvlink_means_pcie() -> None:
-    (several, _), skipped = look(FakeNvml([Card(), Card()], broken={"nvlink"}))
-    assert several.interconnect is Interconnect.PCIE
-    assert skipped == []
-
-
 @pytest.mark.parametrize("call", ["init", "count"])
 def test_when_nvml_fails_the_cpus_are_offered_and_the_reason_is_told(call: str) -> None:
     offers, skipped = look(FakeNvml([Card()], broken={call}))
@@ -187,11 +181,6 @@ def test_power_and_wear_make_the_price() -> None:
     assert gpus.price == Money.usd("1.706")
     assert gpus.amortised == Money.usd("3.10")
     assert gpus.money is MoneyKind.AMORTISED
-
-
-def test_power_without_an_electricity_price_costs_nothing() -> None:
-    (gpus, _), _ = look(FakeNvml([Card()]), watts="6500")
-    assert gpus.price == Money.ZERO
 
 
 @pytest.mark.parametrize("look_now", [lambda owned: owned.offers(OfferQuery()), lambda owned: owned])

@@ -177,11 +177,6 @@ def test_a_wrong_secret_is_a_missing_login_and_is_not_shown(server: FakeServer) 
     assert "wr0ng" not in repr(VerdaSettings(client_secret="wr0ng"))
 
 
-def test_it_tells_which_logins_it_found() -> None:
-    logins = Verda(clock=ManualClock(NOW), environment={"VERDA_CLIENT_ID": "x"}).describe_setup()["logins"]
-    assert {key: login["found"] for key, login in logins.items()} == {"client_id": True, "client_secret": False}
-
-
 @pytest.mark.parametrize(
     ("fault", "error"),
     [

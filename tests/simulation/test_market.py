@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput, NoCapacity, UnknownName
-from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.simulation.market import DEFAULT_SEED, DEFAULT_START, Faults, World
@@ -74,21 +74,6 @@ def test_another_process_sees_the_same_market() -> None:
     assert pool in world.pools
 
 
-def test_seeds_differ_in_when_and_at_what_price() -> None:
-    cheapest = [shown(demo(seed), START, "A100:1", CapacityType.SPOT)[0] for seed in range(20)]
-    assert len({offer.price for offer in cheapest}) >= 15
-    ends = [demo(seed).next_interruption(offer.pool, "key", START) for seed, offer in enumerate(cheapest)]
-    assert len(set(ends)) == 20
-
-
-def test_a_market_moved_in_time_is_the_same_market() -> None:
-    by = timedelta(days=17, hours=3)
-    here, there = World(DEFAULT, 3, START), World(DEFAULT, 3, START + by)
-    at = START + timedelta(hours=30)
-    assert [o.price for o in here.offers_at(at)] == [o.price for o in there.offers_at(at + by)]
-    assert [o.slots for o in here.offers_at(at)] == [o.slots for o in there.offers_at(at + by)]
-
-
 def test_the_start_needs_a_time_zone() -> None:
     with pytest.raises(ValueError, match="time zone"):
         World(DEMO, 1, START.replace(tzinfo=None))
@@ -116,13 +101,6 @@ def test_a_price_series_is_the_price_at_every_moment(seed: int, hours: float, le
             assert price != series[number - 1][1]
 
 
-def test_a_change_at_the_very_end_of_a_series_is_not_in_it() -> None:
-    world = demo(1)
-    spot = next(name for name, pool in world.pools.items() if pool.capacity_type is CapacityType.SPOT)
-    step = timedelta(minutes=world.pool(spot).behaviour.step_minutes)
-    assert [at for at, _ in world.price_series(spot, START, START + 2 * step)] == [START, START + step]
-
-
 @given(seed=seeds, at=moments)
 @settings(max_examples=50 if FULL else 8)
 def test_prices_stay_within_what_the_scenario_says(seed: int, at: datetime) -> None:
@@ -144,13 +122,6 @@ def test_spot_moves_and_on_demand_does_not() -> None:
         assert (changes > 10) == (pool.capacity_type is CapacityType.SPOT), name
 
 
-def test_offers_say_how_they_are_billed_and_how_long_they_hold() -> None:
-    offer = next(demo(1).offers_at(START))
-    assert offer.billing == DEMO.billing
-    assert offer.billing.minimum == timedelta(seconds=60)
-    assert offer.max_age == timedelta(hours=4)
-
-
 # --- capacity and interruptions --------------------------------------------------------------------------------------
 
 
@@ -170,21 +141,6 @@ def test_a_sell_out_of_spot_takes_its_machines(seed: int, at: datetime, pool: in
         life = taken - at
         for part in range(20):
             assert world.capacity(name, at + life * part / 20) > 0
-
-
-@given(seed=seeds, at=moments)
-@settings(max_examples=50 if FULL else 8)
-def test_what_is_sold_out_is_shown_with_its_reason(seed: int, at: datetime) -> None:
-    for offer in World(DEFAULT, seed, START).offers_at(at):
-        gone = offer.slots == 0
-        assert (offer.availability is Availability.UNAVAILABLE) == gone
-        assert bool(offer.unavailable_because) == gone
-
-
-def test_machines_of_one_pool_have_fates_of_their_own() -> None:
-    world = World(DEFAULT, 2, START)
-    calm = next(n for n, p in world.pools.items() if p.zone.spot == "calm" and p.capacity_type is CapacityType.SPOT)
-    assert len({world.next_interruption(calm, f"machine-{n}", START) for n in range(50)}) > 5
 
 
 def test_only_spot_is_taken_back() -> None:

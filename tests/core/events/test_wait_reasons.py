@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
 
 from broker.core.events.wait_reasons import (
     MoneyRefused,
@@ -21,7 +20,6 @@ from broker.core.events.wait_reasons import (
 from broker.core.job.reasons import RuleObjection
 from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
-from tests.strategies import wait_reasons
 
 HOURS = RuleObjection("hours", "night", "closed", "it is 12:01, too late", "team.yaml:3")
 PAID = WaitsForPaid(
@@ -33,13 +31,6 @@ PAID = WaitsForPaid(
     an_hour=False,
     rents_from="aws",
 )
-
-
-@given(wait_reasons)
-def test_a_reason_is_itself_and_not_nothing(reason: WaitReason) -> None:
-    assert same_reason(reason, reason)
-    assert not same_reason(reason, None)
-    assert same_reason(None, None)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
-from broker.economics.assumptions import DEFAULTS
 from broker.economics.reserve.capacity_findings import AcceleratorUse, CapacityFinding, FindingKind, findings
 
 WEEK = 168
@@ -156,16 +155,6 @@ def test_what_a_finding_saves_follows_from_its_arithmetic(
         assert f"${found.saves_usd_per_month:,.2f} a month" in found.because
 
 
-def test_what_was_added_today_is_not_judged_and_silences_nothing() -> None:
-    """Two owned stand idle for two weeks; two reserved ones came a day ago, and no hour before that speaks of them."""
-    idle = use(NONE * 2, NONE * 2, owned=2, own_usd=0.5, reserved=2, held_usd=1.0, reserved_for=[24, 24])
-    assert [(one.kind, one.gpus) for one in findings(idle)] == [(FindingKind.RENT_INSTEAD, 2)]
-    week = replace(idle, reserved_for=[WEEK, 24])
-    assert [(one.kind, one.gpus) for one in findings(week)] == [
-        (FindingKind.OVER_COMMITTED, 1), (FindingKind.RENT_INSTEAD, 2),
-    ]  # fmt: skip
-
-
 def test_what_is_held_is_judged_on_the_hours_since_it_is_there() -> None:
     """Nothing ran in the first week, two GPUs in the second, at the end of which both were there for a week."""
     late = use(NONE + (2,) * WEEK, NONE * 2, reserved=2, held_usd=1.2)
@@ -205,13 +194,6 @@ def test_of_two_ways_to_hold_the_cheaper_one_is_told() -> None:
     both = use((4,) * WEEK, (4,) * WEEK, reserve_usd=1.0, own_usd=0.5)
     assert only(both).kind is FindingKind.BUY
     assert only(replace(both, own_usd=1.5)).kind is FindingKind.RESERVE
-
-
-def test_a_policy_may_say_other_thresholds() -> None:
-    demand = (1,) * 56 + (0,) * 112  # 8 h a day
-    asked = use(demand, demand, own_usd=0.1)
-    assert findings(asked)
-    assert findings(asked, replace(DEFAULTS, buy_above_hours_per_day=9)) == ()
 
 
 def test_less_than_a_week_says_nothing() -> None:

@@ -69,20 +69,6 @@ def test_at_the_start_of_an_hour_only_the_hours_before_it_are_known() -> None:
     assert buyer.seen == DEMAND
 
 
-def test_wang_by_hand() -> None:
-    # A unit pays after floor(0.5 × 4) = 2 hours on demand: after the third such hour one is bought, and the past counts
-    # as covered, so the next comes only with new hours above it.
-    outcome = replay(wang(ReserveTerms(4, 0.5)), [1] * 10, ReserveTerms(4, 0.5))
-    assert outcome.held == (0, 0, 0, 1, 1, 1, 1, 0, 0, 0)
-    assert outcome.cost == pytest.approx(3 + 4 * 0.5 + 3)
-
-
-def test_the_staggered_rule_by_hand() -> None:
-    week = [2] * 100 + [6] * 68  # 6 for 40 % of the week
-    assert replay(StaggeredQuantile(0.4), [*week, 6], ReserveTerms(24, 0.4), warm_up=168).held == (6,)
-    assert replay(StaggeredQuantile(0.5), [*week, 6], ReserveTerms(24, 0.5), warm_up=168).held == (2,)
-
-
 def rules(terms: ReserveTerms) -> list[Buyer]:
     return [Planner(terms.term, terms.ratio), StaggeredQuantile(terms.ratio), wang(terms), OnDemand()]
 

@@ -148,11 +148,6 @@ class TestByHand:
         gang = job("gang", price=None, nodes=2, gpus=16, priority=Priority.HIGH)
         assert started(place([gang, job("short", price=None)], own)) == {"gang": ("own", 4), "short": ("own", 0)}
 
-    def test_nothing_to_do(self) -> None:
-        assert place([], {}) == []
-        (turn,) = place([job(options=())], {})
-        assert turn.option is None
-
 
 class TestRules:
     @given(queues())

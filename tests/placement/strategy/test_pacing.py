@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.placement.strategy.pacing import UniformProgress
-from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategySession, StrategyTask
+from broker.placement.strategy.situation import StrategySession, StrategyTask
 from tests.lab.replay import PoolRecord, ReplayMarket, ReplayOutcome, ReplayStep, replay
-from tests.lab.strategies import Greedy, OnDemandOnly
+from tests.lab.strategies import OnDemandOnly
 
 HOUR = 3600.0
 
@@ -64,36 +64,6 @@ def test_uniform_progress_takes_spot_at_once_and_is_idle_after_a_loss_when_ahead
     assert outcome.cost == pytest.approx(2 + 2.5)
 
 
-def test_greedy_waits_for_spot() -> None:
-    job = task(4, 8, 0.25)
-    outcome, modes = run("00011111", Greedy(job), job)
-    assert modes == "iiisssss"
-    assert outcome.cost == pytest.approx(4.25)
-    assert outcome.finish == pytest.approx(7.25 * HOUR)
-
-
-def test_greedy_goes_on_demand_when_another_tick_of_waiting_would_be_too_late() -> None:
-    # Slack 2 h; after one tick of waiting 1 h is left, and a second would leave less than a boot.
-    job = task(4, 6, 0.5)
-    outcome, modes = run("000000", Greedy(job), job)
-    assert modes == "iooooo"
-    assert outcome.cost == pytest.approx(4.5 * 3)
-    assert outcome.finish == pytest.approx(5.5 * HOUR)
-
-
-def test_greedy_does_not_touch_spot_without_time_for_two_changeovers() -> None:
-    job = task(4, 4.75, 0.5)
-    assert run("11111", Greedy(job), job)[1] == "ooooo"
-
-
 def test_on_demand_only_costs_work_and_one_boot() -> None:
     job = task(4, 8, 0.25)
     assert run("11111111", OnDemandOnly(job), job)[0].cost == pytest.approx(4.25 * 3)
-
-
-def test_the_cheapest_of_several_pools_is_taken_and_kept() -> None:
-    job = task(4, 8, 0.25)
-    now = Situation(0.0, 4 * HOUR, Mode.IDLE, None, 0.0, {"a": 2.0, "b": 1.0}, 3.0)
-    assert UniformProgress(job).decide(now) == StrategyDecision(Mode.SPOT, "b", "spot is there")
-    kept = Situation(HOUR, 3.25 * HOUR, Mode.SPOT, "a", 0.0, {"a": 2.0, "b": 1.0}, 3.0)
-    assert UniformProgress(job).decide(kept).pool == "a"

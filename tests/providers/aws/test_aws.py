@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.errors import BrokerError, InvalidInput
-from broker.core.market.offers import OfferQuery
+from broker.core.errors import InvalidInput
 from broker.core.values.clock import ManualClock
 from providers.aws.provider import Aws
 from providers.registry import build
@@ -24,17 +23,6 @@ class TestAwsWithoutALogin(ProviderContract):
         return make()
 
 
-def test_the_addresses_are_settings(published: Files, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    from broker.settings import read_settings
-
-    monkeypatch.setenv("GPUBROKER_PROVIDERS__AWS__PRICE_LIST_URL", published.url)
-    monkeypatch.setenv("GPUBROKER_PROVIDERS__AWS__SPOT_ADVISOR_URL", published.url)
-    monkeypatch.setenv("GPUBROKER_PROVIDERS__AWS__REGIONS", "us-east-1")
-    provider = build("aws", clock=clock, settings=read_settings().providers["aws"])
-    assert list(provider.offers(OfferQuery()))
-    assert all(path.startswith(("/offers", "/spot")) for path in published.asked)
-
-
 @pytest.mark.parametrize(
     "settings",
     [{"price_list_url": "ftp://x"}, {"regions": "us east"}, {"prices": "guess"}, {"colour": "red"}, {"attempts": 0}],
@@ -42,9 +30,3 @@ def test_the_addresses_are_settings(published: Files, clock: ManualClock, monkey
 def test_settings_that_make_no_sense_are_named(clock: ManualClock, settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match=next(iter(settings))):
         build("aws", clock=clock, settings=settings)
-
-
-def test_of_many_failures_some_are_told_and_the_rest_counted(make: Callable[..., Aws], files: Files) -> None:
-    regions = tuple(f"xx-test-{number}" for number in range(9))
-    with pytest.raises(BrokerError, match="and 4 more failures"):
-        list(make(regions=regions).offers(OfferQuery()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -13,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from broker.core.errors import BrokerError, Malformed, Refused, Throttled, Unreachable
-from broker.core.market.offers import CapacityType, Interconnect, Offer, OfferQuery
+from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from providers.aws.provider import Aws
-from tests.contracts.provider_contract import NOW
 from tests.fakes.aws_files import FileAnswer, Files, Row, on_demand, price_list, product, reserved
 from tests.providers.aws.conftest import market, offers_in, rows_of, skipped_in
 
@@ -197,19 +195,6 @@ def test_a_second_product_at_another_price_is_not_believed(make: Make, files: Fi
 
 
 # What an offer says.
-
-
-def test_an_offer_of_the_list(make: Make, published: Files) -> None:
-    found = offers_in(rows_of(make(), LISTED))
-    offer = next(one for one in found if one.accelerator == "H100" and one.term_months is None)
-    assert (offer.id, offer.price) == (
-        "aws/us-east-1/p5.48xlarge/H100:8/on_demand@aws-price-list",
-        Money.usd("55.04"),
-    )
-    assert (offer.cpus, offer.memory_gib, offer.interconnect) == (192, 2048, Interconnect.NVLINK)
-    assert (offer.engine, offer.as_of, offer.max_age) == ("skypilot", NOW, timedelta(days=7))
-    assert offer.billing.minimum == timedelta(seconds=60)
-    assert offer.billing.granularity == timedelta(seconds=1)
 
 
 def test_the_karpenter_sample_is_exact_to_the_micro_dollar(make: Make, files: Files) -> None:

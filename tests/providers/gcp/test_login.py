@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,6 @@ from providers.registry import build
 from tests.fakes.gcp_cloud import GcpCloud
 from tests.fakes.server import FakeServer, HttpAnswer, HttpRequest
 from tests.providers.gcp.conftest import gcp, rows_of
-
-Make = Callable[..., Gcp]
 
 
 @pytest.fixture(scope="session")
@@ -204,24 +202,6 @@ def test_a_new_login_is_used_at_the_next_poll(
 
 
 # Where requests go.
-
-
-def test_the_addresses_are_settings(server: FakeServer, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    from broker.settings import read_settings
-
-    for key in ("COMPUTE_URL", "BILLING_URL"):
-        monkeypatch.setenv(f"GPUBROKER_PROVIDERS__GCP__{key}", server.url)
-    monkeypatch.setenv("GPUBROKER_PROVIDERS__GCP__REGIONS", "us-*, europe-west4")
-    provider = build("gcp", clock=clock, settings=read_settings().providers["gcp"])
-    assert isinstance(provider, Gcp)
-    setup = provider.describe_setup()
-    assert setup["endpoints"]["compute"] == {
-        "url": server.url,
-        "setting": "GPUBROKER_PROVIDERS__GCP__COMPUTE_URL",
-        "tls": "GPUBROKER_PROVIDERS__GCP__CA_BUNDLE",
-    }
-    assert setup["endpoints"]["billing"]["setting"] == "GPUBROKER_PROVIDERS__GCP__BILLING_URL"
-    assert not setup["logins"]["gcp"]["found"]
 
 
 @pytest.mark.parametrize(

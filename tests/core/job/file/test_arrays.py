@@ -61,10 +61,6 @@ def test_a_task_that_is_run_again_goes_on_from_the_checkpoint_of_its_number() ->
     assert found == [None, ResumePoint(job="old-abc-4")]
 
 
-def test_no_more_tasks_are_at_once_than_there_are() -> None:
-    assert array("{range: 3, parallel: 50}").at_once == 3
-
-
 def test_a_task_finds_its_number_and_its_parameters_in_variables() -> None:
     job = read("max_cost: $90\nenvs: {MODEL: small}\narray: {grid: {SEED: 4..9}}\n")
     task = job.of_task("sweep-abc", 2, deadline=None, max_cost=Money.usd("9"))

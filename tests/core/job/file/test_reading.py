@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput, Problem
 from broker.core.job.file import parse_job
-from broker.core.job.file.machines import NOT_SPOT
 from broker.core.job.jobs import (
     CheckpointPlan,
     Constraints,
@@ -30,8 +28,6 @@ from broker.core.values.money import Money
 from tests import counts
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-EXAMPLES = Path(__file__).parents[4] / "examples"
-
 FULL = """\
 name: llama-7b-qlora
 team: nlp
@@ -114,23 +110,11 @@ def test_everything_a_job_file_can_say() -> None:
     )  # fmt: skip
 
 
-def test_run_is_enough() -> None:
-    assert job("run: python x.py", file="runs/my train.yaml") == Job(
-        name="my-train", run="python x.py", resources=(MachineRequest(capacity_types=NOT_SPOT),)
-    )
-
-
 @pytest.mark.parametrize(
     ("file", "name"), [("x.yaml", "x"), ("C:\\a\\b c.yml", "b-c"), ("-", "job"), ("", "job"), ("été.yaml", "t")]
 )
 def test_a_job_without_a_name_is_named_after_its_file(file: str, name: str) -> None:
     assert job("run: x", file=file).name == name
-
-
-def test_the_skypilot_example_is_a_job() -> None:
-    example = job((EXAMPLES / "skypilot-task.yaml").read_text())
-    assert [request.accelerator for request in example.resources] == ["L4", "A10G", "T4"]
-    assert example.envs["BATCH_SIZE"] == "32"
 
 
 def test_a_model_to_be_sized() -> None:
@@ -284,19 +268,6 @@ def test_one_mistake_one_message_in_its_line(lines: str, expected: str) -> None:
 )
 def test_files_that_are_not_job_files(text: str | bytes, expected: str) -> None:
     assert only(text).startswith(expected)
-
-
-def test_several_mistakes_are_told_together_sorted_by_line() -> None:
-    found = problems(
-        "name: my job\nteam:\nmax_cost: 900\nresources:\n  accelerators: [H10O:8, A100:x]\n  local_disk: 5\n"
-        "deadline: 2020-01-01T00:00Z\nenvs: {A: , B: [1]}\nservice: {}\n"
-    )
-    assert [problem.key for problem in found if problem.key != "run"] == [
-        "name", "team", "max_cost", "resources.accelerators[0]", "resources.accelerators[1]", "resources.local_disk",
-        "deadline", "envs.A", "envs.B", "service",
-    ]  # fmt: skip
-    assert [problem.line for problem in found] == sorted(problem.line for problem in found)
-    assert "run" in [problem.key for problem in found]
 
 
 @pytest.mark.parametrize(
