@@ -16,6 +16,9 @@ HOUR = 3_600_000
 SPOT = Cell("nlp", "llm", "aws", "r1", "H100", "spot")
 DEMAND = Cell("nlp", "llm", "aws", "r1", "H100", "on_demand")
 WEB = Cell("web", None, "gcp", "r2", "L4", "spot")
+CPU = Cell("nlp", "llm", "aws", "r1", None, "spot")
+NOWHERE = Cell("nlp", "llm", None, None, None, None)
+
 names = st.sampled_from([None, "a", "b"])
 cells = st.builds(
     Cell, names, names, st.sampled_from([None, "aws", "gcp"]), names, st.sampled_from([None, "H100", "L4"]), names
@@ -60,6 +63,11 @@ def test_owners_that_read_alike_are_apart() -> None:
     assert [said.cost for said in advice(lost, ()) if said.kind is AdviceKind.WASTE] == [Money.usd(5), Money.usd(5)]
 
 
+def test_a_place_that_was_not_used_before_is_mix_at_its_own_price() -> None:
+    found = changes(of((SPOT, "20", 10)), of((DEMAND, "40", 10)))
+    assert told(found) == [(Part.MIX, "nlp / llm", "", "$20.00")]
+
+
 def test_all_three_at_once_add_up() -> None:
     found = changes(of((SPOT, "20", 10), (DEMAND, "40", 10)), of((SPOT, "66", 22), (DEMAND, "10", 2)))
     # 4 hours more at $3; 22 * 2 + 2 * 4 = 52 against 24 * 3 = 72; 22 * (3 - 2) + 2 * (5 - 4)
@@ -81,6 +89,16 @@ def test_who_begins_is_new_and_who_stops_has_ended() -> None:
         (Part.ENDED, "nlp / llm", "", "-$20.00"),
         (Part.NEW, "web", "", "$3.00"),
     ]
+
+
+def test_machines_without_accelerators_are_compared_apart() -> None:
+    found = changes(of((SPOT, "20", 10)), of((SPOT, "20", 10), (CPU, "1", 100)))
+    assert told(found) == [(Part.NEW, "nlp / llm", "", "$1.00")]
+
+
+def test_what_has_no_hours_is_another_charge() -> None:
+    found = changes(of((SPOT, "20", 10), (NOWHERE, "2", 0)), of((SPOT, "20", 10), (NOWHERE, "7", 0)))
+    assert told(found) == [(Part.OTHER, "nlp / llm", "", "$5.00")]
 
 
 @given(st.lists(st.fractions(-1000, 1000), max_size=8))
