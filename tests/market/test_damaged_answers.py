@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ ADAPTERS: dict[str, Opens] = {
 
 
 # Few of each adapter in every run; many of a quarter of them on each day.
-MUTANTS = [(name, 3) for name in ADAPTERS]
+MUTANTS: list[Any] = [(name, 3) for name in ADAPTERS]
 MUTANTS += [pytest.param(name, 150, marks=pytest.mark.system) for name in [*ADAPTERS][part(4) :: 4]]
 
 

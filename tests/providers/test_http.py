@@ -68,6 +68,16 @@ def test_an_order_is_open_after_a_server_error_even_one_that_says_when(
         assert len(server.requests) == 1
 
 
+def test_a_server_that_hangs_is_given_up_after_the_time_out_and_asked_again(
+    server: FakeServer, clock: ManualClock
+) -> None:
+    server.order(Fault.HANG)
+    assert ask(server.url, clock, timeout=0.2, attempts=10)["count"] == 3
+    server.order(Fault.HANG)
+    with pytest.raises(Unreachable, match=r"no answer within 0\.2 s"):
+        ask(server.url, clock, timeout=0.2, attempts=1)
+
+
 def test_back_off_grows(server: FakeServer, clock: ManualClock) -> None:
     server.order(*[Fault.SERVER_ERROR] * 6)
     with pytest.raises(Unreachable, match="HTTP 500"):
@@ -122,6 +132,12 @@ def test_what_will_not_pass_is_not_tried_again(
     assert "s3cret" not in f"{caught.value!r} {caught.value} {caught.value.hint}"
     if error is LoginMissing:
         assert caught.value.hint == "set ACME_KEY"
+
+
+def test_nobody_there_is_unreachable_and_says_which_setting_to_look_at(clock: ManualClock) -> None:
+    with pytest.raises(Unreachable) as caught:
+        ask("http://127.0.0.1:9", clock)
+    assert "GPUBROKER_PROVIDERS__ACME__BASE_URL" in caught.value.hint
 
 
 @pytest.mark.parametrize("base", ["", "/v1", "/proxy", "/proxy/v1", "/v1/prices"])

@@ -34,6 +34,23 @@ TENANT = "99999999-8888-7777-6666-555555555555"
 
 
 @pytest.mark.parametrize(
+    "fault", [Fault.THROTTLED, Fault.BUSY, Fault.SERVER_ERROR, Fault.TRUNCATED, Fault.DISCONNECTED]
+)
+def test_a_fault_that_passes_costs_time_and_nothing_else(
+    make: Callable[..., Azure], cloud: AzureCloud, server: FakeServer, clock: ManualClock, fault: Fault
+) -> None:
+    from tests.fakes.azure_cloud import machine
+
+    cloud.machines = [machine("ours", tags={"gpubroker": "k"})]
+    server.order(fault, fault, at="/virtualMachines")
+    assert len(list(make(attempts=3).instances())) == 1
+    if fault is not Fault.TRUNCATED:  # which the SDK asks again at once
+        assert sum(clock.slept) > 0
+    if fault in (Fault.THROTTLED, Fault.BUSY):
+        assert clock.slept == [7.0, 7.0]
+
+
+@pytest.mark.parametrize(
     ("fault", "kind"),
     [
         (Fault.THROTTLED, Throttled),
@@ -58,6 +75,12 @@ def test_a_fault_that_lasts_has_its_own_error(
     assert type(caught.value) is kind
     assert caught.value.where == "azure/virtual machines"
     assert len([request for request in server.requests if "virtualMachines" in request.path]) <= 3
+
+
+def test_a_server_that_hangs_is_given_up(make: Callable[..., Azure], cloud: AzureCloud, server: FakeServer) -> None:
+    server.order(Fault.HANG, at="/virtualMachines")
+    with pytest.raises(Unreachable, match="cannot be reached"):
+        list(make(timeout_seconds=0.3).instances())
 
 
 def test_who_asks_for_an_hour_is_left_alone(
