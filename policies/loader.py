@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import timedelta
 from hashlib import sha256
 from json import dumps
+from typing import Any
 
 from broker.core.documents import Document, Path, invalid_input, nulls, read_document
 from broker.core.errors import POLICY_FILE, InvalidInput, Problem
@@ -228,52 +228,37 @@ def _scope(document: Document, entry: BudgetEntry | GuardrailEntry, path: Path) 
 
 
 def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefaults:
-    durations = [content.defaults.max_duration for content in contents]
-    orders = [content.capacity.order for content in contents if content.capacity and content.capacity.order]
-    waits = [content.capacity.wait_for_paid for content in contents if content.capacity]
-    hold_limits = [content.capacity.hold for content in contents if content.capacity and content.capacity.hold]
-    values = [content.defaults.value_of_time for content in contents]
-    unattended = [content.defaults.max_unattended for content in contents]
+    capacities = [content.capacity for content in contents if content.capacity]
+    holds = [capacity.hold for capacity in capacities if capacity.hold]
+    defaults = [content.defaults for content in contents]
+    orders = [capacity.order for capacity in capacities if capacity.order]
+    # Ending a machine and deleting files cannot be undone: the longest time counts.
+    longest = ("end_orphans_after", "keep_checkpoints", "keep_results", "keep_logs", "keep_snapshots", "keep_prices",
+               "keep_notices", "hold_quantile", "unknown_disk")  # fmt: skip
     return PolicyDefaults(
-        max_duration=min((d for d in durations if d is not None), default=PolicyDefaults().max_duration),
-        allow_reference_prices=_all_agree(content.defaults.allow_reference_prices for content in contents),
-        allow_stale_prices=_all_agree(content.defaults.allow_stale_prices for content in contents),
-        cpu_jobs_on_gpus=_all_agree(content.defaults.cpu_jobs_on_gpus for content in contents),
+        max_duration=_chosen(min, defaults, "max_duration") or PolicyDefaults().max_duration,
+        allow_reference_prices=_all_agree(content.allow_reference_prices for content in defaults),
+        allow_stale_prices=_all_agree(content.allow_stale_prices for content in defaults),
+        cpu_jobs_on_gpus=_all_agree(content.cpu_jobs_on_gpus for content in defaults),
         grants_cash=grants_cash,
         capacity_order=orders[0] if orders else (),
-        wait_for_paid=min((wait for wait in waits if wait is not None), default=None),
+        wait_for_paid=_chosen(min, capacities, "wait_for_paid"),
         holding=HoldingLimits(  # the strictest of several files
-            utilisation=max(
-                (content.utilisation for content in hold_limits if content.utilisation is not None), default=None
-            ),
-            horizon=min((content.horizon for content in hold_limits if content.horizon is not None), default=None),
-            break_even=min(
-                (content.break_even for content in hold_limits if content.break_even is not None), default=None
-            ),
+            utilisation=_chosen(max, holds, "utilisation"),
+            horizon=_chosen(min, holds, "horizon"),
+            break_even=_chosen(min, holds, "break_even"),
         ),
-        value_of_time=min((value for value in values if value is not None), default=None),
-        max_unattended=min((longest for longest in unattended if longest is not None), default=None),
-        # Ending a machine and deleting files cannot be undone: the longest time counts.
-        end_orphans_after=_longest(content.defaults.end_orphans_after for content in contents),
-        keep_checkpoints=_longest(content.defaults.keep_checkpoints for content in contents),
-        keep_results=_longest(content.defaults.keep_results for content in contents),
-        keep_logs=_longest(content.defaults.keep_logs for content in contents),
-        hold_quantile=max(
-            (content.defaults.hold_quantile for content in contents if content.defaults.hold_quantile is not None),
-            default=None,
-        ),
-        unknown_disk=max(
-            (content.defaults.unknown_disk for content in contents if content.defaults.unknown_disk), default=None
-        ),
-        keep_snapshots=_longest(content.defaults.keep_snapshots for content in contents),
-        keep_prices=_longest(content.defaults.keep_prices for content in contents),
-        keep_notices=_longest(content.defaults.keep_notices for content in contents),
-        timezone=next((content.defaults.timezone for content in contents if content.defaults.timezone), None),
+        value_of_time=_chosen(min, defaults, "value_of_time"),
+        max_unattended=_chosen(min, defaults, "max_unattended"),
+        timezone=next((content.timezone for content in defaults if content.timezone), None),
+        **{name: _chosen(max, defaults, name) for name in longest},
     )
 
 
-def _longest(times: Iterator[timedelta | None]) -> timedelta | None:
-    return max((time for time in times if time is not None), default=None)
+def _chosen(choose: Callable[..., Any], parts: Sequence[object], name: str) -> Any:
+    """The lowest or highest value of that name in the parts that have one; None without any."""
+    values = (getattr(part, name) for part in parts)
+    return choose((value for value in values if value is not None), default=None)
 
 
 def _all_agree(switches: Iterator[bool | None]) -> bool:

@@ -19,6 +19,7 @@ from broker.core.errors import (
 )
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 # The error classes in order of urgency; errors that need a person come first.
 _BY_URGENCY = (LoginMissing, AskAPerson, RetryLater, GiveUp, BrokerError)
@@ -40,21 +41,13 @@ class Failures:
         except BrokerError as error:
             self._errors.append(error)
 
-    def result(self, ask: Callable[[], T], otherwise: T) -> T:
+    def result(self, ask: Callable[[], T], otherwise: U) -> T | U:
         """The result of ``ask``, or ``otherwise`` at a failure, which is recorded."""
         try:
             return ask()
         except BrokerError as error:
             self._errors.append(error)
             return otherwise
-
-    def result_or_none(self, query: Callable[[], T]) -> T | None:
-        """The result of ``query``, or None at a failure, which is recorded."""
-        try:
-            return query()
-        except BrokerError as error:
-            self._errors.append(error)
-            return None
 
     def add(self, error: BrokerError) -> None:
         """Record a failure."""

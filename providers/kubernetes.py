@@ -28,7 +28,7 @@ from broker.core.market.offers import Availability, CapacityType, MoneyKind, Off
 from broker.core.values.accelerators import canonical
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
-from providers.registry import ProviderSettings
+from providers.registry import ProviderSettings, split_commas
 
 # Labels that name a node's GPU, in the order in which SkyPilot looks for them (sky/provision/kubernetes/utils.py of
 # 0.14): it reads the first that any node has, of all nodes.
@@ -58,11 +58,6 @@ _RIGHTS = "it needs the rights to list nodes, and pods of all namespaces"
 KubectlRun = Callable[[Sequence[str]], str]
 
 
-def _split_commas(value: object) -> object:
-    """Names separated by commas, as a variable has them."""
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
-
-
 class KubernetesProviderSettings(ProviderSettings):
     """The clusters, and the cost of an hour on them, in USD.
 
@@ -71,7 +66,7 @@ class KubernetesProviderSettings(ProviderSettings):
     ``amortised_per_gpu_hour``: the purchase over its life, for showback only.
     """
 
-    contexts: Annotated[tuple[str, ...], BeforeValidator(_split_commas)] = ()
+    contexts: Annotated[tuple[str, ...], BeforeValidator(split_commas)] = ()
     price_per_gpu_hour: Money = Money.ZERO
     price_per_cpu_node_hour: Money = Money.ZERO
     amortised_per_gpu_hour: Money | None = None

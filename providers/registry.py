@@ -47,6 +47,11 @@ class ProviderSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def split_commas(value: object) -> object:
+    """Names separated by commas, as a variable has them."""
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
 def build(name: str, *, clock: Clock, settings: Mapping[str, Any] | None = None) -> Provider:
     """The provider of that name, with its section of the settings file (values as in TOML or the environment). Makes no
     connection.

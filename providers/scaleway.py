@@ -135,7 +135,7 @@ class Scaleway:
         self._rate, failures = None, Failures()
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
             rows = list(pages(partial(self._catalogue, api), "products", "total_count", self.name))
-            self._rate = failures.result_or_none(self._fetch_rate)
+            self._rate = failures.result(self._fetch_rate, None)
             zones = sorted(_zones(rows)) if self._rate else ()
             stock = {zone: failures.result(partial(self._stock, api, zone), dict[str, object]()) for zone in zones}
         yield from parse.distinct(parse.read_rows(rows, lambda row: self._read(row, stock)))

@@ -11,22 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
-from os import environ
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from pydantic import SecretStr
-
-from broker.core.errors import Malformed, NoLogin
+from broker.core.errors import Malformed
 from broker.core.market.capacity import Reservation
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from broker.core.purchases.quotes import PurchaseProduct, SellsProduct
-from broker.core.values.clock import Clock
 from broker.core.values.money import Money
-from providers.http import Api, HttpSettings, Url, endpoint, setting, usable_key
+from providers.http import Api, Url
+from providers.listing import KeyedProvider, KeyedSettings
 from providers.rows import RowRejected, name, number, price, short, whole
 
 NAME = "sfcompute"
-_VARIABLE = "SFC_API_KEY"
 _CENTS = 100
 _MAX_CENTS = 10**12  # cents; a higher price is an error
 _QUOTE_PERIOD = timedelta(hours=24)  # the period of an offer's quote
@@ -35,28 +31,21 @@ _MAX_AGE = timedelta(minutes=30)
 TYPES = {"h100i": ("H100", 8), "h100v": ("H100", 8), "h200ki": ("H200", 8)}
 
 
-class SfcomputeSettings(HttpSettings):
+class SfcomputeSettings(KeyedSettings):
     """``base_url``: the URL above ``/v0/orders``. ``api_key``: default: SFC_API_KEY. ``instance_types``: the types to
     query prices of."""
 
     base_url: Url = "https://api.sfcompute.com"
-    api_key: SecretStr | None = None
     instance_types: tuple[str, ...] = ("h100i",)
 
 
-class Sfcompute:
+class Sfcompute(KeyedProvider[SfcomputeSettings]):
     """SF Compute's nodes, by the block."""
 
     name = NAME
     Settings: ClassVar = SfcomputeSettings
-
-    def __init__(
-        self, *, clock: Clock, settings: SfcomputeSettings | None = None, environment: Mapping[str, str] = environ
-    ) -> None:
-        self._clock = clock
-        self._settings = settings or SfcomputeSettings()
-        self._key = usable_key(self._settings.api_key) or usable_key(environment.get(_VARIABLE))
-        self._how = f"set {_VARIABLE} or {setting(NAME, 'api_key')} to a token (`sf tokens create`)"
+    title, variable, needs = "SF Compute", "SFC_API_KEY", "a token (`sf tokens create`)"
+    document, adds, per_second = "market", "SF Compute's prices, and orders", 5
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
         """One node of each type for the next day. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
@@ -121,26 +110,12 @@ class Sfcompute:
 
     def api(self) -> Api:
         """Calls with the login. Raises `NoLogin` without one."""
-        if self._key is None:
-            raise NoLogin("SF Compute's prices need an API token, and none is set", where=NAME, hint=self._how)
-        return Api(NAME, self._settings.base_url, self._settings, self._clock, login_hint=self._how, per_second=5)
+        return self._open()
 
     @property
     def token(self) -> str:
         """The API token; empty without one."""
         return self._key or ""
-
-    def describe_setup(self) -> Mapping[str, Any]:
-        return {
-            "endpoints": {"market": endpoint(NAME, "base_url", self._settings.base_url)},
-            "logins": {
-                "api_key": {
-                    "found": self._key is not None,
-                    "how": self._how,
-                    "adds": "SF Compute's prices, and orders",
-                }
-            },
-        }
 
 
 class MarketQuote:

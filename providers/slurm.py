@@ -23,7 +23,7 @@ from broker.core.market.offers import Availability, CapacityType, MoneyKind, Off
 from broker.core.values.accelerators import canonical
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
-from providers.registry import ProviderSettings
+from providers.registry import ProviderSettings, split_commas
 
 _GRES = re.compile(r"gpu:(?P<type>[A-Za-z0-9._-]+):(?P<count>[0-9]+)")
 _SHARDS = re.compile(r"shard(?::(?P<type>[A-Za-z0-9._-]+))?:[0-9]+\(IDX:(?P<cards>[0-9,-]+)\)")
@@ -34,11 +34,6 @@ _NO_CLUSTER_HINT = "to use a Slurm cluster, run gpubroker where Slurm's commands
 _CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 Run = Callable[[Sequence[str]], str]
-
-
-def _split_commas(value: object) -> object:
-    """Names separated by commas, as a variable has them."""
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
 class SlurmProviderSettings(ProviderSettings):
@@ -52,7 +47,7 @@ class SlurmProviderSettings(ProviderSettings):
     price_per_gpu_hour: Money = Money.ZERO
     price_per_cpu_node_hour: Money = Money.ZERO
     amortised_per_gpu_hour: Money | None = None
-    partitions: Annotated[tuple[str, ...], BeforeValidator(_split_commas)] = ()
+    partitions: Annotated[tuple[str, ...], BeforeValidator(split_commas)] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +59,6 @@ class SlurmNode:
     cpus: int
     free_cpus: int
     memory_mib: int
-    free_memory_mib: int
     gpus: Counter[str]
     used: Counter[str]
 
@@ -217,7 +211,7 @@ def parse_nodes(printed: str) -> tuple[list[SlurmNode], list[SkippedRow]]:
             continue
         try:
             cpus, memory = int(fields.get("CPUEfctv") or fields["CPUTot"]), int(fields["RealMemory"])
-            free_cpus, free_memory = cpus - int(fields["CPUAlloc"]), memory - int(fields.get("AllocMem", 0))
+            free_cpus = cpus - int(fields["CPUAlloc"])
         except (KeyError, ValueError):
             skipped.append(SkippedRow("malformed_node", f"{name}: no count of CPUs or memory"))
             continue
@@ -227,7 +221,7 @@ def parse_nodes(printed: str) -> tuple[list[SlurmNode], list[SkippedRow]]:
         partitions = tuple(filter(None, fields.get("Partitions", "").split(",")))
         gpus = _gpus(gres)
         used = _gpus(fields.get("GresUsed", "")) + _sharded_cards(fields.get("GresUsed", ""), gpus)
-        nodes.append(SlurmNode(name, partitions, cpus, max(free_cpus, 0), memory, max(free_memory, 0), gpus, used))
+        nodes.append(SlurmNode(name, partitions, cpus, max(free_cpus, 0), memory, gpus, used))
     return nodes, skipped
 
 

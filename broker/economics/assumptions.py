@@ -1,3 +1,4 @@
+# ruff: noqa: RUF009 - the calls return dataclass fields
 """The assumptions of advice: one table of names, defaults, units, ranges and sources.
 
 A policy file replaces defaults (`assumptions:`); `--assume NAME=VALUE` of `gpubroker advise` sets any of them.
@@ -6,12 +7,12 @@ A policy file replaces defaults (`assumptions:`); `--assume NAME=VALUE` of `gpub
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from enum import StrEnum
 from functools import cache, partial
 from math import inf, isfinite
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Any
 
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.units import parse_count, parse_duration
@@ -121,6 +122,11 @@ class Assumption:
     source: str
 
 
+def _row(subject: str, default: object, unit: str, range: ValueRange, source: str) -> Any:
+    """A field of the table with its row."""
+    return field(default=default, metadata={"row": Assumption(subject, unit, range, source)})
+
+
 _ANY = ValueRange()
 _POSITIVE = ValueRange(above=True)
 _SHARE = ValueRange(0, 1)
@@ -136,308 +142,246 @@ _SWITCH = ValueRange(switch=True)
 _MULTIPLES = ValueRange(above=True, count=2)
 _BY_SIZE = "by the size of the model"
 
-_model = partial(Assumption, "model")
-_memory = partial(Assumption, "memory")
-_layout = partial(Assumption, "layout")
-_speed = partial(Assumption, "speed")
-_use = partial(Assumption, "use")
-_owning = partial(Assumption, "owning")
-_renting = partial(Assumption, "renting")
-_run = partial(Assumption, "run")
-_tokens = partial(Assumption, "tokens")
-_images = partial(Assumption, "images")
-_embedding = partial(Assumption, "embedding")
-_serving = partial(Assumption, "serving")
-_savings = partial(Assumption, "savings")
-_energy = partial(Assumption, "energy")
-_deployment = partial(Assumption, "deployment")
+_model = partial(_row, "model")
+_memory = partial(_row, "memory")
+_layout = partial(_row, "layout")
+_speed = partial(_row, "speed")
+_use = partial(_row, "use")
+_owning = partial(_row, "owning")
+_renting = partial(_row, "renting")
+_run = partial(_row, "run")
+_tokens = partial(_row, "tokens")
+_images = partial(_row, "images")
+_embedding = partial(_row, "embedding")
+_serving = partial(_row, "serving")
+_savings = partial(_row, "savings")
+_energy = partial(_row, "energy")
+_deployment = partial(_row, "deployment")
 
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
     """The table, and the values in force. A share is from 0 to 1; a year is 8,760 hours."""
 
-    active_parameters: Annotated[
-        float | None, _model("parameters", _COUNT, "used for one token; all, or by config.json")
-    ] = None
-    layers: Annotated[int | None, _model("", ValueRange(1, 10_000, whole=True), _BY_SIZE)] = None
-    hidden_size: Annotated[int | None, _model("", ValueRange(1, 1e6, whole=True), _BY_SIZE)] = None
-    heads: Annotated[int | None, _model("", ValueRange(1, 1e4, whole=True), _BY_SIZE)] = None
-    kv_heads: Annotated[int | None, _model("", ValueRange(1, 1e4, whole=True), _BY_SIZE)] = None
-    head_dim: Annotated[int | None, _model("", ValueRange(1, 1e5, whole=True), _BY_SIZE)] = None
-    precision: Annotated[
-        Precision | None, _model("", ValueRange(choices=Precision), "weights: bf16; qlora int4; speed fp16")
-    ] = None
-    kv_precision: Annotated[Precision, _model("", ValueRange(choices=Precision), "the KV cache")] = Precision.FP16
-    batch: Annotated[
-        int | None, _model("sequences", _WHOLE, "at once on a GPU: 1; serving: as many as fit in memory")
-    ] = None
-    context: Annotated[
-        int | None, _model("tokens", ValueRange(0, 1e8, whole=True), "of a sequence: not counted; deploy 4096")
-    ] = None
-    assumed_context: Annotated[
-        int, _model("tokens", ValueRange(1, 1e8, whole=True), "in training if only a batch is given")
-    ] = 2048
-    tokens: Annotated[
-        float | None, _model("tokens", ValueRange(1, 1e18), "of the training; deploy: the usual number")
-    ] = None
-    pretraining_tokens_per_parameter: Annotated[float, _model("tokens", _POSITIVE, "Hoffmann et al. 2022")] = 20
-    fine_tuning_tokens: Annotated[float, _model("tokens", _POSITIVE, "an ordinary fine-tune")] = 50e6
+    active_parameters: float | None = _model(None, "parameters", _COUNT, "used for one token; all, or by config.json")
+    layers: int | None = _model(None, "", ValueRange(1, 10_000, whole=True), _BY_SIZE)
+    hidden_size: int | None = _model(None, "", ValueRange(1, 1e6, whole=True), _BY_SIZE)
+    heads: int | None = _model(None, "", ValueRange(1, 1e4, whole=True), _BY_SIZE)
+    kv_heads: int | None = _model(None, "", ValueRange(1, 1e4, whole=True), _BY_SIZE)
+    head_dim: int | None = _model(None, "", ValueRange(1, 1e5, whole=True), _BY_SIZE)
+    precision: Precision | None = _model(
+        None, "", ValueRange(choices=Precision), "weights: bf16; qlora int4; speed fp16"
+    )
+    kv_precision: Precision = _model(Precision.FP16, "", ValueRange(choices=Precision), "the KV cache")
+    batch: int | None = _model(None, "sequences", _WHOLE, "at once on a GPU: 1; serving: as many as fit in memory")
+    context: int | None = _model(
+        None, "tokens", ValueRange(0, 1e8, whole=True), "of a sequence: not counted; deploy 4096"
+    )
+    assumed_context: int = _model(
+        2048, "tokens", ValueRange(1, 1e8, whole=True), "in training if only a batch is given"
+    )
+    tokens: float | None = _model(None, "tokens", ValueRange(1, 1e18), "of the training; deploy: the usual number")
+    pretraining_tokens_per_parameter: float = _model(20, "tokens", _POSITIVE, "Hoffmann et al. 2022")
+    fine_tuning_tokens: float = _model(50e6, "tokens", _POSITIVE, "an ordinary fine-tune")
 
     # Mixed-precision AdamW: FP32 gradients, and in the optimizer an FP32 master copy and two moments
-    gradient_bytes: Annotated[float, _memory("bytes/parameter", ValueRange(0, 64), "FP32; 16-bit frameworks 2")] = 4
-    adamw_bytes: Annotated[
-        float, _memory("bytes/parameter", ValueRange(0, 64), "master copy and two moments in FP32")
-    ] = 12
-    adamw_fp32_bytes: Annotated[
-        float, _memory("bytes/parameter", ValueRange(0, 64), "FP32 weights need no master copy")
-    ] = 8
-    sgd_bytes: Annotated[float, _memory("bytes/parameter", ValueRange(0, 64), "one moment in FP32")] = 4
-    activations_per_weight: Annotated[
-        float, _memory("bytes/byte", ValueRange(0, 1000), "only where no context is given")
-    ] = 2
-    adapter_fraction: Annotated[float, _memory("share of parameters", _PART, "assumed; depends on the rank")] = 0.01
-    adapter_input_bytes: Annotated[
-        float, _memory("bytes/value", ValueRange(0, 64), "PEFT casts to FP32; 5 with dropout")
-    ] = 4
-    adapted: Annotated[
-        AdaptedLayers, _memory("", ValueRange(choices=AdaptedLayers), "linear layers with an adapter")
-    ] = AdaptedLayers.ALL
-    logit_bytes: Annotated[float, _memory("bytes/logit", ValueRange(0, 64), "eager PyTorch; a fused loss 2")] = 14
-    runtime_gib: Annotated[float, _memory("GiB", ValueRange(0, 100), "driver context and workspaces, in training")] = (
-        1.0
+    gradient_bytes: float = _memory(4, "bytes/parameter", ValueRange(0, 64), "FP32; 16-bit frameworks 2")
+    adamw_bytes: float = _memory(12, "bytes/parameter", ValueRange(0, 64), "master copy and two moments in FP32")
+    adamw_fp32_bytes: float = _memory(8, "bytes/parameter", ValueRange(0, 64), "FP32 weights need no master copy")
+    sgd_bytes: float = _memory(4, "bytes/parameter", ValueRange(0, 64), "one moment in FP32")
+    activations_per_weight: float = _memory(2, "bytes/byte", ValueRange(0, 1000), "only where no context is given")
+    adapter_fraction: float = _memory(0.01, "share of parameters", _PART, "assumed; depends on the rank")
+    adapter_input_bytes: float = _memory(4, "bytes/value", ValueRange(0, 64), "PEFT casts to FP32; 5 with dropout")
+    adapted: AdaptedLayers = _memory(
+        AdaptedLayers.ALL, "", ValueRange(choices=AdaptedLayers), "linear layers with an adapter"
     )
-    unquantized_bytes: Annotated[
-        float, _memory("bytes/parameter", ValueRange(0, 64), "QLoRA's embeddings, FP32 in PEFT")
-    ] = 4
-    quantized_block_bytes: Annotated[
-        float, _memory("bytes/parameter", ValueRange(0, 64), "NF4, double quantization")
-    ] = 0.016
-    recomputation: Annotated[
-        Recomputation | None,
-        _memory("", ValueRange(choices=Recomputation), "activations: selective; full for qlora and deploy"),
-    ] = None
-    gradients_freed: Annotated[bool, _memory("", _SWITCH, "one GPU, no accumulation: before the next forward pass")] = (
-        False
+    logit_bytes: float = _memory(14, "bytes/logit", ValueRange(0, 64), "eager PyTorch; a fused loss 2")
+    runtime_gib: float = _memory(1.0, "GiB", ValueRange(0, 100), "driver context and workspaces, in training")
+    unquantized_bytes: float = _memory(4, "bytes/parameter", ValueRange(0, 64), "QLoRA's embeddings, FP32 in PEFT")
+    quantized_block_bytes: float = _memory(0.016, "bytes/parameter", ValueRange(0, 64), "NF4, double quantization")
+    recomputation: Recomputation | None = _memory(
+        None, "", ValueRange(choices=Recomputation), "activations: selective; full for qlora and deploy"
     )
-    memory_headroom: Annotated[float, _memory("share", ValueRange(0, 0.9), "kept free for the allocator")] = 0.10
-    reference_card_usable_gib: Annotated[
-        float, _memory("GiB", _POSITIVE, "of an 80 GB card, the unit of quoted bounds")
-    ] = 75
+    gradients_freed: bool = _memory(False, "", _SWITCH, "one GPU, no accumulation: before the next forward pass")
+    memory_headroom: float = _memory(0.10, "share", ValueRange(0, 0.9), "kept free for the allocator")
+    reference_card_usable_gib: float = _memory(75, "GiB", _POSITIVE, "of an 80 GB card, the unit of quoted bounds")
 
-    gpus: Annotated[
-        int | None, _layout("GPUs", _WHOLE, "size, serve, deploy: as few as hold it; run, hardware 1; cluster 8")
-    ] = None
-    zero: Annotated[
-        int | None, _layout("stage", ValueRange(0, 3, whole=True), "the smallest layout that holds it; 3 is FSDP")
-    ] = None
-    tensor_degree: Annotated[int | None, _layout("GPUs", _WHOLE, "the smallest layout that holds it")] = None
-    pipeline_degree: Annotated[int | None, _layout("GPUs", _WHOLE, "the smallest layout that holds it")] = None
-    offload: Annotated[bool, _layout("", _SWITCH, "states in the host's memory; needs zero=3")] = False
-    nvlink: Annotated[bool | None, _layout("", _SWITCH, "as in the offers")] = None
-    gpus_per_node: Annotated[int, _layout("GPUs", ValueRange(1, 1024, whole=True), "of the machines of all clouds")] = 8
-    consumer_cards_per_machine: Annotated[int, _layout("GPUs", _WHOLE, "over which FSDP spreads a QLoRA")] = 4
-    consumer_heat_loss: Annotated[float, _layout("share of speed", _SHARE, "15-25 % in a dense rack")] = 0.20
-    pcie_allreduce_slowdown: Annotated[float, _layout("times", _FACTOR, "10-20 times slower than NVLink")] = 15
-
-    gpu_hours: Annotated[float | None, _speed("hours", _POSITIVE, "work of one GPU: from model and tokens")] = None
-    deadline_hours: Annotated[float | None, _speed("hours", _POSITIVE, "none")] = None
-    mfu: Annotated[float, _speed("share of peak", _PART, "good runs 0.35-0.45; your finished runs come first")] = 0.40
-    decode_efficiency: Annotated[float, _speed("share of peak", _PART, "0.6-0.85 of the bandwidth is common")] = 0.7
-    weights_gb: Annotated[
-        float | None, _speed("GB", _POSITIVE, "measured size of the weights: parameters × precision")
-    ] = None
-    serial_share: Annotated[float, _speed("share of a step", _SHARE, "does not divide among GPUs; measure yours")] = (
-        0.0005
+    gpus: int | None = _layout(
+        None, "GPUs", _WHOLE, "size, serve, deploy: as few as hold it; run, hardware 1; cluster 8"
     )
-    pair_cost: Annotated[float, _speed("share of a step", _SHARE, "communication per pair of GPUs; measure yours")] = (
-        2e-7
+    zero: int | None = _layout(
+        None, "stage", ValueRange(0, 3, whole=True), "the smallest layout that holds it; 3 is FSDP"
     )
-    least_marginal_efficiency: Annotated[float, _speed("GPUs", _SHARE, "one more GPU is worth that many")] = 0.5
-    fixed_usd_per_hour: Annotated[float, _speed("USD/h", _USD, "storage, head node, people: at any size")] = 0
-    image_mfu_attention: Annotated[float, _speed("share of peak", _PART, "networks on images, our measurements")] = 0.23
-    image_mfu_convolution: Annotated[float, _speed("share of peak", _PART, "likewise")] = 0.12
-    image_launch_s: Annotated[float, _speed("s/tensor", _ANY, "launch of a pass, SDXL with 2 images")] = 35e-6
+    tensor_degree: int | None = _layout(None, "GPUs", _WHOLE, "the smallest layout that holds it")
+    pipeline_degree: int | None = _layout(None, "GPUs", _WHOLE, "the smallest layout that holds it")
+    offload: bool = _layout(False, "", _SWITCH, "states in the host's memory; needs zero=3")
+    nvlink: bool | None = _layout(None, "", _SWITCH, "as in the offers")
+    gpus_per_node: int = _layout(8, "GPUs", ValueRange(1, 1024, whole=True), "of the machines of all clouds")
+    consumer_cards_per_machine: int = _layout(4, "GPUs", _WHOLE, "over which FSDP spreads a QLoRA")
+    consumer_heat_loss: float = _layout(0.20, "share of speed", _SHARE, "15-25 % in a dense rack")
+    pcie_allreduce_slowdown: float = _layout(15, "times", _FACTOR, "10-20 times slower than NVLink")
 
-    years: Annotated[float, _use("years", ValueRange(0, 50, above=True), "time of need, and life of a machine")] = 3
-    hours_per_day: Annotated[
-        float | None, _use("hours", ValueRange(0, 24, above=True), "24 × utilization; deploy 24")
-    ] = None
-    utilization: Annotated[float, _use("share of hours", _PART, "hours in use of all hours")] = 0.7
-    peak_to_baseline: Annotated[float, _use("times", _FACTOR, "peak over steady demand")] = 1.0
-    burst_hours: Annotated[
-        float, _use("hours/day", ValueRange(0, 24, above=True), "with demand above its steady part")
-    ] = 8
-    discount_rate: Annotated[float, _use("per year", _SHARE, "of present values")] = 0
-    rent_below_hours_per_day: Annotated[float, _use("hours", ValueRange(0, 24), "often quoted")] = 4
-    buy_above_hours_per_day: Annotated[float, _use("hours", ValueRange(0, 24), "often quoted")] = 6
-    buy_above_utilization: Annotated[float, _use("share of hours", _SHARE, "often quoted")] = 0.40
-    bursty_above_peak_to_baseline: Annotated[float, _use("times", _FACTOR, "from then on a hybrid")] = 1.5
-    buy_for_months: Annotated[float, _use("months", _ANY, "often quoted")] = 18
+    gpu_hours: float | None = _speed(None, "hours", _POSITIVE, "work of one GPU: from model and tokens")
+    deadline_hours: float | None = _speed(None, "hours", _POSITIVE, "none")
+    mfu: float = _speed(0.40, "share of peak", _PART, "good runs 0.35-0.45; your finished runs come first")
+    decode_efficiency: float = _speed(0.7, "share of peak", _PART, "0.6-0.85 of the bandwidth is common")
+    weights_gb: float | None = _speed(None, "GB", _POSITIVE, "measured size of the weights: parameters × precision")
+    serial_share: float = _speed(0.0005, "share of a step", _SHARE, "does not divide among GPUs; measure yours")
+    pair_cost: float = _speed(2e-7, "share of a step", _SHARE, "communication per pair of GPUs; measure yours")
+    least_marginal_efficiency: float = _speed(0.5, "GPUs", _SHARE, "one more GPU is worth that many")
+    fixed_usd_per_hour: float = _speed(0, "USD/h", _USD, "storage, head node, people: at any size")
+    image_mfu_attention: float = _speed(0.23, "share of peak", _PART, "networks on images, our measurements")
+    image_mfu_convolution: float = _speed(0.12, "share of peak", _PART, "likewise")
+    image_launch_s: float = _speed(35e-6, "s/tensor", _ANY, "launch of a pass, SDXL with 2 images")
 
-    purchase_usd: Annotated[
-        float | None, _owning("USD", _PRICE, "of a machine: street prices of its GPUs, with the server")
-    ] = None
-    server_per_card_price: Annotated[float, _owning("times", _FACTOR, "price of a server over its cards'")] = 1.4
-    server_watts_per_card_watt: Annotated[float, _owning("times", _FACTOR, "a DGX H100: 1.8")] = 1.6
-    watts: Annotated[
-        float | None, _owning("W", ValueRange(0, 1e8), "of the machine or cluster in use: by its GPUs' boards")
-    ] = None
-    kwh_usd: Annotated[float, _owning("USD/kWh", ValueRange(0, 100), "assumed")] = 0.12
-    pue: Annotated[float, _owning("times", ValueRange(1, 5), "industry's average (Uptime Institute 2023)")] = 1.58
-    staff_usd_per_gpu_hour: Annotated[float, _owning("USD/GPU-hour", _USD, "all hours; 2-7 is common")] = 0
-    facility_usd: Annotated[float, _owning("USD", _USD, "power distribution, cooling, racks, network: once")] = 0
-    resale_share: Annotated[float, _owning("share of price", _SHARE, "at the end")] = 0.15
-    lead_time_weeks: Annotated[
-        float, _owning("weeks", ValueRange(0, 520), "delivery in a tight market; rented meanwhile")
-    ] = 20
-    obsolete_after_years: Annotated[float | None, _owning("years", _ANY, "not within the time")] = None
-    new_generation_speedup: Annotated[float, _owning("times", _FACTOR, "of the card that makes one obsolete")] = 3
+    years: float = _use(3, "years", ValueRange(0, 50, above=True), "time of need, and life of a machine")
+    hours_per_day: float | None = _use(None, "hours", ValueRange(0, 24, above=True), "24 × utilization; deploy 24")
+    utilization: float = _use(0.7, "share of hours", _PART, "hours in use of all hours")
+    peak_to_baseline: float = _use(1.0, "times", _FACTOR, "peak over steady demand")
+    burst_hours: float = _use(8, "hours/day", ValueRange(0, 24, above=True), "with demand above its steady part")
+    discount_rate: float = _use(0, "per year", _SHARE, "of present values")
+    rent_below_hours_per_day: float = _use(4, "hours", ValueRange(0, 24), "often quoted")
+    buy_above_hours_per_day: float = _use(6, "hours", ValueRange(0, 24), "often quoted")
+    buy_above_utilization: float = _use(0.40, "share of hours", _SHARE, "often quoted")
+    bursty_above_peak_to_baseline: float = _use(1.5, "times", _FACTOR, "from then on a hybrid")
+    buy_for_months: float = _use(18, "months", _ANY, "often quoted")
 
-    rent_usd_per_hour: Annotated[float | None, _renting("USD/h", _PRICE, "of a machine on demand: the market's")] = None
-    reserved_usd_per_hour: Annotated[float | None, _renting("USD/h", _PRICE, "of a reserved machine: the market's")] = (
-        None
+    purchase_usd: float | None = _owning(
+        None, "USD", _PRICE, "of a machine: street prices of its GPUs, with the server"
     )
-    spot_usd_per_hour: Annotated[float | None, _renting("USD/h", _PRICE, "of a machine on spot: the market's")] = None
-    gpus_per_machine: Annotated[
-        int | None, _renting("GPUs", ValueRange(1, 1024, whole=True), "all GPUs, up to gpus_per_node")
-    ] = None
-    term_years: Annotated[
-        float, _renting("years", ValueRange(0, 10, above=True), "of a reservation, where its price states none")
-    ] = 1
-    price_decline: Annotated[float, _renting("per year", ValueRange(0, 0.99), "of rents")] = 0
-    spot_overhead: Annotated[
-        float,
-        _renting("share of hours", ValueRange(0, 10), "lost to rework and waiting; measured runs take precedence"),
-    ] = 0.10
-    hours_lost_per_interruption: Annotated[
-        float, _renting("hours", _ANY, "half a checkpoint interval, and a new machine")
-    ] = 0.5
-    start_up_hours: Annotated[float, _renting("hours", _ANY, "paid before the first step, as in plans")] = 5 / 60
-
-    failed_share: Annotated[float, _run("share of GPU-hours", ValueRange(0, 0.95), "failed or repeated")] = 0
-    experiments: Annotated[float, _run("runs", _ANY, "before the run, in multiples of it")] = 0
-    preprocessing_share: Annotated[float, _run("share of training", _SHARE, "10-30 % is common")] = 0.20
-    storage_gb: Annotated[float, _run("GB", _ANY, "checkpoints and artifacts")] = 0
-    storage_usd_per_gb_month: Annotated[float, _run("USD/GB-month", _ANY, "object storage")] = 0.023
-    storage_months: Annotated[float, _run("months", _ANY, "checkpoints and artifacts")] = 1
-    quality: Annotated[float | None, _run("points", _ANY, "reached, for the cost of a point")] = None
-    baseline_quality: Annotated[float, _run("points", _ANY, "before the run")] = 0
-
-    api_usd: Annotated[float | None, _tokens("USD/million tokens", _PRICE, "an API to compare with")] = None
-    tokens_per_prediction: Annotated[float | None, _tokens("tokens", _POSITIVE, "for the cost of one prediction")] = (
-        None
+    server_per_card_price: float = _owning(1.4, "times", _FACTOR, "price of a server over its cards'")
+    server_watts_per_card_watt: float = _owning(1.6, "times", _FACTOR, "a DGX H100: 1.8")
+    watts: float | None = _owning(
+        None, "W", ValueRange(0, 1e8), "of the machine or cluster in use: by its GPUs' boards"
     )
+    kwh_usd: float = _owning(0.12, "USD/kWh", ValueRange(0, 100), "assumed")
+    pue: float = _owning(1.58, "times", ValueRange(1, 5), "industry's average (Uptime Institute 2023)")
+    staff_usd_per_gpu_hour: float = _owning(0, "USD/GPU-hour", _USD, "all hours; 2-7 is common")
+    facility_usd: float = _owning(0, "USD", _USD, "power distribution, cooling, racks, network: once")
+    resale_share: float = _owning(0.15, "share of price", _SHARE, "at the end")
+    lead_time_weeks: float = _owning(20, "weeks", ValueRange(0, 520), "delivery in a tight market; rented meanwhile")
+    obsolete_after_years: float | None = _owning(None, "years", _ANY, "not within the time")
+    new_generation_speedup: float = _owning(3, "times", _FACTOR, "of the card that makes one obsolete")
 
-    image_size: Annotated[int | None, _images("pixels", ValueRange(1, 1e5, whole=True), "of a side: as published")] = (
-        None
+    rent_usd_per_hour: float | None = _renting(None, "USD/h", _PRICE, "of a machine on demand: the market's")
+    reserved_usd_per_hour: float | None = _renting(None, "USD/h", _PRICE, "of a reserved machine: the market's")
+    spot_usd_per_hour: float | None = _renting(None, "USD/h", _PRICE, "of a machine on spot: the market's")
+    gpus_per_machine: int | None = _renting(
+        None, "GPUs", ValueRange(1, 1024, whole=True), "all GPUs, up to gpus_per_node"
     )
-    checkpointing: Annotated[bool, _images("", _SWITCH, "activations are recomputed in the backward pass")] = False
-    items: Annotated[float | None, _images("items", ValueRange(0, 1e15, above=True), "images or documents in all")] = (
-        None
+    term_years: float = _renting(
+        1, "years", ValueRange(0, 10, above=True), "of a reservation, where its price states none"
     )
+    price_decline: float = _renting(0, "per year", ValueRange(0, 0.99), "of rents")
+    spot_overhead: float = _renting(
+        0.10, "share of hours", ValueRange(0, 10), "lost to rework and waiting; measured runs take precedence"
+    )
+    hours_lost_per_interruption: float = _renting(0.5, "hours", _ANY, "half a checkpoint interval, and a new machine")
+    start_up_hours: float = _renting(5 / 60, "hours", _ANY, "paid before the first step, as in plans")
 
-    tokens_per_item: Annotated[
-        int | None, _embedding("tokens", ValueRange(1, 1e6, whole=True), "of a document; or image_size")
-    ] = None
-    patch_size: Annotated[
-        int, _embedding("pixels", ValueRange(1, 1e4, whole=True), "of a side of an image's patch")
-    ] = 14
-    dimensions: Annotated[int, _embedding("values", ValueRange(1, 1e6, whole=True), "of a vector")] = 1024
-    value_bytes: Annotated[
-        float, _embedding("bytes", ValueRange(0, 8, above=True), "of a value: 4, 2, or 1 if quantized")
-    ] = 4
+    failed_share: float = _run(0, "share of GPU-hours", ValueRange(0, 0.95), "failed or repeated")
+    experiments: float = _run(0, "runs", _ANY, "before the run, in multiples of it")
+    preprocessing_share: float = _run(0.20, "share of training", _SHARE, "10-30 % is common")
+    storage_gb: float = _run(0, "GB", _ANY, "checkpoints and artifacts")
+    storage_usd_per_gb_month: float = _run(0.023, "USD/GB-month", _ANY, "object storage")
+    storage_months: float = _run(1, "months", _ANY, "checkpoints and artifacts")
+    quality: float | None = _run(None, "points", _ANY, "reached, for the cost of a point")
+    baseline_quality: float = _run(0, "points", _ANY, "before the run")
 
-    requests_per_minute: Annotated[float | None, _serving("1/min", _POSITIVE, "at the peak")] = None
-    tokens_per_request: Annotated[float, _serving("tokens", _POSITIVE, "generated")] = 200
-    prompt_tokens: Annotated[float, _serving("tokens", _TOKENS, "of a request, besides those generated")] = 500
-    prefix_cache: Annotated[float, _serving("share of prompts", _SHARE, "found in a prefix cache")] = 0
-    p95_s: Annotated[float | None, _serving("s", _POSITIVE, "95th percentile of the latency: not limited")] = None
-    serving_headroom: Annotated[float, _serving("share", ValueRange(0, 10), "spare capacity")] = 0.20
-    replica_tokens_per_second: Annotated[
-        float | None, _serving("tokens/s", _POSITIVE, "measured: estimated per GPU")
-    ] = None
-    gpus_per_replica: Annotated[int, _serving("GPUs", _WHOLE, "with a measured speed")] = 1
-    least_replicas: Annotated[int, _serving("replicas", _WHOLE, "for availability")] = 1
-    spare_machines: Annotated[int, _serving("machines", ValueRange(0, 1000, whole=True), "for failures; 1 is N+1")] = 0
-    idle_share: Annotated[float | None, _serving("share of hours", _SHARE, "without requests: no scale to zero")] = None
-    cold_starts_per_day: Annotated[float, _serving("1/day", ValueRange(0, 86_400), "of scale to zero")] = 10
-    cold_start_s: Annotated[float, _serving("s", _POSITIVE, "30-120 s to load a model")] = 60
-    warm_replicas: Annotated[int, _serving("replicas", _FROM_0, "never scaled down")] = 0
-    serving_most_sequences: Annotated[int, _serving("sequences", _WHOLE, "that an engine schedules at once")] = 256
-    prefill_chunk_tokens: Annotated[int, _serving("tokens", _WHOLE, "of prompts read in one step")] = 8192
-    prefill_efficiency: Annotated[float, _serving("share of peak", _PART, "encoders, and a step's batch")] = 0.5
+    api_usd: float | None = _tokens(None, "USD/million tokens", _PRICE, "an API to compare with")
+    tokens_per_prediction: float | None = _tokens(None, "tokens", _POSITIVE, "for the cost of one prediction")
+
+    image_size: int | None = _images(None, "pixels", ValueRange(1, 1e5, whole=True), "of a side: as published")
+    checkpointing: bool = _images(False, "", _SWITCH, "activations are recomputed in the backward pass")
+    items: float | None = _images(None, "items", ValueRange(0, 1e15, above=True), "images or documents in all")
+
+    tokens_per_item: int | None = _embedding(
+        None, "tokens", ValueRange(1, 1e6, whole=True), "of a document; or image_size"
+    )
+    patch_size: int = _embedding(14, "pixels", ValueRange(1, 1e4, whole=True), "of a side of an image's patch")
+    dimensions: int = _embedding(1024, "values", ValueRange(1, 1e6, whole=True), "of a vector")
+    value_bytes: float = _embedding(4, "bytes", ValueRange(0, 8, above=True), "of a value: 4, 2, or 1 if quantized")
+
+    requests_per_minute: float | None = _serving(None, "1/min", _POSITIVE, "at the peak")
+    tokens_per_request: float = _serving(200, "tokens", _POSITIVE, "generated")
+    prompt_tokens: float = _serving(500, "tokens", _TOKENS, "of a request, besides those generated")
+    prefix_cache: float = _serving(0, "share of prompts", _SHARE, "found in a prefix cache")
+    p95_s: float | None = _serving(None, "s", _POSITIVE, "95th percentile of the latency: not limited")
+    serving_headroom: float = _serving(0.20, "share", ValueRange(0, 10), "spare capacity")
+    replica_tokens_per_second: float | None = _serving(None, "tokens/s", _POSITIVE, "measured: estimated per GPU")
+    gpus_per_replica: int = _serving(1, "GPUs", _WHOLE, "with a measured speed")
+    least_replicas: int = _serving(1, "replicas", _WHOLE, "for availability")
+    spare_machines: int = _serving(0, "machines", ValueRange(0, 1000, whole=True), "for failures; 1 is N+1")
+    idle_share: float | None = _serving(None, "share of hours", _SHARE, "without requests: no scale to zero")
+    cold_starts_per_day: float = _serving(10, "1/day", ValueRange(0, 86_400), "of scale to zero")
+    cold_start_s: float = _serving(60, "s", _POSITIVE, "30-120 s to load a model")
+    warm_replicas: int = _serving(0, "replicas", _FROM_0, "never scaled down")
+    serving_most_sequences: int = _serving(256, "sequences", _WHOLE, "that an engine schedules at once")
+    prefill_chunk_tokens: int = _serving(8192, "tokens", _WHOLE, "of prompts read in one step")
+    prefill_efficiency: float = _serving(0.5, "share of peak", _PART, "encoders, and a step's batch")
     # Our own measurements on an H100 (tests/gpu/measure.py): large matrices 0.73-0.78 of the peak in BF16 and 0.61-0.78
     # in FP8, attention 0.5-0.68 from 4,096 tokens on, the KV cache at 0.74-0.9 of the bandwidth, 16 kernels of a layer
-    matrix_efficiency: Annotated[float, _serving("share of peak", _PART, "measured on an H100: 0.61-0.78")] = 0.7
-    attention_efficiency: Annotated[float, _serving("share of peak", _PART, "measured on an H100: 0.5-0.68")] = 0.5
-    cache_efficiency: Annotated[float, _serving("share of bandwidth", _PART, "measured on an H100: 0.74-0.9")] = 0.8
-    layer_step_s: Annotated[float, _serving("s", _ANY, "per layer and step: starts and ends of kernels")] = 5e-5
-    eager_layer_s: Annotated[float, _serving("s", _ANY, "per layer and pass, operations launched one by one")] = 3.5e-4
-    serving_step_s: Annotated[float, _serving("s", _ANY, "per step: scheduling and sampling")] = 0.0005
-    serving_pace: Annotated[
-        float, _serving("times", _POSITIVE, "measured speed of your replicas over the estimate")
-    ] = 1.0
-    pcie_gb_s: Annotated[float, _serving("GB/s", _POSITIVE, "one way, 16 lanes of generation 4 as achieved")] = 25
-    link_latency_s: Annotated[float, _serving("s", _ANY, "per all-reduce over NVLink")] = 1e-5
-    pcie_latency_s: Annotated[float, _serving("s", _ANY, "per all-reduce over PCIe")] = 3e-5
+    matrix_efficiency: float = _serving(0.7, "share of peak", _PART, "measured on an H100: 0.61-0.78")
+    attention_efficiency: float = _serving(0.5, "share of peak", _PART, "measured on an H100: 0.5-0.68")
+    cache_efficiency: float = _serving(0.8, "share of bandwidth", _PART, "measured on an H100: 0.74-0.9")
+    layer_step_s: float = _serving(5e-5, "s", _ANY, "per layer and step: starts and ends of kernels")
+    eager_layer_s: float = _serving(3.5e-4, "s", _ANY, "per layer and pass, operations launched one by one")
+    serving_step_s: float = _serving(0.0005, "s", _ANY, "per step: scheduling and sampling")
+    serving_pace: float = _serving(1.0, "times", _POSITIVE, "measured speed of your replicas over the estimate")
+    pcie_gb_s: float = _serving(25, "GB/s", _POSITIVE, "one way, 16 lanes of generation 4 as achieved")
+    link_latency_s: float = _serving(1e-5, "s", _ANY, "per all-reduce over NVLink")
+    pcie_latency_s: float = _serving(3e-5, "s", _ANY, "per all-reduce over PCIe")
 
-    gpu_utilization: Annotated[float | None, _savings("share", _PART, "of hours in use: 0.5; hardware: the target")] = (
-        None
-    )
-    training_utilization: Annotated[float, _savings("share", _PART, "the target")] = 0.70
-    inference_utilization: Annotated[float, _savings("share", _PART, "the target")] = 0.50
-    steady_share: Annotated[float, _savings("share of demand", _SHARE, "steady for a year or more")] = 0
-    spare_hours_share: Annotated[float, _savings("share of hours", _SHARE, "paid without work")] = 0
-    idle_hours_below: Annotated[float, _savings("share of hours", _SHARE, "the target for paid hours without work")] = (
-        0.05
-    )
-    small_model: Annotated[float, _savings("parameters", _ANY, "up to which quantization brings little")] = 3e9
-    pool_below_utilization: Annotated[float, _savings("share", _SHARE, "pool small jobs")] = 0.50
-    load_data_below_utilization: Annotated[float, _savings("share", _SHARE, "GPUs wait for data")] = 0.70
-    reserve_above_steady_share: Annotated[float, _savings("share of demand", _SHARE, "worth a reservation")] = 0.30
-    scale_above_spare_hours: Annotated[float, _savings("share of hours", _SHARE, "worth scaling to zero")] = 0.05
+    gpu_utilization: float | None = _savings(None, "share", _PART, "of hours in use: 0.5; hardware: the target")
+    training_utilization: float = _savings(0.70, "share", _PART, "the target")
+    inference_utilization: float = _savings(0.50, "share", _PART, "the target")
+    steady_share: float = _savings(0, "share of demand", _SHARE, "steady for a year or more")
+    spare_hours_share: float = _savings(0, "share of hours", _SHARE, "paid without work")
+    idle_hours_below: float = _savings(0.05, "share of hours", _SHARE, "the target for paid hours without work")
+    small_model: float = _savings(3e9, "parameters", _ANY, "up to which quantization brings little")
+    pool_below_utilization: float = _savings(0.50, "share", _SHARE, "pool small jobs")
+    load_data_below_utilization: float = _savings(0.70, "share", _SHARE, "GPUs wait for data")
+    reserve_above_steady_share: float = _savings(0.30, "share of demand", _SHARE, "worth a reservation")
+    scale_above_spare_hours: float = _savings(0.05, "share of hours", _SHARE, "worth scaling to zero")
 
-    location: Annotated[str, _energy("", ValueRange(text=True), "provider/region, or a country such as DE")] = "world"
-    gpu_watts: Annotated[
-        float | None, _energy("W", ValueRange(0, 1e5, above=True), "measured average: by utilization and board")
-    ] = None
-    idle_watts: Annotated[
-        float | None, _energy("W", ValueRange(0, 1e5), "of an idle GPU: a share of its board's power")
-    ] = None
-    idle_power_share: Annotated[
-        float, _energy("share of board power", _SHARE, "assumed; a measured H100 draws 10 %")
-    ] = 0.15
-    grid_of_days: Annotated[tuple[float, float], _energy("times", _MULTIPLES, "grid.toml; of a year's average")] = (
-        0.5,
-        2.0,
+    location: str = _energy("world", "", ValueRange(text=True), "provider/region, or a country such as DE")
+    gpu_watts: float | None = _energy(
+        None, "W", ValueRange(0, 1e5, above=True), "measured average: by utilization and board"
     )
-    grid_of_months: Annotated[tuple[float, float], _energy("times", _MULTIPLES, "grid.toml; of a year's average")] = (
-        0.8,
-        1.25,
+    idle_watts: float | None = _energy(None, "W", ValueRange(0, 1e5), "of an idle GPU: a share of its board's power")
+    idle_power_share: float = _energy(0.15, "share of board power", _SHARE, "assumed; a measured H100 draws 10 %")
+    grid_of_days: tuple[float, float] = _energy(
+        (
+            0.5,
+            2.0,
+        ),
+        "times",
+        _MULTIPLES,
+        "grid.toml; of a year's average",
     )
-    grid_days_below_hours: Annotated[float, _energy("hours", _ANY, "shorter runs see days, longer ones months")] = 730
-    clean_grid_g_per_kwh: Annotated[float, _energy("g CO2e/kWh", _POSITIVE, "the scorecard's target")] = 100
-    model_parameters: Annotated[float | None, _energy("parameters", _COUNT, "for the scorecard: not scored")] = None
-    smallest_parameters: Annotated[float | None, _energy("parameters", _COUNT, "that suffice: the model's")] = None
-    units_of_work: Annotated[float, _energy("units", _POSITIVE, "such as runs or 1,000 requests")] = 1
+    grid_of_months: tuple[float, float] = _energy(
+        (
+            0.8,
+            1.25,
+        ),
+        "times",
+        _MULTIPLES,
+        "grid.toml; of a year's average",
+    )
+    grid_days_below_hours: float = _energy(730, "hours", _ANY, "shorter runs see days, longer ones months")
+    clean_grid_g_per_kwh: float = _energy(100, "g CO2e/kWh", _POSITIVE, "the scorecard's target")
+    model_parameters: float | None = _energy(None, "parameters", _COUNT, "for the scorecard: not scored")
+    smallest_parameters: float | None = _energy(None, "parameters", _COUNT, "that suffice: the model's")
+    units_of_work: float = _energy(1, "units", _POSITIVE, "such as runs or 1,000 requests")
 
-    method: Annotated[Method | None, _deployment("", ValueRange(choices=Method), "the cheapest suitable one")] = None
-    deadline_margin: Annotated[float, _deployment("share of time", ValueRange(0, 0.9), "safety margin")] = 0.10
-    spot_most_machines: Annotated[
-        int, _deployment("machines", _FROM_0, "a gang is interrupted as often as all together")
-    ] = 1
-    on_demand_most_machines: Annotated[
-        int, _deployment("machines", _FROM_0, "usually available without a reservation")
-    ] = 4
-    checkpoint_share: Annotated[float, _deployment("share of time", _PART, "for writing checkpoints, at most")] = 0.05
-    checkpoint_bytes_per_s: Annotated[float, _deployment("bytes/s", _POSITIVE, "write rate, as in plans")] = 500e6
-    max_cost_margin: Annotated[float, _deployment("share of cost", _ANY, "of a job's limit over its expected cost")] = (
-        0.25
-    )
-    least_maturity: Annotated[
-        int, _deployment("of 5", ValueRange(0, 5, whole=True), "software that needs no porting work")
-    ] = 4
+    method: Method | None = _deployment(None, "", ValueRange(choices=Method), "the cheapest suitable one")
+    deadline_margin: float = _deployment(0.10, "share of time", ValueRange(0, 0.9), "safety margin")
+    spot_most_machines: int = _deployment(1, "machines", _FROM_0, "a gang is interrupted as often as all together")
+    on_demand_most_machines: int = _deployment(4, "machines", _FROM_0, "usually available without a reservation")
+    checkpoint_share: float = _deployment(0.05, "share of time", _PART, "for writing checkpoints, at most")
+    checkpoint_bytes_per_s: float = _deployment(500e6, "bytes/s", _POSITIVE, "write rate, as in plans")
+    max_cost_margin: float = _deployment(0.25, "share of cost", _ANY, "of a job's limit over its expected cost")
+    least_maturity: int = _deployment(4, "of 5", ValueRange(0, 5, whole=True), "software that needs no porting work")
 
     # By finished runs: accelerator, model FLOPS utilization, number of runs
     measured_mfu: tuple[tuple[str, float, int], ...] = ()
@@ -518,8 +462,7 @@ DEFAULTS = Assumptions()
 @cache
 def table() -> Mapping[str, Assumption]:
     """The rows by name."""
-    hints = get_type_hints(Assumptions, include_extras=True)
-    return {name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated}
+    return {row.name: row.metadata["row"] for row in fields(Assumptions) if row.metadata}
 
 
 def override(values: Mapping[str, object], where: str = "", base: Assumptions = DEFAULTS) -> Assumptions:

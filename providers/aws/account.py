@@ -15,7 +15,7 @@ from broker.core.values.clock import Clock
 from providers.aws import holdings, price_api, spot, spot_advisor
 from providers.aws.login import AwsLogin
 from providers.aws.price_list import PriceList
-from providers.aws.savings_plans import savings_plan_offers
+from providers.aws.savings_plans import plan_rates
 from providers.aws.settings import KEYLESS_REGIONS, NAME, REGIONS, AwsSettings
 from providers.failures import Failures
 from providers.rows import OfferRows
@@ -125,14 +125,15 @@ class AwsAccount:
             for region_data in data_by_region.values():
                 yield from region_data.held
             if reserved and self.settings.savings_plans:
-                plan_offers = savings_plan_offers(self.login, REGIONS[0], self.regions, self.types, self.clock.now())
-                yield from self.failures.kept(plan_offers)
+                rates = plan_rates(self.login, REGIONS[0], self.regions, self.types, self.clock.now())
+                for rate in self.failures.kept(rates):
+                    yield rate if isinstance(rate, SkippedRow) else rate.offer
             if listed:
                 for row in self._listed(threads):
                     yield _apply_region_data(row, data_by_region) if isinstance(row, Offer) else row
 
     def _region(self, region: str, *, reserved: bool, on_spot: bool) -> _AwsRegion | None:
-        zones = self.failures.result_or_none(partial(spot.zone_ids, self.login, region))
+        zones = self.failures.result(partial(spot.zone_ids, self.login, region), None)
         if zones is None:
             return None  # an unreachable service answers no call, and waiting for each would take minutes
         prices: tuple[Offer | SkippedRow, ...] = ()
@@ -143,7 +144,7 @@ class AwsAccount:
         if reserved:
             reservations = self.failures.kept(holdings.capacity_reservations(self.login, region))
             held = tuple(holdings.held_offers(reservations, self.clock.now()))
-        offered = self.failures.result_or_none(partial(spot.offered_types, self.login, region, self.types))
+        offered = self.failures.result(partial(spot.offered_types, self.login, region, self.types), None)
         quotas = tuple(self.failures.kept(read_quotas(self.login, region))) if self.settings.quotas else ()
         return _AwsRegion(prices, held, offered, quotas)
 

@@ -9,9 +9,9 @@ from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, TypeVar
 
-from broker.core.errors import BrokerError, Malformed, MissingExtra, NoLogin
+from broker.core.errors import BrokerError, Malformed, MissingExtra, NoLogin, Refused
 from broker.core.market.capacity import Charge, Instance, Reservation
-from broker.core.market.machines import TAG
+from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
 from broker.core.ports import Bucket
 from broker.core.purchases.quotes import PurchaseProduct, SellsProduct
@@ -20,7 +20,6 @@ from broker.core.values.money import Money
 from providers import shops
 from providers.aws import access, holdings, spot, spot_advisor
 from providers.aws.account import AwsAccount
-from providers.aws.instances import tagged_instances, terminate
 from providers.aws.login import EXTRA, LOGIN_HINT, AwsLogin, has_sdk, login_source
 from providers.aws.machines import accelerated_types, machine
 from providers.aws.price_list import PriceList
@@ -85,6 +84,69 @@ def _amount(metric: Any) -> Money:
     return Money.usd(amount)
 
 
+# Machines of the account with gpubroker's tag, and their termination; with a login.
+#
+# Whatever starts machines on AWS for gpubroker sets the tags ``gpubroker`` (the attempt's key) and ``gpubroker-store``
+# (the id of the requesting store).
+# Everything but "terminated". A stopped machine is billed for its disks only.
+_STATES = ("pending", "running", "shutting-down", "stopping", "stopped")
+_BILLED = ("running", "stopping")
+
+
+def tagged_instances(login: AwsLogin, region: str, zones: Mapping[str, str]) -> Iterator[Instance]:
+    """The machines of one region that carry the tag and are not gone. ``zones``: names to IDs. Raises what
+    `AwsLogin.rows` raises."""
+    rows = login.rows(
+        "ec2",
+        region,
+        "describe_instances",
+        "Reservations",
+        Filters=[{"Name": "tag-key", "Values": [TAG]}, {"Name": "instance-state-name", "Values": list(_STATES)}],
+    )
+    for reservation in rows:
+        for row in reservation.get("Instances") or ():
+            yield from _instance(row, region, zones)
+
+
+def _instance(row: Mapping[str, Any], region: str, zones: Mapping[str, str]) -> Iterator[Instance]:
+    tags = {tag.get("Key"): tag.get("Value", "") for tag in row.get("Tags") or ()}
+    state = (row.get("State") or {}).get("Name", "")
+    if TAG not in tags or state not in _STATES or not row.get("InstanceId"):
+        return
+    zone_name = (row.get("Placement") or {}).get("AvailabilityZone", "")
+    launched = row.get("LaunchTime")
+    kind = {"spot": CapacityType.SPOT, "capacity-block": CapacityType.RESERVED}.get(
+        row.get("InstanceLifecycle", ""), CapacityType.ON_DEMAND
+    )
+    yield Instance(
+        id=f"{region}/{row['InstanceId']}",
+        provider=NAME,
+        region=region,
+        zone=zones.get(zone_name, zone_name) or None,
+        instance_type=row.get("InstanceType", ""),
+        key=tags[TAG],
+        state=state,
+        billed=state in _BILLED,
+        since=launched.astimezone(UTC) if isinstance(launched, datetime) else None,
+        capacity_type=kind,
+        store=tags.get(STORE_TAG, ""),
+    )
+
+
+def terminate(login: AwsLogin, id: str) -> None:
+    """End a machine (``region/i-…``, as in `tagged_instances`) for good. Idempotent: an unknown one is not an error.
+    Raises what `AwsLogin.call` raises, and `Refused` for another form of name.
+    """
+    region, _, instance = id.partition("/")
+    if not region or not instance.startswith("i-"):
+        raise Refused(f"not the name of a machine: {id!r}", where=NAME, hint="expected region/i-…")
+    try:
+        login.call("ec2", region, "terminate_instances", InstanceIds=[instance])
+    except Refused as error:
+        if error.code != "InvalidInstanceID.NotFound":
+            raise
+
+
 T = TypeVar("T")
 
 _LISTED = (CapacityType.ON_DEMAND, CapacityType.RESERVED)
@@ -120,7 +182,7 @@ class Aws:
         failures.raise_any()
 
     def _offers(self, query: OfferQuery, failures: Failures) -> OfferRows:
-        login = failures.result_or_none(self._find_login)
+        login = failures.result(self._find_login, None)
         if login is not None:
             yield from self._with_login(login, query, failures)
             return

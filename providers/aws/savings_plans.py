@@ -16,7 +16,7 @@ from broker.core.values.money import Money
 from providers.aws.login import AwsLogin
 from providers.aws.machines import machine
 from providers.aws.products import offer_of
-from providers.rows import OfferRows, RowRejected, decimal_text, name, price, short, usd
+from providers.rows import RowRejected, decimal_text, name, price, short, usd
 
 SOURCE = "aws-savings-plans"
 
@@ -25,15 +25,6 @@ _PLANS = {"Compute": "compute", "EC2Instance": "ec2-instance"}
 OPTIONS = {"No Upfront": "no-upfront", "Partial Upfront": "partial-upfront", "All Upfront": "all-upfront"}
 _PLAIN = {"productDescription": "Linux/UNIX", "tenancy": "shared"}
 _PER_PAGE = 1000
-
-
-def savings_plan_offers(
-    login: AwsLogin, query_region: str, regions: tuple[str, ...], types: tuple[str, ...], now: datetime
-) -> OfferRows:
-    """The rates of these machines in these regions, all plans, terms and payment options. Raises what `AwsLogin.rows`
-    raises."""
-    for rate in plan_rates(login, query_region, regions, types, now):
-        yield rate if isinstance(rate, SkippedRow) else rate.offer
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from broker.core.market.offers import Billing
 from providers.http import HttpSettings, Url
+from providers.registry import split_commas
 
 NAME = "aws"
 ENGINE = "skypilot"
@@ -37,11 +38,7 @@ LIST_MAX_AGE = timedelta(days=7)  # list prices hold for weeks
 SPOT_MAX_AGE = timedelta(hours=1)  # spot prices move a few times a day
 
 
-def _split_commas(value: object) -> object:
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
-
-
-Names = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9-]{3,40}$")], ...], BeforeValidator(_split_commas)]
+Names = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9-]{3,40}$")], ...], BeforeValidator(split_commas)]
 
 
 class AwsSettings(HttpSettings):

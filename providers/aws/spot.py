@@ -19,6 +19,7 @@ from providers.aws.login import AwsLogin
 from providers.aws.machines import accelerated_types, machine
 from providers.aws.settings import NAME, SPOT_BILLING, SPOT_MAX_AGE
 from providers.aws.spot_advisor import SpotAdvisorEntry
+from providers.aws.times import utc
 from providers.rows import OfferRows, RowRejected, decimal_text, name, price, short
 
 SOURCE = "aws-spot-price-history"
@@ -29,6 +30,7 @@ _OTHER_SYSTEMS = tuple(
     for system in ("SUSE Linux", "Windows", "Red Hat Enterprise Linux")
     for network in ("", " (Amazon VPC)")
 )
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _REGIONS_PER_QUERY = 10  # the maximum of GetSpotPlacementScores
 _BEST_SCORE = 10
 
@@ -70,7 +72,7 @@ def spot_prices(
                 continue
             zone_name = row.get("AvailabilityZone", "")
             zone = row.get("AvailabilityZoneId") or zones.get(zone_name) or zone_name
-            pool, changed_at = (zone, str(row.get("InstanceType"))), _utc(row.get("Timestamp"))
+            pool, changed_at = (zone, str(row.get("InstanceType"))), utc(row.get("Timestamp")) or _NEVER
             if pool not in latest or latest[pool][0] < changed_at:
                 latest[pool] = changed_at, row
     except BrokerError as error:
@@ -79,12 +81,6 @@ def spot_prices(
         yield _offer(region, zone, row, now)
     if failure is not None:
         raise failure
-
-
-def _utc(time: object) -> datetime:
-    if not isinstance(time, datetime):
-        return datetime.min.replace(tzinfo=UTC)
-    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _offer(region: str, zone: str, row: Mapping[str, Any], now: datetime) -> Offer | SkippedRow:

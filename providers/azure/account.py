@@ -103,7 +103,7 @@ class AzureAccount:
 
     def held(self) -> OfferRows:
         """Held capacity as offers."""
-        locations = self.failures.result_or_none(partial(read_locations, self.login))
+        locations = self.failures.result(partial(read_locations, self.login), None)
         if locations is None:
             return  # without them zones would be named differently than in other polls
         reservations = self.failures.kept(holdings.capacity_reservations(self.login, locations))
@@ -135,7 +135,7 @@ class AzureAccount:
 
     def _region(self, region: str) -> _AzureRegion:
         no_usages: Mapping[str, AzureQuota] = {}
-        skus = self.failures.result_or_none(partial(read_skus, self.login, region))
+        skus = self.failures.result(partial(read_skus, self.login, region), None)
         if skus is None or not self.settings.quotas:
             return _AzureRegion(skus, no_usages)
         return _AzureRegion(skus, self.failures.result(partial(read_usages, self.login, region), no_usages))

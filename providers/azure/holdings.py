@@ -61,7 +61,7 @@ def _reservations_in_group(
         id = parts_of(row.get("id")).get("capacityreservations")
         if instance_type is None or state not in _HELD or not id:
             continue
-        detail = failures.result_or_none(partial(_reservation_detail, login, resource_group, group_name, id))
+        detail = failures.result(partial(_reservation_detail, login, resource_group, group_name, id), None)
         yield _reservation(row, detail or {}, f"{group_name}/{id}", instance_type, kind, locations)
 
 

@@ -242,7 +242,7 @@ class Azure:
 
     def _offers(self, query: OfferQuery, failures: Failures) -> OfferRows:
         price_rows = failures.kept(RetailPrices(self._settings, self._clock).offers())
-        login = failures.result_or_none(self._find_login)
+        login = failures.result(self._find_login, None)
         if login is None:
             yield from (row for row in price_rows if not isinstance(row, Offer) or self._wanted(row, query))
             return
@@ -274,7 +274,7 @@ class Azure:
         """See `HasReservations`: capacity reservations and blocks of machines with accelerators, reservations and
         savings plans. Missing permission for some of them does not stop the others."""
         login, failures = self._need_login(), Failures()
-        locations = failures.result_or_none(partial(read_locations, login))
+        locations = failures.result(partial(read_locations, login), None)
         if locations is not None:
             yield from failures.kept(holdings.capacity_reservations(login, locations))
         yield from failures.kept(reserved_instances(login, self._clock.now()))

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from broker.core.market.offers import CapacityType
 from providers.http import HttpSettings, Url
+from providers.registry import split_commas
 
 NAME = "azure"
 PRICES_PATH = "/api/retail/prices"
@@ -23,17 +24,13 @@ LIST_AGE = timedelta(days=3)
 HELD_AGE = timedelta(hours=1)
 
 
-def _split_commas(value: object) -> object:
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
-
-
 def _require_tls(url: str) -> str:
     if not url.startswith("https:"):
         raise ValueError("expected a URL with https: a login is sent to it")
     return url
 
 
-Names = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9]{3,40}$")], ...], BeforeValidator(_split_commas)]
+Names = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9]{3,40}$")], ...], BeforeValidator(split_commas)]
 TlsUrl = Annotated[Url, AfterValidator(_require_tls)]
 
 

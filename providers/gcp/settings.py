@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from broker.core.market.offers import Billing
 from providers.http import HttpSettings, Url
+from providers.registry import split_commas
 
 NAME = "gcp"
 ENGINE = "skypilot"
@@ -24,11 +25,7 @@ SPOT_MAX_AGE = timedelta(days=1)  # spot prices hold for days; the catalog itsel
 HELD_MAX_AGE = timedelta(hours=1)  # a reservation's free machines change with every start
 
 
-def _split_commas(value: object) -> object:
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
-
-
-Patterns = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9*?-]{1,60}$")], ...], BeforeValidator(_split_commas)]
+Patterns = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9*?-]{1,60}$")], ...], BeforeValidator(split_commas)]
 
 
 class GcpSettings(HttpSettings):

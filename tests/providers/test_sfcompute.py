@@ -69,7 +69,7 @@ def test_what_nobody_sells_and_unknown_types_are_told(server: FakeServer, market
 
 
 def test_without_a_token_nobody_is_asked() -> None:
-    with pytest.raises(LoginMissing, match="API token"):
+    with pytest.raises(LoginMissing, match="SF Compute's prices need"):
         list(Sfcompute(clock=CLOCK, environment={}).offers(OfferQuery()))
 
 

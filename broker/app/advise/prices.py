@@ -144,23 +144,8 @@ class CurrentPrices:
         best = min(sufficient, key=lambda holding: holding.usd_per_gpu_hour, default=None)
         if best is None:
             return None
-        gpu_price = best.usd_per_gpu_hour
-        return Quote(
-            accelerator,
-            gpus,
-            best.capacity_type,
-            gpu_price * gpus,
-            gpu_price,
-            f"{accelerator}:{per_machine}",
-            machines,
-            best.where,
-            "",
-            None,
-            RECORDED,
-            None,
-            reference=False,
-            stale=False,
-        )
+        price, kind = best.usd_per_gpu_hour, best.capacity_type
+        return _flat_quote(accelerator, per_machine, machines, kind, price, RECORDED, best.where)
 
     def with_stated(self, stated: Mapping[str, float]) -> CurrentPrices:
         return replace(self, stated={**self.stated, **stated})
@@ -173,24 +158,7 @@ class CurrentPrices:
         starts jobs, count only if there are no others. None if no price is known."""
         gpus = per_machine * machines
         if accelerator in self.stated:
-            gpu_price = self.stated[accelerator]
-            machine = f"{accelerator}:{per_machine}"
-            return Quote(
-                accelerator,
-                gpus,
-                kind,
-                gpu_price * gpus,
-                gpu_price,
-                machine,
-                machines,
-                "",
-                "",
-                None,
-                STATED_SOURCE,
-                None,
-                reference=False,
-                stale=False,
-            )
+            return _flat_quote(accelerator, per_machine, machines, kind, self.stated[accelerator], STATED_SOURCE)
         matching = [row for row in self._of(accelerator, kind) if row.count >= per_machine]
         best = min(matching, key=lambda row: (row.stale, not row.launchable, row.micros, row.count), default=None)
         return None if best is None else _quote(best, gpus, machines)
@@ -280,6 +248,17 @@ def _offers(store_url: str, broker: Callable[[], Broker]) -> list[Offer]:
         return list(_listed_offers(opened_broker))
     freshen(opened_broker)
     return opened_broker.store.offers()
+
+
+def _flat_quote(
+    accelerator: str, per_machine: int, machines: int, kind: CapacityType, usd: float, source: str, where: str = ""
+) -> Quote:
+    """Machines with exactly the requested GPUs, each at that price per hour."""
+    gpus, machine = per_machine * machines, f"{accelerator}:{per_machine}"
+    return Quote(
+        accelerator, gpus, kind, usd * gpus, usd, machine, machines, where, "", None, source, None,
+        reference=False, stale=False,
+    )  # fmt: skip
 
 
 def _quote(row: Cheapest, gpus: int, machines: int) -> Quote:

@@ -11,16 +11,17 @@ Blocks for ML, read 2026-11-22).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from broker.core.errors import InvalidInput, Malformed
+from broker.core.errors import InvalidInput, Malformed, Refused
 from broker.core.market.capacity import ReservationOffer
 from broker.core.market.offers import SkippedRow
 from broker.core.purchases.quotes import CapacityQuote, Order, OrderState, PurchaseProduct, QuoteRequest, Undo
+from broker.core.values.money import Money, in_microseconds
 from providers.aws import spot
-from providers.aws.capacity_blocks import blocks_for_sale
 from providers.aws.login import AwsLogin
+from providers.aws.machines import machine
 from providers.aws.settings import NAME, PURCHASE_TAG
 from providers.aws.shop.counter import (
     LINUX,
@@ -32,7 +33,92 @@ from providers.aws.shop.counter import (
     read_answer,
     requested_regions,
 )
+from providers.aws.times import utc
+from providers.rows import RowRejected, decimal_text, name, price, usd, whole
 from providers.shops import FinalProduct
+
+# Capacity blocks for sale (DescribeCapacityBlockOfferings): machines for future days, paid upfront; with a login.
+#
+# Queried by instance type and region. AWS decides how far ahead it looks, and returns the few nearest blocks.
+_HOUR = 3_600_000_000  # microseconds
+# Prefixes of EC2's error codes for that.
+_NOT_SOLD = ("Unsupported", "InstanceTypeNotSupported", "InvalidInstanceType")
+
+
+def blocks_for_sale(
+    login: AwsLogin,
+    region: str,
+    instance_type: str,
+    hours: int,
+    zones: Mapping[str, str],
+    now: datetime,
+    *,
+    machines: int = 1,
+    starts_from: datetime | None = None,
+) -> Iterator[ReservationOffer | SkippedRow]:
+    """Blocks of that many machines for ``hours`` in one region that begin at ``starts_from`` (UTC; None: at any time)
+    or later. ``zones``: names to IDs. Raises as `AwsLogin.rows`; a machine that is not sold in blocks is not an error.
+    """
+    start_filter: dict[str, Any] = {} if starts_from is None else {"StartDateRange": starts_from}
+    rows = login.rows(
+        "ec2",
+        region,
+        "describe_capacity_block_offerings",
+        "CapacityBlockOfferings",
+        InstanceType=instance_type,
+        InstanceCount=machines,
+        CapacityDurationHours=hours,
+        **start_filter,
+    )
+    try:
+        for row in rows:
+            yield _offer_or_skip(row, region, zones, now)
+    except Refused as error:
+        if not error.code.startswith(_NOT_SOLD):
+            raise
+
+
+def _offer_or_skip(
+    row: Mapping[str, Any], region: str, zones: Mapping[str, str], now: datetime
+) -> ReservationOffer | SkippedRow:
+    try:
+        return _offer(row, region, zones, now)
+    except RowRejected as error:
+        return error.skipped
+
+
+def _offer(row: Mapping[str, Any], region: str, zones: Mapping[str, str], now: datetime) -> ReservationOffer:
+    shape = machine(str(row.get("InstanceType")))
+    label = f"{region}: block of {shape.instance_type}"
+    usd(row.get("CurrencyCode"))
+    starts, ends = utc(row.get("StartDate")), utc(row.get("EndDate"))
+    if starts is None or ends is None:
+        raise RowRejected("malformed_row", f"{label}: without dates")
+    machines = whole(row.get("InstanceCount"), label)
+    length = in_microseconds(ends - starts)
+    if ends - starts < timedelta(hours=1):
+        raise RowRejected("malformed_row", f"{label}: from {starts} to {ends}")
+    fee = decimal_text(row.get("UpfrontFee"))
+    scaled_fee = None if fee is None else fee * _HOUR
+    per_machine_hour = price(scaled_fee, label, per=machines * length)
+    assert fee is not None
+    zone_name = row.get("AvailabilityZone") or ""
+    return ReservationOffer(
+        id=name(row.get("CapacityBlockOfferingId"), label),
+        provider=NAME,
+        region=region,
+        zone=zones.get(zone_name, zone_name) or None,
+        instance_type=shape.instance_type,
+        accelerator=shape.accelerator,
+        count=shape.count,
+        machines=machines,
+        starts=starts,
+        ends=ends,
+        total=Money.usd(fee),
+        per_machine_hour=per_machine_hour,
+        as_of=now,
+    )
+
 
 _DAY, _WEEK = timedelta(days=1), timedelta(days=7)
 _OPERATION = "purchase_capacity_block"
@@ -67,9 +153,16 @@ class CapacityBlocks(FinalProduct[AwsCounter]):
 
         def regional_quotes(login: AwsLogin, region: str) -> Iterator[CapacityQuote | SkippedRow]:
             zones = spot.zone_ids(login, region)
-            for name in matching_types(request):
+            for instance_type in matching_types(request):
                 rows = blocks_for_sale(
-                    login, region, name, hours, zones, now, machines=request.machines, starts_from=request.earliest
+                    login,
+                    region,
+                    instance_type,
+                    hours,
+                    zones,
+                    now,
+                    machines=request.machines,
+                    starts_from=request.earliest,
                 )
                 for row in rows:
                     if isinstance(row, SkippedRow):
