@@ -512,7 +512,7 @@ def assumptions(
 ) -> None:
     """List the assumptions: name, value in force, unit, allowed values, and source.
 
-    `--assume NAME=VALUE` of every `advise` command sets one; `rules_of_thumb:` of a policy file replaces defaults.
+    `--assume NAME=VALUE` of every `advise` command sets one; `assumptions:` of a policy file replaces defaults.
     """
     ask = Ask(ctx, at)
     rows = list_assumptions(ask.assumptions, subject)
