@@ -118,7 +118,7 @@ def test_what_is_in_force_is_replaced_after_a_yes_alone(gpubroker: Any, policy: 
     policy.write_text(policy.read_text().replace("$500", "$600"))
     refused = gpubroker("policy", "apply", policy)
     assert refused.code == 2
-    assert "this replaces the active version 1" in refused.err
+    assert "no terminal for the confirmation: Replace the active version 1?" in refused.err
     assert "--yes" in refused.err
     assert "real: $500.00 per month, all jobs, deny → $600.00 per month, all jobs, deny" in refused.out
     assert f"({policy}:" in refused.out
