@@ -47,6 +47,7 @@ _ACCOUNTS_OF_PROCESSES = {
     "agent/gpubroker_session.py",
     "agent/source_tree.py",
     "agent/ssh_server.py",
+    "app/service/autostart.py",
     "engines/handles.py",
     "engines/slurm_commands.py",
 }

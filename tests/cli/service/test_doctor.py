@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.app.doctor import doctor
+from broker.app.doctor import clouds, doctor
 from broker.core.values.clock import SystemClock
 from broker.engines.registry import ENGINES
 from broker.store import open_store
@@ -143,8 +143,7 @@ def test_jobs_without_a_reconciler_are_a_problem(gpubroker: Any, job: Path) -> N
 
 
 def test_programs_that_skypilot_needs_are_named(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = doctor._is_installed
-    monkeypatch.setattr(doctor, "_is_installed", lambda module: module == "sky" or real(module))
+    monkeypatch.setattr(doctor, "is_installed", lambda module: module == "sky" or clouds.is_installed(module))
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "nc" else f"/usr/bin/{name}")
     (finding,) = findings(gpubroker)["program"]
     assert finding["health"] == "note"
