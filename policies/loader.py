@@ -236,26 +236,26 @@ def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefault
     longest = ("end_orphans_after", "keep_checkpoints", "keep_results", "keep_logs", "keep_snapshots", "keep_prices",
                "keep_notices", "hold_quantile", "unknown_disk")  # fmt: skip
     return PolicyDefaults(
-        max_duration=_chosen(min, defaults, "max_duration") or PolicyDefaults().max_duration,
+        max_duration=_limit_of(min, defaults, "max_duration") or PolicyDefaults().max_duration,
         allow_reference_prices=_all_agree(content.allow_reference_prices for content in defaults),
         allow_stale_prices=_all_agree(content.allow_stale_prices for content in defaults),
         cpu_jobs_on_gpus=_all_agree(content.cpu_jobs_on_gpus for content in defaults),
         grants_cash=grants_cash,
         capacity_order=orders[0] if orders else (),
-        wait_for_paid=_chosen(min, capacities, "wait_for_paid"),
+        wait_for_paid=_limit_of(min, capacities, "wait_for_paid"),
         holding=HoldingLimits(  # the strictest of several files
-            utilisation=_chosen(max, holds, "utilisation"),
-            horizon=_chosen(min, holds, "horizon"),
-            break_even=_chosen(min, holds, "break_even"),
+            utilisation=_limit_of(max, holds, "utilisation"),
+            horizon=_limit_of(min, holds, "horizon"),
+            break_even=_limit_of(min, holds, "break_even"),
         ),
-        value_of_time=_chosen(min, defaults, "value_of_time"),
-        max_unattended=_chosen(min, defaults, "max_unattended"),
+        value_of_time=_limit_of(min, defaults, "value_of_time"),
+        max_unattended=_limit_of(min, defaults, "max_unattended"),
         timezone=next((content.timezone for content in defaults if content.timezone), None),
-        **{name: _chosen(max, defaults, name) for name in longest},
+        **{name: _limit_of(max, defaults, name) for name in longest},
     )
 
 
-def _chosen(choose: Callable[..., Any], parts: Sequence[object], name: str) -> Any:
+def _limit_of(choose: Callable[..., Any], parts: Sequence[object], name: str) -> Any:
     """The lowest or highest value of that name in the parts that have one; None without any."""
     values = (getattr(part, name) for part in parts)
     return choose((value for value in values if value is not None), default=None)

@@ -25,12 +25,12 @@ _LOCATION = re.compile(r"[A-Za-z0-9_.-]{1,63}/[A-Za-z0-9_.-]{1,63}")
 _ISO_DATE = re.compile(r"\s*[0-9]{4}-")
 
 
-def _parsed(parse: Callable[[Any], object]) -> BeforeValidator:
+def _file_parser(parse: Callable[[Any], object]) -> BeforeValidator:
     """Reads a value in a file."""
     return BeforeValidator(lambda value, info: parse(value) if info.context else value)
 
 
-def _checked(check: Callable[[Any], Any]) -> AfterValidator:
+def _file_check(check: Callable[[Any], Any]) -> AfterValidator:
     """Checks a value in a file."""
     return AfterValidator(lambda value, info: check(value) if info.context else value)
 
@@ -155,26 +155,28 @@ _VALUES = {"type": ["string", "number", "boolean"]}
 
 # Strict, because otherwise `true` would be 1 and "2" would be 2.
 WholeNumber: TypeAlias = Annotated[int, Strict()]
-OneOrMore: TypeAlias = Annotated[tuple[T, ...], _checked(_require_items)]
+OneOrMore: TypeAlias = Annotated[tuple[T, ...], _file_check(_require_items)]
 Positive: TypeAlias = Annotated[WholeNumber, Field(ge=1, le=10**9)]
-Name = Annotated[str, _checked(_name)]
-Setup = Annotated[str, _checked(without_nul)]
-Command = Annotated[str, _checked(_command)]
-Pattern = Annotated[str, _checked(_pattern)]
-Location = Annotated[str, _checked(_location)]
-Duration = Annotated[timedelta, _parsed(parse_duration), TEXT]
-PositiveDuration = Annotated[timedelta, _parsed(lambda value: require_positive(parse_duration(value))), TEXT]
-Size = Annotated[int, _parsed(parse_size), TEXT]
-Amount = Annotated[Money, _parsed(parse_money), TEXT]
+Name = Annotated[str, _file_check(_name)]
+Setup = Annotated[str, _file_check(without_nul)]
+Command = Annotated[str, _file_check(_command)]
+Pattern = Annotated[str, _file_check(_pattern)]
+Location = Annotated[str, _file_check(_location)]
+Duration = Annotated[timedelta, _file_parser(parse_duration), TEXT]
+PositiveDuration = Annotated[timedelta, _file_parser(lambda value: require_positive(parse_duration(value))), TEXT]
+Size = Annotated[int, _file_parser(parse_size), TEXT]
+Amount = Annotated[Money, _file_parser(parse_money), TEXT]
 Deadline = Annotated[
     timedelta | datetime,
     BeforeValidator(lambda value, info: _deadline(value, info) if info.context else value),
     TEXT,
 ]
-Envs = Annotated[dict[str, str], _parsed(_envs), WithJsonSchema({"type": "object", "additionalProperties": _VALUES})]
+Envs = Annotated[
+    dict[str, str], _file_parser(_envs), WithJsonSchema({"type": "object", "additionalProperties": _VALUES})
+]
 Outputs = Annotated[
     tuple[str, ...],
-    _parsed(_outputs),
+    _file_parser(_outputs),
     WithJsonSchema(
         {
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}],

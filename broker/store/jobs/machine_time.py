@@ -33,7 +33,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Tags
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.jobs import STILL_RUNNING, MachineTimeRow
-from broker.store.schema.row import named
+from broker.store.schema.row import columns_of
 
 _HOUR = 3_600_000_000
 _KEY = ("job_id", "attempt")
@@ -208,7 +208,7 @@ def read(
     return map(_time, connection.execute(query))
 
 
-_READ = named(
+_READ = columns_of(
     MachineTimeRow,
     "job_id",
     "attempt",

@@ -32,7 +32,7 @@ from broker.store.ledger.ledger import TAG_COLUMNS, tags_of
 from broker.store.ledger.month_use import IN_ADVANCE, payments_in
 from broker.store.schema.jobs import MachineTimeRow
 from broker.store.schema.ledger import LedgerEntryRow, StatementRow
-from broker.store.schema.row import named
+from broker.store.schema.row import columns_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def billed_entries(connection: Connection, month: BillingMonth) -> Iterator[Spen
     )
     query = (
         select(
-            *named(
+            *columns_of(
                 LedgerEntryRow, "movement_id", "movement", "micros", "money", "at", "covers_from", "covers_to", "note"
             ),
             *TAG_COLUMNS,

@@ -21,7 +21,7 @@ from broker.store.engine.database import Database, reads
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.schema.jobs import STILL_RUNNING, JobRow, MachineTimeRow
 from broker.store.schema.ledger import ChargeRow, LedgerEntryRow
-from broker.store.schema.row import named
+from broker.store.schema.row import columns_of
 
 API = "api"
 
@@ -210,7 +210,7 @@ def paid_attempts(
     )
     query = (
         select(
-            *named(
+            *columns_of(
                 MachineTimeRow, "job_id", "attempt", "provider", "capacity_type", "since", "until", "micros", "nodes"
             ),
             JobRow.closed,

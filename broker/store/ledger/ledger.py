@@ -40,7 +40,7 @@ from broker.store.ledger.spent_sums import has_patterns, in_scope
 from broker.store.policy import approvals
 from broker.store.schema.jobs import JobRow
 from broker.store.schema.ledger import STILL_HELD, LedgerBalanceRow, LedgerEntryRow, MeteringRow, MovementSumRow
-from broker.store.schema.row import named, table_of
+from broker.store.schema.row import columns_of, table_of
 
 _BATCH_SIZE = 5_000  # entries read at once
 _JOBS_PER_READ = 500  # the maximum number of jobs whose entries are in memory at once
@@ -268,7 +268,7 @@ def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
         one_of(LedgerBalanceRow.money, budget.counts),
         *in_scope(connection, LedgerBalanceRow, budget),
     )
-    columns = named(LedgerBalanceRow, "job_id", "money", "held", "holds_from", "holds_to", "burns")
+    columns = columns_of(LedgerBalanceRow, "job_id", "money", "held", "holds_from", "holds_to", "burns")
     # Sorted here: with ORDER BY, SQLite would read the balances of all jobs in the order of the primary key.
     rows = sorted(connection.execute(select(*columns).where(*conditions)).all())
     return [OpenHold(job_id, MoneyKind(kind), _burn(held, *dates)) for job_id, kind, held, *dates in rows]
@@ -366,7 +366,7 @@ def _to_row(entry: Entry) -> dict[str, object]:
     }
 
 
-TAG_COLUMNS = named(
+TAG_COLUMNS = columns_of(
     LedgerEntryRow,
     "job_id",
     "user_name",

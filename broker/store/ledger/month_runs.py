@@ -31,7 +31,7 @@ from broker.store.schema.jobs import (
     MachineTimeRow,
 )
 from broker.store.schema.ledger import LedgerEntryRow
-from broker.store.schema.row import named
+from broker.store.schema.row import columns_of
 
 _MILLI = 1_000
 
@@ -102,7 +102,7 @@ def machine_hours(connection: Connection, job_ids: Sequence[str]) -> Mapping[str
     """The accelerator hours of those jobs whose machines had accelerators and are gone."""
     hours, spot, ends = defaultdict[str, float](float), defaultdict[str, float](float), dict[str, int]()
     kinds = defaultdict[str, set[str | None]](set)
-    columns = named(MachineTimeRow, "job_id", "since", "until", "count", "nodes", "accelerator", "capacity_type")
+    columns = columns_of(MachineTimeRow, "job_id", "since", "until", "count", "nodes", "accelerator", "capacity_type")
     query = select(*columns).where(
         in_jobs(MachineTimeRow.job_id), MachineTimeRow.count > 0, MachineTimeRow.until < STILL_RUNNING
     )

@@ -28,12 +28,12 @@ from broker.store.engine.times import to_micros
 from broker.store.jobs.machine_time import time_within
 from broker.store.schema.jobs import HAS_EVENT, IS_FAILED_END, STILL_RUNNING, AttemptEventRow, MachineTimeRow
 from broker.store.schema.ledger import LONG_ENTRIES, LedgerEntryRow
-from broker.store.schema.row import named
+from broker.store.schema.row import columns_of
 
 _MILLI = 1_000
 
-_OF_ENTRY = named(LedgerEntryRow, "team", "project", "provider", "region", "accelerator", "capacity_type")
-_OF_MACHINES = named(MachineTimeRow, "team", "project", "provider", "region", "accelerator", "capacity_type")
+_OF_ENTRY = columns_of(LedgerEntryRow, "team", "project", "provider", "region", "accelerator", "capacity_type")
+_OF_MACHINES = columns_of(MachineTimeRow, "team", "project", "provider", "region", "accelerator", "capacity_type")
 _RESERVED = LedgerEntryRow.capacity_type == CapacityType.RESERVED.value
 # 1: a payment for capacity that is used later, if at all.
 IN_ADVANCE = case(
@@ -85,7 +85,7 @@ def period_use(connection: Connection, start: datetime, end: datetime, now: date
     for loss in losses.values():
         use.cells.setdefault(loss.cell, CellUse()).wasted_time += (loss.end - loss.start) // _MILLI * loss.machines
     lost_money = select(
-        *named(LedgerEntryRow, "job_id", "attempt", "micros", "covers_from", "covers_to"),
+        *columns_of(LedgerEntryRow, "job_id", "attempt", "micros", "covers_from", "covers_to"),
         *_OF_ENTRY,
     ).where(
         in_jobs(LedgerEntryRow.job_id),
@@ -185,7 +185,7 @@ def _existing(left: int, right: int) -> Sequence[Any]:
 def _losses(connection: Connection, left: int, right: int, now: int) -> Iterator[_Loss]:
     """The attempts whose work is repeated, each with its time after the last checkpoint within [left, right)."""
     columns = (
-        *named(MachineTimeRow, "job_id", "attempt", "since", "until", "count", "nodes"),
+        *columns_of(MachineTimeRow, "job_id", "attempt", "since", "until", "count", "nodes"),
         *_OF_MACHINES,
         AttemptEventRow.body,
     )

@@ -13,14 +13,14 @@ from broker.store.market.doubts import ENDED
 from broker.store.market.polls import end_offers, supersede
 from broker.store.records import AcceptedDoubts, PollStatus
 from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceAcceptanceRow, PriceChangeRow
-from broker.store.schema.row import named
+from broker.store.schema.row import columns_of
 
 
 def accept(
     connection: Connection, provider: str, pools: Sequence[str], *, by: str, note: str, at: int
 ) -> AcceptedDoubts:
     """Accept an adapter's suspicious offers: all of them, or those of these pools. See `Store.accept_doubts`."""
-    columns = (OfferRow.id, PoolRow.key, *named(OfferRow, "source", "doubt", "micros", "as_of", "changed_at"))
+    columns = (OfferRow.id, PoolRow.key, *columns_of(OfferRow, "source", "doubt", "micros", "as_of", "changed_at"))
     conditions = [OfferRow.polled_by == provider, OfferRow.doubt.is_not(None), OfferRow.ended_at.is_(None)]
     rows = connection.execute(
         select(*columns).join_from(OfferRow, PoolRow, OfferRow.pool_id == PoolRow.id).where(*conditions)

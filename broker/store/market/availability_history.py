@@ -20,7 +20,7 @@ from broker.store.market.offer_rows import OFFER_QUERY, to_offers
 from broker.store.market.polls import CODES
 from broker.store.schema.jobs import AttemptEventRow, JobRow
 from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceChangeRow
-from broker.store.schema.row import named
+from broker.store.schema.row import columns_of
 
 _IS_AVAILABLE = {CODES[Availability.AVAILABLE]: True, CODES[Availability.UNAVAILABLE]: False, ENDED: False}
 _ATTEMPT = ("launch_requested", "machine_up", "attempt_ended")
@@ -136,7 +136,7 @@ def attempts(connection: Connection, since: datetime) -> list[AttemptRecord]:
         .limit(_MAX_JOBS)
     )
     rows = connection.execute(
-        select(*named(AttemptEventRow, "job_id", "attempt", "at", "kind", "body"))
+        select(*columns_of(AttemptEventRow, "job_id", "attempt", "at", "kind", "body"))
         .where(AttemptEventRow.job_id.in_(jobs), AttemptEventRow.kind.in_(_ATTEMPT))
         .order_by(AttemptEventRow.job_id, AttemptEventRow.seq)
     )

@@ -13,7 +13,7 @@ from broker.core.values.money import in_microseconds
 from broker.store.engine.revisions import own_version
 from broker.store.engine.times import to_micros
 from broker.store.schema.market import KeptAnswerRow
-from broker.store.schema.row import named
+from broker.store.schema.row import columns_of
 
 # After this time a document is read again, whatever its server says: a wrong "not modified" must not hold forever.
 _LONGEST = in_microseconds(timedelta(days=7))
@@ -26,7 +26,7 @@ def cached_answers(connection: Connection, provider: str, now: datetime) -> dict
     again.
     """
     rows = connection.execute(
-        select(*named(KeptAnswerRow, "address", "etag", "last_modified", "content", "digest")).where(
+        select(*columns_of(KeptAnswerRow, "address", "etag", "last_modified", "content", "digest")).where(
             KeptAnswerRow.provider == provider,
             KeptAnswerRow.version == own_version(),
             KeptAnswerRow.at.between(to_micros(now) - _LONGEST, to_micros(now)),

@@ -35,7 +35,7 @@ from broker.store.market.offer_rows import (
 from broker.store.market.plan_stamp import record_change
 from broker.store.records import CONVERTED, PollDetails, PollRun, PollStatus
 from broker.store.schema.market import OfferRow, PollRunRow, PoolRow, PriceChangeRow, SignalChangeRow
-from broker.store.schema.row import named
+from broker.store.schema.row import columns_of
 
 # Codes of `price_change.availability`, besides ENDED.
 CODES = {
@@ -222,7 +222,7 @@ def _drop_equal_poll(connection: Connection, row: Mapping[str, Any]) -> None:
 
 def _known_offers(connection: Connection, provider: str) -> dict[tuple[str, str], KnownOffer]:
     """The provider's offers by (pool, source), read from the driver's cursor, as rows of SQLAlchemy take longer."""
-    state_columns = named(OfferRow, "id", "as_of", "changed_at", "ended_at", "signalled_at", "doubt", "trusted")
+    state_columns = columns_of(OfferRow, "id", "as_of", "changed_at", "ended_at", "signalled_at", "doubt", "trusted")
     columns = (PoolRow.key, OfferRow.source, *state_columns, *(getattr(OfferRow, name) for name in OFFER_COLUMNS))
     query = (
         select(*columns)

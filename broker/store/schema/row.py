@@ -37,7 +37,7 @@ class Row(SQLModel):
         return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__.removesuffix("Row")).lower()
 
 
-def named(table: type[Row], *names: str) -> tuple[Any, ...]:
+def columns_of(table: type[Row], *names: str) -> tuple[Any, ...]:
     """The columns of a table with these names."""
     return tuple(getattr(table, name) for name in names)
 
