@@ -192,16 +192,6 @@ def test_a_wall_clock_set_forward_protects_nobody(bench: Bench, tmp_path: Path) 
 
 
 @pytest.mark.system
-def test_a_handle_of_an_earlier_version_still_works(bench: Bench) -> None:
-    launch = bench.launch("echo yes; exec sleep 300")
-    bench.engine.submit(launch)
-    bench.until(launch.key, EngineState.UP)
-    eventually(lambda: bench.printed(launch) == ["yes"], "its output")
-    bench.engine.cancel(launch.key)
-    bench.until(launch.key, EngineState.GONE)
-
-
-@pytest.mark.system
 def test_another_name_of_the_machine_is_the_same_machine(bench: Bench) -> None:
     handle = bench.engine.submit(bench.launch("true"))
     engine, host, place, key = handle.split(":")

@@ -202,8 +202,7 @@ def test_sold_out_is_no_capacity(bench: Bench) -> None:
     assert bench.engine.find(third.key) is None
     bench.engine.cancel(first)
     bench.until(first, EngineState.GONE)
-    bench.engine.submit(third)
-    for handle in (second, third.key):
+    for handle in (second, bench.engine.submit(third)):
         bench.engine.cancel(handle)
         bench.until(handle, EngineState.GONE)
 
