@@ -16,7 +16,7 @@ from broker.server.application import Envelope
 from broker.server.routes import ROUTES
 from tests.server.world import Company, bearer, new_world
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("any input")]  # one company, described once
 
 REQUESTS = 6  # a route, of each kind
 KNOWN = {"team": "nlp", "user": "mia", "person": "mia", "period": "month", "gpu": "L4:1", "provider": "sandbox"}

@@ -19,6 +19,7 @@ from tests.skypilot_files.reading import read_there
 
 pytestmark = [
     pytest.mark.system,
+    pytest.mark.xdist_group("skypilot files"),  # SkyPilot reads all of them once
     pytest.mark.skipif(find_spec("sky") is None, reason="SkyPilot is not installed (extra skypilot)"),
 ]
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.program import ROOT, environment
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("wheel")]  # its environments are made once
 
 HEAVY = ("boto3", "botocore", "google.cloud", "azure", "pandas", "torch", "sky", "psycopg")
 DECOY = 'raise SystemExit("imported from the working directory")\n'
