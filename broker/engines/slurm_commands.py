@@ -13,6 +13,7 @@ from broker.core.errors import AskAPerson, BrokerError, GiveUp, RetryLater, Thro
 
 _FULL = "it waits until Slurm has fewer of these jobs; `sacctmgr show assoc` and `show qos` list the limits"
 _LIMITS = "`sacctmgr show assoc` and `show qos` list the limits"
+_MEMORY = "set GPUBROKER_ENGINES__SLURM__MEMORY=cpu (--mem-per-cpu), or none where the cluster decides"
 # Patterns of Slurm's messages with error class and advice; the first match counts. Every other message may pass, and
 # is tried again. Source: src/common/slurm_errno.c of Slurm 22.05; before it, sbatch prints the name of the limit.
 _MEANINGS: tuple[tuple[str, type[BrokerError], str], ...] = (
@@ -32,6 +33,7 @@ _MEANINGS: tuple[tuple[str, type[BrokerError], str], ...] = (
     ("job violates accounting/qos policy", AskAPerson, _LIMITS),
     ("invalid account", AskAPerson, "set GPUBROKER_ENGINES__SLURM__ACCOUNT; `sacctmgr show assoc` lists accounts"),
     ("invalid qos", AskAPerson, "set GPUBROKER_ENGINES__SLURM__QOS"),
+    (r"memory by node is not supported|use --mem-per-cpu|mem-per-cpu\b.* mutually exclusive", AskAPerson, _MEMORY),
     ("access/permission denied", AskAPerson, "ask the cluster's administrators"),
     ("not permitted to use this partition", AskAPerson, "ask the cluster's administrators"),
     ("invalid job id", GiveUp, ""),

@@ -104,6 +104,24 @@ def test_memory_is_requested_as_the_cluster_demands(
     assert "--cpus-per-task=4" in options
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "lua: Requesting memory by node is not supported. Use --mem-per-cpu.",
+        "fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.",
+    ],
+)
+def test_a_cluster_that_refuses_memory_by_node_gets_the_setting_named(
+    stage: SlurmStage, slurm: SlurmStandIn, words: str
+) -> None:
+    slurm.answer(f"refuse {words}")
+    stage.submit(Job.model_validate({"name": "j", "run": "x", "resources": [{"memory_gib": 8}]}))
+    stage.pass_time(MINUTE, times=3)
+    assert (stage.view.state, slurm.jobs) == (JobState.FAILED, [])
+    assert words in end_text(stage.view.ending)
+    assert "GPUBROKER_ENGINES__SLURM__MEMORY=cpu" in end_text(stage.view.ending)
+
+
 def test_a_full_queue_is_waited_for_however_long_it_stays_full(stage: SlurmStage, slurm: SlurmStandIn) -> None:
     slurm.answer(*[f"refuse {FULL[1]}"] * 300)
     stage.submit()
