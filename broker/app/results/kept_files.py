@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Self
 
-from broker.agent.checkpoints import Manifest, SavedFile
+from broker.agent.checkpoints import MIN_KEPT, Manifest, SavedFile
 from broker.agent.names import to_text
 from broker.agent.outputs import OutputFile
 from broker.agent.source_tree import TreeEntry
@@ -108,7 +108,8 @@ class JobCheckpoints(Result):
             )
             for manifest in manifests
         ]
-        return cls(as_of=now, id=view.id, folder=folder, keep=view.job.checkpoint.keep, checkpoints=checkpoints)
+        keep = max(MIN_KEPT, view.job.checkpoint.keep)
+        return cls(as_of=now, id=view.id, folder=folder, keep=keep, checkpoints=checkpoints)
 
 
 class CheckpointFile(Result):

@@ -1,12 +1,17 @@
-"""Where checkpoints lie, from the URL of the run folders and the environment."""
+"""Where checkpoints lie, from the URL of the run folders and the environment, and how many are kept."""
 
 from __future__ import annotations
 
 import pytest
 from pydantic import ValidationError
 
+from broker.app.jobs.job_sources import checkpoints
+from broker.app.jobs.submit import submit
 from broker.app.market.market import store_location_and_rate
+from broker.app.wiring import Broker
+from broker.core.job.file import parse_job
 from broker.settings import Settings, environment_of
+from tests.actors import ANN
 
 
 @pytest.mark.parametrize(
@@ -37,3 +42,10 @@ def test_a_place_is_a_provider_and_a_region() -> None:
     for nonsense in ("gcp", "us-central1", "gcp/us/central", ""):
         with pytest.raises(ValidationError, match="expected provider/region"):
             Settings(runs_location=nonsense)
+
+
+@pytest.mark.parametrize(("keep", "number"), [(1, 2), (2, 2), (5, 5)])
+def test_the_number_told_is_that_of_the_checkpoints_that_stay(broker: Broker, keep: int, number: int) -> None:
+    text = f"name: j\nrun: 'true'\ncheckpoint: {{every: 1m, keep: {keep}}}\nmax_duration: 1h\n"
+    view = submit(broker, parse_job(text, file="job.yaml", now=broker.clock.now()), by=ANN)
+    assert checkpoints(broker, view).keep == number
