@@ -35,7 +35,6 @@ _NUMBERS = ("int", "double")
 _ORDERED = (*_NUMBERS, "string", "timestamp", "duration")
 _SUMS = {
     ("timestamp", "+", "duration"): "timestamp",
-    ("duration", "+", "timestamp"): "timestamp",
     ("timestamp", "-", "duration"): "timestamp",
     ("timestamp", "-", "timestamp"): "duration",
     ("duration", "+", "duration"): "duration",
@@ -248,7 +247,8 @@ class _Parser:
             return _SUMS[left, sign, right]
         if left != right or left not in _NUMBERS or (sign == "%" and left == "double"):
             advice = "; write whole amounts with a decimal point, such as 2.0" if is_compatible else ""
-            self.stop(f"{sign} does not work with {_describe(left)} and {_describe(right)}{advice}", at)
+            swapped = f"; write {_describe(right)} {sign} {_describe(left)}" if (right, sign, left) in _SUMS else ""
+            self.stop(f"{sign} does not work with {_describe(left)} and {_describe(right)}{advice or swapped}", at)
         return left
 
     def unary(self) -> str:

@@ -72,6 +72,8 @@ def test_a_rule_applies_where_its_condition_is_met(when: str, met: bool) -> None
         ("job.taem == 'a'", "5:15: job has no field 'taem'; did you mean 'team'?"),
         ("usr == 'a'", "5:11: unknown variable 'usr'; did you mean 'user'?"),
         ("'job.nodes == \"a\"'", "5:22: a whole number never equals a text"),
+        ('duration("1h") + timestamp("2027-01-01T00:00:00Z") > time.now', "5:26: + does not work with a duration and a"
+         " time; write a time + a duration"),
         ("offer.price + 1 > 2.0", "5:23: + does not work with a number and a whole number; write whole amounts with a"
          " decimal point, such as 2.0"),
         ("job.team", "5:11: expected a condition that is true or false, such as spend.asked > 100.0; this is a text"),
