@@ -6,12 +6,14 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 from broker.core.errors import UnknownName
 from broker.core.values.accelerators import canonical
 
 _DEFAULT_GPU = "nvidia:16GB+"
+_SLICE = re.compile(r"(?:^|[-_.])(?:mig-)?(?:\d+c\.)?\d+g\.\d+gb", re.IGNORECASE)  # NVIDIA MIG: 3g.20gb
 
 
 @dataclass
@@ -34,6 +36,9 @@ class Conversion:
 
     def gpus(self, count: int, model: str | None, asked: str) -> None:
         """Request accelerators. ``model``: as the other program calls it; ``asked``: the line that requests them."""
+        if model is not None and (part := _SLICE.search(model)):
+            self.lose(f"{asked}: each slice of a card becomes a whole card, because only whole cards are rented")
+            model = model[: part.start()] or None
         name = None if model is None else accelerator_name(model)
         if name is None:
             problem = "names no model" if model is None else f"names a model that is not known here ({model})"
@@ -42,6 +47,13 @@ class Conversion:
             )
             self.lost.append(f"{asked} {problem}; {accepts}")
         self.resource("accelerators", f"{name or _DEFAULT_GPU}:{count}")
+
+    def whole_cards(self, amount: float, asked: str) -> int:
+        """The number of cards to request; that a part of a card becomes a whole one is noted."""
+        count = ceil(amount)
+        if count != amount:
+            self.lose(f"{asked}: a part of a card becomes a whole card, because only whole cards are rented")
+        return count
 
     def renamed(self, script: str, prefix: str, names: Mapping[str, str]) -> str:
         """The script with the other program's variables by their names here; those that there are not are noted."""

@@ -91,7 +91,7 @@ def _least(value: object) -> str:
 def _gpu(value: object, conversion: Conversion) -> None:
     """``H100:8``, ``80GB``, ``A100:80GB:4``, ``24GB..``, a number, or a mapping of these."""
     names: list[str] = []
-    memory, count = "", 1
+    memory, amount = "", 1.0
     parts = [str(value)]
     if isinstance(value, Mapping):
         name = value.get("name")
@@ -101,11 +101,11 @@ def _gpu(value: object, conversion: Conversion) -> None:
     for part in (piece.strip() for text in parts for piece in text.split(":")):
         if _MEMORY.fullmatch(part):
             memory = _least(part)
-        elif re.fullmatch(r"\d+(?:\.\.\d*)?", part):
-            count = int(part.partition("..")[0])
+        elif re.fullmatch(r"\d+(?:\.\.\d*)?|\d*\.\d+", part):
+            amount = float(part.partition("..")[0])
         elif part.lower() not in ("nvidia", "amd"):
             names += [one.strip() for one in part.split(",")]
-    if not count:
+    if not (count := conversion.whole_cards(amount, f"gpu: {_short(value)}")):
         return
     known = [name for name in (accelerator_name(f"{one}-{memory}" if memory else one) for one in names) if name]
     if known:

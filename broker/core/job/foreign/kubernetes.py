@@ -112,20 +112,25 @@ def _container(container: Mapping[str, Any], pod: Mapping[str, Any], conversion:
     conversion.job["run"] = (f"cd {folder}\n" if folder else "") + command.strip("\n") + "\n"
 
 
+def _amount(quantity: object) -> float:
+    """``2``, ``0.5`` or ``500m``."""
+    text = str(quantity)
+    return float(text.removesuffix("m")) / (1000 if text.endswith("m") else 1)
+
+
 def _machine(container: Mapping[str, Any], pod: Mapping[str, Any], conversion: Conversion) -> None:
     limits = {**_at(container, "resources", "requests"), **_at(container, "resources", "limits")}
     selector = {**_required_labels(pod), **_at(pod, "nodeSelector")}
     instance = next((str(selector.pop(key)) for key in _INSTANCE if key in selector), None)
     for name in _GPU_RESOURCES:
-        if count := int(str(limits.pop(name, 0))):
+        if count := conversion.whole_cards(_amount(asked := limits.pop(name, 0)), f"{name}: {asked}"):
             model = next((str(selector.pop(key)) for key in _MODELS if key in selector), None)
             if instance is None or model is not None:
                 conversion.gpus(count, model, f"{name}: {count}")
     if instance is not None:
         conversion.resource("instance_type", instance)
     if (cpus := limits.pop("cpu", None)) is not None:
-        text = str(cpus)
-        amount = float(text.removesuffix("m")) / (1000 if text.endswith("m") else 1)
+        amount = _amount(cpus)
         conversion.resource("cpus", int(amount) if amount.is_integer() else amount)
     if (memory := limits.pop("memory", None)) is not None:
         match = re.fullmatch(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T|)", str(memory))

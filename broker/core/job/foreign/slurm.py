@@ -26,7 +26,7 @@ _WITHOUT_EFFECT = frozenset(
 )  # fmt: skip
 _UNITS = {"K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0}  # GiB
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
-_GPU = re.compile(r"(?:gpu:)?(?:(?P<model>[A-Za-z][\w.-]*)[:=])?(?P<count>\d+)")
+_GPU = re.compile(r"(?:gpu:)?(?:(?P<model>\w[\w.-]*)[:=])?(?P<count>\d+)")
 _SRUN = re.compile(r"(?P<before>^\s*|[;&|(]\s*|\b(?:exec|time)\s+)srun(?P<rest>(?:\s.*)?)$")
 _CONTINUED_SRUN = re.compile(r"^(\s*srun\b.*?)\s*\\\n\s*", re.MULTILINE)
 _WITH_VALUE = "JtNncGaopeADwxmiKu"
@@ -130,6 +130,8 @@ def _gpus(options: dict[str, str], conversion: Conversion, nodes: int, tasks: in
                 count = max(round(int(match["count"]) * of_node), 1)
                 conversion.gpus(count, match["model"], f"--{name}={value}")
                 return count
+            if match is None and part:
+                conversion.lose(f"--{name}={part}")
     return 0
 
 

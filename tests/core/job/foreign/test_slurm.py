@@ -109,3 +109,21 @@ def test_a_script_becomes_a_job(text: str, expected: dict[str, Any], run: str, l
 def test_a_malformed_directive_is_named(line: str, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         convert(f"#!/bin/bash\n#SBATCH {line}\ntrue\n", "a.sh")
+
+
+JOB = "apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {containers: [{image: i, command: [a]"
+
+
+@pytest.mark.parametrize(
+    ("text", "machine"),
+    [
+        ("#!/bin/sh\n#SBATCH --gres=gpu:1g.10gb:1\ntrue\n", "nvidia:16GB+:1"),
+        ("#!/bin/sh\n#SBATCH --gpus-per-node=a100_3g.20gb:2\ntrue\n", "A100:2"),
+        ("type: task\ncommands: [a]\nresources: {gpu: 'A100:0.5'}\n", "A100:1"),
+        (JOB + ", resources: {limits: {nvidia.com/gpu: 500m}}}]}}}\n", "nvidia:16GB+:1"),
+    ],
+)
+def test_a_part_of_a_card_becomes_no_whole_one_silently(text: str, machine: str) -> None:
+    conversion = convert(text, "given.txt")
+    assert conversion.job["resources"]["accelerators"] == machine
+    assert any("only whole cards are rented" in sentence for sentence in conversion.lost)
