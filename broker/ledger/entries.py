@@ -194,7 +194,7 @@ class Balance:
         return (self.available + self.held + self.spent) == Money.ZERO
 
 
-def paid_money(balances: Mapping[MoneyKind, Balance]) -> tuple[Money, Money]:
+def cash_sums(balances: Mapping[MoneyKind, Balance]) -> tuple[Money, Money]:
     """The spend and the hold of a job (USD) without the use of capacity that was paid earlier."""
     paid = [balance for kind, balance in balances.items() if kind is not MoneyKind.AMORTISED]
     return sum((one.spent for one in paid), Money.ZERO), sum((one.held for one in paid), Money.ZERO)

@@ -14,7 +14,7 @@ from fastapi.responses import RedirectResponse, Response
 from broker.app.capacity.quote_requests import CapacityRequest
 from broker.app.results.purchases import PurchaseResult
 from broker.app.use_cases import capacity
-from broker.app.use_cases.changes import change, one_line
+from broker.app.use_cases.changes import change, single_line
 from broker.core.access.permissions import Permission
 from broker.core.errors import BrokerError, InvalidInput
 from broker.core.purchases.quotes import PurchaseProduct
@@ -118,7 +118,7 @@ def approve(by: By, purchase: str, form: Form) -> Response:
 
 def reject(by: By, purchase: str, form: Form) -> Response:
     """Refuse the purchase; its money is released."""
-    return _change(by, purchase, form, capacity.reject_purchase, reason=one_line(form.get("reason", "")[:400]))
+    return _change(by, purchase, form, capacity.reject_purchase, reason=single_line(form.get("reason", "")[:400]))
 
 
 def withdraw(by: By, purchase: str, form: Form) -> Response:

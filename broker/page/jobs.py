@@ -18,7 +18,7 @@ from broker.app.results import story
 from broker.app.results.jobs import JobDetails
 from broker.app.use_cases import approvals, market, money
 from broker.app.use_cases import jobs as use_cases
-from broker.app.use_cases.changes import change, changeable, one_line
+from broker.app.use_cases.changes import change, changeable, single_line
 from broker.app.use_cases.jobs import JobFilter
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput, NotAllowed, RetryLater, UnknownName
@@ -178,7 +178,7 @@ def refuse(by: By, id: str, form: Form) -> Response:
 
 
 def _decide(by: By, id: str, form: Form, decision: Callable[..., JobDetails]) -> Response:
-    reason = one_line(form.get("reason", "").strip())
+    reason = single_line(form.get("reason", "").strip())
     if len(reason) > _MAX_REASON:
         raise InvalidInput(f"expected at most {_MAX_REASON} characters", where="reason")
     change(by.caller, request_key(form), decision, id=id, reason=reason)

@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse, Response
 from broker.app.policy import policies
 from broker.app.results.policies import Activation
 from broker.app.use_cases import policies as use_cases
-from broker.app.use_cases.changes import change, one_line
+from broker.app.use_cases.changes import change, single_line
 from broker.app.use_cases.policies import MAX_FILES, check_names
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
@@ -81,7 +81,7 @@ def preview_change(by: By, form: Form) -> Response:
 
 def apply_change(by: By, form: Form) -> Response:
     """Apply the texts that were previewed, unless another version is active meanwhile."""
-    files, reason = check_names(_files(form)), one_line(form.get("reason", "").strip())
+    files, reason = check_names(_files(form)), single_line(form.get("reason", "").strip())
     key, base = request_key(form), _base_version(form)
     change(by.caller, key, use_cases.apply_policy, files=files, reason=reason, base=base)
     return RedirectResponse(POLICIES_PATH, 303)

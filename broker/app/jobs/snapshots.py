@@ -225,8 +225,8 @@ def _git(folder: Path, *arguments: str) -> str:
 def run_git(*arguments: str, environment: Mapping[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
     """Run `git` without questions. ``arguments`` must hold no text of others that git would read as an option. Raises
     OSError and ``subprocess.TimeoutExpired``."""
-    return subprocess.run(  # noqa: S603
-        ["git", *arguments],  # noqa: S607
+    return subprocess.run(  # noqa: S603  # no shell
+        ["git", *arguments],  # noqa: S607  # the person's own git
         env={**environment, "GIT_TERMINAL_PROMPT": "0"},
         capture_output=True,
         text=True,

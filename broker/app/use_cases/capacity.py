@@ -31,7 +31,7 @@ from broker.app.results.purchases import (
     QuoteList,
     UndoTermsResult,
 )
-from broker.app.use_cases.changes import Reason, one_line
+from broker.app.use_cases.changes import Reason, single_line
 from broker.core.access.permissions import Permission
 from broker.core.errors import BrokerError, InvalidInput, Refused, UnknownName
 from broker.core.purchases.purchases import PREFIX, Purchase, PurchaseState
@@ -230,14 +230,14 @@ class StatedHolding:
             kind=self.kind,
             accelerator=canonical(name),
             gpus=count * self.machines,
-            provider=one_line(self.provider),
-            site=one_line(self.site),
+            provider=single_line(self.provider),
+            site=single_line(self.site),
             starts=self.starts,
             ends=self.ends,
             upfront=_usd(self.price, "price") or Money.ZERO,
             hourly=_usd(self.hourly, "hourly") or Money.ZERO,
-            note=one_line(self.note),
-            order_id=one_line(self.order).strip(),
+            note=single_line(self.note),
+            order_id=single_line(self.order).strip(),
         )
 
 
@@ -247,7 +247,7 @@ def record_capacity(by: Caller, stated: StatedHolding, proof: ProofBody | None =
     holding = stated.holding()
     if proof is None:
         return RecordedCapacity.of(capacity.add(by.broker, holding, by=by.actor))
-    document, name = _decode(proof), one_line(proof.name)
+    document, name = _decode(proof), single_line(proof.name)
     capacity.check_may_record(by.broker, holding, by=by.actor)
     return RecordedCapacity.of(by.broker.store.add_proved_holding(holding, name, document, by=by.actor.identity))
 

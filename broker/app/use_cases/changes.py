@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 _AWAITING = ("jobs.submit", "jobs.retry", "jobs.resume", "jobs.extend")  # requests that may need an approval first
 
 
-def one_line(text: str) -> str:
+def single_line(text: str) -> str:
     """The text, if it is one line. Raises `InvalidInput` otherwise."""
     if not is_one_line(text):
         raise InvalidInput("expected one line without line breaks or control characters", where="reason")
     return text
 
 
-Reason = Annotated[str, AfterValidator(one_line), Field(max_length=500, description="For the record, in one line.")]
+Reason = Annotated[str, AfterValidator(single_line), Field(max_length=500, description="For the record, in one line.")]
 
 
 def change(by: Caller, key: str, function: Callable[..., Any], **arguments: Any) -> ChangeAnswer:

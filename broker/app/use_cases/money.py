@@ -93,12 +93,12 @@ def units(
     timezone: Zone = None,
 ) -> UnitMetrics:
     """The cost of a run, a busy GPU-hour and a million tokens, of all teams or of one."""
-    return unit_costs.unit_metrics_report(by.broker, period, _one_team(by, team), metric, timezone)
+    return unit_costs.unit_metrics_report(by.broker, period, _single_team(by, team), metric, timezone)
 
 
 def forecasts(by: Caller, period: NamedPeriod = "month", team: Team = None, timezone: Zone = None) -> ForecastsReport:
     """Predictions of plans compared with what happened."""
-    return unit_costs.forecasts_report(by.broker, period, _one_team(by, team), timezone)
+    return unit_costs.forecasts_report(by.broker, period, _single_team(by, team), timezone)
 
 
 def anomalies(by: Caller, team: Team = None) -> IncidentList:
@@ -111,7 +111,7 @@ def anomalies(by: Caller, team: Team = None) -> IncidentList:
     return IncidentList(incidents=[incident for incident in incidents if teams is None or incident.team in teams])
 
 
-def _one_team(by: Caller, team: str | None) -> str | None:
+def _single_team(by: Caller, team: str | None) -> str | None:
     """The team that a report is about; None: all, for those who may see all. Raises `RoleMissing`, and `InvalidInput`
     if the caller may see several teams, but not all, and named none."""
     teams = by.access.teams(Permission.SEE_BUDGETS)

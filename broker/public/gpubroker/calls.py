@@ -99,7 +99,7 @@ def pack(function: Callable[..., Any], calls: Sequence[Sequence[Any]], folder: P
     import cloudpickle
 
     with _local_modules_by_value(workdir):
-        content = _dump(function, function, _used_by(function))
+        content = _dump(function, function, _dependencies(function))
         arguments = [
             _dump(tuple(call), function, {f"argument {n}": part for n, part in enumerate(call, 1)}) for call in calls
         ]
@@ -136,7 +136,7 @@ def _pickles(value: object) -> bool:
         return False
 
 
-def _used_by(function: Callable[..., Any]) -> Mapping[str, object]:
+def _dependencies(function: Callable[..., Any]) -> Mapping[str, object]:
     """The variables of its surroundings that a function uses."""
     try:
         used = inspect.getclosurevars(function)

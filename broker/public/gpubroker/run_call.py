@@ -30,9 +30,9 @@ def main() -> int:
     stage = "load"
     try:
         # The submitter's own code: this is the machine that it was sent to.
-        calls = pickle.loads((here / "arguments.pkl").read_bytes())  # noqa: S301
-        function = pickle.loads((here / "function.pkl").read_bytes())  # noqa: S301
-        arguments = pickle.loads(calls[task])  # noqa: S301
+        calls = pickle.loads((here / "arguments.pkl").read_bytes())  # noqa: S301  # from who submitted the job
+        function = pickle.loads((here / "function.pkl").read_bytes())  # noqa: S301  # as above
+        arguments = pickle.loads(calls[task])  # noqa: S301  # as above
         stage = "call"
         value = function(*arguments)
         stage = "result"

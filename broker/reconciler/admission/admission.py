@@ -24,7 +24,7 @@ from broker.core.policy.policy import Action, ActionKind, Answer, Facts, LiveAtt
 from broker.core.ports import PolicySet
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
-from broker.ledger.entries import Balance, paid_money
+from broker.ledger.entries import Balance, cash_sums
 from broker.ledger.holds import (
     STOP_GRACE,
     Exposure,
@@ -285,7 +285,7 @@ def action_for(
     **details: Any,
 ) -> Action:
     """An action on a job that exists, whose money is known; ``details``: other fields of `Action`."""
-    spent, held = paid_money(money)
+    spent, held = cash_sums(money)
     return Action(
         kind,
         view.job,
@@ -320,7 +320,7 @@ def re_place(
     approval could allow, else the refusal of the best one. Raises ValueError for a plan without placements.
     """
     left = max(view.max_duration - billed, timedelta(seconds=1))
-    budget = None if view.max_cost is None else max(view.max_cost - paid_money(balance)[0], Money.ZERO)
+    budget = None if view.max_cost is None else max(view.max_cost - cash_sums(balance)[0], Money.ZERO)
     window = (now, now + left)
     refused: Admission | None = None
     for placement in plan.placements:

@@ -20,7 +20,7 @@ from broker.core.job.arrays import task_id
 from broker.core.job.placements import Plan
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
-from broker.ledger.entries import Movement, paid_money
+from broker.ledger.entries import Movement, cash_sums
 from broker.ledger.journal import Journal, JournalReader, JournalWriter, TaskCounts, append_if, writing_if
 from broker.reconciler.admission.admission import Admission, admit, as_if_unoccupied, judge_array, whole_hold
 from broker.reconciler.admission.approvals import approve_by_standing_grants
@@ -165,7 +165,7 @@ def _task_limits(tx: JournalReader, view: JobView, plan: Plan, slots: int, *, ot
 def committed(snapshot: JournalReader, array: str) -> Money:
     """The used part of the array's ``max_cost`` (USD): the cost of closed tasks, and the maximum cost of the others.
     While an array has a limit, each of its tasks has one (`jobs extend` gives none to an array with others)."""
-    closed, _ = paid_money(snapshot.task_money(array, closed=True))
+    closed, _ = cash_sums(snapshot.task_money(array, closed=True))
     return sum((task.max_cost for task in snapshot.open_tasks(array) if task.max_cost is not None), closed)
 
 

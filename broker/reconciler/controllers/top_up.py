@@ -27,7 +27,7 @@ from broker.core.ports import PolicySet
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.budgets import edges_ahead
-from broker.ledger.entries import Balance, Movement, paid_money
+from broker.ledger.entries import Balance, Movement, cash_sums
 from broker.ledger.holds import STOP_GRACE, burn_of, longest_billing_step
 from broker.ledger.journal import Journal, JournalReader, JournalWriter, writing_if
 from broker.reconciler.admission.admission import Admission, MoreMoney, judge_continuation
@@ -164,7 +164,7 @@ class TopUp(Controller):
             return AtRest(again_at)
 
     def _need(self, money: KnownMoney, view: JobView, attempt: AttemptView, funds: Funds, now: datetime) -> Need | None:
-        committed = sum(paid_money(money.balances), Money.ZERO)
+        committed = sum(cash_sums(money.balances), Money.ZERO)
         held = usable_balances(view, money.balances).get(attempt.placement.money, Balance()).held
         return need_of(view, funds, held, committed, billed_time(view, now), now, self._pace)
 

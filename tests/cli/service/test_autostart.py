@@ -71,7 +71,7 @@ def test_without_systemd_it_says_what_to_start_at_login(gpubroker: Any, monkeypa
 
 def parsed(text: str) -> configparser.SectionProxy:
     parser = configparser.ConfigParser(strict=False, interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # as its documentation says
     parser.read_string(text)
     return parser["Service"]
 
