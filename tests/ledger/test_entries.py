@@ -7,7 +7,19 @@ from hypothesis import strategies as st
 
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
-from broker.ledger.entries import Account, Balance, Entry, Movement, Sum, Tags, balances, faults, move, movements
+from broker.ledger.entries import (
+    Account,
+    Balance,
+    Entry,
+    Movement,
+    Sum,
+    Tags,
+    balances,
+    cash_sums,
+    faults,
+    move,
+    movements,
+)
 
 AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
 COVERS_FOR = timedelta(hours=1)
@@ -141,3 +153,14 @@ def test_a_date_moves_no_money() -> None:
     for amount in (Money(5), Money(-5)):
         with pytest.raises(ValueError, match="is invalid"):
             move(Movement.DATE, amount, **about)
+
+
+@given(st.lists(st.tuples(amounts, kinds), max_size=8))
+def test_the_use_of_capacity_paid_earlier_is_no_cash(holds: list[tuple[Money, MoneyKind]]) -> None:
+    entries = [
+        entry
+        for number, (amount, kind) in enumerate(holds)
+        for entry in moved(Movement.HOLD, amount, f"m{number}", kind=kind)
+    ]
+    held = sum((amount for amount, kind in holds if kind is not MoneyKind.AMORTISED), Money.ZERO)
+    assert cash_sums(balances(entries)) == (Money.ZERO, held)
