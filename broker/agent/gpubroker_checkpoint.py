@@ -133,9 +133,8 @@ def resume() -> Path | None:
 
 
 _DRAFT = re.compile(
-    r"^\.|~$|^~|\.part$|\.lock$|\.swp$|^tmp[a-z0-9_]{8}$|^tmp(?:step|ckpt|checkpoint)|\dtmp$"
-    r"|(?<![a-z0-9])(tmp\d*|temp(?![^a-z0-9]*\d)|partial|incomplete|unfinished|uncommitted|saving|writing|deleting"
-    r"|in[-_]?progress|wip|corrupt|corrupted|downloading|crdownload|aria2|~)(?![a-z0-9])"
+    r"^\.|~$|^~|\.part$|^tmp[a-z0-9_]{8}$|^tmp(?:step|ckpt|checkpoint)|\dtmp$"
+    r"|(?<![a-z0-9])(tmp\d*|temp(?![^a-z0-9]*\d)|partial|incomplete|unfinished|~)(?![a-z0-9])"
 )
 _NUMBER = re.compile(r"([a-z]*)([^a-z0-9]*)(\d+)(?![a-z0-9]|\.\d)")
 _UNITS = {"step": 4, "iter": 3, "iteration": 3, "ba": 3, "batch": 3, "checkpoint": 2, "ckpt": 2, "epoch": 1, "ep": 1}

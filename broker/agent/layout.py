@@ -28,14 +28,15 @@ _LATEST = re.compile(r"latest|last|newest|^checkpoint$")
 @dataclass(frozen=True)
 class TopEntry:
     """An entry of the program's folder with everything below it. ``step``: as its name or the program says.
-    ``settled``: it is finished. ``saved``: and was saved, or restored, with this content. ``earlier``: of one that is
-    not settled, its last saved content. ``restless``: it has not been settled for long, as a log never is."""
+    ``settled``: it is finished. ``saved``: and was saved, or restored, with this content. ``doubtful``: only its rest
+    speaks for it, and none of its kind was saved before. ``earlier``: of one that is not settled, its last saved content. ``restless``: it has not been settled for long, as a log never is."""
 
     name: str
     entries: tuple[DiskEntry, ...]
     step: int | None
     settled: bool
     saved: bool = False
+    doubtful: bool = False
     earlier: tuple[DiskEntry, ...] = ()
     restless: bool = False
 
@@ -86,7 +87,7 @@ def checkpoints(
     references = {entry.name: _referenced_names(entry, top_entries, read) for entry in without_step}
     latest = set().union(*(references[name] for name in references if _LATEST.search(name.lower())))
     top_entries = [
-        replace(member, settled=True) if member.name in latest and trusted(member.name) else member
+        replace(member, settled=True, doubtful=False) if member.name in latest and trusted(member.name) else member
         for member in top_entries
     ]
     unfinished = [entry for entry in top_entries if entry.name in latest and not (entry.settled or entry.restless)]
@@ -103,6 +104,7 @@ def checkpoints(
         last = max((at for at, group in enumerate(groups) if latest & {member.name for member in group}), default=-1)
         groups = groups[: last + 1] or groups
     ready = [group for group in groups if all(entry.settled for entry in group)]
+    ready = [group for group in ready if (clean and group is ready[-1]) or not all(entry.doubtful for entry in group)]
     to_save = [group for group in ready if not all(entry.saved for entry in group)]
     if (
         not to_save

@@ -9,6 +9,10 @@ An entry is finished when its name is not that of a draft (`is_unfinished`), and
 - its format does not show that, and it stayed unchanged for the quiet time while no process had it open for writing; a
   small file without a step in its name, such as a tracker, needs no quiet time.
 
+Rest alone proves little: a program that hangs, and fails, leaves half of an entry at rest. So one with a step must
+also look like one that was saved before (its name but for numbers, its files, nine tenths of their size), or be
+followed by another of its name, unless it is the first, or the command has ended well.
+
 An entry that is incomplete by its format is never saved. After the command was killed, an entry that was written
 in place, without such a format, may be incomplete and is not saved.
 """
@@ -32,6 +36,8 @@ from broker.agent.layout import TRACKER, FinishedCheckpoint, TopEntry, checkpoin
 from broker.agent.processes import files_written
 
 _RESTLESS = 600.0  # seconds after which an entry that keeps changing no longer delays the others
+_SIMILAR_SIZE = 0.9  # of the entry of its kind that was saved last
+_NUMBERS = re.compile(r"([-+.]?[0-9a-f]*\d[0-9a-f]*)+")  # also hashes
 NOTES = ".gpubroker-saved.json"  # entries recorded by the helper's save(): {name: {"inode": …, "step": …}}
 
 
@@ -46,6 +52,14 @@ def open_writers(folder: Path) -> set[str]:
         with contextlib.suppress(OSError):
             names.update(path[len(prefix) :].partition("/")[0] for path in files_written(process, prefix))
     return names
+
+
+def _kind(name: str) -> str:
+    return _NUMBERS.sub("#", name.lower())
+
+
+def _shape(entries: tuple[DiskEntry, ...]) -> tuple[set[str], int]:
+    return {_kind(entry.path) for entry in entries}, sum(entry.size for entry in entries)
 
 
 class _Unreadable(Exception):
@@ -79,6 +93,8 @@ class Scanner:
         self._settled: dict[str, tuple[DiskEntry, ...]] = {}  # at the last scan
         self._unsettled: dict[str, float] = {}  # since when each has not been settled
         self._known: set[str] = set()  # entries that are settled whoever has them open
+        self._proven: dict[str, tuple[DiskEntry, ...]] = {}  # contents that more than their rest shows to be complete
+        self._shapes: dict[str, tuple[set[str], int]] = {}  # files and size of the last saved entry with a step, by kind
         self._drafts: set[int] = set()  # inodes seen under an unfinished name, now and in the last scan
         self._inodes: set[int] = set()
         self.problems: dict[str, str] = {}  # entries that cannot be saved, and why
@@ -89,13 +105,18 @@ class Scanner:
         self._renamed()
         for name in self._names():
             with contextlib.suppress(OSError):
-                self._saved[name] = self._look(name)
+                self._record(name, self._look(name))
 
     def saved(self, one: FinishedCheckpoint) -> None:
         """Mark the content of this checkpoint as saved."""
         for member in one.members:
-            self._saved[member.name] = member.entries
+            self._record(member.name, member.entries)
             self._moved.discard(member.name)
+
+    def _record(self, name: str, entries: tuple[DiskEntry, ...]) -> None:
+        self._saved[name] = entries
+        if step_of(name) is not None:
+            self._shapes[_kind(name)] = _shape(entries)
 
     def unsaved(self) -> list[str]:
         """The names of entries in the folder that were neither saved nor restored as they are, drafts included."""
@@ -183,6 +204,8 @@ class Scanner:
         renamed = notes.get(name, {}).get("inode") == inode or inode in self._inodes or name in self._moved
         if renamed or current in (self._saved.get(name), self._settled.get(name)) or (self._folder / name).is_symlink():
             self._known.add(name)
+            if current != self._settled.get(name):
+                self._proven[name] = current
             return True
         with contextlib.suppress(FileNotFoundError):
             return (is_unchanged or ended) and self._seems_whole(name, killed=killed, ended=ended)
@@ -201,6 +224,7 @@ class Scanner:
             noted_step if isinstance(noted_step, int) else step_of(name),
             settled,
             self._saved.get(name) == current,
+            bool(self._shapes) and self._proven.get(name) != current and self._is_similar(name) is None,
             () if settled else self._saved.get(name, ()),
             restless=self._now() - since > _RESTLESS,
         )
@@ -224,8 +248,20 @@ class Scanner:
         if is_complete is None:
             is_small = step_of(name) is None and sum(entry.size for entry in self._seen[name]) <= TRACKER
             quiet = 0.0 if is_small and not place.is_dir() else self._quiet
-            return not killed and (ended or self._now() - self._since[name] >= quiet)
+            rests = self._now() - self._since[name] >= quiet and self._is_similar(name) is not False
+            return not killed and (ended or rests)
+        if is_complete:
+            self._proven[name] = self._seen[name]
         return is_complete
+
+    def _is_similar(self, name: str) -> bool | None:
+        """Whether an entry with a step looks like the last one of its kind; None if none was saved."""
+        step, kind, (paths, size) = step_of(name), _kind(name), _shape(self._seen[name])
+        if step is None or any((step_of(other) or 0) > step and _kind(other) == kind for other in self._seen):
+            return True
+        if (last := self._shapes.get(kind)) is None:
+            return None
+        return last[0] <= paths and size >= _SIMILAR_SIZE * last[1]
 
     def _notes(self) -> dict[str, dict[str, object]]:
         try:

@@ -127,6 +127,22 @@ LAYOUTS: dict[str, tuple[list[dict[str, str | None]], list[str], int | None]] = 
         ["best", "model_1.pt", "model_2.pt", "optim_2.pt"],
         2,
     ),
+    "plain folders, killed while a folder of another name was at rest": (
+        [{"step_100/w": "A" * 100}, {"step_200.uploading/w": "A" * 99}, {"step_300-old/w": "A" * 99, "eval_400": "A"}],
+        ["step_100/w"],
+        100,
+    ),
+    "plain folders, killed after it hung in the middle of one": (
+        [{"step_100/w": "A" * 100, "step_100/v": "B"}, {"step_200/w": "A" * 99}, {"step_300/w": "A", "step_300/v": "B"}],
+        ["step_200/w"],
+        200,
+    ),
+    "plain files that shrink": ([{"step_1": "A" * 100}, {"step_2": "b"}, {"step_3": "c"}], ["step_3"], 3),
+    "plain files with their loss and hash": (
+        [{"step_1-loss=0.52-a3f9.bin": "A"}, {"step_2-loss=-1e-05-07be.bin": "B"}],
+        ["step_2-loss=-1e-05-07be.bin"],
+        2,
+    ),
     "tensorboard beside it": (
         [{"step_1": ZIP, "events.out.tfevents.1700000000.host.1.0": "e"}, {"step_2": ZIP}],
         ["events.out.tfevents.1700000000.host.1.0", "step_2"],
