@@ -29,7 +29,8 @@ _LATEST = re.compile(r"latest|last|newest|^checkpoint$")
 class TopEntry:
     """An entry of the program's folder with everything below it. ``step``: as its name or the program says.
     ``settled``: it is finished. ``saved``: and was saved, or restored, with this content. ``doubtful``: only its rest
-    speaks for it, and none of its kind was saved before. ``earlier``: of one that is not settled, its last saved content. ``restless``: it has not been settled for long, as a log never is."""
+    speaks for it, and none of its kind was saved before. ``earlier``: of one that is not settled, its last saved
+    content. ``restless``: it has not been settled for long, as a log never is."""
 
     name: str
     entries: tuple[DiskEntry, ...]

@@ -1,35 +1,50 @@
 """Hides the values of a job's secrets in everything that the agent sends on for people: output, evidence, events.
 
-A value is found whole, and in any part of 8 bytes or more: as it is, escaped as in JSON, Python and HTML, encoded for a
-URL, in base64 (also inside a longer text) and in hexadecimal. Each byte becomes an asterisk, so sizes and offsets stay.
-Not hidden: scheme and host of a value that is a URL (its user, password, path and query are), values shorter than 4
-bytes, and what a program changes in another way. Results and checkpoints are the program's own files and stay as they
-are.
+Values are also what a program reads from a value, from 6 bytes on: user and password of a URL, strings of JSON, what
+follows a ``name=`` or ``name: ``, each decoded. A value is found whole, and in any part of 8 bytes or more: as it is,
+in base64 and base32 (also inside a longer text), as hexadecimal or decimal bytes with any separators, in UTF-16, and
+with any of its characters escaped as in URLs, JSON, HTML, Python and shells. Each byte becomes an asterisk, so sizes
+and offsets stay. Not hidden: scheme and host of a value that is a URL, values shorter than 4 bytes, and what a program
+changes in another way, such as compressed or encoded twice. Results and checkpoints are the program's own files and
+stay as they are.
 """
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
 import re
 import sys
-from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator
+from array import array
+from base64 import b32encode, b64encode, urlsafe_b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from typing import Callable
-from urllib.parse import quote, quote_plus
+from urllib.parse import unquote_to_bytes
 
-_PART, _BLOCK, _MIN_SIZE = 8, 4, 4
-REACH = _PART - 1
-"""Bytes around a piece of a text that decide what is hidden in the piece."""
+_PART, _BLOCK, _MIN_SIZE, _MIN_INNER = 8, 4, 4, 6
+REACH = 12 * _PART - 1
+"""Bytes around a piece of a text that decide what is hidden in the piece; an escaped character takes up to 12."""
 _URL = re.compile(rb"([a-z][a-z0-9+.-]{0,30}://)(?:([^/?#]*)@)?[^/?#@]*", re.IGNORECASE)
 _PEM_FRAME = re.compile(rb"-----[A-Z ]+-----")
+_SETTING = re.compile(rb"(?:^|[;&?,{\s])[\w.-]+(?: ?= ?|: )(\"[^\"]*\"|'[^']*'|[^;&\s]+)")
+_HEX = rb"[0-9A-Fa-f]"
+_ESCAPE = re.compile(
+    rb"(?:%%|\\x)(?P<byte>%(hex)s{2})|(?P<point>(?:\\u%(hex)s{4}){1,2}|\\U00%(hex)s{6})|\\(?P<octal>[0-3][0-7]{2})"
+    rb"|(?P<entity>&#?\w{1,8};)|\\(?P<character>.)" % {b"hex": _HEX}
+)
+_CONTROLS = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"f": b"\f", b"v": b"\v", b"a": b"\a", b"e": b"\x1b"}
+_HEX_BYTE, _NUMBER = re.compile(_HEX + rb"{2}"), re.compile(rb"[0-9]+")
+_HEX_ROW = re.compile(rb"(?:(?:0[xX])?(?:%s{2}){1,4}[^0-9A-Za-z\n]{1,3}){2,}(?:0[xX])?(?:%s{2}){1,4}" % (_HEX, _HEX))
+_DECIMAL_ROW = re.compile(rb"(?:[0-9]{1,3}[^0-9A-Za-z.\n]{1,3}){3,}[0-9]{1,3}")
 
 
 class Mask:
     """``values``: of the secrets; empty ones are ignored."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        encoded = {value.encode("utf-8", "surrogateescape") for value in values}
+        encoded = {part for value in values for part in _values_in(value.encode("utf-8", "surrogateescape"))}
         whole = {form for value in encoded for form in _forms(value)}
         forms = {form for value in encoded for piece in _secret_pieces(value) for form in _forms(piece)}
         self._whole = sorted((candidate for candidate in whole if len(candidate) >= _MIN_SIZE), key=len, reverse=True)
@@ -46,22 +61,31 @@ class Mask:
 
     def hide(self, data: bytes) -> bytes:
         """The data, of the same size."""
+        masked = bytearray(data)
+        for decoded, find_origins in _decodings(data):
+            places = list(self._places(decoded))
+            origins = find_origins() if places else ()
+            for start, end in places:
+                while end < len(decoded) and origins[end] == origins[end - 1]:
+                    end += 1  # a character of several bytes is hidden whole
+                masked[origins[start] : origins[end]] = b"*" * (origins[end] - origins[start])
+        return bytes(masked)
+
+    def _places(self, data: bytes) -> Iterator[tuple[int, int]]:
         for value in self._whole:
-            data = data.replace(value, b"*" * len(value))
-        if len(data) < _PART:
-            return data
+            at = -1
+            while (at := data.find(value, at + 1)) >= 0:
+                yield at, at + len(value)
         # Any part of 8 bytes contains one of the blocks of 4 bytes into which the data is cut here.
         blocks = memoryview(data)[: len(data) // _BLOCK * _BLOCK].cast("I")
-        if self._blocks.isdisjoint(blocks):
-            return data
-        masked = bytearray(data)
+        if len(data) < _PART or self._blocks.isdisjoint(blocks):
+            return
         for number, block in enumerate(blocks):
             if block in self._blocks:
                 at = number * _BLOCK
                 for start in range(max(0, at - _PART + _BLOCK), at + 1):
                     if data[start : start + _PART] in self._parts:
-                        masked[start : start + _PART] = b"*" * _PART
-        return bytes(masked)
+                        yield start, start + _PART
 
     def window(self, read: Callable[[int, int], bytes], start: int, size: int) -> bytes:
         """A piece of a file. ``read(start, size)`` returns at most ``size`` bytes."""
@@ -72,28 +96,90 @@ class Mask:
 NO_MASK = Mask()
 
 
-def _forms(value: bytes) -> Iterator[bytes]:
-    """The value in the ways in which programs print it."""
-    text = value.decode("utf-8", "surrogateescape")
+def _decodings(data: bytes) -> Iterator[tuple[bytes, Callable[[], Sequence[int]]]]:
+    """The data, as it is, with its escapes resolved, and lists of bytes in it as these bytes; and where each byte
+    was."""
+    yield data, lambda: range(len(data) + 1)
+    if _ESCAPE.search(data):
+        yield _ESCAPE.sub(_resolve, data), lambda: _origins(data)
+    for row, number, base in ((_HEX_ROW, _HEX_BYTE, 16), (_DECIMAL_ROW, _NUMBER, 10)):
+        rows = [match.span() for match in row.finditer(data)]
+        numbers = b" 0 ".join(b" ".join(number.findall(data, *span)) for span in rows).split()
+        yield bytes(int(text, base) & 0xFF for text in numbers), partial(_starts, data, number, rows)
+
+
+def _starts(data: bytes, number: re.Pattern[bytes], rows: Sequence[tuple[int, int]]) -> Sequence[int]:
+    return [at for row in rows for at in (*(match.start() for match in number.finditer(data, *row)), row[1])]
+
+
+def _origins(data: bytes) -> Sequence[int]:
+    origins, at = array("I"), 0
+    for match in _ESCAPE.finditer(data):
+        origins.extend(range(at, match.start()))
+        origins.extend([match.start()] * len(_resolve(match)))
+        at = match.end()
+    origins.extend(range(at, len(data) + 1))
+    return origins
+
+
+def _resolve(escape: re.Match[bytes]) -> bytes:
+    return _unescape(escape[0], escape.lastgroup)
+
+
+@lru_cache(4096)
+def _unescape(text: bytes, kind: str | None) -> bytes:
+    if kind == "byte":
+        return bytes.fromhex(text[-2:].decode())
+    if kind == "octal":
+        return bytes([int(text[1:], 8)])
+    if kind == "character":
+        return _CONTROLS.get(text[1:], text[1:])
+    with contextlib.suppress(UnicodeDecodeError):
+        characters = text.decode("unicode_escape") if kind == "point" else html.unescape(text.decode())
+        return characters.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+    return text
+
+
+def _values_in(value: bytes) -> Iterator[bytes]:
+    """The value, and the values that it contains."""
     yield value
-    yield json.dumps(text)[1:-1].encode()
-    yield json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogateescape")
-    yield repr(text)[1:-1].encode("utf-8", "surrogateescape")
-    yield ascii(text)[1:-1].encode()
-    yield repr(value)[2:-1].encode()
-    yield html.escape(text).encode("utf-8", "surrogateescape")
-    for encoded in (quote(value, safe=""), quote(value), quote_plus(value)):
-        yield encoded.encode()
-        yield re.sub("%..", lambda match: match[0].lower(), encoded).encode()
-    yield value.hex().encode()
-    yield value.hex().upper().encode()
-    for encode in (b64encode, urlsafe_b64encode):
-        yield encode(value)
-        for offset in range(3):  # as part of a longer text, without the characters that other bytes also change
+    inner = {match[1].strip(b"\"'") for match in _SETTING.finditer(value)}
+    for match in _URL.finditer(value):
+        inner.update(unquote_to_bytes(part) for part in (match[2] or b"").split(b":", 1))
+    with contextlib.suppress(ValueError, RecursionError):
+        inner.update(text.encode("utf-8", "surrogatepass") for text in _strings(json.loads(value)))
+    for part in inner:
+        if len(part) >= _MIN_INNER and part != value:
+            yield from _values_in(part)
+
+
+def _strings(document: object) -> Iterator[str]:
+    if isinstance(document, str):
+        yield document
+    elif isinstance(document, dict | list):
+        for part in document.values() if isinstance(document, dict) else document:
+            yield from _strings(part)
+
+
+def _forms(value: bytes) -> Iterator[bytes]:
+    """The value in the ways in which programs print it, but for escapes."""
+    text = value.decode("utf-8", "surrogateescape")
+    yield from (value, value.replace(b" ", b"+"), value.replace(b"\n", b""))
+    yield b"".join(
+        character.encode(errors="surrogateescape") if ord(character) > 0xFF else bytes([ord(character)])
+        for character in text
+    )
+    yield from (text.encode(form, "surrogatepass") for form in ("utf-16-le", "utf-16-be"))
+    yield from (value.hex().encode(), value.hex().upper().encode())
+    for encode, group, digits in ((b64encode, 3, 4), (urlsafe_b64encode, 3, 4), (b32encode, 5, 8)):
+        for offset in range(group):  # as part of a longer text, without the characters that other bytes also change
             padded = encode(b"\0" * offset + value)
-            yield padded[-(-offset * 8 // 6) : (offset + len(value)) * 8 // 6]
+            yield padded[-(-offset * digits // group) : (offset + len(value)) * digits // group]
 
 
-def _secret_pieces(value: bytes) -> list[bytes]:
-    """The parts of a value that are secret by themselves: not scheme and host of a URL, and not the frame of a PEM."""
-    return _URL.sub(rb"\0\2\0", _PEM_FRAME.sub(b"\0", value)).split(b"\0")
+def _secret_pieces(value: bytes) -> Iterator[bytes]:
+    """The parts of a value that are secret by themselves: not scheme and host of a URL, and not the frame of a PEM; as
+    they are, and decoded."""
+    for piece in _URL.sub(rb"\0\2\0", _PEM_FRAME.sub(b"\0", value)).split(b"\0"):
+        yield piece
+        yield _ESCAPE.sub(_resolve, piece)

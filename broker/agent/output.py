@@ -31,6 +31,7 @@ class OutputUploader:
     ) -> None:
         self._store, self._attempt, self._rank, self._file, self._mask = store, attempt, rank, file, mask
         self._keep = keep
+        self._masked = 0, b""  # the piece that was uploaded last, and its beginning, which stays
         self._done = 0  # bytes that are uploaded completely
         self._dropped = 0  # bytes that are no longer kept on this machine
         self._deleted = 0  # pieces that are no longer kept in the store
@@ -51,7 +52,10 @@ class OutputUploader:
         self._done = max(self._done, self._dropped)
         while self._done < size:
             piece = self._done // PIECE
-            data = self._mask.window(self._read, piece * PIECE, min(PIECE, size - piece * PIECE))
+            data = self._masked[1] if self._masked[0] == piece else b""
+            start = piece * PIECE + len(data)
+            data += self._mask.window(self._read, start, min((piece + 1) * PIECE, size) - start)
+            self._masked = piece, data[:-REACH]
             self._store.write(self._piece(piece), data)
             self._done = piece * PIECE + len(data)
             if len(data) < PIECE:

@@ -94,7 +94,7 @@ class Scanner:
         self._unsettled: dict[str, float] = {}  # since when each has not been settled
         self._known: set[str] = set()  # entries that are settled whoever has them open
         self._proven: dict[str, tuple[DiskEntry, ...]] = {}  # contents that more than their rest shows to be complete
-        self._shapes: dict[str, tuple[set[str], int]] = {}  # files and size of the last saved entry with a step, by kind
+        self._shapes: dict[str, tuple[set[str], int]] = {}  # by kind: of the last saved entry with a step
         self._drafts: set[int] = set()  # inodes seen under an unfinished name, now and in the last scan
         self._inodes: set[int] = set()
         self.problems: dict[str, str] = {}  # entries that cannot be saved, and why

@@ -133,7 +133,11 @@ LAYOUTS: dict[str, tuple[list[dict[str, str | None]], list[str], int | None]] = 
         100,
     ),
     "plain folders, killed after it hung in the middle of one": (
-        [{"step_100/w": "A" * 100, "step_100/v": "B"}, {"step_200/w": "A" * 99}, {"step_300/w": "A", "step_300/v": "B"}],
+        [
+            {"step_100/w": "A" * 100, "step_100/v": "B"},
+            {"step_200/w": "A" * 99},
+            {"step_300/w": "A", "step_300/v": "B"},
+        ],
         ["step_200/w"],
         200,
     ),

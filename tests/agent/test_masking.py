@@ -41,6 +41,14 @@ FORMS: tuple[Callable[[str], str], ...] = (
     lambda value: re.sub("%..", lambda found: found[0].lower(), quote(value)),
     lambda value: base64.b64encode(value.encode()).decode(),
     lambda value: value.encode().hex(),
+    lambda value: value.encode().hex(":").upper(),
+    lambda value: " ".join(f"0x{byte:02x}" for byte in value.encode()),
+    lambda value: str(list(value.encode())),
+    lambda value: "".join(f"%{byte:02X}" for byte in value.encode()),
+    lambda value: "".join(f"\\{byte:03o}" for byte in value.encode()),
+    lambda value: "".join(f"\\u{unit:04x}" for unit in memoryview(value.encode("utf-16-le")).cast("H")),
+    lambda value: "".join(f"&#{ord(character)};" for character in value),
+    lambda value: base64.b32encode(value.encode()).decode(),
     html.escape,
 )
 WAYS: tuple[Callable[[str], str], ...] = (
@@ -87,6 +95,17 @@ def test_no_part_of_a_value_is_uploaded(
 
 def uploaded(store: ObjectFolder) -> bytes:
     return b"".join(store.read(path) or b"" for path in sorted(store.sizes("attempts")))
+
+
+@given(st.text("aB1äß漢🔑<&\\/%+:@=#$!", min_size=6, max_size=20), st.sampled_from([str, *FORMS]))
+def test_what_a_program_reads_from_a_value_is_hidden(password: str, way: Callable[[str], str]) -> None:
+    for secret in (
+        f"mysql://admin:{quote(password, safe='')}@db.example.com/x",
+        json.dumps({"type": "x", "login": [{"password": password}]}),
+        f'HOST=db\nexport PASSWORD="{password}"\n',
+        f"host: db\npassword: {password}\n",
+    ):
+        assert way(password) not in Mask([secret]).text(f"cannot log in: {way(password)} is wrong")
 
 
 def test_the_address_of_a_url_and_the_frame_of_a_key_stay() -> None:
