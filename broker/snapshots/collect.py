@@ -19,18 +19,39 @@ from broker.core.values.units import print_size
 
 IGNORE_FILE = ".gpubrokerignore"
 _GIT, _SKYPILOT = ".gitignore", ".skyignore"
-NAMED_DEFAULTS = (".env", ".env.local", ".venv", "node_modules", "wandb")
-"""Secrets of this machine, and what its programs installed or recorded; a submitter is told that it is left out."""
-_CACHES = (
-    "__pycache__/",
-    ".ipynb_checkpoints/",
-    ".mypy_cache/",
-    ".pytest_cache/",
-    ".ruff_cache/",
-    ".tox/",
-    ".DS_Store",
+_NAMED = GitIgnoreSpec.from_lines(
+    [
+        *(".env", ".env.*", "*.env", ".envrc", "!.env.example", "!.env.sample", "!.env.template", "!.env.dist"),
+        *(
+            ".netrc",
+            "_netrc",
+            ".npmrc",
+            ".yarnrc.yml",
+            ".pypirc",
+            ".pgpass",
+            ".my.cnf",
+            ".boto",
+            ".s3cfg",
+            ".passwd-s3fs",
+        ),
+        *(".git-credentials", ".vault-token", "kaggle.json", "*.tfstate", "*.tfstate.*", "*.tfvars"),
+        *("id_rsa*", "id_ed25519*", "id_ecdsa*", "id_dsa*", ".ssh/", ".gnupg/", ".aws/", ".azure/", ".oci/", ".kube/"),
+        *(
+            "**/.config/gcloud/",
+            "**/.docker/config.json",
+            "**/.huggingface/token",
+            "application_default_credentials.json",
+        ),
+        *(".venv", ".conda/", ".pixi/", ".direnv/", "node_modules/", ".terraform/", ".vagrant/"),
+        *("wandb/", "mlruns/", "lightning_logs/", "tb_logs/", ".neptune/", ".aim/"),
+    ]
 )
-_DEFAULTS = GitIgnoreSpec.from_lines((*NAMED_DEFAULTS, *_CACHES))
+"""Secrets of this machine, and what its programs installed or recorded; a submitter is told that it is left out."""
+_KEY_FILES = ("", ".json", ".key", ".p8", ".pem")
+_LARGEST_KEY = 64 << 10
+_CACHES = GitIgnoreSpec.from_lines(
+    ("__pycache__/", ".ipynb_checkpoints/", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".tox/", ".DS_Store")
+)
 
 
 @dataclass(frozen=True)
@@ -63,11 +84,6 @@ class IgnoreRules:
     def _with_own(self, folder: Path, place: str) -> IgnoreRules:
         own = _read(folder / IGNORE_FILE)
         return replace(self, own=(*self.own, (place, own))) if own else self
-
-    def leave_out(self, path: str, *, folder: bool) -> bool:
-        """Whether the entry at ``path``, relative to the top, is left out."""
-        rule = self.decision_for(path, folder=folder)
-        return bool(_DEFAULTS.check_file(f"{path}/" if folder else path).include) if rule is None else rule
 
     def decision_for(self, path: str, *, folder: bool) -> bool | None:
         """Whether a file leaves the entry out; None if no file mentions it."""
@@ -106,8 +122,8 @@ class DiskEntry:
 class CollectedTree:
     """The entries of one folder or file, ``root``.
 
-    ``left_out`` without being listed in a file: virtual environments, which do not work in another place, and
-    `NAMED_DEFAULTS`.
+    ``left_out`` without being listed in a file: virtual environments, which do not work in another place, files with
+    private keys, and what is `_NAMED`.
     """
 
     root: Path
@@ -125,7 +141,8 @@ class CollectedTree:
 
 
 def collect(root: Path, name: str | None = None) -> CollectedTree:
-    """List a folder, or one file, which gets the name ``name`` in the tree. Reads the content of ignore files only.
+    """List a folder, or one file, which gets the name ``name`` in the tree. Reads the content of ignore files, and of
+    those that may be private keys, only.
 
     Raises `InvalidInput` with every problem: links that leave the folder, unreadable entries, sockets and similar.
     """
@@ -207,9 +224,11 @@ def _entries_below(
         place = Path(item.path)
         path = place.relative_to(root).as_posix()
         is_folder = item.is_dir(follow_symlinks=False)
-        if rules.leave_out(path, folder=is_folder):
-            if rules.decision_for(path, folder=is_folder) is None and item.name in NAMED_DEFAULTS:
-                left_out.append(path)
+        ignored, pattern_path = rules.decision_for(path, folder=is_folder), f"{path}/" if is_folder else path
+        if ignored is None and (_NAMED.match_file(pattern_path) or _is_private_key(place)):
+            left_out.append(path)
+            continue
+        if ignored or (ignored is None and _CACHES.match_file(pattern_path)):
             continue
         if not is_folder:
             yield from _entry_at(place, path, root, report)
@@ -222,6 +241,16 @@ def _entries_below(
             continue
         yield DiskEntry(TreeEntry(path, FOLDER, stat.S_IMODE(item.stat(follow_symlinks=False).st_mode) & 0o777), place)
         yield from _entries_below(place, root, rules.below(place, path), report, left_out)
+
+
+def _is_private_key(place: Path) -> bool:
+    """Whether a file contains a private key, as those of SSH, TLS and service accounts do."""
+    if place.suffix not in _KEY_FILES or not place.is_file() or place.stat().st_size > _LARGEST_KEY:
+        return False
+    try:
+        return b"PRIVATE KEY-----" in place.read_bytes()
+    except OSError:
+        return False
 
 
 def _entry_at(place: Path, path: str, root: Path, report: ReportProblem) -> Iterator[DiskEntry]:

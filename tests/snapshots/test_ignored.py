@@ -59,14 +59,18 @@ def test_an_environment_of_this_machine_is_left_out_and_named(tmp_path: Path) ->
 
 
 def test_secrets_and_installed_files_are_left_out_by_default_and_named(tmp_path: Path) -> None:
-    names_left = [".env", "node_modules", "src/wandb"]
-    write(
-        tmp_path, {".env": "TOKEN=x", "node_modules/x": "", "src/wandb/run": "", "src/__pycache__/a.pyc": "", "a": ""}
-    )
-    assert (names(tmp_path), list(collect(tmp_path).left_out)) == (["a"], names_left)
-    write(tmp_path, {".gpubrokerignore": "!.env\nwandb\n"})
-    assert names(tmp_path) == [".env", ".gpubrokerignore", "a"]
-    assert collect(tmp_path).left_out == ("node_modules",), "a file that lists it is enough"
+    key = '{"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----\\nMII"}'
+    left = {".env": "TOKEN=x", "node_modules/x": "", "src/wandb/run": "", "account.json": key, "prod.env": "TOKEN=x"}
+    left |= {"deep/.config/gcloud/x": "", "deep/.env.production": "", "deep/.ssh/config": "", "id_ed25519_work": ""}
+    kept = {"a": "", ".env.example": "", "data.json": "{}", "src/env.py": "", "deep/.config/app.json": "{}"}
+    write(tmp_path, {**left, **kept, "src/__pycache__/a.pyc": ""})
+    names_left = {"node_modules", "src/wandb", "deep/.config/gcloud", "deep/.ssh", *left} - {
+        *("node_modules/x", "src/wandb/run", "deep/.config/gcloud/x", "deep/.ssh/config")
+    }
+    assert (set(names(tmp_path)), set(collect(tmp_path).left_out)) == (kept.keys(), names_left)
+    write(tmp_path, {".gpubrokerignore": "!.env\nwandb\n!account.json\n"})
+    assert set(names(tmp_path)) == {".env", ".gpubrokerignore", "account.json", *kept}
+    assert set(collect(tmp_path).left_out) == names_left - {".env", "account.json", "src/wandb"}
 
 
 def test_a_pattern_that_makes_no_sense_is_refused(tmp_path: Path) -> None:

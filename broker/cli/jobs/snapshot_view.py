@@ -19,8 +19,8 @@ def survey_lines(files: Survey) -> Iterator[str]:
     yield f"Files: {formats.plural(files.files, 'file')}, {size_text(files.size)}, from {roots}{git}."
     if files.left_out:
         left_out_names = ", ".join(files.left_out)
-        reason = f"virtual environments work on this machine only; `!NAME` in {IGNORE_FILE} includes others"
-        yield f"Not included: {left_out_names} ({reason})."
+        reason = f"secrets, or what programs installed or recorded here; `!NAME` in {IGNORE_FILE} includes it"
+        yield f"Not included: {left_out_names} ({reason}, but for virtual environments)."
 
 
 @contextmanager
