@@ -38,8 +38,7 @@ class AttemptJournal:
         self._written = 0
         self._last_save: datetime | None = None
         self._deferred: dict[str, Any] | None = None
-        self._trouble: str | None = None
-        self._trouble_at = wall_now()
+        self._troubles: dict[str, datetime] = {}  # when each was recorded
 
     def append(self, kind: str, **fields: Any) -> None:
         with self._lock:
@@ -55,7 +54,6 @@ class AttemptJournal:
             "seconds": round(seconds, 3),
         }
         with self._lock:
-            self._trouble = None
             pause = timedelta(minutes=len(self._entries) / _THIN_FROM)
             if len(self._entries) >= _THIN_FROM and self._last_save and wall_now() - self._last_save < pause:
                 self._deferred = entry
@@ -64,11 +62,12 @@ class AttemptJournal:
             self._append(entry)
 
     def checkpoint_trouble(self, because: str) -> None:
-        """Record a problem with checkpoints, once per kind of problem and every ten minutes while it lasts."""
+        """Record a problem with checkpoints, once, and every ten minutes while it lasts."""
         with self._lock:
-            if because == self._trouble and wall_now() - self._trouble_at < _REPEAT_TROUBLE_AFTER:
+            now = wall_now()
+            if now - self._troubles.get(because, now - _REPEAT_TROUBLE_AFTER) < _REPEAT_TROUBLE_AFTER:
                 return
-            self._trouble, self._trouble_at = because, wall_now()
+            self._troubles[because] = now
             self._append({"kind": "checkpoint_trouble", "at": to_text(self._clock.now()), "because": because})
 
     def close(self) -> None:

@@ -46,6 +46,7 @@ log = logging.getLogger("gpubroker-agent")
 _Result = TypeVar("_Result")
 _RESTLESS = 60.0  # seconds after which a file that keeps changing is uploaded in any case
 _LONGEST_PAUSE = 60.0
+_NAMED_AT_ONCE, _MOST_NAMED = 5, 100  # entries that cannot be kept, in one event and in all
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class Outputs:
         self._folders: set[str] = set()  # of the results in the index
         self._listed: Sequence[OutputFile] = ()
         self._unwritten = False
-        self._told: str | None = None
+        self._told: set[str] = set()
         self.unsaved: list[str] = []
 
     def start(self) -> None:
@@ -296,12 +297,13 @@ class Outputs:
     def _report_left_out(self, left_out: set[str]) -> None:
         new = sorted(left_out - self._left_out)
         self._left_out |= left_out
-        if new:
-            omitted = f"; and {len(new) - 3} more" if len(new) > 3 else ""
-            self._trouble(f"not kept: {'; '.join(new[:3])}{omitted}")
+        for at in range(0, min(len(new), _MOST_NAMED), _NAMED_AT_ONCE):
+            self._trouble(f"not kept: {'; '.join(new[at : at + _NAMED_AT_ONCE])}")
+        if len(new) > _MOST_NAMED:
+            self._trouble(f"not kept: {len(new) - _MOST_NAMED} more")
 
     def _trouble(self, because: str) -> None:
         log.warning("output trouble: %s", because)
-        if because != self._told:
-            self._told = because
+        if because not in self._told:
+            self._told.add(because)
             self._journal.append("output_trouble", because=because)

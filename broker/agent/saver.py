@@ -151,6 +151,8 @@ class Saver:
             pending = []  # the command deleted its folder and cannot recreate it now
         for because in self._scanner.problems.values():
             self._trouble(because)
+        for because in self._scanner.omitted.values():
+            self._journal.checkpoint_trouble(f"{because}; the rest is saved without it")
         if final is not None and final.hurry:
             pending = pending[-1:]
         self.unsaved = [finished.name for finished in pending]

@@ -98,6 +98,7 @@ class Scanner:
         self._drafts: set[int] = set()  # inodes seen under an unfinished name, now and in the last scan
         self._inodes: set[int] = set()
         self.problems: dict[str, str] = {}  # entries that cannot be saved, and why
+        self.omitted: dict[str, str] = {}  # as problems: entries without which others are saved
         self.unfinished = False  # whether the last scan found an entry that is still being written, or not saved
 
     def adopt(self) -> None:
@@ -133,7 +134,7 @@ class Scanner:
         """
         self._moved |= self._renamed()
         previous, self._seen = self._seen, {}
-        self.problems = {}
+        self.problems, self.omitted = {}, {}
         for name in self._names():
             with contextlib.suppress(FileNotFoundError):  # the program removed it meanwhile
                 try:
@@ -173,8 +174,9 @@ class Scanner:
         """The entry and everything below it. Raises _Unreadable."""
 
         def tell(path: str, because: str, essential: bool) -> None:
-            self.problems[path] = f"{path}: {because}"
-            if essential:
+            if not essential:
+                self.omitted[path] = f"{path}: {because}"
+            else:
                 raise _Unreadable(f"{path}: {because}")
 
         place = self._folder / name

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.agent.outputs import OutputFile
-from broker.core.events.agent_events import OutputsSaved, OutputTrouble
+from broker.core.events.agent_events import CheckpointTrouble, OutputsSaved, OutputTrouble
 from broker.core.events.outcomes import Cause
 from tests.agent.node import Node, eventually
 
@@ -123,3 +123,22 @@ def test_an_index_that_leads_out_of_its_folder_is_refused(values: dict[str, Any]
     assert OutputFile.from_json(good).path == "a"
     with pytest.raises(ValueError, match=r"leaves its folder|never"):
         OutputFile.from_json(good | values)
+
+
+def test_what_cannot_be_kept_is_named_each_once(node: Node) -> None:
+    command = (
+        'for i in 1 2 3 4 5 6 7; do mkfifo "$GPUBROKER_OUTPUT_DIR/p$i"; done; cd "$GPUBROKER_CHECKPOINT_DIR"; '
+        "for i in 1 2 3; do mkdir .s; echo w > .s/w; mkfifo .s/p .s/q; mv .s step_$i; "
+        'while [ ! -e "$OLDPWD/go$i" ]; do sleep 0.02; done; done'
+    )
+    node.spec(command, intervals={"outputs": 0.05})
+    agent = node.start()
+    for step in (1, 2, 3):
+        eventually(lambda: node.saved()[-1:] == [step], "it is saved")  # noqa: B023  # called at once
+        (node.scratch() / "work" / f"go{step}").touch()
+    assert agent.wait(240) == 0
+    told = [body.because for body in node.events() if isinstance(body, OutputTrouble)]
+    assert all(sum(f"p{number}: a named pipe" in text for text in told) == 1 for number in range(1, 8)), told
+    troubles = [body.because for body in node.events() if isinstance(body, CheckpointTrouble)]
+    reason = "a named pipe, which cannot be kept; the rest is saved without it"
+    assert sorted(troubles) == [f"step_{step}/{name}: {reason}" for step in (1, 2, 3) for name in "pq"]

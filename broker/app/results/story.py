@@ -285,7 +285,7 @@ def _agent_sentence(body: ev.EventBody) -> tuple[str, Tone]:
         case CheckpointSaved():
             return f"checkpoint{_checkpoint_name(body)} saved", Tone.PLAIN
         case CheckpointTrouble():
-            return f"a checkpoint could not be saved: {body.because}", Tone.ODD
+            return f"trouble with a checkpoint: {body.because}", Tone.ODD
         case CheckpointsMissing():
             return checkpoints_missing(body), Tone.ODD
         case OutputsSaved():

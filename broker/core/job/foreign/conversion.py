@@ -37,7 +37,7 @@ class Conversion:
     def gpus(self, count: int, model: str | None, asked: str) -> None:
         """Request accelerators. ``model``: as the other program calls it; ``asked``: the line that requests them."""
         if model is not None and (part := _SLICE.search(model)):
-            self.lose(f"{asked}: each slice of a card becomes a whole card, because only whole cards are rented")
+            self.lose_share(asked)
             model = model[: part.start()] or None
         name = None if model is None else accelerator_name(model)
         if name is None:
@@ -52,8 +52,12 @@ class Conversion:
         """The number of cards to request; that a part of a card becomes a whole one is noted."""
         count = ceil(amount)
         if count != amount:
-            self.lose(f"{asked}: a part of a card becomes a whole card, because only whole cards are rented")
+            self.lose_share(asked)
         return count
+
+    def lose_share(self, asked: str) -> None:
+        """Note that parts of cards become whole ones. ``asked``: the line that requests them."""
+        self.lose(f"{asked}: each part of a card becomes a whole card, because only whole cards are rented")
 
     def renamed(self, script: str, prefix: str, names: Mapping[str, str]) -> str:
         """The script with the other program's variables by their names here; those that there are not are noted."""

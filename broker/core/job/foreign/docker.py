@@ -71,8 +71,10 @@ def _carry(name: str, value: str, conversion: Conversion) -> None:
     match name:
         case "gpus":
             count = re.search(r"\d+", value)
-            devices = re.search(r"device=([\w,-]+)", value)
+            devices = re.search(r"device=([\w,:/-]+)", value)
             number = len(devices[1].split(",")) if devices else int(count[0]) if count else 1
+            if devices and re.search(r"MIG-|\d:\d", devices[1]):
+                conversion.lose_share(f"--gpus {value}")
             conversion.gpus(number, None, f"--gpus {value}")
         case "env":
             variable, equals, text = value.partition("=")

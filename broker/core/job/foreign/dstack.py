@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from broker.core.documents import read_document
 from broker.core.errors import InvalidInput
 from broker.core.job.file.reading import name_from_file
 from broker.core.job.foreign.conversion import Conversion, accelerator_name, job_name
+from broker.core.values.accelerators import lookup
 
 _SAME = {"max_duration": "max_duration", "nodes": "num_nodes"}
 _WITHOUT_EFFECT = frozenset(
@@ -88,26 +90,36 @@ def _least(value: object) -> str:
     return str(value).partition("..")[0].replace(" ", "").upper()
 
 
+def _largest(sizes: str) -> float:
+    """The most of a range, in GB."""
+    number = re.match(r"[\d.]*\d", sizes.rpartition("..")[2].strip())
+    return float(number[0]) * (1000 if sizes.upper().endswith("TB") else 1) if number else inf
+
+
 def _gpu(value: object, conversion: Conversion) -> None:
     """``H100:8``, ``80GB``, ``A100:80GB:4``, ``24GB..``, a number, or a mapping of these."""
     names: list[str] = []
-    memory, amount = "", 1.0
+    memory, sizes, amount = "", "", 1.0
     parts = [str(value)]
     if isinstance(value, Mapping):
         name = value.get("name")
         names = [str(one) for one in (name if isinstance(name, list) else [name])] if name else []
-        memory = _least(value["memory"]) if value.get("memory") else ""
+        sizes = str(value.get("memory") or "")
         parts = [str(value.get("count") or 1)]
     for part in (piece.strip() for text in parts for piece in text.split(":")):
         if _MEMORY.fullmatch(part):
-            memory = _least(part)
+            sizes = part
         elif re.fullmatch(r"\d+(?:\.\.\d*)?|\d*\.\d+", part):
             amount = float(part.partition("..")[0])
         elif part.lower() not in ("nvidia", "amd"):
             names += [one.strip() for one in part.split(",")]
+    memory = _least(sizes)
     if not (count := conversion.whole_cards(amount, f"gpu: {_short(value)}")):
         return
     known = [name for name in (accelerator_name(f"{one}-{memory}" if memory else one) for one in names) if name]
+    for name in known:
+        if (size := lookup(name).memory_gb) > 1.1 * _largest(sizes):
+            conversion.lose(f"gpu memory {sizes}: a card {name} has {size:g} GB, and only whole cards are rented")
     if known:
         requests = [f"{name}:{count}" for name in dict.fromkeys(known)]
         conversion.resource("accelerators", requests[0] if len(requests) == 1 else requests)

@@ -43,6 +43,9 @@ def convert(text: str, file: str) -> Conversion:
     metadata = _at(manifest, "metadata")
     conversion.job["name"] = job_name(metadata.get("name") or str(metadata.get("generateName", "job")).rstrip("-"))
     spec, pod = _at(manifest, "spec"), _at(manifest, "spec")
+    template = _at(spec, "jobTemplate", "spec", "template") or _at(spec, "template") or manifest
+    notes = {**_at(template, "metadata", "labels"), **_at(template, "metadata", "annotations")}
+    conversion.lose(*(f"{key}: {value}, of the pod" for key, value in notes.items() if "gpu" in key.lower()))
     if manifest["kind"] == "CronJob":
         conversion.lose(f"schedule: {spec.get('schedule')}; submit the job by cron, or by your own scheduler")
         spec = _at(spec, "jobTemplate", "spec")
@@ -122,6 +125,8 @@ def _machine(container: Mapping[str, Any], pod: Mapping[str, Any], conversion: C
     limits = {**_at(container, "resources", "requests"), **_at(container, "resources", "limits")}
     selector = {**_required_labels(pod), **_at(pod, "nodeSelector")}
     instance = next((str(selector.pop(key)) for key in _INSTANCE if key in selector), None)
+    if "nvidia.com/gpu.shared" in limits:
+        conversion.lose_share(f"nvidia.com/gpu.shared: {limits['nvidia.com/gpu.shared']}")
     for name in _GPU_RESOURCES:
         if count := conversion.whole_cards(_amount(asked := limits.pop(name, 0)), f"{name}: {asked}"):
             model = next((str(selector.pop(key)) for key in _MODELS if key in selector), None)

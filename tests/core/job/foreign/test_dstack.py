@@ -48,6 +48,8 @@ CASES: list[tuple[str, dict[str, Any], str, tuple[str, ...]]] = [
     (f"type: service\nport: 8000\nmodel: llama\n{RUN}env: {{MODEL: llama, KEY: null}}\n"
         f"resources: {{gpu: '40GB..80GB:2'}}\n",
      {"envs": {"MODEL": "llama"}, "secrets": ("KEY",)}, SCRIPT, ("type: service", "port: 8000")),
+    (f"type: task\n{RUN}resources: {{gpu: {{name: [L40S, H100], memory: 16GB..24GB}}}}\n",
+     {"alternatives": 2}, SCRIPT, ("gpu memory 16GB..24GB: a card L40S has 48 GB", "a card H100 has 80 GB")),
     (f"type: task\n{RUN}volumes: [{{name: data, path: /data}}]\nenv: ['TOKEN=${{{{ secrets.hf }}}}']\nnodes: 1\n",
      {"nodes": 1, "secrets": ("TOKEN",)}, SCRIPT, ("volumes:",)),
 ]  # fmt: skip
