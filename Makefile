@@ -32,14 +32,14 @@ $(STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
 demo: $(BASE)  ## a job from market prices to the bill, on the simulated market, in about a minute
 	$(BIN)/gpubroker demo
 
-test: install  ## the quick complete run: types, style, architecture, every test on SQLite
+test: install  ## the quick run: types, style, architecture, some tests of every kind, on SQLite
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --quiet --check .
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m tests.beside $(BIN)/mypy -- $(BIN)/pytest --forks auto -m 'not system'
+	$(BIN)/python -m tests.beside $(BIN)/mypy -- $(BIN)/pytest --forks auto -m 'not system and not slow'
 
-test-system: install  ## full counts, PostgreSQL, real processes killed at every point
-	GPUBROKER_TEST_FULL=1 $(BIN)/pytest --forks auto --timeout 900 -m '(system or sampled or hypothesis) and not cloud and not kubernetes and not long'
+test-system: install  ## the other tests: slow ones, full counts, PostgreSQL, real processes killed at every point
+	GPUBROKER_TEST_FULL=1 $(BIN)/pytest --forks auto --timeout 900 -m '(system or slow or sampled or hypothesis) and not cloud and not kubernetes and not long'
 
 test-long: test-frameworks  ## also chaos: half an hour
 	GPUBROKER_TEST_FULL=1 $(BIN)/pytest --forks auto --timeout 1800 -m long --ignore tests/system/test_frameworks.py --ignore tests/system/test_recipes.py

@@ -46,6 +46,7 @@ _BY_THE_WALL = (
 
 
 _SYSTEM = tuple(f"{Path(__file__).parent / name}/" for name in ("system", "cloud", "kubernetes"))
+_QUICK = "not system and not slow"
 _MACHINES = count(1)
 _ROOM = 4 << 30  # bytes of memory that must be free if the databases of tests are to be in memory
 _KEPT = 20  # the maximum number of test databases of each kind
@@ -80,7 +81,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Tests of real services exist only if requested; the quick run does not even read the folders of the
     system tests.
     """
-    quick = config.option.markexpr == "not system"
+    quick = config.option.markexpr in (_QUICK, "not system")
     live = collection_path.name == "test_live.py" and not config.getoption("live")
     return True if live or (quick and f"{collection_path}/".startswith(_SYSTEM)) else None
 
@@ -99,6 +100,13 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
             return forks.run(session, int(number))
 
 
+def slow_tests() -> dict[str, int]:
+    """The tests that the quick run leaves out, each with the number of its cases that it runs nevertheless."""
+    lines = (Path(__file__).parent / "slow.txt").read_text().splitlines()
+    names = (line.partition(" ") for line in lines if not line.startswith("#"))
+    return {name: int(cases or 0) for name, _, cases in names}
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that mostly wait come first, and in the full run the groups that one worker runs alone come before them, so
@@ -110,9 +118,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         waits = item.nodeid.startswith(_BY_THE_WALL)
         return not alone, not waits, item.nodeid.partition("::")[0]
 
+    cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if str(item.path).startswith(_SYSTEM):
             item.add_marker("system")
+        elif not item.get_closest_marker("system"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, quick in slow_tests().items():
+        found = cases.get(name, [])
+        stay = {number * len(found) // quick for number in range(quick)}
+        for number, item in enumerate(found):
+            if number not in stay:
+                item.add_marker("slow")
     items.sort(key=place)
 
 

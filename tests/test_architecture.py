@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from broker.core.registry import Registry, load
+from tests.conftest import slow_tests
 
 TESTS = Path(__file__).parent
 
@@ -104,3 +105,16 @@ def test_what_is_registered_is_there_and_in_its_room(kind: str) -> None:
         else:
             place = f"{place.__module__}:{place.__name__}"
         assert place.startswith(KINDS[kind].room), f"{kind} {name} lives at {place}"
+
+
+def test_every_slow_test_is_there() -> None:
+    """A test that is renamed or deleted is so in tests/slow.txt, too."""
+    contracts = "".join(file.read_text() for file in (TESTS / "contracts").glob("*.py"))
+    for name in slow_tests():
+        path, _, test = name.partition("::")
+        file = TESTS.parent / path
+        defined = f"def {test.rpartition('::')[2]}("
+        assert file.is_file(), f"{name} is in tests/slow.txt, but not its file"
+        assert defined in file.read_text() or ("::" in test and defined in contracts), (
+            f"{name}: only tests/slow.txt has it"
+        )
