@@ -160,8 +160,8 @@ class Store:
                 self._runs_jobs = False
 
     def leader_reads(self) -> ReaderVersion | None:
-        """What the process that runs the jobs now can read; None if none does."""
-        reads = self.setting(_LEADER_READS) if self.is_led() else None
+        """What the process can read that runs the jobs now, or ran them last; None if none ever did."""
+        reads = self.setting(_LEADER_READS)
         return None if reads is None else ReaderVersion(**json.loads(reads))
 
     def is_led(self, duty: LeaderRole = LeaderRole.JOBS) -> bool:

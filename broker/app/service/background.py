@@ -61,7 +61,7 @@ def is_running(broker: Broker) -> bool:
 def leader_objection(broker: Broker, job: Job) -> str:
     """Why the process that runs the jobs now cannot run this one, in words; empty if it can, or if none runs."""
     leader = broker.store.leader_reads()
-    if leader is None or not (objection := leader.objection(job)):
+    if leader is None or not (objection := leader.objection(job)) or not is_running(broker):
         return ""
     return (
         f"gpubroker {leader.version}, which runs the jobs of this store, {objection}; this is gpubroker {own_version()}"
