@@ -66,7 +66,7 @@ class SkyDesk:
         out, err = self._cli[0].communicate(timeout=60)
         assert counted(self.home, "launch_requested")() or self._cli[0].returncode == 0, f"{out}{err}"
         eventually(counted(self.home, "job_closed"), f"the job is closed: {out}{err}", 120)
-        document = json.loads(self.gpubroker("jobs", "show", JOB, "--json"))
+        document = json.loads(self.gpubroker("status", JOB, "--json"))
         assert (self._cli[0].returncode == 0) == (document["state"] == "succeeded"), (document["state"], out, err)
         return str(document["state"])
 
@@ -80,7 +80,7 @@ class SkyDesk:
 
     def steps_done(self) -> list[int]:
         """The steps that rank 0 did, in order, over all attempts."""
-        said = self.gpubroker("jobs", "logs", JOB)
+        said = self.gpubroker("logs", JOB)
         return [int(number) for number in re.findall(r"^(?:\[0\] )?step (\d+)$", said, re.MULTILINE)]
 
     def verify_bill(self, prices: Mapping[str, str]) -> None:

@@ -183,7 +183,7 @@ def _exec_ssh_program(at: GuardedCommand) -> int:
 def _not_running() -> CannotEnter:
     return CannotEnter(
         NOT_RUNNING,
-        "the job's command is not running on this machine at the moment; `gpubroker jobs show JOB` shows the state",
+        "the job's command is not running on this machine at the moment; `gpubroker status JOB` shows the state",
     )
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,8 +20,9 @@ from typer.exceptions import TyperException
 from broker.cli.identity import process_actor
 from broker.cli.lazy import Escaped, lazy_group, simplify_help
 from broker.cli.options import examples
+from broker.cli.renames import replacement_text
 from broker.cli.terminal import CUT_OFF, Terminal
-from broker.core.errors import BrokerError
+from broker.core.errors import BrokerError, InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.wiring import Registries
@@ -167,6 +169,17 @@ def _command_path(program: Any, arguments: Sequence[str]) -> str:
     return path
 
 
+def _check_renames(arguments: Sequence[str]) -> None:
+    """Raises `InvalidInput` for a former subcommand of what is one command now: it would be taken for an argument."""
+    command, words = _root_command(), list(takewhile(lambda word: not word.startswith("-"), arguments))
+    for number, word in enumerate(words):
+        if not hasattr(command, "commands"):
+            if text := replacement_text(" ".join(words[:number]), word):
+                raise InvalidInput(text)
+            return
+        command = command.commands.get(word)
+
+
 def asks_for_json(arguments: Sequence[str]) -> bool:
     """Whether gpubroker itself is to print JSON. Arguments after ``--`` belong to another program."""
     own_arguments = list(arguments)
@@ -202,6 +215,7 @@ def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: A
 
 def _run_command(terminal: Terminal, arguments: Sequence[str]) -> int:
     try:
+        _check_renames(arguments)
         terminal.through_server = _uses_server(terminal, arguments)
         code = _root_command().main(args=list(arguments), prog_name="gpubroker", standalone_mode=False, obj=terminal)
         return code if isinstance(code, int) else 0

@@ -38,7 +38,7 @@ R = TypeVar("R")
 _UNBOUNDED_WIDTH = 100_000
 # The exit code when the reader of the output closed it, as the shell reports it for other programs.
 CUT_OFF = 128 + signal.SIGPIPE
-_SINGLE_JOB_COMMANDS = ("ssh", "exec", "jobs diff", "jobs files", "jobs show")
+_SINGLE_JOB_COMMANDS = ("ssh", "exec", "jobs diff", "jobs files", "status", "logs")
 
 
 class NotThroughServer(AskAPerson):

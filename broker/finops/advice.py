@@ -58,7 +58,7 @@ def _waste_advice(cells: Month) -> Iterable[MonthAdvice]:
             Money(wasted),
             f"{_hours(lost)} of {_hours(time)} machine or GPU hours came after the last checkpoint of attempts that did"
             f" not end well: {Money(wasted).rounded()} of {Money(spent).rounded()}",
-            "save checkpoints more often, and look at why these attempts ended: gpubroker jobs attempts JOB",
+            "save checkpoints more often, and look at why these attempts ended: gpubroker status --attempts JOB",
         )
 
 

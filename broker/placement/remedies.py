@@ -27,7 +27,7 @@ FIXES_ELSEWHERE: Mapping[Reason, str] = {
     Reason.MISSES_DEADLINE: "set a later deadline, allow faster accelerators, or reduce the work",
     Reason.TOO_OFTEN_INTERRUPTED: "checkpoint more often (checkpoint.every), or exclude spot capacity",
     Reason.LAUNCH_FAILED_LATELY: "wait ten minutes; the broker then retries the launch",
-    Reason.LAUNCH_REFUSED: "see why with `jobs attempts`; once that is corrected, submit the job again",
+    Reason.LAUNCH_REFUSED: "see why with `status --attempts`; once that is corrected, submit the job again",
     Reason.NO_ENGINE: "nothing: gpubroker starts no jobs there; the offers are for comparison",
     Reason.ENGINE_NOT_INSTALLED: "install the engine for this provider; `gpubroker doctor` shows how",
     Reason.RUNS_OUT_OF_REACH: (

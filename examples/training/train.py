@@ -146,7 +146,7 @@ def train(arguments):
 
 
 def tell(step, total):
-    """Say how far it is, where `gpubroker jobs show` looks for it."""
+    """Say how far it is, where `gpubroker status` looks for it."""
     place = os.environ.get("GPUBROKER_PROGRESS_FILE")
     if place:
         draft = Path(place + ".new")

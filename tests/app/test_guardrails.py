@@ -60,7 +60,7 @@ def stopped_while_running(site: Broker, names: list[str]) -> RunningJobs:
         why = stop_text(attempt.stop_reason) or attempt.evidence
         assert PAIRS[name].words in why
         assert why in wait_text(view.waiting)
-        assert why in shown(site, running, name), "`jobs show` says why"
+        assert why in shown(site, running, name), "`status` says why"
         if name != "idle":  # its own agent may have saved and stopped it before it is told to
             assert attempt.stop_requested_at is not None, name
             after = [c for c in attempt.checkpoints if c.at >= attempt.stop_requested_at]
@@ -70,7 +70,7 @@ def stopped_while_running(site: Broker, names: list[str]) -> RunningJobs:
 
 
 def shown(site: Broker, running: RunningJobs, name: str) -> str:
-    """What `jobs show` says of a job, in one line."""
+    """What `status` says of a job, in one line."""
     view = running.views[name]
     console = Console(width=400, record=True, file=io.StringIO())
     console.print(*job_view.job_story(details.history(site, view)), sep="\n", highlight=False)

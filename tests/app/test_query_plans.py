@@ -275,7 +275,7 @@ USE_CASES: dict[str, Callable[[QuerySite], None]] = {
     "submit": new_job,
     "jobs list": listed,
     "jobs list of somebody, or in some state": listed_by,
-    "jobs show by name": found_by_name,
+    "status by name": found_by_name,
     "names in policies": names,
     "report spend of an hour": spent_in_an_hour,
     "use of two hours": used,

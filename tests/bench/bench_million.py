@@ -145,10 +145,10 @@ def measure(broker: Broker, running: list[str]) -> list[str]:
     timed("jobs list", lambda: jobs.search(broker, limit=20))
     timed("jobs list by user", lambda: jobs.search(broker, users=["user-3"], limit=20))
     timed("jobs list by user who is not there", lambda: jobs.search(broker, users=["nobody"], limit=20))
-    timed("jobs show by id", lambda: jobs.find(broker, running[0]))
-    timed("jobs show by name", lambda: jobs.find(broker, "past-03"))
-    timed("jobs show by the beginning of an id", lambda: jobs.find(broker, "open-00-tm"))
-    timed("jobs show of an unknown one", lambda: unknown(broker))
+    timed("status by id", lambda: jobs.find(broker, running[0]))
+    timed("status by name", lambda: jobs.find(broker, "past-03"))
+    timed("status by the beginning of an id", lambda: jobs.find(broker, "open-00-tm"))
+    timed("status of an unknown one", lambda: unknown(broker))
     timed("a look over two open jobs", worker.tick)
     timed("a look that settles both", settled)
     timed("budget list", lambda: budgets.budgets(broker))
@@ -173,7 +173,7 @@ def measure(broker: Broker, running: list[str]) -> list[str]:
 
 def commands(home: Path, url: str, closed: str) -> list[str]:
     """What people ask for most, each as a process of its own; returns what took too long. ``closed``: a closed job."""
-    asked = (("jobs", "list"), ("jobs", "show", closed), ("budget", "show", "all"), ("report", "spend"))
+    asked = (("jobs", "list"), ("status", closed), ("budget", "show", "all"), ("report", "spend"))
     slow = []
     for arguments in asked:
         taken = cpu_seconds(*arguments, home=home, times=9, GPUBROKER_STORE=url)

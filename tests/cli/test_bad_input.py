@@ -190,7 +190,7 @@ def test_a_file_that_is_no_store(gpubroker: Any, home: Path) -> None:
         ("report", "spend", "--since", "yesterday-ish"),
         ("report", "spend", "--by", "colour"),
         ("jobs", "list", "--where", "state=runing"),
-        ("jobs", "show", "nobody"),
+        ("status", "nobody"),
         ("budget", "show", "nothing"),
         ("prices", "poll", "--provider", "awz"),
         ("policy", "check", "nowhere.yaml"),

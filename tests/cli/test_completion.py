@@ -44,10 +44,10 @@ def test_names_of_the_market(gpubroker: Gpubroker, tab: Completed) -> None:
 
 
 def test_jobs_by_name_and_id(gpubroker: Gpubroker, tab: Completed, home: Path) -> None:
-    assert tab("jobs", "show", "t") == []
+    assert tab("status", "t") == []
     (home.parent / "job.yaml").write_text(JOB)
     assert gpubroker("submit", "job.yaml", "--yes", "--detach").code == 0
-    name, id = tab("jobs", "show", "ti")
+    name, id = tab("status", "ti")
     assert (name, id.startswith("tiny-")) == ("tiny", True)
     assert tab("jobs", "list", "--where", "array=tiny-") == [f"array={id}"]
     assert tab("jobs", "list", "--where", "state=succ") == ["state=succeeded"]
@@ -55,5 +55,5 @@ def test_jobs_by_name_and_id(gpubroker: Gpubroker, tab: Completed, home: Path) -
 
 def test_what_cannot_be_read_offers_nothing(home: Path, tab: Completed) -> None:
     (home / "gpubroker.db").write_bytes(b"no database" * 1000)
-    assert tab("jobs", "cancel", "t") == []
+    assert tab("cancel", "t") == []
     assert tab("offers", "-w", "provider=a") == []

@@ -165,7 +165,7 @@ def test_the_help_groups_commands_(gpubroker: Gpubroker) -> None:
     ("typed", "same"),
     [
         (["help"], ["--help"]),
-        (["help", "jobs", "logs"], ["jobs", "logs", "--help"]),
+        (["help", "logs"], ["logs", "--help"]),
         (["help", "submit"], ["submit", "--help"]),
         (["version"], ["--version"]),
         (["status"], ["jobs", "list"]),
@@ -224,7 +224,7 @@ def test_output_that_is_not_looked_at_is_plain_and_full_width(gpubroker: Any) ->
 
 def test_the_program_starts_as_a_process(home: Path) -> None:
     """The real entry point: one document on standard output, the exit code, nothing else."""
-    done = python("-P", "-m", "cli", "jobs", "show", "nobody", "--json")
+    done = python("-P", "-m", "cli", "status", "nobody", "--json")
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"]["kind"] == "unknown_name"
     assert not done.stderr

@@ -122,9 +122,9 @@ def _jobs_and_policies(
     prints("standing-grant", "approvals", "revoke", "1", by=OLGA)
     prints("approvals-list", "approvals", "list", "--all", by=OLGA)
     assert prints("jobs-list", "jobs", "list")["jobs"]
-    assert prints("jobs-show", "jobs", "show", asked["id"])["events"]
-    prints("jobs-attempts", "jobs", "attempts", asked["id"])
-    prints("jobs-logs", "jobs", "logs", asked["id"])
+    assert prints("status", "status", asked["id"])["events"]
+    prints("status-attempts", "status", "--attempts", asked["id"])
+    prints("logs", "logs", asked["id"])
     prints("jobs-files", "jobs", "files", asked["id"])
     prints("jobs-get", "jobs", "get", asked["id"])
     prints("jobs-files-checkpoints", "jobs", "files", asked["id"], "--checkpoints")
@@ -132,7 +132,7 @@ def _jobs_and_policies(
     prints("jobs-diff", "jobs", "diff", asked["id"], asked["id"])
     prints("jobs-queue", "jobs", "queue")
     assert prints("plan-together", "plan", job, sandbox_job, code=6)["waiting"]
-    prints("submit", "jobs", "cancel", second["id"])
+    prints("submit", "cancel", second["id"])
     prints("budget-list", "budget", "list")
     assert prints("budget-show", "budget", "show", "pretend")["held_by_job"]
     prints("budget-show-all", "budget", "show")
@@ -147,7 +147,7 @@ def _jobs_and_policies(
     assert prints("capacity-list", "capacity", "list", "--offline")["recorded"]
     prints("capacity-record", "capacity", "remove", "1")
     prints("capacity-checklist", "capacity", "checklist", "crusoe")
-    prints("error", "jobs", "show", "nobody", code=2)
+    prints("error", "status", "nobody", code=2)
     prints("error", "plan", write("wrong.yaml", "rum: x\nnum_nodes: none\n"), code=2)
     cheap = POLICY + "  - {name: cheap, max_job_cost: $0.01}\n"
     assert prints(

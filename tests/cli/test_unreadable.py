@@ -48,7 +48,7 @@ def test_who_asks_for_it_is_told_why_not(gpubroker: Any, two: list[str], store: 
         assert done.code == 5, reference
         assert done.json["error"]["kind"] == "unreadable_job"
         assert "newer version" in done.json["error"]["message"]
-    assert gpubroker("jobs", "show", two[1]).code == 0
+    assert gpubroker("status", two[1]).code == 0
 
 
 def test_other_commands_work(gpubroker: Any, policy: Path, two: list[str], store: Store) -> None:

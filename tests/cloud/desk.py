@@ -73,7 +73,7 @@ class CloudDesk(SkyDesk):
 
     def follow(self) -> None:
         """Look after the job again, once everything of the broker was killed."""
-        self._cli = [start("jobs", "logs", JOB, "--follow", home=self.home, **self.environment)]
+        self._cli = [start("logs", JOB, "--follow", home=self.home, **self.environment)]
 
     def sweep(self, *words: str) -> list[dict[str, Any]]:
         """What a sweep over the cloud finds, and with ``--end`` ends."""
@@ -155,7 +155,7 @@ class CloudDesk(SkyDesk):
         lines = [
             f"{id:48} {account:10} {micros / 1e6:10.6f} {attempt or ''}" for id, account, micros, attempt in entries
         ]
-        return "\n".join([self.gpubroker("jobs", "show", JOB), *lines])
+        return "\n".join([self.gpubroker("status", JOB), *lines])
 
 
 def _tag(instance: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ def test_a_gang_runs_on_two_machines_of_one_zone_and_both_are_billed(desk: Calla
     job.hand_in()
     assert job.ended() == "succeeded"
     assert job.causes() == ["completed"]
-    said = job.gpubroker("jobs", "logs", "count")
+    said = job.gpubroker("logs", "count")
     for rank in (0, 1):
         assert [f"[{rank}] step {number}" for number in range(1, 7) if f"[{rank}] step {number}\n" in said] == [
             f"[{rank}] step {number}" for number in range(1, 7)

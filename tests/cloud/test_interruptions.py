@@ -36,7 +36,7 @@ def test_a_job_runs_on_a_spot_machine_to_its_end_with_a_program_beside_it_althou
     (machine,) = job.instances()
     (asked,) = [one for one in requests if one["Action"] == "RunInstances"]  # neither forgotten nor doubled
     assert any(name.startswith("IamInstanceProfile.") for name in asked), "an identity of the machine's own"
-    assert "nobody is logged in here" in job.gpubroker("jobs", "logs", "count"), "and not its user's"
+    assert "nobody is logged in here" in job.gpubroker("logs", "count"), "and not its user's"
     assert machine["PrivateIpAddress"] in beside, "the keys and the address are SkyPilot's own"
     assert "step-000001" in beside
     assert (machine["InstanceLifecycle"], machine["Placement"]["AvailabilityZone"]) == ("spot", ZONES[FIRST])

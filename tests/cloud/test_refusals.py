@@ -34,7 +34,7 @@ def test_what_the_account_may_not_do_is_tried_once_in_each_zone_and_bills_nothin
     zones = [one["placement"]["offer"]["zone"] for one in job.events("launch_requested")]
     assert zones == [FIRST, SECOND]
     assert set(job.causes()) == {"no_capacity"}, "SkyPilot does not say which refusal it was"
-    job.gpubroker("jobs", "cancel", "count")
+    job.gpubroker("cancel", "count")
     assert job.ended() == "cancelled"
     job.verify_nothing_left()
 
@@ -76,6 +76,6 @@ def test_a_machine_that_nobody_sets_up_powers_off_by_itself(lab: CloudLab, desk:
     eventually(lambda: not lab.alive(), "it is off after its three hours, of a tenth of a second a minute")
     (machine, *_) = job.instances()
     assert machine["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
-    job.gpubroker("jobs", "cancel", "count")
+    job.gpubroker("cancel", "count")
     assert job.ended() == "cancelled"
     job.verify_nothing_left()

@@ -81,7 +81,7 @@ class Home:
         self.gpubroker("submit", str(file), "--yes", "--detach")
 
     def show(self, name: str) -> dict[str, Any]:
-        shown: dict[str, Any] = json.loads(self.gpubroker("jobs", "show", name, "--json"))
+        shown: dict[str, Any] = json.loads(self.gpubroker("status", name, "--json"))
         return shown
 
     def until(self, name: str, what: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -204,10 +204,10 @@ def busy(trial: GpuTrial, training: Home, idle: Home, session: Home) -> None:
 def let_go(trial: GpuTrial, training: Home, idle: Home, session: Home) -> None:
     """The job ends, then what computes nothing."""
     done = training.until("digits", "it is done", lambda told: bool(told["closed"]))
-    trial.note("jobs show digits", done)
+    trial.note("status digits", done)
     trial.note("samples", training.samples())
-    logs = training.gpubroker("jobs", "logs", "digits")
-    trial.note("jobs logs digits", logs)
+    logs = training.gpubroker("logs", "digits")
+    trial.note("logs digits", logs)
     last = done["attempts"][-1]
     trial.check(
         "resumed and succeeded",
@@ -223,16 +223,14 @@ def let_go(trial: GpuTrial, training: Home, idle: Home, session: Home) -> None:
     )
     most = max(one["utilisation"] or 0 for sample in training.samples() for one in sample["gpus"])
     trial.check("samples show the load", most > 50, most)
-    text = training.gpubroker("jobs", "show", "digits")
-    trial.note("jobs show digits, text", text)
+    text = training.gpubroker("status", "digits")
+    trial.note("status digits, text", text)
     second = training.until("second", "it ran then", lambda told: bool(told["closed"]))
-    trial.check(
-        "the one that waited ran then", second["state"] == "succeeded", training.gpubroker("jobs", "logs", "second")
-    )
+    trial.check("the one that waited ran then", second["state"] == "succeeded", training.gpubroker("logs", "second"))
     blind = training.until("without", "it ran", lambda told: bool(told["closed"]))
     trial.check(
         "a job without a GPU sees none",
-        blind["state"] == "succeeded" and "sees none" in training.gpubroker("jobs", "logs", "without"),
+        blind["state"] == "succeeded" and "sees none" in training.gpubroker("logs", "without"),
     )
     trial.note("report units", json.loads(training.gpubroker("report", "units", "--json")))
     ended = session.until("dev", "the session ends", lambda told: bool(told["closed"]))

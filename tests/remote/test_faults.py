@@ -66,7 +66,7 @@ def test_a_change_without_an_answer_may_have_been_made(
     assert "not known" not in laptop("capacity", "purchases", by="mia").err
 
 
-FOLLOWING = [("jobs", "show", "mine", "--wait"), ("jobs", "logs", "mine", "-f")]
+FOLLOWING = [("status", "mine", "--wait"), ("logs", "mine", "-f")]
 
 
 @pytest.mark.parametrize("command", FOLLOWING)
@@ -97,7 +97,7 @@ def test_a_server_that_restarts_or_is_gone_does_not_lose_the_follower_of_a_job(
     pauses.clear()
     done = laptop(*command, by="mia")
     assert done.code == 5
-    assert f"the job continues: `gpubroker jobs show {id}`" in done.err
+    assert f"the job continues: `gpubroker status {id}`" in done.err
     assert "GPUBROKER_SERVER=off" not in done.err
     assert 50 < sum(one for one in pauses if one > 0) < 130
 
@@ -115,8 +115,8 @@ def test_a_revoked_token_does_not_end_the_job_that_was_followed(
         return httpx.Response(401, json={}, request=httpx.Request(method, f"http://server{path}"))
 
     monkeypatch.setattr(httpx.Client, "request", revoked)
-    done = laptop("jobs", "logs", "mine", "-f", by="mia")
-    assert (done.code, f"the job continues: `gpubroker jobs show {service.world.mine}`" in done.err) == (5, True)
+    done = laptop("logs", "mine", "-f", by="mia")
+    assert (done.code, f"the job continues: `gpubroker status {service.world.mine}`" in done.err) == (5, True)
 
 
 def test_ctrl_c_during_a_change_says_that_it_may_have_been_made(
@@ -172,7 +172,7 @@ def test_an_event_without_its_fields_is_refused_in_a_sentence(laptop: Laptop, mo
         return found
 
     monkeypatch.setattr(TeamApi, "get", strange)
-    done = laptop("jobs", "show", "mine", by="mia")
+    done = laptop("status", "mine", by="mia")
     assert (done.code, "events.0: Value error, not an event of a job" in done.err) == (5, True), done.err
 
 

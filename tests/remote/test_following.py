@@ -17,21 +17,21 @@ from tests.remote.conftest import Laptop, TeamService
 
 
 def test_a_job_that_waits_for_a_person_is_shown_and_not_followed_on(laptop: Laptop) -> None:
-    done = laptop("jobs", "show", "asking", "--wait", by="mia")
+    done = laptop("status", "asking", "--wait", by="mia")
     assert done.code == 6
     assert "submitted by mia" in done.out
     assert "waiting for approval by adam, apple, mia" in done.out
     assert "adam or apple can decide" in done.out, "nobody decides their own request"
-    assert laptop("jobs", "logs", "asking", "--follow", by="mia").code == 0
+    assert laptop("logs", "asking", "--follow", by="mia").code == 0
 
 
 def test_all_output_is_printed_or_the_end_of_it(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "logs", lambda *_: (f"line {n}" for n in range(12_000)))
-    assert laptop("jobs", "logs", "mine", by="mia").out.splitlines() == [f"line {n}" for n in range(12_000)]
+    assert laptop("logs", "mine", by="mia").out.splitlines() == [f"line {n}" for n in range(12_000)]
     for most in (3, 6_000):
-        end = laptop("jobs", "logs", "mine", "--tail", str(most), "--json", by="mia").json
+        end = laptop("logs", "mine", "--tail", str(most), "--json", by="mia").json
         assert [one["line"] for one in end["lines"]] == [f"line {n}" for n in range(12_000 - most, 12_000)]
-    assert laptop("jobs", "logs", "mine", "--attempt", "9", by="mia").code == 2
+    assert laptop("logs", "mine", "--attempt", "9", by="mia").code == 2
 
 
 def test_output_is_followed_to_the_end_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,10 +70,10 @@ def test_what_a_person_may_not_see_is_not_listed(service: TeamService, laptop: L
     listed = {one["id"] for one in laptop("jobs", "list", "--json", by="mia").json["jobs"]}
     assert service.world.mine in listed
     assert service.world.foreign not in listed
-    refused = laptop("jobs", "show", service.world.foreign, by="mia")
+    refused = laptop("status", service.world.foreign, by="mia")
     assert (refused.code, "unknown job 'foreign-" in refused.err) == (2, True)
     assert "did you mean" not in refused.err
-    near = laptop("jobs", "show", service.world.mine + "x", by="mia")
+    near = laptop("status", service.world.mine + "x", by="mia")
     assert (near.code, f"unknown job '{service.world.mine}x'; did you mean '{service.world.mine}'?" in near.err) == (
         2,
         True,
@@ -90,7 +90,7 @@ def test_a_name_of_several_open_jobs_is_refused_with_their_ids(service: TeamServ
     with world.broker.store.writing() as tx:
         tx.append(newer, [(1, AttemptEnded(cause=Cause.PAID_UNTIL))], world.broker.clock.now())
         tx.append(newer, [(None, JobEnded(state=JobState.CANCELLED))], world.broker.clock.now())
-    assert laptop("jobs", "cancel", "loc", "--json", by="mia").json["id"] == older
+    assert laptop("cancel", "loc", "--json", by="mia").json["id"] == older
     assert not jobs.find(world.broker, hidden).cancel_requested
 
 
@@ -99,9 +99,9 @@ def test_a_name_of_several_open_jobs_is_refused_with_their_ids(service: TeamServ
     [
         ("jobs", "list"),
         ("jobs", "queue"),
-        ("jobs", "show", "mine"),
-        ("jobs", "attempts", "mine"),
-        ("jobs", "logs", "mine"),
+        ("status", "mine"),
+        ("status", "--attempts", "mine"),
+        ("logs", "mine"),
         ("approvals", "list"),
         ("budget", "list"),
         ("whoami",),
@@ -181,8 +181,8 @@ def test_one_asks_and_another_approves(service: TeamService, laptop: Laptop) -> 
 def test_a_job_is_cancelled_and_extended_by_name(service: TeamService, laptop: Laptop) -> None:
     more = laptop("jobs", "extend", "mine", "--max-duration", "3h", "--json", by="mia")
     assert more.json["max_duration"] == 3 * 3600
-    assert laptop("jobs", "cancel", "mine", by="vic").code == 3
-    assert "is being stopped" in laptop("jobs", "cancel", "mine", by="mia").out
+    assert laptop("cancel", "mine", by="vic").code == 3
+    assert "is being stopped" in laptop("cancel", "mine", by="mia").out
     assert jobs.find(service.world.broker, service.world.mine).cancel_requested
     early = laptop("jobs", "resume", "--same-files", "mine", "--yes", by="mia").err
     assert "it is being stopped, after a last checkpoint" in early, "cancelling it again would not help"

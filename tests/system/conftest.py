@@ -32,7 +32,7 @@ def nothing_left_running(tmp_path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class EndedJob:
-    """A job that has ended, as `gpubroker jobs show --json` and its store tell."""
+    """A job that has ended, as `gpubroker status --json` and its store tell."""
 
     document: dict[str, Any]
     events: list[tuple[str, int | None, dict[str, Any]]]
@@ -58,8 +58,8 @@ def job_file(tmp_path: Path) -> Path:
 
 
 def show(home: Path) -> dict[str, Any]:
-    """What `gpubroker jobs show` says of the job; like any command, it starts a reconciler that is missing."""
-    done = run("jobs", "show", "character-model", "--json", home=home, env=WEAR)
+    """What `gpubroker status` says of the job; like any command, it starts a reconciler that is missing."""
+    done = run("status", "character-model", "--json", home=home, env=WEAR)
     assert done.returncode == 0, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
     return document

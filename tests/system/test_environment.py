@@ -79,7 +79,7 @@ def test_a_secret_is_seen_by_the_command_and_by_nobody_else(tmp_path: Path) -> N
     out, err = cli.communicate(timeout=240)
     assert cli.returncode == 0, err
     assert eventually(counted(home, "job_closed"), "the job is closed")
-    shown = run("jobs", "show", "probe", "--json", home=home).stdout + run("jobs", "logs", "probe", home=home).stdout
+    shown = run("status", "probe", "--json", home=home).stdout + run("logs", "probe", home=home).stdout
     assert secret not in out + err + shown
     assert leaks() == []
 

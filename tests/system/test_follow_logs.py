@@ -1,4 +1,4 @@
-"""`gpubroker jobs logs --follow` while the job runs: on this machine, in the sandbox, and on a real Slurm."""
+"""`gpubroker logs --follow` while the job runs: on this machine, in the sandbox, and on a real Slurm."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ spot = "0.30"
 
 
 class Following:
-    """A `jobs logs --follow` under way, and the lines it has printed so far."""
+    """A `logs --follow` under way, and the lines it has printed so far."""
 
     def __init__(self, job: str, home: Path, settings: Mapping[str, str]) -> None:
-        self.process = start("jobs", "logs", job, "--follow", home=home, env=settings)
+        self.process = start("logs", job, "--follow", home=home, env=settings)
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -87,5 +87,5 @@ def test_lines_come_while_the_job_runs(tmp_path: Path) -> None:
         go.touch()
         assert [one.end() for one in following] == [0] * len(jobs)
         assert [one.lines for one in following] == [["one", "two", "three"]] * len(jobs)
-        tail = run("jobs", "logs", "on-owned", "--follow", "--tail", "1", home=home, timeout=PATIENCE, env=settings)
+        tail = run("logs", "on-owned", "--follow", "--tail", "1", home=home, timeout=PATIENCE, env=settings)
         assert (tail.returncode, tail.stdout) == (0, "three\n")

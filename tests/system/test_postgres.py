@@ -24,7 +24,7 @@ def test_the_local_job_on_postgresql(tmp_path: Path, job_file: Path, new_postgre
     out, err = cli.communicate(timeout=240)
     assert cli.returncode == 0, err
     assert json.loads(out)["state"] == "succeeded"
-    shown = run("jobs", "show", "character-model", "--json", home=home, env=store)
+    shown = run("status", "character-model", "--json", home=home, env=store)
     document = json.loads(shown.stdout)
     assert [attempt["cause"] for attempt in document["attempts"]] == ["killed_by_signal", "completed"]
     verify_checkpoints(home)

@@ -176,13 +176,13 @@ def test_no_secret_is_kept_printed_or_answered(
         for question in (
             ("prices", "poll", "-p", "vast", "--json"), ("prices", "status"),
             ("doctor", "--verbose"), ("doctor", "--json"), ("doctor", "--sweep", "--json"), ("plan", str(job)),
-            ("jobs", "show", name, "--json"), ("jobs", "logs", name), ("report", "billed", "--json"),
+            ("status", name, "--json"), ("logs", name), ("report", "billed", "--json"),
         ):  # fmt: skip
             command(*question, code=None)
         assert in_processes(canary)
         alive = in_processes(secret) + found_in("an answer", answers(listen, secret["page"]), secret)
         go.touch()
-        eventually(lambda: "succeeded" in command("jobs", "show", name, "--json").stdout, "the job has ended")
+        eventually(lambda: "succeeded" in command("status", name, "--json").stdout, "the job has ended")
     finally:
         service.terminate()
         service.wait(240)

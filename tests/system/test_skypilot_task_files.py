@@ -93,7 +93,7 @@ REFUSED_HERE = {
     "config: {kubernetes: {pod_config: {spec: {}}}}": "set it in ~/.sky/config.yaml",
     "config: {aws: {vpc_name: x}}": "passed on are docker.run_options",
     "secrets: {HF_TOKEN: hunter2}": "export the variable before you submit",
-    "event_callback: echo x": "`gpubroker jobs show --json` gives the state",
+    "event_callback: echo x": "`gpubroker status --json` gives the state",
     "file_mounts: {/x: 's3://${NOBODY}'}": "`--env NOBODY=VALUE`",
 }
 

@@ -57,8 +57,8 @@ def test_what_runs_and_resumes_is_what_was_submitted(tmp_path: Path) -> None:
         source.rename(tmp_path / "renamed")
         go.touch()
         for name in names:
-            assert gpubroker("jobs", "show", name, "--wait")
-            said = [gpubroker("jobs", "logs", name, "--attempt", number) for number in ("1", "2")]
+            assert gpubroker("status", name, "--wait")
+            said = [gpubroker("logs", name, "--attempt", number) for number in ("1", "2")]
             assert said == ["as submitted\nmore\nbeside it\n"] * 2, name
         gpubroker("jobs", "resume", "on-owned", "--same-files", "--yes")
-        assert gpubroker("jobs", "logs", "on-owned") == "as submitted\nmore\nbeside it\n", "a job that runs again"
+        assert gpubroker("logs", "on-owned") == "as submitted\nmore\nbeside it\n", "a job that runs again"

@@ -41,7 +41,7 @@ class Sessions:
         return done.stdout
 
     def show(self, name: str) -> dict[str, Any]:
-        shown: dict[str, Any] = json.loads(self.gpubroker("jobs", "show", name, "--json"))
+        shown: dict[str, Any] = json.loads(self.gpubroker("status", name, "--json"))
         return shown
 
     def until(self, name: str, what: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def test_people_enter_and_the_home_folder_is_there_in_the_next_session_on_anothe
     _files_of_every_byte_go_both_ways(sessions, tmp_path)
     _nobody_else_comes_in(sessions, tmp_path)
 
-    sessions.gpubroker("jobs", "cancel", "work")
+    sessions.gpubroker("cancel", "work")
     closed = sessions.closed("work")
     assert closed["checkpoint"]["step"] == 1
     sessions.gpubroker("ssh", "work", status=2)
@@ -94,7 +94,7 @@ def test_people_enter_and_the_home_folder_is_there_in_the_next_session_on_anothe
     assert sessions.gpubroker("exec", "work", "--", "cat", "notes") == "kept\n"
     places = [one["engine"] for one in sessions.show("work")["attempts"]]
     assert places == [{"owned": "slurm", "slurm": "local"}[sessions.provider]]
-    sessions.gpubroker("jobs", "cancel", "work")
+    sessions.gpubroker("cancel", "work")
     sessions.closed("work")
 
 
@@ -156,8 +156,8 @@ def test_jupyter_is_reached_through_ssh_and_by_its_token_alone(sessions: Session
         assert eventually(lambda: answer({"Authorization": f"token {token}"}), "it answers") == 200
         assert answer({}) == 403
         tunnel.kill()
-    assert token not in "".join(sessions.gpubroker("jobs", "logs", "book"))
-    sessions.gpubroker("jobs", "cancel", "book")
+    assert token not in "".join(sessions.gpubroker("logs", "book"))
+    sessions.gpubroker("cancel", "book")
     sessions.closed("book")
 
 

@@ -70,7 +70,7 @@ class OwnMachine:
         return eventually(lambda: one if (one := self.job(id))["closed"] else None, f"{id} ends", 240)
 
     def job(self, id: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self("jobs", "show", id, "--json").stdout)
+        found: dict[str, Any] = json.loads(self("status", id, "--json").stdout)
         return found
 
 
@@ -137,7 +137,7 @@ def test_two_people_share_a_server_and_not_their_rights(
     bobs, anns = bob.submit(), ann.submit()
 
     assert ann("approvals", "grant", anns).returncode == 3, "nobody approves their own"
-    assert bob("jobs", "cancel", anns).returncode == 3
+    assert bob("cancel", anns).returncode == 3
     assert bob("approvals", "grant", bobs).returncode == 3, "bob is no approver"
     for command in ("show", "logs", "get", "cancel"):
         assert eve("jobs", command, bobs).returncode == 2, "another team's job is not there"

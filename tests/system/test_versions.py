@@ -56,7 +56,7 @@ def write(home: Path, name: str, more: str = "") -> str:
 
 
 def show(home: Path, job: str, **env: str) -> dict[str, Any]:
-    shown = run("jobs", "show", job, "--json", home=home, env=env)
+    shown = run("status", job, "--json", home=home, env=env)
     assert shown.returncode == 0, shown.stderr
     document: dict[str, Any] = json.loads(shown.stdout)
     return document
@@ -89,7 +89,7 @@ def test_an_older_leader_runs_every_job_that_it_can_read(home: Path, older: dict
         assert (shown["state"], shown["attempts"]) == ("queued", []), "the older leader leaves it alone"
         assert f"which runs the jobs of this store, does not know {FIELD}" in "; ".join(shown["troubles"])
         assert FIELD in "; ".join(show(home, "valued-1", **older)["troubles"])
-        canceled = run("jobs", "cancel", "valued-1", "--yes", home=home, env=older)
+        canceled = run("cancel", "valued-1", "--yes", home=home, env=older)
         assert canceled.returncode == 0, canceled.stderr
         with store.reading() as reader:
             view = reader.job("valued-1")

@@ -44,13 +44,13 @@ def exec_target(broker: Broker, view: JobView, *, node: int | None, by: Actor) -
     if attempt is None or attempt.state is not AttemptState.RUNNING or attempt.handle is None:
         raise InvalidInput(
             f"the command of {view.id} does not run; the job is {view.state.value.replace('_', ' ')}",
-            hint=f"`gpubroker jobs show {view.id} --wait` follows it",
+            hint=f"`gpubroker status {view.id} --wait` follows it",
         )
     engine = broker.engine(attempt.engine)
     if not isinstance(engine, SupportsEntry):
         raise InvalidInput(
             f"{view.id} runs on the engine {attempt.engine}, which cannot run a command inside a job",
-            hint="`gpubroker jobs logs` prints the job's output on every engine",
+            hint="`gpubroker logs` prints the job's output on every engine",
         )
     return ExecTarget(attempt, engine, attempt.handle, node or 0)
 

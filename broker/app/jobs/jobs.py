@@ -88,7 +88,7 @@ def refuse_second_session(job: Job, namesakes: Sequence[JobView]) -> None:
         if view.job.session is not None and not view.state.final:
             raise InvalidInput(
                 f"the session {job.name} is open: {view.id} is {view.state.value.replace('_', ' ')}",
-                hint=f"`gpubroker ssh {view.id}` enters it; `gpubroker jobs cancel {view.id}` ends it and saves its"
+                hint=f"`gpubroker ssh {view.id}` enters it; `gpubroker cancel {view.id}` ends it and saves its"
                 " home; another --name opens a second one",
             )
 
@@ -110,7 +110,7 @@ def find_array(broker: Broker, reference: str) -> JobView:
     """As `find`; raises also `InvalidInput` for a job that is not an array."""
     view = find(broker, reference)
     if view.job.array is None:
-        raise InvalidInput(f"{view.id} is not an array", hint=f"`gpubroker jobs show {view.id}` shows the job")
+        raise InvalidInput(f"{view.id} is not an array", hint=f"`gpubroker status {view.id}` shows the job")
     return view
 
 

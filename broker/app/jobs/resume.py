@@ -86,7 +86,7 @@ def _retried_array(broker: Broker, view: JobView, array: JobArray, *, from_start
     if not ended and not missing:
         raise InvalidInput(
             f"no task of {view.id} has failed or was cancelled",
-            hint=f"`gpubroker jobs show {view.id}` counts its tasks; `gpubroker submit` runs all of them again",
+            hint=f"`gpubroker status {view.id}` counts its tasks; `gpubroker submit` runs all of them again",
         )
     if not started_count:  # the retry of an array that never began is the same array
         with_checkpoint = () if from_start else array.with_checkpoint
@@ -119,7 +119,7 @@ def resume_point(broker: Broker, request: ResumePoint) -> ResumePoint:
         raise InvalidInput(
             f"{view.id} has not ended; its checkpoints still change",
             where="resume_from",
-            hint=f"wait for its end, or `gpubroker jobs cancel {view.id}`, which saves a last checkpoint",
+            hint=f"wait for its end, or `gpubroker cancel {view.id}`, which saves a last checkpoint",
         )
     if request.checkpoint is not None:
         return request
@@ -154,10 +154,10 @@ def _check_ended(view: JobView, by: Actor) -> None:
     if view.cancel_requested and not view.state.final:
         raise NotAllowed(
             f"{view.id} has not ended: it is being stopped, after a last checkpoint",
-            hint=f"run this again when `gpubroker jobs show {view.id}` says that it is cancelled",
+            hint=f"run this again when `gpubroker status {view.id}` says that it is cancelled",
         )
     if not view.state.final:
         raise NotAllowed(
             f"{view.id} has not ended: it is {view.state.value.replace('_', ' ')}",
-            hint=f"it resumes by itself after interruptions; to stop it: `gpubroker jobs cancel {view.id}`",
+            hint=f"it resumes by itself after interruptions; to stop it: `gpubroker cancel {view.id}`",
         )

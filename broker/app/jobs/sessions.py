@@ -84,7 +84,7 @@ def jupyter_server(broker: Broker, view: JobView, *, node: int | None, by: Actor
         server = JupyterServer(int(report["port"]), str(report["token"]))
     except (ValueError, KeyError, TypeError) as error:
         raise RetryLater(
-            f"the Jupyter of {view.id} has not reported its address yet", hint=f"`gpubroker jobs logs {view.id}`"
+            f"the Jupyter of {view.id} has not reported its address yet", hint=f"`gpubroker logs {view.id}`"
         ) from error
     if not 0 < server.port < 1 << 16 or not re.fullmatch(r"[A-Za-z0-9._~-]{16,200}", server.token):
         raise RetryLater(f"the Jupyter of {view.id} reported no usable address")

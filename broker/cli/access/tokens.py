@@ -145,7 +145,7 @@ def audit(
     """Show changes through the API and of people and tokens, newest first. Acts of this machine's users are not in it.
 
     Each line says who changed what, from where, before and after; none can be edited. What people do to jobs on this
-    machine is in the events of each job: `gpubroker jobs show JOB`.
+    machine is in the events of each job: `gpubroker status JOB`.
     """
     from broker.app.use_cases.people import audit_lines
 

@@ -151,7 +151,7 @@ def _answer_line(details: JobDetails, outcome: str) -> str:
     if details.asked is not None:
         return f"{details.id}: {outcome}; still waiting for {details.asked.whom}"
     state = details.state.value.replace("_", " ")
-    return f"{details.id}: {outcome}; state: {state}. See `gpubroker jobs show {details.id}`."
+    return f"{details.id}: {outcome}; state: {state}. See `gpubroker status {details.id}`."
 
 
 @app.command(epilog=examples("gpubroker approvals revoke 3"))

@@ -137,4 +137,4 @@ def _wait_until_open(terminal: Terminal, broker: Broker, view: JobView) -> None:
     if session is not None and session.jupyter:
         terminal.show(f"  Jupyter   gpubroker ssh {name} --jupyter")
     terminal.show(f"  editor    gpubroker ssh {name} --config >> ~/.ssh/config    (host gpubroker-{name})")
-    terminal.show(f"  end       gpubroker jobs cancel {name}    (its home folder is saved)")
+    terminal.show(f"  end       gpubroker cancel {name}    (its home folder is saved)")

@@ -87,7 +87,7 @@ def keep_following(terminal: Terminal, job_id: str) -> Iterator[None]:
     try:
         yield
     except (RetryLater, LoginMissing) as error:
-        error.hint = "; ".join(filter(None, [error.hint, f"the job continues: `{program_name()} jobs show {job_id}`"]))
+        error.hint = "; ".join(filter(None, [error.hint, f"the job continues: `{program_name()} status {job_id}`"]))
         raise
 
 
@@ -326,7 +326,7 @@ def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def no_output_text(job_id: str, state: str, *, ended: bool) -> str:
-    """What `jobs logs` prints for a job without output; ``state``: as `jobs list` shows it."""
+    """What `logs` prints for a job without output; ``state``: as `jobs list` shows it."""
     return f"{job_id} has printed nothing; state: {state}" if ended else f"{job_id}: no output yet; state: {state}"
 
 

@@ -55,8 +55,8 @@ def _state_name(job: JobDetails) -> str:
 def return_commands(job_id: str) -> str:
     """The commands to show, follow and stop a job that continues in the background."""
     return (
-        f"The job continues in the background. To follow or stop it:\n  {program_name()} jobs show {job_id}\n"
-        f"  {program_name()} jobs logs {job_id} -f\n  {program_name()} jobs cancel {job_id}"
+        f"The job continues in the background. To follow or stop it:\n  {program_name()} status {job_id}\n"
+        f"  {program_name()} logs {job_id} -f\n  {program_name()} cancel {job_id}"
     )
 
 
@@ -95,7 +95,7 @@ def job_table(console: Console, job_list: JobList) -> list[RenderableType]:
         return f"{placement.provider} {placement.machine}" if placement else ""
 
     def why(job: JobDetails) -> str:
-        # Where it is no terminal, one line per job, for grep and less; `jobs show` prints the whole reason.
+        # Where it is no terminal, one line per job, for grep and less; `status` prints the whole reason.
         reason = _reason(job)
         return reason if console.is_terminal else shorten(reason, _MAX_REASON_IN_FILE, placeholder=" …")
 
@@ -135,7 +135,7 @@ def job_table(console: Console, job_list: JobList) -> list[RenderableType]:
         ValueColumn("user", lambda row: row.user, 8),
     )
     attention = any(job.needs_attention for job in job_list.jobs)
-    needs = [f"! a person must act: `{program_name()} jobs show JOB` says how"] if attention else []
+    needs = [f"! a person must act: `{program_name()} status JOB` says how"] if attention else []
     table = table_parts(console, columns, job_list.jobs, formats.plural(len(job_list.jobs), "job"), *needs)
     return [*table, *time_scale_note(job_list.time_scale)]
 
@@ -254,11 +254,11 @@ def _remedies(job: JobDetails) -> list[str]:
             "refuse)",
             f"an approval covers: {job.asked.covers}",
         ]
-    end = f"to end it: {program_name()} jobs cancel {job.id}"
+    end = f"to end it: {program_name()} cancel {job.id}"
     match job.pause:
         case PauseKind.LAUNCHES_FAILED:
             return [
-                f"to see why they failed: {program_name()} jobs attempts {job.id}",
+                f"to see why they failed: {program_name()} status --attempts {job.id}",
                 f"to resume once that is corrected:\n    {program_name()} jobs extend {job.id}",
                 end,
             ]
@@ -347,7 +347,7 @@ def end_summary(job: JobDetails) -> Iterator[RenderableType]:
     if job.outputs:
         yield Text(f"results: {program_name()} jobs files {job.id}")
     if job.state is JobState.FAILED:
-        yield Text(f"output: {program_name()} jobs logs {job.id}{' --failed' if job.tasks else ''}")
+        yield Text(f"output: {program_name()} logs {job.id}{' --failed' if job.tasks else ''}")
         if job.checkpoint is not None:
             yield Text(f"to resume from its last checkpoint: {program_name()} jobs resume {job.id}")
 
@@ -384,9 +384,7 @@ def attempt_table(console: Console, attempt_list: AttemptList) -> list[Renderabl
         ),
     )
     if not attempt_list.attempts:
-        return [
-            Text(f"{attempt_list.id} has not been launched yet; see `{program_name()} jobs show {attempt_list.id}`")
-        ]
+        return [Text(f"{attempt_list.id} has not been launched yet; see `{program_name()} status {attempt_list.id}`")]
     return table_parts(console, columns, attempt_list.attempts, formats.plural(len(attempt_list.attempts), "attempt"))
 
 

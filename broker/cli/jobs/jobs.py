@@ -26,11 +26,6 @@ _JOBS = RowFilter(state=completion.states, team=completion.teams, user=completio
 app = typer.Typer(no_args_is_help=True, help="List, follow and control submitted jobs.")
 
 
-def _as_group_examples(examples_text: str) -> str:
-    """The examples of a command that is also at the top level, with its longer name."""
-    return examples_text.replace("gpubroker ", "gpubroker jobs ")
-
-
 @app.command(
     "list",
     epilog=examples(
@@ -126,25 +121,60 @@ def queue(context: typer.Context, as_json: AsJson = False) -> None:
     terminal.result(queue_result, lambda: queue_view.queue_table(terminal.out, queue_result))
 
 
-@app.command(
-    epilog=examples(
-        "gpubroker jobs show bert",
-        "gpubroker jobs show bert --wait",
-        "gpubroker jobs show bert --json",
-    )
+def load_history(terminal: Terminal, reference: str) -> JobHistory:
+    """The job and what happened to it."""
+    from broker.app.use_cases.jobs import show_job
+
+    return terminal.ask(show_job, terminal.job_id(reference))
+
+
+STATUS_EXAMPLES = examples(
+    "gpubroker status",
+    "gpubroker status bert",
+    "gpubroker status bert --wait",
+    "gpubroker status bert --attempts",
 )
-def show(
+
+
+def status(
     context: typer.Context,
-    job: JobReference,
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="JOB", autocompletion=completion.jobs, help="Job: ID, ID prefix, or name."),
+    ] = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Without JOB: only my jobs.")] = False,
     wait: Annotated[
         bool, typer.Option("--wait", "-w", help="Follow the job to its end; exit code 7 if it failed or was cancelled.")
     ] = False,
+    attempts: Annotated[
+        bool, typer.Option("--attempts", help="Show the job's attempts: location, duration, steps, why each ended.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show one job: state, cost and events."""
+    """Show one job: state, cost and events. Without JOB, list the newest jobs (`gpubroker jobs list` selects them)."""
+    if job is None and not (wait or attempts):
+        list_jobs(context, None, mine, 30, as_json)
+    elif job is None or mine or (wait and attempts):
+        wrong, needs = ("--mine", "no JOB") if mine else ("--wait", "JOB and no --attempts")
+        wrong, needs = ("--attempts", "JOB") if job is None and attempts else (wrong, needs)
+        raise InvalidInput(f"{wrong} takes {needs}", hint="gpubroker status JOB --wait")
+    elif attempts:
+        _show_attempts(Terminal.of(context), job)
+    else:
+        _show_job(Terminal.of(context), job, wait=wait)
+
+
+def _show_attempts(terminal: Terminal, job: str) -> None:
+    from broker.app.use_cases.jobs import job_attempts
     from broker.cli.jobs import job_view
 
-    terminal = Terminal.of(context)
+    attempt_list = terminal.ask(job_attempts, terminal.job_id(job, single=True))
+    terminal.result(attempt_list, lambda: job_view.attempt_table(terminal.out, attempt_list))
+
+
+def _show_job(terminal: Terminal, job: str, *, wait: bool) -> None:
+    from broker.cli.jobs import job_view
+
     history, was_followed = load_history(terminal, job), False
     if wait and not history.closed:
         from broker.cli.jobs.follow import follow
@@ -159,38 +189,6 @@ def show(
 
         if code := exit_code(history):
             raise typer.Exit(code)
-
-
-def load_history(terminal: Terminal, reference: str) -> JobHistory:
-    """The job and what happened to it."""
-    from broker.app.use_cases.jobs import show_job
-
-    return terminal.ask(show_job, terminal.job_id(reference))
-
-
-STATUS_EXAMPLES = examples("gpubroker status", "gpubroker status --mine", "gpubroker status bert --wait")
-
-
-def status(
-    context: typer.Context,
-    job: Annotated[
-        str | None,
-        typer.Argument(metavar="JOB", autocompletion=completion.jobs, help="Show this job instead of the list."),
-    ] = None,
-    mine: Annotated[bool, typer.Option("--mine", help="Only my jobs.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Follow the job to its end.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """List the newest jobs, or show one: state, cost and events.
-
-    As `gpubroker jobs list` and `gpubroker jobs show`, which have more options.
-    """
-    if job is not None and not mine:
-        show(context, job, wait, as_json)
-    elif job is None and not wait:
-        list_jobs(context, None, mine, 30, as_json)
-    else:
-        raise InvalidInput("--mine is for the list, --wait for one JOB", hint="gpubroker status JOB --wait")
 
 
 @dataclass(frozen=True)
@@ -217,7 +215,6 @@ LOGS_EXAMPLES = examples(
 )
 
 
-@app.command(epilog=_as_group_examples(LOGS_EXAMPLES))
 @expand_options
 def logs(
     context: typer.Context,
@@ -261,17 +258,6 @@ def logs(
         terminal.say(no_output_text(id, state_text(history).plain, ended=history.state.final))
 
 
-@app.command(epilog=examples("gpubroker jobs attempts bert", "gpubroker jobs attempts bert --json"))
-def attempts(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
-    """List a job's attempts: location, duration, steps, and why each ended."""
-    from broker.app.use_cases.jobs import job_attempts
-    from broker.cli.jobs import job_view
-
-    terminal = Terminal.of(context)
-    attempt_list = terminal.ask(job_attempts, terminal.job_id(job, single=True))
-    terminal.result(attempt_list, lambda: job_view.attempt_table(terminal.out, attempt_list))
-
-
 CANCEL_EXAMPLES = examples(
     "gpubroker cancel bert",
     "gpubroker cancel bert eval-3 --json",
@@ -280,7 +266,6 @@ CANCEL_EXAMPLES = examples(
 )
 
 
-@app.command(epilog=_as_group_examples(CANCEL_EXAMPLES))
 def cancel(
     context: typer.Context,
     job: Annotated[
@@ -343,7 +328,7 @@ def _my_open_jobs(terminal: Terminal, state: str | None) -> list[str]:
 def _cancellation_text(job: JobDetails) -> str:
     if job.state.final:
         return f"{job.id} has already ended ({job.state.value}); nothing to cancel"
-    return f"{job.id} is being stopped; see `gpubroker jobs show {job.id}`"
+    return f"{job.id} is being stopped; see `gpubroker status {job.id}`"
 
 
 @app.command(

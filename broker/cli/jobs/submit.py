@@ -302,6 +302,6 @@ def tell_waiting(terminal: Terminal, job: JobDetails) -> int:
     terminal.say(
         f"{done}. Waiting for approval by {asked.whom}: {asked.because}.{money}",
         f"To approve it: `gpubroker approvals grant {job.id}`; an approval covers: {asked.covers}.",
-        f"`gpubroker jobs show {job.id}` shows the decision.",
+        f"`gpubroker status {job.id}` shows the decision.",
     )
     return ApprovalNeeded.exit_code

@@ -218,7 +218,7 @@ def _show_bill(terminal: Terminal, demo_run: Demo, summary: DemoReport, *, tells
         f"ledger      {'balanced' if summary.ledger_balanced else 'DOES NOT BALANCE'}, "
         f"{formats.money(summary.held)} still held",
         Text(
-            f"\nDetails: GPUBROKER_HOME={quote(str(demo_run.home))} {program_name()} jobs show {summary.job_id}",
+            f"\nDetails: GPUBROKER_HOME={quote(str(demo_run.home))} {program_name()} status {summary.job_id}",
             style="dim",
         ),
     )

@@ -72,7 +72,7 @@ class SubmittedJob(Generic[T]):
         return job.state if job else JobState.QUEUED
 
     def look(self) -> JobDetails | None:
-        """The job now: state, cost (USD), step, attempts, and why, as in `gpubroker jobs show --json`; None for a task
+        """The job now: state, cost (USD), step, attempts, and why, as in `gpubroker status --json`; None for a task
         that has not begun."""
         try:
             return self._backend.details(self.id)

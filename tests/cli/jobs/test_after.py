@@ -33,7 +33,7 @@ def test_results_of_one_are_inputs_of_the_next(
     reconciled_by(following)
     done = gpubroker("submit", "judge.yaml", "sweep.yaml", "prepare.yaml", "--yes", "--json")
     assert done.code == 0, done.err
-    lines = gpubroker("jobs", "logs", done.json["id"], "--json").json["lines"]
+    lines = gpubroker("logs", done.json["id"], "--json").json["lines"]
     assert [line["line"] for line in lines] == ["42.0", "42.1"]
     (before,) = done.json["after"]
     assert before == {"job": before["job"], "when": "succeeded", "inputs": ["y"]}
@@ -59,7 +59,7 @@ def test_a_job_that_is_resumed_follows_the_retry_of_the_one_before_it(
     done = gpubroker("jobs", "resume", "judge", "--same-files", "--yes", "--json")
     assert done.code == 0, done.err
     assert [one["job"] for one in done.json["after"]] == [again.json["id"]]
-    lines = gpubroker("jobs", "logs", done.json["id"], "--json").json["lines"]
+    lines = gpubroker("logs", done.json["id"], "--json").json["lines"]
     assert [line["line"] for line in lines] == ["1", "1"], "both tasks, in the folder that the file names"
 
 
@@ -74,7 +74,7 @@ def test_what_waits_is_shown_with_what_it_waits_for(gpubroker: Gpubroker, tmp_pa
     (later,) = gpubroker("jobs", "queue", "--json").json["later"]
     assert (later["id"], later["after"]) == (then.json["id"], [first])
     assert f"waits for {first}" in gpubroker("jobs", "queue").out
-    assert f"comes after {first}" in gpubroker("jobs", "show", then.json["id"]).out
+    assert f"comes after {first}" in gpubroker("status", then.json["id"]).out
     write(tmp_path, judge=HEAD + "name: judge\nafter: prepare\nrun: 'true'\n")
     assert "it begins after prepare has succeeded" in gpubroker("plan", "judge.yaml").out
 

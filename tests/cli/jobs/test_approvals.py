@@ -63,10 +63,10 @@ def test_granting_needs_the_right_person(gpubroker: Gpubroker) -> None:
     own = gpubroker("approvals", "grant", job, by=ANN)
     assert (own.code, "you are ann, and not among those who approve" in own.err) == (3, True)
     done = gpubroker("approvals", "grant", job, "--reason", "agreed", by=OLGA)
-    assert (done.code, done.out) == (0, f"{job}: approved (big); state: planned. See `gpubroker jobs show {job}`.\n")
+    assert (done.code, done.out) == (0, f"{job}: approved (big); state: planned. See `gpubroker status {job}`.\n")
     told = only(gpubroker, "--all", by=OLGA)
     assert (told["state"], told["decided_by"], told["reason"]) == ("approved", ["olga"], "agreed")
-    assert "approved by olga (big): agreed" in gpubroker("jobs", "show", job, by=OLGA).out
+    assert "approved by olga (big): agreed" in gpubroker("status", job, by=OLGA).out
 
 
 def test_what_no_rule_asks_any_more_needs_no_approval_and_what_is_denied_by_now_gets_none(
@@ -80,7 +80,7 @@ def test_what_no_rule_asks_any_more_needs_no_approval_and_what_is_denied_by_now_
     gpubroker("policy", "apply", "--yes", write("p.yaml", POLICY.partition("guardrails")[0]), by=OLGA)
     done = gpubroker("approvals", "grant", job, by=OLGA)
     assert done.out.startswith(f"{job}: no approval needed: no active rule requires it any more; state: planned.")
-    assert "no approval needed (big)" in gpubroker("jobs", "show", job, by=OLGA).out
+    assert "no approval needed (big)" in gpubroker("status", job, by=OLGA).out
 
 
 def test_refusing_ends_the_job(gpubroker: Gpubroker) -> None:
@@ -170,7 +170,7 @@ def test_everybody_is_told_what_a_yes_covers(asked: Any, gpubroker: Gpubroker, w
     (question,) = found["questions"]
     assert question["covers"] == [], "beside the amount, the time and the GPUs this rule looks at nothing"
     assert f"an approval covers: {covers}" in asked.err
-    assert f"an approval covers: {covers}" in gpubroker("jobs", "show", found["job"], by=ANN).out.replace("\n", " ")
+    assert f"an approval covers: {covers}" in gpubroker("status", found["job"], by=ANN).out.replace("\n", " ")
     gpubroker("approvals", "grant", "--for-user", "ann", "--total", "$9", "--until", "3d", by=OLGA)
     assert "at every place and price" in gpubroker("approvals", "list", by=OLGA).out
 

@@ -65,7 +65,7 @@ def running(gpubroker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     job.until(AttemptState.RUNNING)
     yield job
     if not jobs.find(job.broker, "bert").state.final:
-        assert gpubroker("jobs", "cancel", "bert").code == 0
+        assert gpubroker("cancel", "bert").code == 0
         job.until(AttemptState.CANCELLED)
 
 
@@ -82,7 +82,7 @@ def test_a_program_has_the_folder_variables_and_cpus_of_the_job_and_its_exit_sta
     assert entered[0] == 1
     assert isinstance(entered[1], ev.Entered)
     assert entered[1].program == "sh"
-    shown = gpubroker("jobs", "show", "bert").out
+    shown = gpubroker("status", "bert").out
     assert f"{entered[1].by} ran sh inside the job" in shown
     assert "hunter2" not in shown
     assert "COLOUR" not in shown

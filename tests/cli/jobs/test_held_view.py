@@ -91,7 +91,7 @@ def test_submit_and_the_job_and_the_budget_say_the_same(gpubroker: Any, write: A
         assert total([one for one in shown["held_by_job"] if one["period_start"] == shown["period_start"]]) == Decimal(
             shown["held"]
         )
-    assert "of budget by-day for " in gpubroker("jobs", "show", "trial").out
+    assert "of budget by-day for " in gpubroker("status", "trial").out
     text = gpubroker("budget", "show", "by-day").out
     assert text.count(job["id"]) == len([one for one in shares if one["budget"] == "by-day"])
     assert "held money of budget by-day by job and period" in text
@@ -144,7 +144,7 @@ def test_with_known_work_the_hold_is_enough_for_a_stated_share_of_runs(gpubroker
     assert "enough for 95 % of runs of this `work:` (the policy's `hold_quantile`); more is held while it runs" in text
     for limit, covered in (("", 95.0), ("max_cost: $3\n", None)):
         sent = gpubroker("submit", write("one.yaml", work + limit), "--yes", "--detach", "--json").json
-        assert gpubroker("jobs", "show", sent["id"], "--json").json["hold_quantile"] == covered
+        assert gpubroker("status", sent["id"], "--json").json["hold_quantile"] == covered
     whole, terms = held("100%")
     assert (terms["limited_by"], terms["quantile"]) == ("max_duration", None)
     assert held("50%")[0] < usual < whole

@@ -81,15 +81,15 @@ def test_an_array_prints_the_output_of_its_tasks_and_names_those_that_failed(
     assert "failed: done 1, failed 1 of 2" in done.out
     assert "LR=2  " in done.out.partition("Tasks that failed")[2], "the parameters of the task"
     assert "diverged" in done.out.partition("Tasks that failed")[2], "the last line that it printed"
-    logs = ("jobs", "logs", "sweep")
+    logs = ("logs", "sweep")
     assert gpubroker(*logs).out == "[0] lr 1\n[1] lr 2\n[1] diverged\n"
     assert gpubroker(*logs, "--follow").out == "[0] lr 1\n[1] lr 2\n[1] diverged\n"
     assert gpubroker(*logs, "--task", "0").out == "[0] lr 1\n"
     assert gpubroker(*logs, "--failed", "--tail", "1").out == "[1] diverged\n"
     assert gpubroker(*logs, "--failed", "--json").json["lines"][0] == {"attempt": 1, "line": "lr 2", "task": 1}
     assert "no task 7 that has started" in gpubroker(*logs, "--task", "7").err
-    assert "is not an array" in gpubroker("jobs", "logs", "sweep-1", "--failed").err
+    assert "is not an array" in gpubroker("logs", "sweep-1", "--failed").err
     listed = gpubroker("jobs", "list", "--where", "array=sweep", "--json").json["jobs"]
     assert [task["parameters"] for task in listed] == [{"LR": "1"}, {"LR": "2"}]
     assert "LR=2" in gpubroker("jobs", "list", "--where", "array=sweep").out
-    assert "the command failed" in gpubroker("jobs", "attempts", f"{listed[1]['id']}").out
+    assert "the command failed" in gpubroker("status", "--attempts", f"{listed[1]['id']}").out

@@ -50,7 +50,7 @@ def test_what_ended_long_ago_goes_but_for_its_newest(gpubroker: Any, home: Path,
     assert gpubroker("jobs", "prune", "--keep", "0s", "--yes", "--json").json["jobs"] == []
     assert "its newest stays" not in gpubroker("jobs", "prune", "--keep", "0s", "--newest-too", "--yes").out
     assert checkpoints(home, ended) == 0
-    assert "succeeded" in gpubroker("jobs", "show", ended).out, "the story stays"
+    assert "succeeded" in gpubroker("status", ended).out, "the story stays"
 
 
 @pytest.mark.system
@@ -125,12 +125,12 @@ def finished(reconciled_by: Callable[[ModuleType], None], gpubroker: Any, tmp_pa
 def test_the_policy_says_how_long_files_stay_and_it_is_shown(
     gpubroker: Any, home: Path, finished: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "files stay until `gpubroker jobs prune` or a policy deletes them" in gpubroker("jobs", "show", finished).out
+    assert "files stay until `gpubroker jobs prune` or a policy deletes them" in gpubroker("status", finished).out
     (tmp_path / "policy.yaml").write_text(KEEPS)
     assert gpubroker("policy", "apply", "policy.yaml", "--yes").code == 0
     assert "results of ended jobs are kept for 1s" in gpubroker("policy", "show").out
     monkeypatch.setattr(SystemClock, "now", lambda _: datetime.now(UTC) + timedelta(days=1))
-    shown = " ".join(gpubroker("jobs", "show", finished).out.split())
+    shown = " ".join(gpubroker("status", finished).out.split())
     assert "by the policy: checkpoints are deleted, results are deleted, logs until" in shown
     would = gpubroker("jobs", "prune", "--keep", "90d", "--dry-run", "--json").json
     assert (would["deleted"], would["jobs"]) == (False, [])
@@ -146,7 +146,7 @@ def test_the_policy_says_how_long_files_stay_and_it_is_shown(
     assert checkpoints(home, finished) == 1
     assert list((home / "runs" / finished / "attempts").glob("*/logs/*")), "their time is not over"
     assert gpubroker("jobs", "prune", "--keep", "90d", "--yes", "--json").json["by_policy"] == []
-    assert "succeeded" in gpubroker("jobs", "show", finished).out
+    assert "succeeded" in gpubroker("status", finished).out
 
 
 @pytest.mark.system

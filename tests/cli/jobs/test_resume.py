@@ -64,7 +64,7 @@ def failed(gpubroker: Gpubroker, project: Path, reconciled_by: Callable[[ModuleT
 
 
 def printed(gpubroker: Gpubroker, job: str) -> list[str]:
-    return [line["line"] for line in gpubroker("jobs", "logs", job, "--json").json["lines"]]
+    return [line["line"] for line in gpubroker("logs", job, "--json").json["lines"]]
 
 
 @pytest.mark.system
@@ -194,7 +194,7 @@ def test_the_name_of_an_array_retried_twice_means_the_newest_run_of_each_task(
         ids.append(again.json["id"])
     listed = gpubroker("jobs", "list", "-w", "array=sweep", "--json").json["jobs"]
     assert [job["id"] for job in listed] == [f"{ids[0]}-0", f"{ids[1]}-1", f"{ids[2]}-2"]
-    assert "tasks: done 3 of 3" in gpubroker("jobs", "show", "sweep").out
+    assert "tasks: done 3 of 3" in gpubroker("status", "sweep").out
     assert gpubroker("jobs", "get", "sweep", "--to", "all", "--json").json["files"] == ["0/x", "1/x", "2/x"]
     pick = (
         "name: pick\nresources: {cpus: 1}\nafter: {job: sweep, inputs: [x]}\nrun: 'cd $GPUBROKER_INPUT_DIR; ls */*/x'\n"
@@ -202,7 +202,7 @@ def test_the_name_of_an_array_retried_twice_means_the_newest_run_of_each_task(
     (project.parent / "job.yaml").write_text(pick)
     picked = gpubroker("submit", "job.yaml", "--yes", "--json").json["id"]
     assert printed(gpubroker, picked) == ["sweep/0/x", "sweep/1/x", "sweep/2/x"]
-    refused = gpubroker("jobs", "attempts", "sweep")
+    refused = gpubroker("status", "--attempts", "sweep")
     assert f"name a task, such as {ids[2]}-2" in refused.err
 
 

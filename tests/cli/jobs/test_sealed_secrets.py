@@ -67,8 +67,8 @@ def test_the_job_runs_without_the_submitters_terminal_and_the_seal_goes_with_it(
     assert (home / KEY_FILE).stat().st_mode & 0o077 == 0
     kept = [path for path in home.rglob("*") if path.is_file()]
     assert not [path for path in kept if b"hunter2" in path.read_bytes()], "nowhere in the clear"
-    assert gpubroker("jobs", "show", "mine", "--wait").code == 0
-    assert gpubroker("jobs", "logs", "mine").out == "opened\n"
+    assert gpubroker("status", "mine", "--wait").code == 0
+    assert gpubroker("logs", "mine").out == "opened\n"
     assert seals(home) == []
 
 
@@ -122,8 +122,8 @@ def test_a_retry_seals_anew(
 ) -> None:
     reconciled_by(following)
     view = submitted()
-    assert gpubroker("jobs", "show", "mine", "--wait").code == 0
+    assert gpubroker("status", "mine", "--wait").code == 0
     assert gpubroker("jobs", "resume", view.id, "--same-files", "--yes").code == 2, "its secrets are gone"
     monkeypatch.setenv("TOKEN", "hunter2")
     assert gpubroker("jobs", "resume", view.id, "--same-files", "--yes").code == 0
-    assert gpubroker("jobs", "logs", "mine").out == "opened\n"
+    assert gpubroker("logs", "mine").out == "opened\n"

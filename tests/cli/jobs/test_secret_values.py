@@ -78,9 +78,9 @@ def test_a_value_that_a_job_prints_is_nowhere(
         f"run: for file in {printed}/*; do cat $file; sleep 0.1; done; exit 3\n"
     )
     done = gpubroker("submit", job, "--yes")
-    commands = ["jobs show talks", "jobs show talks --json", "jobs logs talks", "jobs list --json", "notices list"]
+    commands = ["status talks", "status talks --json", "logs talks", "jobs list --json", "notices list"]
     said = "".join(found.out + found.err for found in [done, *(gpubroker(*one.split()) for one in commands)])
-    id = gpubroker("jobs", "show", "talks", "--json").json["id"]
+    id = gpubroker("status", "talks", "--json").json["id"]
     broker = Broker(read_settings(), cli.registries(), EVERYBODYS)
     if not people.people(broker):
         people.add(broker, "ada", by=ROOT, administrator=True)

@@ -55,8 +55,8 @@ def test_what_happens_to_the_source_after_submission_changes_nothing(
     shutil.rmtree(project.parent / "ann")
     project.rename(project.with_name("renamed"))
     monkeypatch.setenv("HOME", "/nowhere")
-    assert gpubroker("jobs", "show", "mine", "--wait").code == 0
-    *printed, folder = gpubroker("jobs", "logs", "mine").out.splitlines()
+    assert gpubroker("status", "mine", "--wait").code == 0
+    *printed, folder = gpubroker("logs", "mine").out.splitlines()
     assert printed == ["as submitted", "settings", "more"]
     assert not Path(folder).exists(), "the attempt's own folder goes with it"
     assert [path.name for path in project.with_name("renamed").iterdir()] == ["words.txt"]

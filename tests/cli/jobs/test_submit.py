@@ -46,35 +46,35 @@ def test_submit_follows_to_the_end(gpubroker: Any, job: Path, reconciled: None) 
     assert "cost $0.00" in done.out
     running, printed, finished = (done.out.index(word) for word in ("command running", "hello\n", ": finished"))
     assert running < printed < finished, "what it prints comes between its events"
-    assert gpubroker("jobs", "logs", "tiny", "--node", "0").out == "hello\n"
-    assert "its nodes are 0 to 0" in gpubroker("jobs", "logs", "tiny", "--node", "1").err
-    shown = gpubroker("jobs", "show", "tiny")
+    assert gpubroker("logs", "tiny", "--node", "0").out == "hello\n"
+    assert "its nodes are 0 to 0" in gpubroker("logs", "tiny", "--node", "1").err
+    shown = gpubroker("status", "tiny")
     assert "all machines are gone" in shown.out
-    assert gpubroker("jobs", "logs", "tiny").out == "hello\n"
-    assert gpubroker("jobs", "logs", "tiny", "--json").json["lines"] == [{"attempt": 1, "line": "hello", "task": None}]
-    assert gpubroker("jobs", "logs", "tiny", "--tail", "1").out == "hello\n"
-    assert "finished" in gpubroker("jobs", "attempts", "tiny").out
+    assert gpubroker("logs", "tiny").out == "hello\n"
+    assert gpubroker("logs", "tiny", "--json").json["lines"] == [{"attempt": 1, "line": "hello", "task": None}]
+    assert gpubroker("logs", "tiny", "--tail", "1").out == "hello\n"
+    assert "finished" in gpubroker("status", "--attempts", "tiny").out
 
 
 def test_a_full_disk_and_a_silent_node_are_told_where_a_job_is_shown(
     gpubroker: Any, job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert gpubroker("submit", job, "--yes", "--detach").code == 0
-    assert gpubroker("jobs", "show", "tiny", "--json").json["troubles"] == []
+    assert gpubroker("status", "tiny", "--json").json["troubles"] == []
     seen = jobs.Progress(3, 10, "running", datetime.now(UTC) - timedelta(minutes=4), None)
     monkeypatch.setattr(jobs, "progress", lambda *_: seen)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=10**9, used=10**9, free=2 * 10**6))
-    shown = " ".join(gpubroker("jobs", "show", "tiny").out.split())
+    shown = " ".join(gpubroker("status", "tiny").out.split())
     assert "is full (2 MB free)" in shown
     assert "the node has sent nothing for 4m" in shown
 
 
 def test_logs_of_a_job_without_output_tell_its_state(gpubroker: Any, job: Path) -> None:
     assert gpubroker("submit", job, "--yes", "--detach").code == 0
-    done = gpubroker("jobs", "logs", "tiny")
+    done = gpubroker("logs", "tiny")
     assert (done.code, done.out) == (0, "")
     assert ": no output yet; state: " in done.err
-    assert gpubroker("jobs", "cancel", "tiny").code == 0
+    assert gpubroker("cancel", "tiny").code == 0
 
 
 @pytest.mark.system
@@ -108,9 +108,9 @@ def test_a_job_that_fails_exits_7(gpubroker: Any, write: Any, reconciled: None) 
     done = gpubroker("submit", file, "--yes")
     assert done.code == 7
     assert "exit status 9" in done.out
-    assert "gpubroker jobs logs bad-" in done.out
-    assert gpubroker("jobs", "show", "bad", "--wait").code == 7
-    assert gpubroker("jobs", "show", "bad").code == 0
+    assert "gpubroker logs bad-" in done.out
+    assert gpubroker("status", "bad", "--wait").code == 7
+    assert gpubroker("status", "bad").code == 0
 
 
 def test_without_a_terminal_it_must_be_told_yes(gpubroker: Any, job: Path) -> None:
@@ -126,7 +126,7 @@ def test_detach_returns_at_once_and_says_how_to_come_back(gpubroker: Any, job: P
     done = gpubroker("submit", job, "--yes", "--detach")
     assert done.code == 0
     assert len(started) == 1
-    for way in ("jobs show tiny-", "jobs logs tiny-", "jobs cancel tiny-"):
+    for way in ("status tiny-", "logs tiny-", "cancel tiny-"):
         assert way in done.out
     document = gpubroker("submit", job, "--yes", "--detach", "--json").json
     assert document["state"] == "queued"  # the first job has all of this machine
@@ -195,14 +195,14 @@ def test_money_is_held_cancelled_and_released(gpubroker: Any, write: Any, policy
     held = float(document["held"]["sandbox"])
     assert 0 < held <= 2
     assert float(gpubroker("budget", "show", "pretend", "--json").json["held"]) == held
-    assert "is being stopped" in gpubroker("jobs", "cancel", "trial").out
+    assert "is being stopped" in gpubroker("cancel", "trial").out
     assert gpubroker("reconcile", "--json").json == {"reconciled": True, "log": str(home / "reconciler.log")}
-    waited = gpubroker("jobs", "show", "trial", "--wait", "--json")
+    waited = gpubroker("status", "trial", "--wait", "--json")
     assert waited.code == 7
     assert waited.json["state"] == "cancelled"
     assert waited.json["held"]["sandbox"] == "0.00"
     assert waited.json["events"][0]["kind"] == "submitted"
-    assert "already" in gpubroker("jobs", "cancel", "trial").out
+    assert "already" in gpubroker("cancel", "trial").out
 
 
 def test_the_default_time_limit_is_stated_unless_the_job_or_the_policy_sets_one(
@@ -233,7 +233,7 @@ def test_lists(gpubroker: Any, job: Path) -> None:
     assert gpubroker("jobs", "list", "-w", "team=nlp*,user=*").out == "no matching jobs\n"
     (listed,) = gpubroker("jobs", "list", "--json").json["jobs"]
     assert listed["name"] == "tiny"
-    assert "no attempt 4" in gpubroker("jobs", "logs", "tiny", "--attempt", "4").err
+    assert "no attempt 4" in gpubroker("logs", "tiny", "--attempt", "4").err
 
 
 def test_ctrl_c_detaches(gpubroker: Any, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_ctrl_c_detaches(gpubroker: Any, job: Path, monkeypatch: pytest.MonkeyPa
     done = gpubroker("submit", job, "--yes")
     assert done.code == 130
     assert "Detached" in done.err
-    assert "gpubroker jobs show tiny-" in done.err
+    assert "gpubroker status tiny-" in done.err
     assert command.submit is not None
     assert gpubroker("jobs", "list", "--json").json["jobs"][0]["state"] == "launching"
 
@@ -261,7 +261,7 @@ def test_ctrl_c_while_the_money_is_being_held_is_heeded_once_the_job_is_told_of(
     done = gpubroker("submit", job, "--yes")
     assert done.code == 130
     assert done.err.index("Submitted as tiny-") < done.err.index("Detached")
-    assert "gpubroker jobs cancel tiny-" in done.err
+    assert "gpubroker cancel tiny-" in done.err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert gpubroker("jobs", "list", "--json").json["jobs"][0]["state"] == "launching"
 
@@ -308,18 +308,18 @@ def test_the_real_thing_in_processes_of_its_own(home: Path, write: Any) -> None:
     os.write(keyboard, b"y\n")
     seen += read_until(keyboard, "Ctrl-C detaches")
     process.send_signal(signal.SIGINT)
-    seen += read_until(keyboard, "jobs cancel real-")
+    seen += read_until(keyboard, "cancel real-")
     assert process.wait(LONGEST) == 130
     os.close(keyboard)
     assert "owned/local" in seen
     assert "Detached" in seen
     assert "\x1b[3" in seen  # in colour
     waited = subprocess.run(
-        [*arguments[:4], "jobs", "show", "real", "--wait", "--json"], capture_output=True, text=True, check=False
+        [*arguments[:4], "status", "real", "--wait", "--json"], capture_output=True, text=True, check=False
     )
     assert waited.returncode == 0, waited.stderr
     assert json.loads(waited.stdout)["state"] == "succeeded"
-    logs = subprocess.run([*arguments[:4], "jobs", "logs", "real"], capture_output=True, text=True, check=True)
+    logs = subprocess.run([*arguments[:4], "logs", "real"], capture_output=True, text=True, check=True)
     assert logs.stdout == "done\n"
     wait_for_the_background(home)
 

@@ -21,7 +21,7 @@ import pytest
         ("advise size --mehtod lora", "error: unknown option --mehtod; did you mean '--method'?"),
         ("capacity show", "error: PURCHASE: the argument is missing"),
         ("ofers --gpu L4", "error: unknown command 'ofers'; did you mean 'offers'?"),
-        ("jobs show a b", "error: unexpected argument: b"),
+        ("status a b", "error: unexpected argument: b"),
         ("offers --gpu", "error: --gpu: expected a value"),
         ("offers --spot=3", "error: --spot: takes no value"),
         ("policy rollback latest", "VERSION: expected a whole number; got 'latest'"),

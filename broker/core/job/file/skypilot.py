@@ -37,7 +37,7 @@ SUPPORTED_TASK_KEYS = frozenset(
 )
 
 UNSUPPORTED_TASK_KEYS: Mapping[str, str] = {
-    "event_callback": "commands on the submitting machine are not run; `gpubroker jobs show --json` gives the state",
+    "event_callback": "commands on the submitting machine are not run; `gpubroker status --json` gives the state",
     "service": "a service has no end to be planned or paid for; delete the section to run one server as a job, and say"
     " for how long: `max_duration: 8h` (`gpubroker advise deploy` compares ways to serve a model)",
     "pool": "there are no pools of machines; each job gets machines of its own, and many tasks from one file are an"

@@ -54,7 +54,7 @@ def convert(text: str, file: str) -> Conversion:
     _environment(options.pop("export", None), conversion)
     for name in ("output", "error"):
         if (path := options.pop(name, None)) is not None:
-            conversion.lose(f"--{name}={path}: the output is kept; `gpubroker jobs logs JOB` prints it")
+            conversion.lose(f"--{name}={path}: the output is kept; `gpubroker logs JOB` prints it")
     if (before := options.pop("dependency", None)) is not None:
         conversion.lose(f"--dependency={before}: name the jobs under `after:`")
     others = {name: value for name, value in options.items() if name not in _WITHOUT_EFFECT}
