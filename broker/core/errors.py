@@ -204,12 +204,12 @@ class InvalidInput(AskAPerson):
 _MAX_LISTED = 30  # most names in a hint
 _EXAMPLES = 5
 _LISTED_BY = {
-    "budget": "budget list",
+    "budget": "budget",
     "checkpoint": "jobs files JOB --checkpoints",
     "document": "schema",
     "holding": "capacity list",
     "job": "jobs list",
-    "open launch": "launches list",
+    "open launch": "launches",
     "person": "people list",
     "provider": "prices status",
     "purchase": "capacity purchases --all",

@@ -173,7 +173,7 @@ def measure(broker: Broker, running: list[str]) -> list[str]:
 
 def commands(home: Path, url: str, closed: str) -> list[str]:
     """What people ask for most, each as a process of its own; returns what took too long. ``closed``: a closed job."""
-    asked = (("jobs", "list"), ("status", closed), ("budget", "show", "all"), ("report", "spend"))
+    asked = (("jobs", "list"), ("status", closed), ("budget", "all"), ("report", "spend"))
     slow = []
     for arguments in asked:
         taken = cpu_seconds(*arguments, home=home, times=9, GPUBROKER_STORE=url)

@@ -191,7 +191,7 @@ def test_a_file_that_is_no_store(gpubroker: Any, home: Path) -> None:
         ("report", "spend", "--by", "colour"),
         ("jobs", "list", "--where", "state=runing"),
         ("status", "nobody"),
-        ("budget", "show", "nothing"),
+        ("budget", "nothing"),
         ("prices", "poll", "--provider", "awz"),
         ("policy", "check", "nowhere.yaml"),
     ],

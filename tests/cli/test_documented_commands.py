@@ -14,9 +14,9 @@ from tests.program import ROOT
 # What prints at once, asks nobody and waits for nothing. `advise` is run by `advise/test_situations.py`.
 CHEAP = (
     *("plan", "offers", "schema job-file", "policy check", "policy apply", "policy show", "policy versions"),
-    *("policy explain", "policy decisions", "policy findings", "approvals list", "budget show", "report spend"),
+    *("policy explain", "policy decisions", "policy findings", "approvals list", "budget", "report spend"),
     *("report units", "report anomalies", "jobs list", "prices status", "prices book", "capacity list", "whoami"),
-    *("launches list", "init", "notices list"),
+    *("launches", "init", "notices"),
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "reference")]

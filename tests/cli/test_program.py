@@ -136,7 +136,7 @@ def test_no_help_loses_words_in_brackets() -> None:
 def test_every_command_speaks_json() -> None:
     """Except those whose standard output is that of somebody's program, or for OpenSSH to read."""
     without = [words for words, command in ALL if not any("--json" in p.opts for p in command.params)]
-    assert set(without) == {("exec",), ("ssh",), ("ssh-proxy",)}
+    assert set(without) == {("exec",), ("ssh",)}
 
 
 @pytest.mark.parametrize("words", [words for words, _ in ALL], ids=IDS)

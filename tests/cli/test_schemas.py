@@ -55,8 +55,8 @@ ELSEWHERE = {
     "setup",  # tests/cli/service/test_setup.py
     "serve",  # tests/market/test_two_pollers.py
     *("logout", "whoami", "whoami-local"),  # tests/remote/test_login.py
-    *("launches-list", "launches-end"),  # tests/cli/service/test_launches.py
-    "watch-test",  # test_alerts_are_as_their_schema_says
+    *("launches", "launches-end"),  # tests/cli/service/test_launches.py
+    "notices-test",  # test_alerts_are_as_their_schema_says
 }
 Prints = Callable[..., Any]
 
@@ -133,9 +133,8 @@ def _jobs_and_policies(
     prints("jobs-queue", "jobs", "queue")
     assert prints("plan-together", "plan", job, sandbox_job, code=6)["waiting"]
     prints("submit", "cancel", second["id"])
-    prints("budget-list", "budget", "list")
-    assert prints("budget-show", "budget", "show", "pretend")["held_by_job"]
-    prints("budget-show-all", "budget", "show")
+    prints("budget", "budget")
+    assert prints("budget-details", "budget", "pretend")["held_by_job"]
     assert prints("report-spend", "report", "spend", "--by", "user", "--sandbox")["total"]
     assert prints("offers-risk", "offers", "-w", "provider=sandbox", "--risk")["offers"]
     assert prints("offers-groups", "offers", "--by", "gpu,capacity_type")["groups"]
@@ -162,14 +161,14 @@ def _jobs_and_policies(
     prints("report-billed", "report", "billed")
     prints("report-focus", "report", "focus", "--month", "2026-01", "--out", policy.with_name("focus.csv"))
     prints("report-showback", "report", "showback", "--month", f"{datetime.now(UTC):%Y-%m}")
-    prints("report-chargeback", "report", "chargeback", "--month", "2026-01", "--freeze")
-    assert prints("report-chargeback-list", "report", "chargeback")["statements"]
+    prints("report-showback-frozen", "report", "showback", "--month", "2026-01", "--freeze")
+    assert prints("report-showback-list", "report", "showback", "--frozen")["statements"]
     assert prints("report-anomalies", "report", "anomalies")["incidents"] == []
     prints("report-units", "report", "units")
     prints("report-forecasts", "report", "forecasts")
     prints("report-review", "report", "review", "--month", f"{datetime.now(UTC):%Y-%m}")
     charges = write("charges.csv", "key,day,amount\nover-1,2026-01-01,26\n")
-    assert prints("charges", "report", "charges", "import", charges, "--provider", "pricebook")["unknown"]
+    assert prints("charges", "report", "charges", charges, "--provider", "pricebook")["unknown"]
 
 
 def _prices_and_service(write: Callable[[str, str], Path], prints: Prints) -> None:
@@ -178,10 +177,10 @@ def _prices_and_service(write: Callable[[str, str], Path], prints: Prints) -> No
     prints("prices-import", "prices", "import", vms, "--provider", "aws")
     prints("prices-prune", "prices", "prune", "--dry-run")
     prints("watch-add", "prices", "watch", "add", "below=$1", "--gpu", "L4", "--name", "cheap")
-    assert prints("watch-check", "prices", "watch", "check")["watches"]
+    assert prints("watch-check", "prices", "watch", "list", "--check")["watches"]
     assert prints("watch-list", "prices", "watch", "list")["watches"]
-    prints("notices-list", "notices", "list", "--failed")
-    prints("notices-retry", "notices", "retry")
+    prints("notices", "notices", "--failed")
+    prints("notices-retry", "notices", "--retry")
     prints("watch-remove", "prices", "watch", "remove", "cheap")
     hourly = "".join(f"{4 + hour % 24 // 6}\n" for hour in range(24 * 20))
     demand = write("demand.csv", hourly)
@@ -194,8 +193,8 @@ def _prices_and_service(write: Callable[[str, str], Path], prints: Prints) -> No
 
 def test_alerts_are_as_their_schema_says(gpubroker: Gpubroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUBROKER_NOTIFY__OPS", "json://127.0.0.1:9/none")
-    done = gpubroker("prices", "watch", "test", "--json")
-    check("watch-test", done.json)
+    done = gpubroker("notices", "--test", "--json")
+    check("notices-test", done.json)
     assert [one["ok"] for one in done.json["deliveries"]] == [False]
 
 

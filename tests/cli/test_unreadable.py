@@ -54,7 +54,7 @@ def test_who_asks_for_it_is_told_why_not(gpubroker: Any, two: list[str], store: 
 def test_other_commands_work(gpubroker: Any, policy: Path, two: list[str], store: Store) -> None:
     damage_view(store, two[0], lambda text: text[:-1])
     for command in (
-        "jobs queue", "approvals list", "approvals list --all", "budget list", "report spend", "offers", "policy show",
+        "jobs queue", "approvals list", "approvals list --all", "budget", "report spend", "offers", "policy show",
     ):  # fmt: skip
         assert gpubroker(*command.split()).code == 0, command
 

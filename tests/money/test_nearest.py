@@ -165,7 +165,7 @@ def test_what_others_hold_may_be_waited_for(store: Store) -> None:
     """Of $77, the job itself holds $20 and another one $50: $30 fit once that one has released $3."""
     played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_cost="$20", max_duration="3d")
     _, hint = refused(played, view, JobLimits(max_cost=Money.usd(30)))
-    assert "once other jobs have released $3.00 of what they hold (`gpubroker budget show monthly`)" in hint
+    assert "once other jobs have released $3.00 of what they hold (`gpubroker budget monthly`)" in hint
 
 
 def test_what_would_be_asked_about_is_marked(store: Store) -> None:

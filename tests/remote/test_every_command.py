@@ -15,18 +15,18 @@ PEOPLE = "gives rights: a stolen token must not, so it is done on the server its
 WATCHES = "a watch belongs to the account that is told"
 BUYING = "reads or writes what the server alone has: logins, documents, the demand of all teams"
 NOT_OFFERED = {
-    **dict.fromkeys(("dev", "ssh", "ssh-proxy", "exec"), ENTERS),
+    **dict.fromkeys(("dev", "ssh", "exec"), ENTERS),
     **dict.fromkeys(("jobs prune", "prices accept", "prices import", "prices poll", "prices prune"), OF_THE_HOST),
-    **dict.fromkeys(("report charges fetch", "report charges import", "notices list", "notices retry"), OF_THE_HOST),
-    **dict.fromkeys(("launches end", "setup", *(f"store {one}" for one in ("backup", "restore"))), OF_THE_HOST),
+    **dict.fromkeys(("report charges", "notices"), OF_THE_HOST),
+    **dict.fromkeys(("setup", *(f"store {one}" for one in ("backup", "restore"))), OF_THE_HOST),
     **dict.fromkeys(("jobs diff",), "compares two submissions whose files only their store has"),
     **dict.fromkeys(
-        (f"people {one}" for one in ("disable", "enable", "grant", "invite", "withdraw")),
+        (f"people {one}" for one in ("disable", "grant", "invite", "withdraw")),
         PEOPLE,
     ),
     **dict.fromkeys(("tokens create", "tokens revoke"), PEOPLE),
     "policy decisions": "lists requests of all teams",
-    **dict.fromkeys((f"prices watch {one}" for one in ("add", "check", "list", "remove", "test")), WATCHES),
+    **dict.fromkeys((f"prices watch {one}" for one in ("add", "list", "remove")), WATCHES),
     **dict.fromkeys(
         (
             f"capacity {one}"
@@ -56,8 +56,7 @@ OFFERED = {
     "approvals refuse",
     "approvals revoke",
     "audit",
-    "budget list",
-    "budget show",
+    "budget",
     "cancel",
     "capacity grant",
     "capacity buy",
@@ -73,7 +72,7 @@ OFFERED = {
     "jobs list",
     "jobs queue",
     "jobs resume",
-    "launches list",
+    "launches",
     "logs",
     "offers",
     "people list",
@@ -89,7 +88,6 @@ OFFERED = {
     "prices status",
     "report anomalies",
     "report billed",
-    "report chargeback",
     "report focus",
     "report forecasts",
     "report review",

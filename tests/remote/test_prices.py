@@ -63,7 +63,7 @@ def test_a_history_is_drawn_from_what_the_server_tells(laptop: Laptop) -> None:
     assert "series shown" in laptop(*asked, "--last", "2d").out
 
 
-@pytest.mark.parametrize("command", ["watch test", "watch list", "prune", "poll", "accept aws"])
+@pytest.mark.parametrize("command", ["watch list --check", "watch list", "prune", "poll", "accept aws"])
 def test_what_changes_the_servers_prices_is_refused(laptop: Laptop, command: str) -> None:
     refused = laptop("prices", *command.split(), by="adam")
     assert (refused.code, "does not work through a team server" in refused.err) == (2, True)

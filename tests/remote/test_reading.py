@@ -26,7 +26,7 @@ LOOKS = {
     "report-forecasts": ("report", "forecasts"),
     "report-anomalies": ("report", "anomalies"),
     "report-showback": ("report", "showback", "--idle", "proportional"),
-    "report-chargeback-list": ("report", "chargeback"),
+    "report-showback-list": ("report", "showback", "--frozen"),
     "report-review": ("report", "review"),
     "report-billed": ("report", "billed", "--by", "job", "--since", "7d"),
     "capacity-list": ("capacity", "list", "--offline"),
@@ -37,11 +37,11 @@ LOOKS = {
     "people-list": ("people", "list"),
     "tokens-list": ("tokens", "list", "--person", "mia"),
     "audit": ("audit", "--limit", "5"),
-    "launches-list": ("launches", "list"),
+    "launches": ("launches"),
     "jobs-files": ("jobs", "files", "mine"),
     "jobs-files-checkpoints": ("jobs", "files", "mine", "--checkpoints"),
 }
-FOR_ALL_TEAMS = {"policy-versions", "report-showback", "report-chargeback-list", "report-review", "report-billed"}
+FOR_ALL_TEAMS = {"policy-versions", "report-showback", "report-showback-list", "report-review", "report-billed"}
 OF_THE_HOUSE = {"people-list", "tokens-list", "audit", "capacity-list"}
 
 

@@ -103,7 +103,7 @@ def test_a_name_of_several_open_jobs_is_refused_with_their_ids(service: TeamServ
         ("status", "--attempts", "mine"),
         ("logs", "mine"),
         ("approvals", "list"),
-        ("budget", "list"),
+        ("budget"),
         ("whoami",),
     ],
     ids=" ".join,
@@ -209,7 +209,7 @@ def test_what_the_server_does_not_offer_is_refused_and_opens_no_store(laptop: La
         ("jobs", "diff", "a", "b"),
         ("people", "invite", "eve"),
         ("dev",),
-        ("notices", "list"),
+        ("notices"),
     ):
         refused = laptop(*arguments, by="mia")
         told = f"`gpubroker {' '.join(arguments[:2])}` does not work through a team server"

@@ -104,11 +104,11 @@ def test_a_month_is_fetched_as_focus_and_frozen_once(laptop: Laptop, tmp_path: P
     assert out.read_text().startswith("AvailabilityZone,") or "BilledCost" in out.read_text().splitlines()[0]
     assert laptop("report", "focus", "--month", "2026-10", "--out", str(out)).code == 2, "it is there already"
     assert laptop("report", "focus", "--month", "2026-10", "--out", str(tmp_path / "a.csv"), by="mia").code == 3
-    assert laptop("report", "chargeback", "--month", "2026-09", "--freeze", by="fay").code == 3
-    frozen = laptop("report", "chargeback", "--month", "2026-09", "--freeze", "--json", by="adam")
-    check("report-chargeback", frozen.json)
+    assert laptop("report", "showback", "--month", "2026-09", "--freeze", by="fay").code == 3
+    frozen = laptop("report", "showback", "--month", "2026-09", "--freeze", "--json", by="adam")
+    check("report-showback-frozen", frozen.json)
     assert frozen.json["frozen_by"] == "adam"
-    assert laptop("report", "chargeback", "--month", "2026-09", "--freeze").code == 2, "for good"
+    assert laptop("report", "showback", "--month", "2026-09", "--freeze").code == 2, "for good"
 
 
 def test_a_job_that_runs_is_not_resumed(laptop: Laptop, service: TeamService) -> None:
@@ -119,11 +119,10 @@ def test_a_job_that_runs_is_not_resumed(laptop: Laptop, service: TeamService) ->
 
 
 def test_a_budget_is_shown_and_a_strangers_grant_stays(laptop: Laptop) -> None:
-    (name,) = [one["id"] for one in laptop("budget", "list", "--json", by="mia").json["budgets"]]
-    shown = laptop("budget", "show", name, "--chart", "--json")
-    check("budget-show", shown.json)
+    (name,) = [one["id"] for one in laptop("budget", "--json", by="mia").json["budgets"]]
+    shown = laptop("budget", name, "--chart", "--json")
+    check("budget-details", shown.json)
     assert (shown.json["id"], shown.json["days"][0]["total"]) == (name, "0.00")
-    check("budget-show-all", laptop("budget", "show", "--json").json)
-    assert "launches beyond the limit" in laptop("budget", "show").out
-    assert laptop("budget", "show", "nonsense").code == 2
+    assert "launches beyond the limit" in laptop("budget", name).out
+    assert laptop("budget", "nonsense").code == 2
     assert laptop("approvals", "revoke", "7", by="apple").code == 2

@@ -172,7 +172,7 @@ def test_no_secret_is_kept_printed_or_answered(
         command("submit", str(job), "--yes", "--detach")
         eventually(seen.exists, "the command runs and has its secret")
         command("prices", "watch", "add", "below=99", "--gpu", "H100", "--name", "cheap", code=None)
-        command("prices", "watch", "test", "desk", code=None)
+        command("notices", "desk", "--test", code=None)
         for question in (
             ("prices", "poll", "-p", "vast", "--json"), ("prices", "status"),
             ("doctor", "--verbose"), ("doctor", "--json"), ("doctor", "--sweep", "--json"), ("plan", str(job)),

@@ -57,7 +57,7 @@ def invite(
         if person.service:
             raise InvalidInput(f"{name} is a service account", hint=f"`gpubroker tokens create {name}`")
         if person.disabled_at is not None:
-            raise InvalidInput(f"{name} is disabled", hint=f"`gpubroker people enable {name}`")
+            raise InvalidInput(f"{name} is disabled", hint=f"`gpubroker people disable {name} --undo`")
         if administrator and Role.ADMINISTRATOR not in person.roles:
             hint = f"`gpubroker people grant {name} administrator`"
             raise InvalidInput(f"{name} exists already and is not an administrator", hint=hint)

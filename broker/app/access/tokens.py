@@ -70,7 +70,7 @@ def create(
         if service and not owner.service:
             raise InvalidInput(f"{person} is a person, not a service account", hint="leave out --service")
         if owner.disabled_at is not None:
-            raise InvalidInput(f"{person} is disabled", hint=f"`gpubroker people enable {person}`")
+            raise InvalidInput(f"{person} is disabled", hint=f"`gpubroker people disable {person} --undo`")
         if owner.service and (forbidden_scopes := sorted(NOT_FOR_SERVICES & set(scopes))):
             raise InvalidInput(
                 f"{person} is a service account: it never approves, changes policies or freezes statements",

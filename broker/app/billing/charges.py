@@ -183,7 +183,7 @@ def fetch(broker: Broker, provider: str = "") -> ChargesResult:
     return ChargesResult.from_parts(**done, alerts=[one.title for one in notices], without_login=without_login)
 
 
-_IMPORT_HINT = "import its bill: gpubroker report charges import FILE"
+_IMPORT_HINT = "import its bill: gpubroker report charges FILE"
 
 
 def import_file(broker: Broker, file: Path, provider: str = "", *, replace: bool = False) -> ChargesResult:

@@ -174,7 +174,7 @@ def checklist(broker: Broker, provider: str, *, unlike: bool = False) -> Purchas
         raise UnknownName("provider", name, known_names)
     steps = (
         ("Compare: what the same use costs on demand, on spot and on owned machines", "gpubroker advise buy-or-rent"),
-        ("See what the budget has left for the whole commitment, not for its first month", "gpubroker budget show"),
+        ("See what the budget has left for the whole commitment, not for its first month", "gpubroker budget"),
         (
             "Get the offer in writing: machines, network, place, first and last day, price in all, how it is paid, what"
             " ending it early costs, and whether it renews by itself",

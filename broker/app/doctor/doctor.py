@@ -382,5 +382,5 @@ def _notify(broker: Broker) -> Iterator[DoctorFinding]:
         except InvalidInput as error:
             yield DoctorFinding("notify", Health.PROBLEM, str(error), error.hint, facts)
         else:
-            fix = f"to try it: gpubroker prices watch test {name}"
+            fix = f"to try it: gpubroker notices {name} --test"
             yield DoctorFinding("notify", Health.OK, f"{name}: {notify.redact_address(address)}", fix, facts)

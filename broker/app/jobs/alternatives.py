@@ -232,7 +232,7 @@ def _release_advice(denials: Sequence[Verdict]) -> list[str]:
         names.append(denial.figures["budget"])
     return [
         f"  the same request, once other jobs have released {max(missing).up_to_cents()} of what they hold"
-        f" (`gpubroker budget show {names[0]}`)"
+        f" (`gpubroker budget {names[0]}`)"
     ]
 
 

@@ -66,7 +66,7 @@ def access(
     target = exec_target(broker, view, node=node, by=by)
     key = identity.expanduser().absolute() if identity else own_key(broker)
     public_key(key)
-    proxy = [_gpubroker_path(), "ssh-proxy", reference]
+    proxy = [_gpubroker_path(), "ssh", reference, "--proxy"]
     proxy += [] if node is None else ["--node", str(node)]
     proxy += [] if identity is None else ["--identity", str(key)]
     if "GPUBROKER_HOME" in os.environ:  # an editor may start `ssh` without it

@@ -89,9 +89,3 @@ class BudgetList(Result):
     """Every budget, in file order."""
 
     budgets: list[BudgetResult]
-
-
-class BudgetDetailsList(Result):
-    """Every budget with its details, in file order."""
-
-    budgets: list[BudgetDetails]

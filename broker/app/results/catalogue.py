@@ -32,14 +32,13 @@ _OTHERS: Mapping[str, str] = {
     "advise-size": "broker.app.advise.size:SizeAdvice",
     "advise-speed": "broker.app.advise.speed:SpeedAdvice",
     "autostart": "broker.app.service.autostart:AutostartState",
-    "budget-show-all": "budgets:BudgetDetailsList",
     "capacity-check": "broker.app.capacity.check:CapacityCheck",
     "capacity-checklist": "capacity:PurchaseChecklistResult",
     "capacity-plan": "capacity_plan:CapacityPlanList",
     "capacity-proposal": "proposal:ProposalResult",
     "capacity-proof": "capacity:HoldingProofResult",
     "capacity-review": "broker.procurement.review:PurchaseReview",
-    "charges": "charges:ChargesResult",  # of `report charges fetch` and `report charges import`
+    "charges": "charges:ChargesResult",  # of `report charges`
     "demo": "service:DemoReport",
     "doctor": "service:DoctorReport",
     "doctor-sweep": "service:SweepReport",  # with --sweep
@@ -51,8 +50,9 @@ _OTHERS: Mapping[str, str] = {
     "jobs-list": "jobs:JobList",
     "jobs-prune": "broker.app.jobs.pruning:PrunedCheckpoints",
     "logout": "access:LoggedOut",
-    "notices-list": "notices:NoticeList",
-    "notices-retry": "notices:RetriedNotices",
+    "notices": "notices:NoticeList",
+    "notices-retry": "notices:RetriedNotices",  # with --retry
+    "notices-test": "watches:AlertTest",  # with --test
     "offers": "offers:OfferList",
     "person": "access:PersonResult",  # of the other commands of `people`
     "plan-together": "queue:PlannedTogether",  # of several job files
@@ -75,7 +75,6 @@ _OTHERS: Mapping[str, str] = {
     "watch-check": "watches:WatchCheckResult",
     "watch-list": "watches:WatchList",
     "watch-remove": "watches:RemovedWatch",
-    "watch-test": "watches:AlertTest",
 }
 _USE_CASES = {row.schema: row for row in USE_CASES if row.schema}
 DOCUMENTS = sorted([*_USE_CASES, *_OTHERS])

@@ -127,24 +127,23 @@ def withdraw(
     _show_person(terminal, take_role(terminal.broker(), name, role_to_remove, team, by=terminal.actor))
 
 
-@app.command(epilog=examples("gpubroker people disable bob"))
-def disable(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+@app.command(epilog=examples("gpubroker people disable bob", "gpubroker people disable bob --undo"))
+def disable(
+    context: typer.Context,
+    name: Name,
+    undo: Annotated[bool, typer.Option("--undo", help="Enable the account again.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Disable an account. All its tokens stop working at once, its sessions and sign-in links for good; its jobs
-    continue."""
-    from broker.app.access.people import disable as use_case
+    continue.
+
+    With --undo, tokens that were not revoked and have not expired work again.
+    """
+    from broker.app.access import people
 
     terminal = Terminal.of(context)
-    _show_person(terminal, use_case(terminal.broker(), name, by=terminal.actor))
-
-
-@app.command(epilog=examples("gpubroker people enable bob"))
-def enable(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Enable a disabled account. Tokens that were not revoked and have not expired work again; sessions and sign-in
-    links do not."""
-    from broker.app.access.people import enable as use_case
-
-    terminal = Terminal.of(context)
-    _show_person(terminal, use_case(terminal.broker(), name, by=terminal.actor))
+    change = people.enable if undo else people.disable
+    _show_person(terminal, change(terminal.broker(), name, by=terminal.actor))
 
 
 def _parse_role(name: str) -> Role | TeamRole:

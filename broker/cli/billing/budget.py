@@ -11,7 +11,12 @@ from broker.cli.options import AsJson, examples
 from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
 
-app = typer.Typer(no_args_is_help=True, help="Show budgets: limit, spent, held, left and forecast.")
+EXAMPLES = examples(
+    "gpubroker budget",
+    "gpubroker budget nlp-monthly",
+    "gpubroker budget nlp-monthly --chart",
+    "gpubroker budget nlp-monthly --json",
+)
 
 _NO_BUDGET_TEXTS = {
     False: "no budget is active: nothing that costs real money is launched; see `gpubroker policy apply --help`",
@@ -20,46 +25,28 @@ _NO_BUDGET_TEXTS = {
 """Messages for an empty list: locally, and through a server."""
 
 
-@app.command("list", epilog=examples("gpubroker budget list", "gpubroker budget list --json"))
-def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
-    """List all budgets with their current period. Through a server: those that count only jobs of your teams."""
-    from broker.app.use_cases.money import list_budgets as use_case
-    from broker.cli.billing import budget_view
-
-    terminal = Terminal.of(context)
-    terminal.adopt()
-    listing = terminal.ask(use_case)
-    terminal.result(
-        listing,
-        lambda: budget_view.budget_table(terminal.out, listing.budgets, _NO_BUDGET_TEXTS[terminal.through_server]),
-    )
-
-
-@app.command(
-    epilog=examples(
-        "gpubroker budget show",
-        "gpubroker budget show nlp-monthly --chart",
-        "gpubroker budget show nlp-monthly --json",
-    )
-)
 @expand_options
-def show(
+def budget(
     context: typer.Context,
     drawing: Drawing,
-    budget: Annotated[str | None, typer.Argument(metavar="NAME", help="Budget name. Default: all.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show details of this budget.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one budget: period, limit, spent, held (by job and period), left, forecast, scope and alerts."""
-    from broker.app.results.budgets import BudgetDetailsList
+    """List the budgets: period, limit, spent, held, left and forecast. Through a server: those of your teams alone.
+
+    With NAME, also its scope and alerts, and the money held by each job in each period.
+    """
     from broker.app.use_cases import money
     from broker.cli.billing import budget_view
 
     terminal = Terminal.of(context)
     terminal.adopt()
-    names = [row.id for row in terminal.ask(money.list_budgets).budgets] if budget is None else [budget]
-    details = [terminal.ask(money.show_budget, name, by_day=drawing.chart) for name in names]
-    draw(terminal, lambda: [budget_view.budget_chart(budget_row) for budget_row in details], drawing)
-    document = BudgetDetailsList(budgets=details) if budget is None else details[0]
-    terminal.result(
-        document, lambda: budget_view.budget_lines(terminal.out, details, _NO_BUDGET_TEXTS[terminal.through_server])
-    )
+    listing = None if name else terminal.ask(money.list_budgets)
+    names = [name] if name else [row.id for row in listing.budgets] if listing and drawing.chart else []
+    details = [terminal.ask(money.show_budget, one, by_day=drawing.chart) for one in names]
+    draw(terminal, lambda: [budget_view.budget_chart(row) for row in details], drawing)
+    if listing is None:
+        terminal.result(details[0], lambda: budget_view.budget_lines(terminal.out, details[0]))
+        return
+    empty_text = _NO_BUDGET_TEXTS[terminal.through_server]
+    terminal.result(listing, lambda: budget_view.budget_table(terminal.out, listing.budgets, empty_text))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MAX_ROWS = 20  # of held money
 
 
-def budget_table(console: Console, budgets: Sequence[BudgetResult], empty_text: str) -> list[RenderableType]:
+def budget_table(console: Console, budgets: Sequence[BudgetResult], empty_text: str = "") -> list[RenderableType]:
     """One row per budget, in its current period; ``empty_text`` without any."""
     columns: tuple[ValueColumn[BudgetResult], ...] = (
         ValueColumn("budget", lambda row: row.id),
@@ -51,12 +51,11 @@ def _forecast_text(budget: BudgetResult) -> Text:
     return Text(formats.money(expected), style="red" if expected > budget.limit else "")
 
 
-def budget_lines(console: Console, budgets: Sequence[BudgetDetails], empty_text: str) -> Iterator[RenderableType]:
-    """The table, and below it the details of each budget with the money that jobs hold."""
-    yield from budget_table(console, budgets, empty_text)
-    for budget in budgets:
-        yield from detail_lines(budget)
-        yield from _held_by_job_lines(console, budget)
+def budget_lines(console: Console, budget: BudgetDetails) -> Iterator[RenderableType]:
+    """The row of a budget, and below it its details with the money that jobs hold."""
+    yield from budget_table(console, [budget])
+    yield from detail_lines(budget)
+    yield from _held_by_job_lines(console, budget)
 
 
 def detail_lines(budget: BudgetDetails) -> Iterator[str]:

@@ -294,5 +294,4 @@ def review(
 
 app.command("billed", epilog=report_billed.BILLED_EXAMPLES)(report_billed.billed)
 app.command("showback", epilog=report_billed.SHOWBACK_EXAMPLES)(report_billed.showback)
-app.command("chargeback", epilog=report_billed.CHARGEBACK_EXAMPLES)(report_billed.chargeback)
-app.add_typer(report_billed.charges, name="charges")
+app.command("charges", epilog=report_billed.CHARGES_EXAMPLES)(report_billed.charges)

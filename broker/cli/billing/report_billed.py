@@ -1,6 +1,6 @@
 """`gpubroker report billed` and `gpubroker report charges`: quoted, metered and billed cost.
 
-`gpubroker report showback` and `chargeback`: what each team's use cost, and what it is charged.
+`gpubroker report showback`: what each team's use cost, and what it is charged.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ BILLED_EXAMPLES = examples(
 )
 _MAX_NAMED = 5
 
-charges = typer.Typer(no_args_is_help=True, help="Fetch or import provider charges.")
-
 
 @expand_options
 def billed(
@@ -59,7 +57,7 @@ def billed(
     with several runs of an export, the newest counts, by their manifests; otherwise charges in two files are refused.
 
     An attempt is compared once its job is closed and its charges cover all of its time; the ledger then contains the
-    difference as an adjustment. Amounts are for whole attempts. `gpubroker report charges fetch --help` describes where
+    difference as an adjustment. Amounts are for whole attempts. `gpubroker report charges --help` describes where
     charges come from.
     """
     from broker.app.billing.charges import compare_export
@@ -79,44 +77,34 @@ def billed(
     terminal.result(report, lambda: report_view.billed_lines(terminal.out, report))
 
 
-@charges.command(
-    "fetch", epilog=examples("gpubroker report charges fetch", "gpubroker report charges fetch --provider aws --json")
+CHARGES_EXAMPLES = examples(
+    "gpubroker report charges",
+    "gpubroker report charges --provider aws --json",
+    "gpubroker report charges vast-2026-11.csv --provider vast",
 )
-def fetch(
-    context: typer.Context,
-    provider: Annotated[str, typer.Option("--provider", "-p", help="Only this provider.")] = "",
-    as_json: AsJson = False,
-) -> None:
-    """Fetch charges from the providers that report them (aws, azure), and adjust the ledger.
-
-    AWS bills $0.01 per request. `gpubroker serve` does this once a day. Machines are identified by their tag gpubroker;
-    on AWS, activate it once as a cost allocation tag (Billing console). For other providers: gpubroker report charges
-    import FILE.
-    """
-    from broker.app.billing import charges as use_case
-
-    terminal = Terminal.of(context)
-    _show_charges(terminal, use_case.fetch(terminal.broker(), provider))
 
 
-@charges.command("import", epilog=examples("gpubroker report charges import vast-2026-11.csv --provider vast"))
-def import_(
+def charges(
     context: typer.Context,
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="CSV with a header: key,starts,ends,amount (or day for the times).")
-    ],
+        Path | None,
+        typer.Argument(metavar="FILE", help="Import this CSV file: key,starts,ends,amount (or day for the times)."),
+    ] = None,
     provider: Annotated[
-        str, typer.Option("--provider", "-p", help="Provider of the charges, if no column names it.")
+        str, typer.Option("--provider", "-p", help="Only this provider; of a FILE without a column that names it.")
     ] = "",
     replace: Annotated[
         bool, typer.Option("--replace", help="A corrected bill: replace the charges imported before for that time.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Import provider charges from a CSV file, and adjust the ledger. Importing the same file again changes nothing.
+    """Fetch charges from the providers that report them (aws, azure), or import FILE, and adjust the ledger.
 
-    With --replace, the file replaces the charges of its provider (and account) from its first to its last charge. Two
-    parts of one bill are imported with another account each.
+    AWS bills $0.01 per request. `gpubroker serve` fetches once a day. Machines are identified by their tag gpubroker;
+    on AWS, activate it once as a cost allocation tag (Billing console).
+
+    Importing the same file again changes nothing. With --replace, the file replaces the charges of its provider (and
+    account) from its first to its last charge. Two parts of one bill are imported with another account each.
 
     Columns: key (of the attempt, as in its machine's name: train-k3v9qz-1; empty for charges that are not
     gpubroker's), starts and ends (ISO 8601, UTC) or day, amount (USD); optional: provider, account, line (distinguishes
@@ -125,7 +113,12 @@ def import_(
     from broker.app.billing import charges as use_case
 
     terminal = Terminal.of(context)
-    _show_charges(terminal, use_case.import_file(terminal.broker(), file, provider, replace=replace))
+    if file is not None:
+        _show_charges(terminal, use_case.import_file(terminal.broker(), file, provider, replace=replace))
+        return
+    if replace:
+        raise InvalidInput("--replace belongs to a FILE", hint="gpubroker report charges FILE --replace")
+    _show_charges(terminal, use_case.fetch(terminal.broker(), provider))
 
 
 def _show_charges(terminal: Terminal, result: ChargesResult) -> None:
@@ -143,15 +136,11 @@ def _show_charges(terminal: Terminal, result: ChargesResult) -> None:
 
 SHOWBACK_EXAMPLES = examples(
     "gpubroker report showback --month 2026-11",
-    "gpubroker report showback --month 2026-11 --idle proportional",
     "gpubroker report showback --month 2026-11 --shared even --shared-team platform",
     "gpubroker report showback --month 2026-11 --idle fixed --fixed nlp=60,web=40 --json",
-)
-CHARGEBACK_EXAMPLES = examples(
-    "gpubroker report chargeback",
-    "gpubroker report chargeback --month 2026-10 --freeze --idle proportional",
-    "gpubroker report chargeback --month 2026-10",
-    "gpubroker report chargeback --month 2026-10 --json",
+    "gpubroker report showback --month 2026-10 --freeze --idle proportional",
+    "gpubroker report showback --month 2026-10 --frozen",
+    "gpubroker report showback --frozen",
 )
 _RULE_NAMES = "separate, proportional, even or fixed."
 
@@ -187,7 +176,16 @@ class SharingOptions:
 def showback(
     context: typer.Context,
     sharing: SharingOptions,
-    month: Month = "month",
+    month: Annotated[
+        str | None, typer.Option("--month", metavar="MONTH", help=f"{MONTH_HELP} Default: this month.")
+    ] = None,
+    freeze: Annotated[
+        bool,
+        typer.Option("--freeze", help="Charge the teams for a closed month: freeze its statement permanently."),
+    ] = False,
+    frozen: Annotated[
+        bool, typer.Option("--frozen", help="Show the frozen statement of the month; without --month, list them.")
+    ] = False,
     timezone: Timezone = None,
     as_json: AsJson = False,
 ) -> None:
@@ -197,49 +195,31 @@ def showback(
     With `proportional`, idle capacity is divided by the use of owned and reserved capacity, and shared cost by each
     team's spending. An amount that no team bears, and spending without a team, have rows of their own. The rows add up
     to the total, to the micro-dollar.
-    """
-    from broker.app.use_cases.money import showback as use_case
-    from broker.cli.billing import report_view
 
-    terminal = Terminal.of(context)
-    report = terminal.ask(use_case, sharing.stated(), month, timezone)
-    terminal.result(report, lambda: report_view.showback_lines(terminal.out, report))
-
-
-@expand_options
-def chargeback(
-    context: typer.Context,
-    sharing: SharingOptions,
-    month: Annotated[
-        str | None, typer.Option("--month", metavar="MONTH", help=f"{MONTH_HELP} Without: list statements.")
-    ] = None,
-    freeze: Annotated[
-        bool, typer.Option("--freeze", help="Freeze the statement of a closed month permanently.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Freeze or show the statement of a closed month: what each team is charged.
-
-    A month closes three days after its end. Its statement never changes; later entries for the month are charged to the
-    team as a correction with the statement that is frozen next. So all statements together equal the ledger. All are in
-    one time zone, that of the policy when the first one was made. The rules
-    are those of `report showback`, and are given when the statement is frozen. Through a server, freezing needs a token
-    with the scope `statements` of an administrator.
+    A month closes three days after its end; --freeze then charges its teams by these rules. That statement never
+    changes; later entries for the month are charged as a correction with the statement that is frozen next. So all
+    statements together equal the ledger. All are in one time zone, that of the policy when the first one was made.
+    Through a server, freezing needs a token with the scope `statements` of an administrator.
     """
     from broker.app.use_cases import money
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
-    if not freeze and sharing != SharingOptions():
-        raise InvalidInput("rules are given when a statement is made", where="--idle", hint="add --freeze")
-    if month is None:
-        if freeze:
-            raise InvalidInput("the month is missing", where="--month", hint="--month 2026-10")
+    if freeze and frozen:
+        raise InvalidInput("--freeze makes a statement, --frozen shows one: remove one of them")
+    if freeze and month is None:
+        raise InvalidInput("the month is missing", where="--month", hint="--month 2026-10")
+    if (freeze or frozen) and timezone is not None:
+        raise InvalidInput("statements have the time zone of the first one", where="--timezone", hint="leave it out")
+    if frozen and sharing != SharingOptions():
+        raise InvalidInput("rules are given when a statement is made", where="--idle", hint="--freeze makes it")
+    if frozen and month is None:
         statement_list = terminal.ask(money.statements)
         terminal.result(statement_list, lambda: report_view.statement_list_lines(statement_list))
-        return
-    if freeze:
-        statement = terminal.ask(money.freeze_statement, month, sharing.stated())
+    elif month is not None and (freeze or frozen):
+        ask = (money.freeze_statement, month, sharing.stated()) if freeze else (money.statement, month)
+        statement = terminal.ask(*ask)
+        terminal.result(statement, lambda: report_view.statement_lines(terminal.out, statement))
     else:
-        statement = terminal.ask(money.statement, month)
-    terminal.result(statement, lambda: report_view.statement_lines(terminal.out, statement))
+        report = terminal.ask(money.showback, sharing.stated(), month or "month", timezone)
+        terminal.result(report, lambda: report_view.showback_lines(terminal.out, report))

@@ -158,7 +158,7 @@ def statement_list_lines(statement_list: ChargebackList) -> Iterator[RenderableT
         frozen_text = f"frozen {formats.moment(frozen_month.frozen_at)} by {frozen_month.frozen_by}"
         yield f"{frozen_month.month} ({frozen_month.timezone}): {formats.money(frozen_month.charged)}, {frozen_text}"
     if not statement_list.statements:
-        yield "no month is frozen yet: gpubroker report chargeback --month YYYY-MM --freeze"
+        yield "no month is frozen yet: gpubroker report showback --month YYYY-MM --freeze"
 
 
 def _correction(correction: Correction, about: str) -> str:
@@ -331,7 +331,7 @@ def billed_lines(console: Console, report: BilledReport) -> Iterator[RenderableT
     yield from table_parts(console, columns, report.rows)
     yield from (Text(note, style="dim") for note in notes)
     if any(item.billed is None for item in report.attempts):
-        yield Text("–: no charges known yet; fetch them with gpubroker report charges fetch", style="dim")
+        yield Text("–: no charges known yet; fetch them with gpubroker report charges", style="dim")
 
 
 def _difference(group: ComparedGroup) -> str:

@@ -99,6 +99,10 @@ def ssh(
     ] = False,
     node: Node = None,
     identity: Identity = None,
+    is_proxy: Annotated[
+        bool,
+        typer.Option("--proxy", hidden=True, help="Carry a connection of OpenSSH's client at the standard streams."),
+    ] = False,
 ) -> None:
     """Open an SSH connection to a running job, on any engine; with a command after `--`, run it there.
 
@@ -110,11 +114,13 @@ def ssh(
     """
     from broker.app.jobs import jobs
     from broker.app.jobs.sessions import jupyter_server
-    from broker.app.jobs.ssh import access, tunnel_options
+    from broker.app.jobs.ssh import access, proxy, tunnel_options
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     view = jobs.find_single(broker, job)
+    if is_proxy:  # the ProxyCommand of `--config`
+        raise typer.Exit(proxy(broker, view, job, node=node, identity=identity, by=terminal.actor))
     if not config:
         warn_if_simulated(terminal, view)
     ssh_access = access(broker, view, job, node=node, identity=identity, by=terminal.actor)
@@ -137,20 +143,3 @@ def ssh(
     terminal.close()
     sys.stdout.flush()
     os.execv(client_command[0], client_command)  # noqa: S606 (OpenSSH, and options of ours; it gets this terminal)
-
-
-SSH_PROXY_EXAMPLES = examples("gpubroker ssh-proxy my-session")
-HIDDEN = ("ssh_proxy",)
-
-
-def ssh_proxy(context: typer.Context, job: JobReference, node: Node = None, identity: Identity = None) -> None:
-    """Carry one SSH connection to a running job, with OpenSSH's client at the standard streams: what `gpubroker ssh
-    --config` names as ProxyCommand."""
-    from broker.app.jobs import jobs
-    from broker.app.jobs.ssh import proxy
-
-    terminal = Terminal.of(context)
-    broker = terminal.broker()
-    status = proxy(broker, jobs.find_single(broker, job), job, node=node, identity=identity, by=terminal.actor)
-    if status:
-        raise typer.Exit(status)

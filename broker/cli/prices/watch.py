@@ -74,7 +74,7 @@ def add(
     """Add a watch: an alert when its condition becomes true, and again only after it has become false in between.
 
     Recipients are Apprise URLs (mail, Slack, Teams, webhooks, …) in the settings: GPUBROKER_NOTIFY__OPS='slack://…'.
-    `gpubroker serve` checks watches every 15 seconds; `gpubroker prices watch check` checks them now.
+    `gpubroker serve` checks watches every 15 seconds; `gpubroker prices watch list --check` checks them now.
     """
     from rich.text import Text
 
@@ -112,7 +112,7 @@ def add(
     terminal.result(added_watch, lambda: added_lines(added_watch))
     if not broker.settings.notify:
         terminal.say(Text(f"warning: no recipient is configured: {SETUP_HINT}", style="yellow"))
-    check_hint = "`gpubroker serve` checks watches continuously; `gpubroker prices watch check` checks them once"
+    check_hint = "`gpubroker serve` checks watches continuously; `gpubroker prices watch list --check` checks them once"
     terminal.say(Text(check_hint, style="dim"))
 
 
@@ -150,14 +150,29 @@ def _parse_rise(text: str) -> float:
     return rise
 
 
-@app.command("list", epilog=examples("gpubroker prices watch list", "gpubroker prices watch list --json"))
-def list_(context: typer.Context, as_json: AsJson = False) -> None:
+@app.command("list", epilog=examples("gpubroker prices watch list", "gpubroker prices watch list --check --json"))
+def list_(
+    context: typer.Context,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Check them now and send due alerts; exit code 5 if a delivery failed."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """List all watches: condition, state, and delivery of alerts."""
-    from broker.app.alerts.watches import list_watches
+    from broker.app.alerts import watches
+    from broker.app.results.watches import WatchCheckResult
 
     terminal = Terminal.of(context)
-    watch_list = list_watches(terminal.broker())
-    terminal.result(watch_list, lambda: watch_lines(terminal.out, watch_list))
+    broker = terminal.broker()
+    if not check:
+        watch_list = watches.list_watches(broker)
+        terminal.result(watch_list, lambda: watch_lines(terminal.out, watch_list))
+        return
+    check_result = WatchCheckResult.of(watches.check(broker), broker.settings.notify)
+    terminal.result(check_result, lambda: checked_lines(check_result))
+    if not all(delivery.ok for delivery in check_result.deliveries):
+        raise typer.Exit(5)
 
 
 @app.command(epilog=examples("gpubroker prices watch remove h100-8-spot-below-2.00"))
@@ -169,40 +184,6 @@ def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     terminal = Terminal.of(context)
     watches.remove(terminal.broker(), name)
     terminal.result(RemovedWatch(removed=name), lambda: [f"removed {name}"])
-
-
-@app.command(epilog=examples("gpubroker prices watch check", "gpubroker prices watch check --json"))
-def check(context: typer.Context, as_json: AsJson = False) -> None:
-    """Check all watches now and send the alerts that are due. Exits with 5 if a delivery failed."""
-    from broker.app.alerts import watches
-    from broker.app.results.watches import WatchCheckResult
-
-    terminal = Terminal.of(context)
-    broker = terminal.broker()
-    check_result = WatchCheckResult.of(watches.check(broker), broker.settings.notify)
-    terminal.result(check_result, lambda: checked_lines(check_result))
-    if not all(delivery.ok for delivery in check_result.deliveries):
-        raise typer.Exit(5)
-
-
-@app.command("test", epilog=examples("gpubroker prices watch test", "gpubroker prices watch test ops --json"))
-def trial(
-    context: typer.Context,
-    target: Annotated[
-        list[str] | None, typer.Argument(metavar="TARGET...", help="Recipients, by name in the settings. Default: all.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Send a test alert and report its delivery. Exits with 5 if a delivery failed."""
-    from broker.app.alerts.notify import send_test
-    from broker.app.results.watches import AlertTest
-
-    terminal = Terminal.of(context)
-    targets = terminal.broker().settings.notify
-    test_result = AlertTest.of(send_test(targets, [name.lower() for name in target or []]), targets)
-    terminal.result(test_result, lambda: map(delivery_text, test_result.deliveries))
-    if not all(tested_delivery.ok for tested_delivery in test_result.deliveries):
-        raise typer.Exit(5)
 
 
 def alert_lines(event: WatchEvaluation | Delivery, broker: Broker) -> list[Any]:

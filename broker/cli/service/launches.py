@@ -1,4 +1,4 @@
-"""`gpubroker launches list | end`: launches made elsewhere, with SkyPilot or Slurm, whose money is held here."""
+"""`gpubroker launches`: launches outside gpubroker, with SkyPilot or Slurm, that count against its budgets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -36,7 +37,7 @@ def launch_lines(console: Console, launch_list: OutsideLaunchList) -> Iterator[R
             f"OVERDUE {overdue_launch.id}: {overdue_launch.machines}, launched by {overdue_launch.user}, should have "
             f"ended {formats.moment(overdue_launch.until)}"
             f" ({overdue_launch.spent_usd.rounded(2)} spent); check whether it still runs, then `gpubroker launches "
-            f"end {overdue_launch.id}`"
+            f"--end {overdue_launch.id}`"
         )
     if launch_list.launches:
         yield from table_parts(console, _LAUNCH_COLUMNS, launch_list.launches)
@@ -44,59 +45,58 @@ def launch_lines(console: Console, launch_list: OutsideLaunchList) -> Iterator[R
         yield "no launch made elsewhere is open"
 
 
-app = typer.Typer(
-    no_args_is_help=True, help="SkyPilot and Slurm launches outside gpubroker that count against its budgets."
+EXAMPLES = examples(
+    "gpubroker launches",
+    "gpubroker launches --json",
+    "gpubroker launches --end outside:skypilot-4f1c",
+    "gpubroker launches --end skypilot-4f1c --ran 90m",
 )
 
 
-@app.callback()
-def launches() -> None:
-    """SkyPilot and Slurm launches outside gpubroker that count against its budgets."""
-
-
-@app.command("list", epilog=examples("gpubroker launches list", "gpubroker launches list --json"))
-def list_(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the launches whose end is not reported yet, oldest first.
+def launches(
+    context: typer.Context,
+    end: Annotated[
+        str | None,
+        typer.Option("--end", metavar="LAUNCH", help="Record that its machines are gone. Not through a server."),
+    ] = None,
+    ran: Annotated[
+        str | None,
+        typer.Option("--ran", metavar="TIME", help="With --end: how long they ran. Default: since it was judged."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List SkyPilot and Slurm launches outside gpubroker that count against its budgets, until their end is reported.
 
     Overdue ones come first: they are past their approved run time, and their machines may still run at a cost that is
-    in no budget.
-    """
+    in no budget. The others follow, oldest first.
 
+    With --end, the cost of a launch is spent, and the rest of the held money is released. It ends no machine: do that
+    with SkyPilot or Slurm first. A launch that has ended stays as it is. If the store has people, only a person who may
+    judge launches, or an administrator, may do so.
+    """
     from broker.app.use_cases.outside import list_launches
 
     terminal = Terminal.of(context)
+    terminal.only_here({"--end": end})
+    if end is not None:
+        _end_launch(terminal, end, ran)
+        return
+    if ran is not None:
+        raise InvalidInput("--ran belongs to --end", hint="gpubroker launches --end LAUNCH --ran 90m")
     launch_list = terminal.ask(list_launches)
     terminal.result(launch_list, lambda: launch_lines(terminal.out, launch_list))
 
 
-@app.command(
-    epilog=examples("gpubroker launches end outside:skypilot-4f1c", "gpubroker launches end skypilot-4f1c --ran 90m")
-)
-def end(
-    context: typer.Context,
-    id: Annotated[str, typer.Argument(metavar="LAUNCH", help="ID in `gpubroker launches list`.")],
-    ran: Annotated[
-        str | None,
-        typer.Option("--ran", metavar="TIME", help="Time that its machines ran. Default: since it was judged."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Record that the machines of a launch are gone: their cost is spent, and the rest of the held money is released.
-
-    It ends no machine: do that with SkyPilot or Slurm first. A launch that has ended stays as it is. If the store has
-    people, only a person who may judge launches, or an administrator, may do so.
-    """
+def _end_launch(terminal: Terminal, id: str, ran: str | None) -> None:
     from broker.app.access.people import require_permission
     from broker.app.outside import launches as use_case
     from broker.app.outside.overdue import report_end
     from broker.app.results.outside import OutsideEnd
     from broker.app.use_cases.outside import list_launches
     from broker.cli.filters import term_option
-    from broker.cli.render import formats
     from broker.core.access.permissions import Permission
     from broker.core.errors import UnknownName
 
-    terminal = Terminal.of(context)
     broker, by = terminal.broker(), terminal.actor
     launch_id = id if id.startswith(use_case.PREFIX) else use_case.PREFIX + id
     with broker.store.access.reading() as reader:

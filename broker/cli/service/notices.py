@@ -9,6 +9,7 @@ import typer
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
 from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,53 +17,67 @@ if TYPE_CHECKING:
     from broker.app.alerts.notify import Delivery
     from broker.app.results.notices import NoticeResult
 
-app = typer.Typer(no_args_is_help=True, help="List alerts and their delivery, and retry what failed.")
-
-
-@app.callback()
-def notices() -> None:
-    """List alerts and their delivery, and retry what failed.
-
-    Recipients are `GPUBROKER_NOTIFY__NAME`; `[routes.NAME]` in gpubroker.toml says what each is told:
-    `teams`, `at_least`.
-    """
-
-
-@app.command(
-    "list",
-    epilog=examples(
-        "gpubroker notices list", "gpubroker notices list --failed", "gpubroker notices list --limit 20 --json"
-    ),
+EXAMPLES = examples(
+    "gpubroker notices", "gpubroker notices --failed", "gpubroker notices --retry", "gpubroker notices ops --test"
 )
-def list_(
+
+
+def notices(
     context: typer.Context,
+    recipient: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RECIPIENT...", help="With --test: only these, as in the settings."),
+    ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only alerts that are undelivered or abandoned.")] = False,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Send undelivered alerts again, also those that were given up.")
+    ] = False,
+    test: Annotated[bool, typer.Option("--test", help="Send a test alert and report its delivery.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum rows, newest first.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """List alerts by recipient: sent, waiting, or failed and why."""
+    """List alerts by recipient: sent, waiting, or failed and why. Or send: what failed, or a test.
+
+    Recipients are `GPUBROKER_NOTIFY__NAME`; `\\[routes.NAME]` in gpubroker.toml says what each is told:
+    `teams`, `at_least`. Exits with 5 if a delivery failed.
+    """
     from broker.app.alerts.notices import notice_list
 
     terminal = Terminal.of(context)
-    found = notice_list(terminal.broker(), failed=failed, limit=limit)
-    empty_text = "everything was delivered" if failed else "no alerts were sent yet"
-    terminal.result(found, lambda: map(notice_text, found.notices) if found.notices else [empty_text])
+    if failed + retry + test > 1 or (recipient and not test):
+        raise InvalidInput("give one of --failed, --retry and --test, and recipients with --test alone")
+    if test:
+        _send_test(terminal, recipient or [])
+    elif retry:
+        _retry(terminal)
+    else:
+        found = notice_list(terminal.broker(), failed=failed, limit=limit)
+        empty_text = "everything was delivered" if failed else "no alerts were sent yet"
+        terminal.result(found, lambda: map(notice_text, found.notices) if found.notices else [empty_text])
 
 
-@app.command(epilog=examples("gpubroker notices retry", "gpubroker notices retry --json"))
-def retry(context: typer.Context, as_json: AsJson = False) -> None:
-    """Send undelivered alerts again, also those that were given up. Exits with 5 if a delivery failed."""
-    from broker.app.alerts.notices import retry_failed as retried
-    from broker.cli.render import formats
+def _retry(terminal: Terminal) -> None:
+    from broker.app.alerts.notices import retry_failed
 
-    terminal = Terminal.of(context)
-    retry_result = retried(terminal.broker())
+    retry_result = retry_failed(terminal.broker())
     failure_texts = [
         f"not yet sent to {target} ({reason}), will be retried" for target, reason in retry_result.errors.items()
     ]
     summary = f"{formats.plural(retry_result.retried, 'alert')} to try again; {retry_result.sent} sent"
     terminal.result(retry_result, lambda: [summary, *failure_texts])
     if retry_result.errors:
+        raise typer.Exit(5)
+
+
+def _send_test(terminal: Terminal, recipients: list[str]) -> None:
+    from broker.app.alerts.notify import send_test
+    from broker.app.results.watches import AlertTest
+    from broker.cli.prices.watch import delivery_text
+
+    targets = terminal.broker().settings.notify
+    test_result = AlertTest.of(send_test(targets, [name.lower() for name in recipients]), targets)
+    terminal.result(test_result, lambda: map(delivery_text, test_result.deliveries))
+    if not all(tested_delivery.ok for tested_delivery in test_result.deliveries):
         raise typer.Exit(5)
 
 

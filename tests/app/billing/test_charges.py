@@ -207,7 +207,7 @@ def test_a_provider_that_does_not_tell_is_named_with_the_way_out(broker: Broker)
     assert fetch(broker).changed == {}
     with pytest.raises(InvalidInput, match="does not report its charges") as refused:
         fetch(broker, "mute")
-    assert "charges import" in refused.value.hint
+    assert "report charges FILE" in refused.value.hint
 
 
 def test_large_differences_are_told_once_and_small_ones_where_they_add_up(broker: Broker, cloud: ChargingCloud) -> None:

@@ -42,7 +42,7 @@ def test_people_tokens_and_the_log_are_as_their_schemas_say(team: Gpubroker) -> 
     check("audit", log.json)
     assert [line["action"] for line in log.json["lines"]][:3] == ["people.disable", "tokens.revoke", "tokens.create"]
     assert made["token"] not in log.out
-    team("people", "enable", "bob", by=ANN)
+    team("people", "disable", "bob", "--undo", by=ANN)
     invited = team("people", "invite", "bob", "--json", by=ANN).json
     check("people-invite", invited)
 
@@ -81,7 +81,7 @@ def test_tables_tell_roles_and_states(team: Gpubroker) -> None:
     team("tokens", "revoke", made["id"], by=ANN)
     assert "revoked" in team("tokens", "list").out
     assert "tokens.revoke" in team("audit", by=ANN).out
-    assert team("people", "enable", "bob", by=ANN).out == "bob: nlp:member\n"
+    assert team("people", "disable", "bob", "--undo", by=ANN).out == "bob: nlp:member\n"
     assert team("people", "withdraw", "bob", "--team", "nlp", by=ANN).out == "bob: no role\n"
 
 

@@ -44,19 +44,19 @@ def test_nothing_ran(gpubroker: Any, home: Path) -> None:
     done = gpubroker("report", "billed")
     assert done.code == 0
     assert "no attempt paid in cash" in done.out
-    assert gpubroker("report", "charges", "fetch").code == 0
+    assert gpubroker("report", "charges").code == 0
 
 
 def test_from_a_file_to_the_ledger(gpubroker: Any, ran: str, tmp_path: Path) -> None:
     before = gpubroker("report", "billed", "--json").json
     assert [row["billed"] for row in before["rows"]] == [None]
-    done = gpubroker("report", "charges", "import", bill(tmp_path, ran, "26"), "--provider", "pricebook", "--json")
+    done = gpubroker("report", "charges", bill(tmp_path, ran, "26"), "--provider", "pricebook", "--json")
     assert done.code == 0
     (adjusted,) = done.json["adjusted"]
     assert adjusted == {"key": ran, "metered": "20.00", "billed": "26.00", "difference": "6.00"}
     assert done.json["unknown"] == []
     assert len(done.json["alerts"]) == 2
-    again = gpubroker("report", "charges", "import", bill(tmp_path, ran, "26"), "--provider", "pricebook", "--json")
+    again = gpubroker("report", "charges", bill(tmp_path, ran, "26"), "--provider", "pricebook", "--json")
     assert (again.json["changed"], again.json["adjusted"]) == ({"pricebook": 0}, [])
     after = gpubroker("report", "billed", "--by", "job", "--json").json
     row = next(one for one in after["rows"] if one["group"] == "over")
@@ -74,11 +74,9 @@ def test_from_a_file_to_the_ledger(gpubroker: Any, ran: str, tmp_path: Path) -> 
 
 def test_charges_for_what_is_not_known_here_are_told(gpubroker: Any, home: Path, tmp_path: Path) -> None:
     file = bill(tmp_path, "over-1", "26")
-    done = gpubroker("report", "charges", "import", file, "--provider", "pricebook")
+    done = gpubroker("report", "charges", file, "--provider", "pricebook")
     assert "warning: no attempt in this store had the key over-1" in done.err
-    assert gpubroker("report", "charges", "import", file, "--provider", "pricebook", "--json").json["unknown"] == [
-        "over-1"
-    ]
+    assert gpubroker("report", "charges", file, "--provider", "pricebook", "--json").json["unknown"] == ["over-1"]
     assert "pricebook charged $29.00 for resources outside gpubroker" in gpubroker("report", "billed").out
 
 
@@ -107,7 +105,7 @@ def test_charges_of_a_provider_under_any_of_its_names_are_matched(
     with store.writing() as tx:
         record_jobs(tx, lasted=timedelta(hours=1), provider="lambda")
         post_due(tx, [tx.job("over")], LONG_AGO)  # type: ignore[list-item]  # just recorded
-    done = gpubroker("report", "charges", "import", bill(tmp_path, "over-1", "26"), "--provider", name, "--json")
+    done = gpubroker("report", "charges", bill(tmp_path, "over-1", "26"), "--provider", name, "--json")
     assert (done.code, done.json["unknown"]) == (0, [])
     assert [(one["key"], one["billed"]) for one in done.json["adjusted"]] == [("over-1", "26.00")]
     assert gpubroker("report", "billed", "--json").json["for_others"] == {"lambda": "3.00"}

@@ -1,4 +1,4 @@
-"""`gpubroker report showback` and `chargeback` as people run them."""
+"""`gpubroker report showback` as people run them."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def test_shared_cost_is_divided_by_weights(gpubroker: Gpubroker) -> None:
 
 @pytest.mark.usefixtures("ran")
 def test_a_statement_is_made_shown_and_listed(gpubroker: Gpubroker, home: Path) -> None:
-    assert "no month is frozen" in gpubroker("report", "chargeback").out
-    assert "no statement of 2026-09" in gpubroker("report", "chargeback", "--month", "2026-09").err
-    made = gpubroker("report", "chargeback", "--month", "2026-09", "--freeze", "--json").json
+    assert "no month is frozen" in gpubroker("report", "showback", "--frozen").out
+    assert "no statement of 2026-09" in gpubroker("report", "showback", "--month", "2026-09", "--frozen").err
+    made = gpubroker("report", "showback", "--month", "2026-09", "--freeze", "--json").json
     assert made["charged"] == "36.25"
     store = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
     with store.writing() as tx:
         tx.post(spent(8, "5", SEPTEMBER, SEPTEMBER, SEPTEMBER, movement=Movement.ADJUST))
     store.close()
-    shown = gpubroker("report", "chargeback", "--month", "2026-09").out
+    shown = gpubroker("report", "showback", "--month", "2026-09", "--frozen").out
     assert "charged for 2026-09 (UTC): $36.25" in shown
     assert "correction charged with the next statement: nlp $5.00" in shown
-    (listed,) = gpubroker("report", "chargeback", "--json").json["statements"]
+    (listed,) = gpubroker("report", "showback", "--frozen", "--json").json["statements"]
     assert (listed["month"], listed["charged"]) == ("2026-09", "36.25")
-    again = gpubroker("report", "chargeback", "--month", "2026-09", "--freeze")
+    again = gpubroker("report", "showback", "--month", "2026-09", "--freeze")
     assert again.code == 2
     assert "it stays as it is" in again.err
 
@@ -66,8 +66,10 @@ def test_a_statement_is_made_shown_and_listed(gpubroker: Gpubroker, home: Path) 
         ("showback", "--month", "2026-09", "--idle", "fairly"),
         ("showback", "--month", "2026-09", "--idle", "fixed", "--fixed", "nlp=most"),
         ("showback", "--month", "2026-09", "--idle", "fixed", "--fixed", "nlp=1,nlp=2"),
-        ("chargeback", "--freeze"),
-        ("chargeback", "--month", "2026-09", "--idle", "even"),
+        ("showback", "--freeze"),
+        ("showback", "--frozen", "--month", "2026-09", "--idle", "even"),
+        ("showback", "--frozen", "--freeze", "--month", "2026-09"),
+        ("showback", "--frozen", "--timezone", "UTC"),
     ],
 )
 def test_what_makes_no_sense_is_refused(gpubroker: Gpubroker, arguments: tuple[str, ...]) -> None:

@@ -63,13 +63,13 @@ def test_bad_options_are_named_and_nothing_is_submitted(gpubroker: Any, words: t
     assert gpubroker("jobs", "list", "--json").json["jobs"] == []
 
 
-@pytest.mark.parametrize("command", ["ssh", "ssh-proxy"])
-def test_a_job_that_does_not_run_cannot_be_entered(gpubroker: Any, job: Path, command: str) -> None:
+@pytest.mark.parametrize("options", [(), ("--proxy",)])
+def test_a_job_that_does_not_run_cannot_be_entered(gpubroker: Any, job: Path, options: tuple[str, ...]) -> None:
     assert gpubroker("submit", job, "--yes", "--detach").code == 0
-    refused = gpubroker(command, "tiny")
+    refused = gpubroker("ssh", "tiny", *options)
     assert refused.code == 2
     assert "does not run" in refused.err
-    assert gpubroker(command, "no-such-job").code == 2
+    assert gpubroker("ssh", "no-such-job", *options).code == 2
 
 
 def test_a_port_that_is_none_is_refused() -> None:

@@ -85,18 +85,18 @@ def test_submit_and_the_job_and_the_budget_say_the_same(gpubroker: Any, write: A
     for name in ("by-day", "by-quarter"):
         mine = [one for one in shares if one["budget"] == name]
         assert total(mine) == held
-        shown = gpubroker("budget", "show", name, "--json").json
+        shown = gpubroker("budget", name, "--json").json
         assert {one["job"] for one in shown["held_by_job"]} == {job["id"]}
         assert total(shown["held_by_job"]) == held
         assert total([one for one in shown["held_by_job"] if one["period_start"] == shown["period_start"]]) == Decimal(
             shown["held"]
         )
     assert "of budget by-day for " in gpubroker("status", "trial").out
-    text = gpubroker("budget", "show", "by-day").out
+    text = gpubroker("budget", "by-day").out
     assert text.count(job["id"]) == len([one for one in shares if one["budget"] == "by-day"])
     assert "held money of budget by-day by job and period" in text
-    assert "by job and period" not in gpubroker("budget", "show", "real").out
-    assert gpubroker("budget", "show", "real", "--json").json["held_by_job"] == []
+    assert "by job and period" not in gpubroker("budget", "real").out
+    assert gpubroker("budget", "real", "--json").json["held_by_job"] == []
 
 
 def test_a_refused_extension_prints_a_command_that_passes(gpubroker: Any, write: Any) -> None:
@@ -121,7 +121,7 @@ def test_the_table_fits_a_narrow_terminal(
 ) -> None:
     gpubroker("submit", write("job.yaml", JOB.replace("60h", "30d")), "--yes", "--detach")
     monkeypatch.setenv("COLUMNS", "80")
-    text = gpubroker("budget", "show", "by-day").out
+    text = gpubroker("budget", "by-day").out
     assert " more rows; use --json to list all" in text
     table = text.partition("by job and period\n")[2]
     assert table

@@ -78,7 +78,7 @@ def test_a_value_that_a_job_prints_is_nowhere(
         f"run: for file in {printed}/*; do cat $file; sleep 0.1; done; exit 3\n"
     )
     done = gpubroker("submit", job, "--yes")
-    commands = ["status talks", "status talks --json", "logs talks", "jobs list --json", "notices list"]
+    commands = ["status talks", "status talks --json", "logs talks", "jobs list --json", "notices"]
     said = "".join(found.out + found.err for found in [done, *(gpubroker(*one.split()) for one in commands)])
     id = gpubroker("status", "talks", "--json").json["id"]
     broker = Broker(read_settings(), cli.registries(), EVERYBODYS)

@@ -172,7 +172,7 @@ def test_over_budget_is_refused_and_nothing_is_stored(gpubroker: Any, sandbox_jo
     assert lower["instruction"] in as_json.json["error"]["hint"]
     assert lower["instruction"] in done.out
     assert gpubroker("jobs", "list", "--json").json["jobs"] == []
-    assert gpubroker("budget", "show", "pretend", "--json").json["held"] == "0.00"
+    assert gpubroker("budget", "pretend", "--json").json["held"] == "0.00"
     replayed = gpubroker("policy", "apply", "--dry-run", policy, "--json").json["past"]["decisions"]
     assert (replayed["before"]["denied"], replayed["same"]) == (2, 2), "both refusals are on record"
 
@@ -194,7 +194,7 @@ def test_money_is_held_cancelled_and_released(gpubroker: Any, write: Any, policy
     document = gpubroker("submit", file, "--yes", "--detach", "--json").json
     held = float(document["held"]["sandbox"])
     assert 0 < held <= 2
-    assert float(gpubroker("budget", "show", "pretend", "--json").json["held"]) == held
+    assert float(gpubroker("budget", "pretend", "--json").json["held"]) == held
     assert "is being stopped" in gpubroker("cancel", "trial").out
     assert gpubroker("reconcile", "--json").json == {"reconciled": True, "log": str(home / "reconciler.log")}
     waited = gpubroker("status", "trial", "--wait", "--json")

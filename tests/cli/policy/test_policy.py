@@ -191,29 +191,29 @@ def test_schema(gpubroker: Any) -> None:
 
 
 def test_budgets(gpubroker: Any, policy: Path) -> None:
-    listed = gpubroker("budget", "list", "--json").json["budgets"]
+    listed = gpubroker("budget", "--json").json["budgets"]
     assert [(b["id"], b["limit"], b["left"]) for b in listed] == [
         ("real", "500.00", "500.00"),
         ("pretend", "3.00", "3.00"),
     ]
-    one = gpubroker("budget", "show", "pretend")
+    one = gpubroker("budget", "pretend")
     assert "$3.00" in one.out
     assert "scope all jobs" in one.out
-    assert "did you mean 'pretend'" in gpubroker("budget", "show", "pretnd").err
-    assert "real" in gpubroker("budget", "list").out
+    assert "did you mean 'pretend'" in gpubroker("budget", "pretnd").err
+    assert "real" in gpubroker("budget").out
 
 
 def test_a_budget_is_told_in_full_and_drawn(gpubroker: Any, policy: Path) -> None:
-    shown = gpubroker("budget", "show", "pretend")
+    shown = gpubroker("budget", "pretend")
     assert "launches beyond the limit: denied; alerts at: 50%, 80%, 100%, forecast" in shown.out
-    document = gpubroker("budget", "show", "pretend", "--json").json
+    document = gpubroker("budget", "pretend", "--json").json
     assert document["forecast"]["committed"] == document["forecast"]["expected"] == "0.00"
     assert (document["action"], document["passed"], document["notices"]) == ("deny", {}, [])
-    assert "Budget pretend" in gpubroker("budget", "show", "pretend", "--chart").out
+    assert "Budget pretend" in gpubroker("budget", "pretend", "--chart").out
 
 
 def test_without_a_policy_there_is_no_budget(gpubroker: Any) -> None:
-    assert "no budget is active" in gpubroker("budget", "list").out
+    assert "no budget is active" in gpubroker("budget").out
     assert "No policy is active" in gpubroker("policy", "show").out
 
 

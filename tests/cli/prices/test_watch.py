@@ -43,12 +43,12 @@ def test_a_watch_from_adding_to_removing(gpubroker: Any, taken: list[dict[str, A
     assert "watching cheap: H100 from sandbox below $1,000.00 per GPU-hour" in done.out
     assert "already true" in done.out
     assert "not checked yet" in gpubroker("prices", "watch", "list").out
-    done = gpubroker("prices", "watch", "check", "--json")
+    done = gpubroker("prices", "watch", "list", "--check", "--json")
     assert done.code == 0
     assert [(one["target"], one["ok"]) for one in done.json["deliveries"]] == [("ops", True)]
     assert done.json["watches"][0]["noticed"] is True
     assert [one["title"] for one in taken] == ["gpubroker: H100 from sandbox below $1,000.00 per GPU-hour"]
-    done = gpubroker("prices", "watch", "check")
+    done = gpubroker("prices", "watch", "list", "--check")
     assert "true; cheapest:" in done.out
     assert len(taken) == 1
     document = gpubroker("prices", "watch", "list", "--json").json
@@ -67,13 +67,13 @@ def test_what_cannot_be_delivered_is_shown_and_tried_again(
     monkeypatch.setenv("GPUBROKER_NOTIFY__DOWN", "nonsense://" + SECRET)
     gpubroker("prices", "poll", "--provider", "sandbox")
     gpubroker(*BELOW)
-    done = gpubroker("prices", "watch", "check")
+    done = gpubroker("prices", "watch", "list", "--check")
     assert done.code == 5
     assert "not sent to down (nonsense://…): Apprise does not accept this address; next try in 30s" in done.out
     assert "sent to ops (json://127.0.0.1" in done.out
     shown = gpubroker("prices", "watch", "list")
     assert "down: Apprise does not accept this address; tried 1 time, next try in" in shown.out
-    assert gpubroker("prices", "watch", "check").code == 0  # not due yet
+    assert gpubroker("prices", "watch", "list", "--check").code == 0  # not due yet
     monkeypatch.delenv("GPUBROKER_NOTIFY__DOWN")
     assert "down: no such recipient" in gpubroker("prices", "watch", "list").out
 
@@ -89,21 +89,21 @@ def test_secrets_are_never_shown(gpubroker: Any, taken: list[dict[str, Any]]) ->
 
 
 def test_a_notice_on_trial(gpubroker: Any, taken: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert gpubroker("prices", "watch", "test").code == 0
+    assert gpubroker("notices", "--test").code == 0
     assert [one["title"] for one in taken] == ["gpubroker: test alert"]
-    done = gpubroker("prices", "watch", "test", "opss")
+    done = gpubroker("notices", "opss", "--test")
     assert done.code == 2
     assert "did you mean 'ops'?" in done.err
     monkeypatch.setenv("GPUBROKER_NOTIFY__OPS", "nonsense")
-    assert gpubroker("prices", "watch", "test", "OPS", "--json").code == 5
+    assert gpubroker("notices", "OPS", "--test", "--json").code == 5
     monkeypatch.delenv("GPUBROKER_NOTIFY__OPS")
-    assert "GPUBROKER_NOTIFY__<NAME>" in gpubroker("prices", "watch", "test").err
+    assert "GPUBROKER_NOTIFY__<NAME>" in gpubroker("notices", "--test").err
 
 
 def test_without_targets_it_says_that_nobody_is_told(gpubroker: Any) -> None:
     gpubroker("prices", "poll", "--provider", "sandbox")
     assert "no recipient is configured" in gpubroker(*BELOW).err
-    done = gpubroker("prices", "watch", "check")
+    done = gpubroker("prices", "watch", "list", "--check")
     assert done.code == 0
     assert "no alert was sent" in done.out
     assert "no recipients" in gpubroker("prices", "watch", "list").out

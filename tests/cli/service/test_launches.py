@@ -24,25 +24,25 @@ LAUNCH = "outside:slurm-4f1c"
 
 
 def test_an_open_launch_is_listed_and_ended_once(gpubroker: Gpubroker, home: Path) -> None:
-    assert "no launch made elsewhere is open" in gpubroker("launches", "list").out
-    assert "hint: see `gpubroker launches list`" in gpubroker("launches", "end", "NONSENSE").err
+    assert "no launch made elsewhere is open" in gpubroker("launches").out
+    assert "hint: see `gpubroker launches`" in gpubroker("launches", "--end", "NONSENSE").err
     began = datetime.now(UTC) - timedelta(hours=2)
     burn = Burn(Money.usd(40), began, began + timedelta(hours=10), Money.usd(4))
     tags = Tags(LAUNCH, "mo", team="nlp", gpus=8, accelerator="H100")
     with closing(open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())) as store:
         with store.writing() as tx:
             tx.post(hold_entries(tags, {}, {MoneyKind.CASH: burn}, Movement.HOLD, 1))
-        [listed] = gpubroker("launches", "list", "--json").json["launches"]
+        [listed] = gpubroker("launches", "--json").json["launches"]
         assert (listed["id"], listed["held_usd"], listed["gpus"]) == (LAUNCH, "40.00", 8)
-        unknown = gpubroker("launches", "end", "slurm-4f1d")
+        unknown = gpubroker("launches", "--end", "slurm-4f1d")
         assert (unknown.code, "did you mean 'outside:slurm-4f1c'?" in unknown.err) == (2, True), unknown.err
-        assert gpubroker("launches", "end", LAUNCH, "--ran", "never").code == 2
-        longer = gpubroker("launches", "end", LAUNCH, "--ran", "60h")
+        assert gpubroker("launches", "--end", LAUNCH, "--ran", "never").code == 2
+        longer = gpubroker("launches", "--end", LAUNCH, "--ran", "60h")
         said = " ".join(longer.err.split())
         assert (longer.code, "cannot have run for 2d 12h: it was judged 2h 00m ago" in said) == (2, True), longer.err
-        ended = gpubroker("launches", "end", "slurm-4f1c", "--ran", "90m", "--json")
+        ended = gpubroker("launches", "--end", "slurm-4f1c", "--ran", "90m", "--json")
         assert ended.json == {"id": LAUNCH, "cost_usd": "6.00"}
-        assert gpubroker("launches", "end", LAUNCH).code == 2, "it is not open any more"
+        assert gpubroker("launches", "--end", LAUNCH).code == 2, "it is not open any more"
         with store.reading() as look:
             money = look.balance(LAUNCH)[MoneyKind.CASH]
             assert (money.held, money.spent, faults(look.entries())) == (Money.ZERO, Money.usd(6), [])
@@ -54,7 +54,7 @@ def test_a_stated_time_is_told_and_audited(gpubroker: Gpubroker, home: Path) -> 
     with closing(Broker(Settings(home=home), cli.registries(), EVERYBODYS)) as broker:
         with broker.store.writing() as tx:
             tx.post(hold_entries(Tags(LAUNCH, "mo", gpus=8), {}, {MoneyKind.CASH: burn}, Movement.HOLD, 1))
-        said = gpubroker("launches", "end", LAUNCH, "--ran", "1m").out
+        said = gpubroker("launches", "--end", LAUNCH, "--ran", "1m").out
         assert "$0.07 spent for 1m 00s of the 5h 00m since it was judged" in " ".join(said.split())
         with broker.store.access.reading() as look:
             [record] = [one for _, one in look.audit(limit=9) if one.action == "outside.end"]
@@ -69,9 +69,9 @@ def test_a_launch_whose_time_is_over_is_listed_until_somebody_has_looked(gpubrok
         with broker.store.writing() as tx:
             tx.post(hold_entries(tags, {}, {MoneyKind.CASH: burn}, Movement.HOLD, 1))
         assert [one.id for one in end_overdue_launches(broker)] == [launch]
-    listed = gpubroker("launches", "list", "--json").json
+    listed = gpubroker("launches", "--json").json
     assert ([one["id"] for one in listed["overdue"]], listed["launches"]) == ([launch], [])
-    assert f"OVERDUE {launch}: 2 × H100 at aws us-east-1, launched by mo" in gpubroker("launches", "list").out
-    assert gpubroker("launches", "end", launch, "--ran", "3h").code == 2, "it was judged two hours ago"
-    assert gpubroker("launches", "end", launch, "--json").json == {"id": launch, "cost_usd": "0.00"}
-    assert "no launch made elsewhere is open" in gpubroker("launches", "list").out
+    assert f"OVERDUE {launch}: 2 × H100 at aws us-east-1, launched by mo" in gpubroker("launches").out
+    assert gpubroker("launches", "--end", launch, "--ran", "3h").code == 2, "it was judged two hours ago"
+    assert gpubroker("launches", "--end", launch, "--json").json == {"id": launch, "cost_usd": "0.00"}
+    assert "no launch made elsewhere is open" in gpubroker("launches").out

@@ -23,26 +23,26 @@ def waiting(home: Path) -> None:
 @pytest.mark.usefixtures("waiting")
 def test_what_fails_is_shown_and_can_be_tried_again(gpubroker: Gpubroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUBROKER_NOTIFY__OPS", "json://127.0.0.1:9/none")
-    assert "everything was delivered" in gpubroker("notices", "list", "--failed").out
-    done = gpubroker("notices", "retry", "--json")
+    assert "everything was delivered" in gpubroker("notices", "--failed").out
+    done = gpubroker("notices", "--retry", "--json")
     assert done.code == 5
     assert done.json["errors"] == {"ops": "the service cannot be reached"}
-    (failed,) = gpubroker("notices", "list", "--failed", "--json").json["notices"]
+    (failed,) = gpubroker("notices", "--failed", "--json").json["notices"]
     assert (failed["target"], failed["title"], failed["tries"]) == ("ops", "80 % is spent", 1)
-    assert "not yet sent to ops, tried 1 time" in gpubroker("notices", "list").out
-    assert gpubroker("notices", "retry", "--json").json["retried"] == 1
+    assert "not yet sent to ops, tried 1 time" in gpubroker("notices").out
+    assert gpubroker("notices", "--retry", "--json").json["retried"] == 1
 
 
 @pytest.mark.usefixtures("waiting")
 def test_what_waits_for_somebody_who_is_gone_is_shown_with_the_reason(gpubroker: Gpubroker) -> None:
-    shown = gpubroker("notices", "list", "--failed").out
+    shown = gpubroker("notices", "--failed").out
     assert "not yet sent to ops" in shown
     assert "no such recipient: GPUBROKER_NOTIFY__OPS is not set" in " ".join(shown.split())
 
 
 def test_a_route_to_nobody_is_a_mistake(gpubroker: Gpubroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUBROKER_ROUTES__OPS__AT_LEAST", "failure")
-    found = gpubroker("notices", "list")
+    found = gpubroker("notices")
     assert found.code == 2
     assert "unknown recipient 'ops'" in found.err
 
@@ -50,6 +50,6 @@ def test_a_route_to_nobody_is_a_mistake(gpubroker: Gpubroker, monkeypatch: pytes
 def test_a_wrong_route_says_what_is_wrong(gpubroker: Gpubroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUBROKER_NOTIFY__OPS", "json://127.0.0.1:9/none")
     monkeypatch.setenv("GPUBROKER_ROUTES__OPS__AT_LEAST", "loud")
-    found = gpubroker("notices", "list")
+    found = gpubroker("notices")
     assert found.code == 2
     assert "AT_LEAST" in found.err

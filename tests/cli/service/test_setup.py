@@ -112,7 +112,7 @@ def test_from_a_login_to_a_first_job(gpubroker: Gpubroker, aws: AwsCloud, home: 
     assert not [one["Key"] for one in written if "probe" in one["Key"]]
     (job,) = gpubroker("jobs", "list", "--json").json["jobs"]
     assert (job["id"], job["name"]) == (found["job"]["facts"]["job"], "setup-aws")
-    assert gpubroker("budget", "show", "--json").json["budgets"][0]["limit"] == "30.00"
+    assert gpubroker("budget", "--json").json["budgets"][0]["limit"] == "30.00"
 
     polled = len(aws.calls("GetProducts"))
     again = gpubroker("setup", "aws", "--create-bucket", "first-runs", "--yes")
