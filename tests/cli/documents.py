@@ -13,17 +13,15 @@ from broker.app.results.values import Result
 
 # Commands whose documents are not called as they are; `approvals grant` has two.
 OF_OTHER_NAME = {
-    "approvals-grant": ("submit", "standing-grant"),
-    "approvals-refuse": ("submit",),
+    "approvals-grant": ("submit", "standing-grant", "capacity-purchase"),
+    "approvals-refuse": ("submit", "capacity-purchase"),
     "approvals-revoke": ("standing-grant",),
     "cancel": ("submit", "jobs-list"),
     "capacity-add": ("capacity-record",),
-    "capacity-grant": ("capacity-purchase",),
     "capacity-buy": ("capacity-purchase", "capacity-buy-preview", "capacity-purchases"),
-    "capacity-order": ("capacity-purchase",),
     "capacity-propose": ("capacity-proposal",),
-    "capacity-refuse": ("capacity-purchase",),
     "capacity-undo": ("capacity-purchase", "capacity-undo"),
+    "capacity-purchases": ("capacity-purchases", "capacity-purchase", "capacity-purchase-history"),
     "capacity-remove": ("capacity-record",),
     "dev": ("submit", "plan"),
     "jobs-extend": ("submit",),

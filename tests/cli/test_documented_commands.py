@@ -13,7 +13,7 @@ from tests.program import ROOT
 
 # What prints at once, asks nobody and waits for nothing. `advise` is run by `advise/test_situations.py`.
 CHEAP = (
-    *("plan", "offers", "schema job-file", "policy check", "policy apply", "policy show", "policy versions"),
+    *("plan", "offers", "schema job-file", "policy check", "policy apply", "policy show"),
     *("policy explain", "policy decisions", "policy findings", "approvals list", "budget", "report spend"),
     *("report units", "report anomalies", "jobs list", "prices status", "prices book", "capacity list", "whoami"),
     *("launches", "init", "notices"),

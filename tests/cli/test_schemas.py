@@ -37,12 +37,12 @@ cases:
 """
 ELSEWHERE = {
     "autostart",  # needs systemd: tests/cli/service/test_autostart.py
-    "capacity-check",  # this and the next six: tests/cli/capacity/test_buying.py
+    "capacity-list-check",  # this and the next six: tests/cli/capacity/test_buying.py
     "capacity-quote",
     "capacity-buy-preview",
     "capacity-purchase",
     "capacity-purchases",
-    "capacity-show",
+    "capacity-purchase-history",
     "capacity-undo",
     "capacity-review",
     "capacity-proposal",
@@ -95,7 +95,7 @@ def _jobs_and_policies(
     prints("policy-check", "policy", "check", policy)
     prints("policy-apply", "policy", "apply", policy)
     prints("policy-show", "policy", "show", "--files")
-    assert prints("policy-versions", "policy", "versions")["versions"]
+    assert prints("policy-show-versions", "policy", "show", "--versions")["versions"]
     assert prints("offers", "offers", "-w", "provider=sandbox", "--spot")["offers"]
     assert prints("init", "init", write("mine.yaml", ""), "--defaults", "--force")["text"]
     prints("prices-status", "prices", "status")

@@ -1,4 +1,4 @@
-"""`capacity check` at Google Cloud and Azure: what they list against what was bought, and what others do there."""
+"""`capacity list --check` at Google Cloud and Azure: what they list, what was bought, and what others do there."""
 
 from __future__ import annotations
 

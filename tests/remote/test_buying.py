@@ -61,18 +61,18 @@ def test_from_a_quote_to_the_bought_block(service: TeamService, laptop: Laptop, 
     assert bought.out.startswith(
         f"{purchase.id}: waits for approval\ncapacity block: 2 × h100i (H100 × 16) at sfcompute"
     )
-    assert f"2 approvals missing, of adam or apple or tara: capacity grant {purchase.id}" in bought.out
+    assert f"2 approvals missing, of adam or apple or tara: approvals grant {purchase.id}" in bought.out
     assert "$768.00" in laptop("capacity", "purchases", by="mia").out
     assert laptop("capacity", "undo", purchase.id, "--dry-run", by="mia").code == 0, "nothing was ordered"
-    approved = [laptop("capacity", "grant", purchase.id, by=who) for who in ("apple", "tara")]
+    approved = [laptop("approvals", "grant", purchase.id, by=who) for who in ("apple", "tara")]
     assert [done.code for done in approved] == [0, 0]
-    assert approved[1].out.endswith("\nordered by gpubroker serve\n"), "a server has no `capacity order`"
+    assert approved[1].out.endswith("\nordered by gpubroker serve\n"), "a server orders by itself"
     purchases.buyer(service.world.broker).advance(purchase.id)
     market.fill()
     assert purchases.buyer(service.world.broker).advance(purchase.id).state is PurchaseState.HELD
     terms = laptop("capacity", "undo", purchase.id, "--dry-run", by="mia")
     assert (terms.code, "a filled order cannot be undone" in terms.err) == (2, True), terms.err
-    assert "approved by tara" in laptop("capacity", "show", purchase.id, by="mia").out
+    assert "approved by tara" in laptop("capacity", "purchases", purchase.id, by="mia").out
 
 
 def test_what_was_not_ordered_is_withdrawn(service: TeamService, laptop: Laptop, market: SfcomputeMarket) -> None:
@@ -113,7 +113,7 @@ def test_a_cancellation_shows_its_terms_and_is_confirmed(
     monkeypatch.setattr(purchases, "undo_terms", lambda broker, id: terms)
     monkeypatch.setattr(purchases, "undo", undo)
     id = asked_for(laptop)["id"]
-    assert [laptop("capacity", "grant", id, by=who).code for who in ("apple", "tara")] == [0, 0]
+    assert [laptop("approvals", "grant", id, by=who).code for who in ("apple", "tara")] == [0, 0]
     purchases.buyer(service.world.broker).advance(id)
     command = ("capacity", "undo", id, "--at-most", "5")
     seen = laptop(*command, "--dry-run", "--json", by="mia")

@@ -28,10 +28,7 @@ NOT_OFFERED = {
     "policy decisions": "lists requests of all teams",
     **dict.fromkeys((f"prices watch {one}" for one in ("add", "list", "remove")), WATCHES),
     **dict.fromkeys(
-        (
-            f"capacity {one}"
-            for one in (*("add", "check", "checklist", "order", "plan", "proof", "propose", "remove", "review"),)
-        ),
+        (f"capacity {one}" for one in (*("add", "checklist", "plan", "proof", "propose", "remove", "review"),)),
         BUYING,
     ),
 }
@@ -58,14 +55,11 @@ OFFERED = {
     "audit",
     "budget",
     "cancel",
-    "capacity grant",
     "capacity buy",
     "capacity list",
     "capacity purchases",
     "capacity quote",
-    "capacity refuse",
     "capacity undo",
-    "capacity show",
     "jobs extend",
     "jobs files",
     "jobs get",
@@ -83,7 +77,6 @@ OFFERED = {
     "policy findings",
     "policy rollback",
     "policy show",
-    "policy versions",
     "prices history",
     "prices status",
     "report anomalies",

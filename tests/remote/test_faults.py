@@ -193,7 +193,7 @@ def test_what_a_server_tells_does_not_control_the_terminal(
     monkeypatch.setattr(TeamApi, "get", spoiled)
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
-    seen = [laptop(*command, by="adam") for command in (("jobs", "list"), ("policy", "versions"))]
+    seen = [laptop(*command, by="adam") for command in (("jobs", "list"), ("policy", "show", "--versions"))]
     assert [one.code for one in seen] == [0, 0]
     assert "note\\x1b]0;not" in seen[1].out
     assert all("\x1b]" not in one.out and "\x07" not in one.out for one in seen)

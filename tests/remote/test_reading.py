@@ -20,7 +20,7 @@ from tests.server.world import POLICY
 
 LOOKS = {
     "policy-show": ("policy", "show"),
-    "policy-versions": ("policy", "versions"),
+    "policy-show-versions": ("policy", "show", "--versions"),
     "report-spend": ("report", "spend", "--sandbox", "--by", "team,user"),
     "report-units": ("report", "units"),
     "report-forecasts": ("report", "forecasts"),
@@ -41,7 +41,7 @@ LOOKS = {
     "jobs-files": ("jobs", "files", "mine"),
     "jobs-files-checkpoints": ("jobs", "files", "mine", "--checkpoints"),
 }
-FOR_ALL_TEAMS = {"policy-versions", "report-showback", "report-showback-list", "report-review", "report-billed"}
+FOR_ALL_TEAMS = {"policy-show-versions", "report-showback", "report-showback-list", "report-review", "report-billed"}
 OF_THE_HOUSE = {"people-list", "tokens-list", "audit", "capacity-list"}
 
 
@@ -72,8 +72,8 @@ def test_a_team_sees_the_rules_that_name_no_other(laptop: Laptop) -> None:
     assert "team: [vision]" in laptop("policy", "show", "--files", by="fay").out
     withheld = laptop("policy", "show", "--files", by="mia")
     assert ("team: [" in withheld.out, "to those who may see all teams" in withheld.err) == (False, True)
-    assert laptop("policy", "versions", by="mia").code == 3
-    assert "adam" in laptop("policy", "versions", by="fay").out
+    assert laptop("policy", "show", "--versions", by="mia").code == 3
+    assert "adam" in laptop("policy", "show", "--versions", by="fay").out
 
 
 def test_spending_by_any_dimension_is_that_of_the_team(laptop: Laptop) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CapacityCheck:
-    """`capacity check`. ``listed``: the number of reservations and commitments that the providers list; ``asked``: the
-    providers that answered; ``problems``: the errors of the others, by name."""
+    """`capacity list --check`. ``listed``: the number of reservations and commitments that the providers list;
+    ``asked``: the providers that answered; ``problems``: the errors of the others, by name."""
 
     as_of: datetime
     differences: tuple[CapacityDifference, ...]

@@ -187,7 +187,7 @@ def approve(broker: Broker, id: str, *, by: Actor, binding: str | None = None) -
             )
         now, judgement = broker.clock.now(), judge_current(broker, tx, purchase)
         if judgement.answer is Answer.DENY:
-            hint = f"`gpubroker capacity refuse {id}`, or change the policies and approve it then"
+            hint = f"`gpubroker approvals refuse {id}`, or change the policies and approve it then"
             raise NotAllowed(f"the policies in force deny it: {objections(judgement.denials)}", where=id, hint=hint)
         updated_purchase = purchase.asking(judgement.questions)
         if not updated_purchase.may_approve(by.identity):
@@ -299,7 +299,7 @@ def undo_terms(broker: Broker, id: str) -> UndoTerms:
         raise InvalidInput(
             f"it cannot be undone: its state is {purchase.state}",
             where=id,
-            hint=f"gpubroker capacity undo {id}" if is_before_order else f"gpubroker capacity show {id}",
+            hint=f"gpubroker capacity undo {id}" if is_before_order else f"gpubroker capacity purchases {id}",
         )
     seller = find_seller(broker, purchase.quote)
     orders = seller.find_orders(purchase.quote, purchase.id)

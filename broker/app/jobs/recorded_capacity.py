@@ -60,7 +60,7 @@ def recorded_offers(
             source=f"{RECORDED} #{recorded.number}",
             amortised=Money.usd(f"{holding.usd_per_gpu_hour * count:.6f}"),
             availability=Availability.UNKNOWN,
-            unavailable_because=f"#{recorded.number} of `gpubroker capacity show` is out of reach: {_REMEDY}",
+            unavailable_because=f"#{recorded.number} of `gpubroker capacity list` is out of reach: {_REMEDY}",
             interruption_rate=0.0,
             slots=holding.gpus // count,
             money=MoneyKind.AMORTISED,
@@ -86,7 +86,7 @@ def unreached_capacity_notes(
         yield (
             f"{holding.gpus} {holding.accelerator} at {place} are paid for until {holding.ends:%Y-%m-%d} "
             f"(#{recorded.number} of "
-            f"`gpubroker capacity show`), at {cost_text}, but no engine reaches them: {_REMEDY}"
+            f"`gpubroker capacity list`), at {cost_text}, but no engine reaches them: {_REMEDY}"
         )
 
 

@@ -136,13 +136,13 @@ def find_version(broker: Broker, number: int | None = None) -> PolicyVersion:
     if number is None:
         previous = next((version for version in history if version.sha256 != history[0].sha256), None)
         if previous is None:
-            raise InvalidInput("there is no earlier version to go back to", hint="see `gpubroker policy versions`")
+            raise InvalidInput("there is no earlier version to go back to", hint="`gpubroker policy show --versions`")
         return previous
     for version in history:
         if version.number == number:
             return version
     hint_text = f"versions are 1 to {history[0].number}" if history else "none was ever applied"
-    raise InvalidInput(f"there is no version {number}; {hint_text}", hint="see `gpubroker policy versions`")
+    raise InvalidInput(f"there is no version {number}; {hint_text}", hint="`gpubroker policy show --versions`")
 
 
 def rollback_note(version: PolicyVersion, reason: str) -> str:

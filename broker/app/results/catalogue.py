@@ -32,7 +32,7 @@ _OTHERS: Mapping[str, str] = {
     "advise-size": "broker.app.advise.size:SizeAdvice",
     "advise-speed": "broker.app.advise.speed:SpeedAdvice",
     "autostart": "broker.app.service.autostart:AutostartState",
-    "capacity-check": "broker.app.capacity.check:CapacityCheck",
+    "capacity-list-check": "broker.app.capacity.check:CapacityCheck",
     "capacity-checklist": "capacity:PurchaseChecklistResult",
     "capacity-plan": "capacity_plan:CapacityPlanList",
     "capacity-proposal": "proposal:ProposalResult",

@@ -162,7 +162,7 @@ class PurchaseStep(Result):
 
 
 class PurchaseHistory(Result):
-    """`capacity show`: a purchase and all that happened to it."""
+    """`capacity purchases PURCHASE`: a purchase and all that happened to it."""
 
     purchase: PurchaseResult
     events: list[PurchaseStep]

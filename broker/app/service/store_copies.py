@@ -2,7 +2,7 @@
 
 A restored store has no record of what happened after its copy was made. Jobs that were open then continue: their
 machines are found again by the names of their attempts. Machines and purchases that it does not contain are found by
-`gpubroker doctor --sweep` and `gpubroker capacity check`.
+`gpubroker doctor --sweep` and `gpubroker capacity list --check`.
 """
 
 from __future__ import annotations

@@ -46,15 +46,33 @@ class CapacityKind(StrEnum):
 def list_(
     context: typer.Context,
     offline: Annotated[bool, typer.Option("--offline", help="Do not query providers.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Show only where providers differ from what was bought and recorded here.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List capacity: as recorded, and as reported by providers with a login. Changes nothing."""
+    """List capacity: as recorded, and as reported by providers with a login. Changes nothing.
+
+    With --check, exits with 2 if they differ, and with 5 if a provider did not answer or none could be asked.
+    `gpubroker serve` runs this check every hour.
+    """
     from broker.app.use_cases.capacity import list_capacity
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
-    inventory = terminal.ask(list_capacity, ask=not offline)
-    terminal.result(inventory, lambda: capacity_view.capacity_lines(terminal.out, inventory))
+    terminal.only_here({"--check": check})
+    if not check:
+        inventory = terminal.ask(list_capacity, ask=not offline)
+        terminal.result(inventory, lambda: capacity_view.capacity_lines(terminal.out, inventory))
+        return
+    if offline:
+        raise InvalidInput("--check asks the providers", where="--offline", hint="leave it out")
+    from broker.app.capacity.check import check_capacity
+
+    report = check_capacity(terminal.broker())
+    terminal.result(report, lambda: capacity_view.check_lines(report))
+    if report.differences or report.problems or not report.asked:
+        raise typer.Exit(2 if report.differences else 5)
 
 
 @dataclass(frozen=True)
@@ -94,7 +112,7 @@ class HoldingOptions:
     ] = None
     order: Annotated[
         str,
-        typer.Option("--order", metavar="ID", callback=check_one_line, help="The provider's ID, for `capacity check`."),
+        typer.Option("--order", metavar="ID", callback=check_one_line, help="The provider's ID, for `list --check`."),
     ] = ""
 
 
@@ -191,22 +209,6 @@ def proof(
     terminal.result(proof_result, lambda: [f"{to}: {name}, {len(content):,} bytes, SHA-256 {digest}"])
 
 
-def check(context: typer.Context, as_json: AsJson = False) -> None:
-    """Compare what providers list with what was bought and recorded here. Changes nothing.
-
-    Exits with 2 if they differ, and with 5 if a provider did not answer or none could be asked. `gpubroker serve` runs
-    this check every hour.
-    """
-    from broker.app.capacity.check import check_capacity as compared
-    from broker.cli.capacity import capacity_view
-
-    terminal = Terminal.of(context)
-    difference_report = compared(terminal.broker())
-    terminal.result(difference_report, lambda: capacity_view.check_lines(difference_report))
-    if difference_report.differences or difference_report.problems or not difference_report.asked:
-        raise typer.Exit(2 if difference_report.differences else 5)
-
-
 def review(
     context: typer.Context,
     id: PurchaseId,
@@ -231,7 +233,7 @@ def review(
 
 _ID = "purchase-0123456789ab"
 _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {  # in the order of the help, with examples
-    list_: ("list", "list --offline --json"),
+    list_: ("list", "list --offline --json", "list --check"),
     add: (
         "add owned H100:8 --site basement --price 250000 --from 2026-01-15 --life 4y --power 5600W",
         "add reservation H100:8 --machines 2 --provider aws --site us-east-1 --hourly 80 --term 1y",
@@ -247,7 +249,6 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {  # in the order of the
     ),
     checklist: ("checklist coreweave",),
     proof: ("proof 3 --to contract.pdf",),
-    check: ("check", "check --json"),
     purchases.quote: (
         "quote H100:8 --for 2d --provider aws --region us-east-1",
         "quote p5.48xlarge --machines 4 --for 7d --from 2026-12-01 --json",
@@ -258,11 +259,7 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {  # in the order of the
         "buy 3 --team nlp --project llm --ceiling 4500",
         "buy --from-plan proposal.json --line 2 --team nlp",
     ),
-    purchases.purchases: ("purchases", "purchases --all --json"),
-    purchases.show: (f"show {_ID}",),
-    purchases.grant: (f"grant {_ID}", f"grant {_ID} --binding 4f1c"),
-    purchases.refuse: (f"refuse {_ID} --reason 'spot is enough'",),
-    purchases.order: (f"order {_ID}",),
+    purchases.purchases: ("purchases", "purchases --all --json", f"purchases {_ID}", f"purchases {_ID} --order"),
     purchases.undo: (f"undo {_ID} --dry-run", f"undo {_ID} --at-most 960 --yes"),
     plan.propose: (
         "propose H100:8 --machines 2 --for 7d --region us-east-1",

@@ -403,11 +403,11 @@ def _quote_text(quote: QuoteResult) -> str:
 
 
 def _next_step_text(row: PurchaseResult, *, is_local: bool) -> str:
-    executor_text = f"by gpubroker serve{f', or by: gpubroker capacity order {row.id}' if is_local else ''}"
+    executor_text = f"by gpubroker serve{f', or by: gpubroker capacity purchases {row.id} --order' if is_local else ''}"
     match row.state:
         case PurchaseState.ASKING:
             missing = formats.plural(max(row.approvals_missing, 1), "approval")
-            return f"{missing} missing, of {' or '.join(row.approvers)}: capacity grant {row.id}"
+            return f"{missing} missing, of {' or '.join(row.approvers)}: approvals grant {row.id}"
         case PurchaseState.APPROVED:
             return f"ordered {executor_text}"
         case PurchaseState.UNKNOWN:

@@ -11,7 +11,7 @@ import typer
 
 from broker.cli import completion
 from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, Reason
+from broker.cli.options import AsJson
 from broker.cli.terminal import Terminal
 from broker.core.errors import AskAPerson, InvalidInput, RetryLater
 
@@ -23,9 +23,6 @@ PurchaseId = Annotated[str, typer.Argument(metavar="PURCHASE", help="ID in `gpub
 AtMost = Annotated[
     str | None,
     typer.Option("--at-most", metavar="USD", help="Maximum charge of the provider to accept. Default: none."),
-]
-Binding = Annotated[
-    str | None, typer.Option("--binding", metavar="HASH", help="Approve only if the purchase has this hash.")
 ]
 Ceiling = Annotated[
     str | None, typer.Option("--ceiling", metavar="USD", help="Maximum cost, which is held. Default: the quoted price.")
@@ -189,74 +186,72 @@ def _buy_lines(terminal: Terminal, file: Path, lines: list[int], payer: PayerOpt
     terminal.result(purchase_list, lambda: purchase_texts)
 
 
-def purchases(context: typer.Context, every: WithClosed = False, as_json: AsJson = False) -> None:
-    """List purchases that wait for approval, were ordered, or are in force; through a server, those of your teams."""
-    from broker.app.use_cases.capacity import list_purchases
+def purchases(
+    context: typer.Context,
+    id: Annotated[
+        str | None, typer.Argument(metavar="PURCHASE", help="Show this one: capacity, price, approvals and events.")
+    ] = None,
+    every: WithClosed = False,
+    order: Annotated[
+        bool,
+        typer.Option("--order", help="Advance PURCHASE now, as `gpubroker serve` does: order or confirm it."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List purchases that wait for approval, were ordered, or are in force, or show one; through a server, those of
+    your teams.
+
+    With --order, which can be repeated, a purchase is ordered at most once.
+    """
+    from broker.app.use_cases.capacity import list_purchases, show_purchase
     from broker.cli.capacity import capacity_view
 
     terminal = Terminal.of(context)
-    purchase_list = terminal.ask(list_purchases, closed=every)
-    terminal.result(
-        purchase_list, lambda: capacity_view.purchase_list_lines(terminal.out, purchase_list, shows_all=every)
-    )
+    terminal.only_here({"--order": order})
+    if order:
+        if id is None:
+            raise InvalidInput("--order takes a PURCHASE", hint="gpubroker capacity purchases PURCHASE --order")
+        _show(terminal, _advance(terminal, id))
+    elif id is None:
+        purchase_list = terminal.ask(list_purchases, closed=every)
+        terminal.result(
+            purchase_list, lambda: capacity_view.purchase_list_lines(terminal.out, purchase_list, shows_all=every)
+        )
+    else:
+        purchase_history, is_local = terminal.ask(show_purchase, id), not terminal.through_server
+        terminal.result(purchase_history, lambda: capacity_view.history_lines(purchase_history, is_local=is_local))
 
 
-def show(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
-    """Show a purchase: capacity, price, approvals and events."""
-    from broker.app.use_cases.capacity import show_purchase
-    from broker.cli.capacity import capacity_view
+def _advance(terminal: Terminal, id: str) -> PurchaseResult:
+    from broker.app.capacity.purchases import buyer
+    from broker.app.results.purchases import PurchaseResult
 
-    terminal = Terminal.of(context)
-    purchase_history = terminal.ask(show_purchase, id)
-    terminal.result(
-        purchase_history, lambda: capacity_view.history_lines(purchase_history, is_local=not terminal.through_server)
-    )
+    return PurchaseResult.of(buyer(terminal.broker()).advance(id))
 
 
-def grant(context: typer.Context, id: PurchaseId, binding: Binding = None, as_json: AsJson = False) -> None:
-    """Approve a purchase. The last approval orders it if this machine has a login to the provider; a server orders it
-    itself."""
-    from broker.app.use_cases.capacity import approve_purchase
-
-    terminal = Terminal.of(context)
-    approved = terminal.ask(approve_purchase, id, binding)
-    _show(terminal, approved if terminal.through_server else _order(terminal, id))
-
-
-def _order(terminal: Terminal, id: str) -> PurchaseResult:
-    """The approved purchase, ordered after its last approval. If that is not possible now, print what will order it."""
+def grant(terminal: Terminal, id: str, binding: str | None) -> None:
+    """Approve a purchase. The last approval orders it; what this machine cannot order now, the server will."""
     from rich.text import Text
 
-    from broker.app.capacity.purchases import buyer
     from broker.app.results.purchases import PurchaseResult
+    from broker.app.use_cases.capacity import approve_purchase
 
-    broker = terminal.broker()
-    try:
-        return PurchaseResult.of(buyer(broker).advance(id))
-    except (AskAPerson, RetryLater) as error:
-        hint = f"it is ordered by `gpubroker serve`, or by `gpubroker capacity order {id}` with a login"
-        terminal.say(Text(f"not ordered yet: {error}; {hint}", style="yellow"))
-        return PurchaseResult.of(broker.store.purchase(id))
+    purchase = terminal.ask(approve_purchase, id, binding)
+    if not terminal.through_server:
+        try:
+            purchase = _advance(terminal, id)
+        except (AskAPerson, RetryLater) as error:
+            hint = f"it is ordered by `gpubroker serve`, or by `gpubroker capacity purchases {id} --order` with a login"
+            terminal.say(Text(f"not ordered yet: {error}; {hint}", style="yellow"))
+            purchase = PurchaseResult.of(terminal.broker().store.purchase(id))
+    _show(terminal, purchase)
 
 
-def refuse(context: typer.Context, id: PurchaseId, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Refuse a purchase, as one of its approvers. Its money is released."""
+def refuse(terminal: Terminal, id: str, reason: str) -> None:
+    """Refuse a purchase. Its money is released."""
     from broker.app.use_cases.capacity import reject_purchase
 
-    terminal = Terminal.of(context)
     _show(terminal, terminal.ask(reject_purchase, id, reason))
-
-
-def order(context: typer.Context, id: PurchaseId, as_json: AsJson = False) -> None:
-    """Advance a purchase now: order it, confirm it, or search for its order. `gpubroker serve` does this automatically.
-
-    The command can be repeated: a purchase is ordered at most once.
-    """
-    from broker.app.capacity.purchases import buyer
-    from broker.app.results.purchases import PurchaseResult
-
-    terminal = Terminal.of(context)
-    _show(terminal, PurchaseResult.of(buyer(terminal.broker()).advance(id)))
 
 
 def undo(

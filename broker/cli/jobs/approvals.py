@@ -28,7 +28,7 @@ app = typer.Typer(no_args_is_help=True, help="Approval requests: list, grant or 
 
 Job = Annotated[
     str,
-    typer.Argument(metavar="JOB", autocompletion=completion.jobs, help="Waiting job: ID, unique ID prefix, or name."),
+    typer.Argument(metavar="JOB", autocompletion=completion.jobs, help="Waiting job, or purchase."),
 ]
 
 
@@ -86,6 +86,7 @@ class StandingOptions:
         "gpubroker approvals grant bert --reason 'agreed in the stand-up'",
         "gpubroker approvals grant --for-user ann --total '$3,000' --until 2027-01-31 --reason 'thesis'",
         "gpubroker approvals grant --for-team nlp --rule big-jobs --total '$3,000' --until 30d",
+        "gpubroker approvals grant purchase-0123456789ab --binding 4f1c",
     )
 )
 @expand_options
@@ -93,22 +94,30 @@ def grant(
     context: typer.Context,
     ahead: StandingOptions,
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="Waiting job. Without it, a standing grant is created.")
+        str | None,
+        typer.Argument(metavar="[JOB]", help="Waiting job or purchase. Without it, a standing grant is created."),
+    ] = None,
+    binding: Annotated[
+        str | None, typer.Option("--binding", metavar="HASH", help="Approve a purchase only if it has this hash.")
     ] = None,
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Approve the request of a waiting job, or create a standing grant for future requests.
+    """Approve the request of a waiting job or purchase, or create a standing grant for future requests.
 
     The approval is recorded with user, time and reason. It covers what `approvals list` shows; a standing grant covers
     its rules at every place and price, up to its total. A request that the policies now deny cannot be approved.
     Standing grants cannot be created through a server.
+
+    The last approval of a purchase orders it if this machine has a login to the provider; a server orders it itself.
     """
     from rich.text import Text
 
     from broker.app.use_cases.approvals import grant_approval
+    from broker.cli.capacity import purchases
     from broker.cli.jobs.jobs import load_history
     from broker.core.events.events import ApprovalGiven
+    from broker.core.purchases.purchases import is_purchase
 
     terminal = Terminal.of(context)
     standing_options = {f"--{name.replace('_', '-')}": value for name, value in vars(ahead).items() if value}
@@ -116,6 +125,13 @@ def grant(
         raise InvalidInput(
             "applies to standing grants, not to the request of a job", where=next(iter(standing_options))
         )
+    if job is not None and is_purchase(job):
+        if reason:
+            raise InvalidInput("an approval of a purchase has no reason", where="--reason", hint="leave it out")
+        purchases.grant(terminal, job, binding)
+        return
+    if binding is not None:
+        raise InvalidInput("applies to purchases", where="--binding", hint="gpubroker capacity purchases")
     if job is None:
         _create_standing_grant(terminal, ahead, standing_options, reason)
         return
@@ -136,13 +152,18 @@ def grant(
 
 @app.command(epilog=examples("gpubroker approvals refuse bert --reason 'too expensive this quarter'"))
 def refuse(context: typer.Context, job: Job, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Refuse the request of a job; the money held for it is released.
+    """Refuse the request of a job or purchase, as one of its approvers; the money held for it is released.
 
     A job that never ran ends; a waiting job is paused; a running job continues within its current limits.
     """
     from broker.app.use_cases.approvals import refuse_approval
+    from broker.cli.capacity import purchases
+    from broker.core.purchases.purchases import is_purchase
 
     terminal = Terminal.of(context)
+    if is_purchase(job):
+        purchases.refuse(terminal, job, reason)
+        return
     details = terminal.ask(refuse_approval, terminal.job_id(job), reason)
     terminal.result(details, lambda: [_answer_line(details, "refused")])
 
@@ -233,7 +254,7 @@ def approval_lines(console: Console, approval_list: ApprovalList) -> Iterator[Re
         for entry in approval_list.purchases:
             missing = formats.plural(max(entry.approvals_missing, 1), "approval")
             yield Text(f"{entry.user} asks to buy {_capacity_text(entry)}; {missing} missing")
-            yield Text(f"  gpubroker capacity grant {entry.id}", style="dim")
+            yield Text(f"  gpubroker approvals grant {entry.id}", style="dim")
 
 
 def _requests(console: Console, requests: list[ApprovalRequest]) -> list[RenderableType]:

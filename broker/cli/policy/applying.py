@@ -1,4 +1,4 @@
-"""`gpubroker policy apply`, `rollback` and `versions`: change the active policy, and show the effect before."""
+"""`gpubroker policy apply` and `rollback`: change the active policy, and show the effect before."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ APPLY_EXAMPLES = examples(
 ROLLBACK_EXAMPLES = examples(
     "gpubroker policy rollback", "gpubroker policy rollback 3 --reason 'the price limit stopped the evaluation' --yes"
 )
-VERSIONS_EXAMPLES = examples("gpubroker policy versions", "gpubroker policy versions --json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def rollback(
     given: ChangeOptions,
     version: Annotated[
         int | None,
-        typer.Argument(metavar="[VERSION]", help="Number in `policy versions`. Default: the previous version."),
+        typer.Argument(metavar="[VERSION]", help="Number in `policy show --versions`. Default: the previous version."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -86,16 +85,6 @@ def rollback(
     """
     terminal = Terminal.of(context)
     _propose(terminal, _Change(f"policy rollback {version or ''}".rstrip(), version=version), given)
-
-
-def versions(context: typer.Context, as_json: AsJson = False) -> None:
-    """List every version of the policy: when it was applied, by whom, and why. The newest is active."""
-    from broker.app.use_cases.policies import policy_versions
-    from broker.cli.policy import policy_view
-
-    terminal = Terminal.of(context)
-    version_list = terminal.ask(policy_versions)
-    terminal.result(version_list, lambda: policy_view.history_table(terminal.out, version_list.versions))
 
 
 def policy_texts(terminal: Terminal, files: Sequence[Path]) -> dict[str, str]:

@@ -124,20 +124,31 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
     terminal.result(checked_policy, lambda: [*policy_view.rule_table(terminal.out, checked_policy), valid])
 
 
-@app.command(epilog=examples("gpubroker policy show", "gpubroker policy show --files", "gpubroker policy show --json"))
+@app.command(
+    epilog=examples("gpubroker policy show", "gpubroker policy show --files", "gpubroker policy show --versions --json")
+)
 def show(
     context: typer.Context,
     files: Annotated[
         bool, typer.Option("--files", help="Print the active files; through a server, if you may see all teams.")
     ] = False,
+    versions: Annotated[
+        bool, typer.Option("--versions", help="List all versions: when each was applied, by whom, and why.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the active policy: its rules, and time and user of its activation; through a server, the rules that name no
     other team than yours."""
-    from broker.app.use_cases.policies import policy_in_force
+    from broker.app.use_cases.policies import policy_in_force, policy_versions
     from broker.cli.policy import policy_view
 
     terminal = Terminal.of(context)
+    if versions:
+        if files:
+            raise InvalidInput("--files and --versions cannot be combined")
+        version_list = terminal.ask(policy_versions)
+        terminal.result(version_list, lambda: policy_view.history_table(terminal.out, version_list.versions))
+        return
     terminal.adopt()
     active_policy = terminal.ask(policy_in_force, files)
     if files and active_policy.active is not None and active_policy.active.files is None:
@@ -242,5 +253,4 @@ def try_cases(
 
 app.command("apply", epilog=applying.APPLY_EXAMPLES)(applying.apply)
 app.command("rollback", epilog=applying.ROLLBACK_EXAMPLES)(applying.rollback)
-app.command("versions", epilog=applying.VERSIONS_EXAMPLES)(applying.versions)
 app.command("findings", epilog=EXAMPLES)(findings)

@@ -68,7 +68,7 @@ def restore(
     terminal.say(f"Restored from {file} ({_newest_event_text(restored_store.restored.newest_event)}).")
     terminal.say(f"What was there before is kept in {restored_store.previous.path}.")
     terminal.say(
-        "Machines and money since then are not in it. Next: gpubroker doctor --sweep, gpubroker capacity check"
+        "Machines and money since then are not in it. Next: gpubroker doctor --sweep, gpubroker capacity list --check"
     )
 
 

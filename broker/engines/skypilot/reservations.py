@@ -45,7 +45,7 @@ def check_room(cloud: str | None, region: str, reservations: Sequence[str], mach
         raise NoCapacity(
             f"the bought capacity has {free} free machines, {machines} are needed ({states})",
             where=f"aws {region} {', '.join(reservations)}",
-            hint="nothing is launched outside of it; `gpubroker capacity show` has its period",
+            hint="nothing is launched outside of it; `gpubroker capacity purchases` has its period",
         )
 
 

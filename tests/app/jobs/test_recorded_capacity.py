@@ -85,4 +85,4 @@ def test_where_an_engine_reaches_it_jobs_start_there_first() -> None:
     assert there.placements[0].offer == slurm
     away = make_plan(WANTED, [rented, *offered(CAMPUS)], now=NOW, submitted_at=NOW, conditions=conditions)
     assert [placement.offer for placement in away.placements] == [rented]
-    assert "#3 of `gpubroker capacity show` is out of reach" in str(away.rejections)
+    assert "#3 of `gpubroker capacity list` is out of reach" in str(away.rejections)

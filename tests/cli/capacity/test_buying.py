@@ -24,7 +24,13 @@ from tests.cli.documents import check
 if TYPE_CHECKING:
     from tests.fakes.aws_cloud import AwsCloud
 
-DOCUMENTS = {"capacity-quote", "capacity-buy-preview", "capacity-purchase", "capacity-purchases", "capacity-show"}
+DOCUMENTS = {
+    "capacity-quote",
+    "capacity-buy-preview",
+    "capacity-purchase",
+    "capacity-purchases",
+    "capacity-purchase-history",
+}
 POLICY = """\
 version: 1
 policy: buying
@@ -88,7 +94,8 @@ def test_a_block_is_quoted_approved_bought_and_shown(gpubroker: Gpubroker, cloud
     seen: set[str] = set()
 
     def prints(name: str, *command: str, by: Any = ANN) -> Any:
-        done = gpubroker("capacity", *command, "--json", by=by)
+        group = "approvals" if command[0] == "grant" else "capacity"
+        done = gpubroker(group, *command, "--json", by=by)
         assert done.code == 0, done.err
         check(name, done.json)
         seen.add(name)
@@ -105,9 +112,9 @@ def test_a_block_is_quoted_approved_bought_and_shown(gpubroker: Gpubroker, cloud
     prints("capacity-purchase", "grant", asked["id"], by=BOB)
     assert prints("capacity-purchase", "grant", asked["id"], by=OLGA)["state"] == "ordered"
     cloud.reservations["us-east-1"][0]["State"] = "scheduled"
-    held = prints("capacity-purchase", "order", asked["id"])
+    held = prints("capacity-purchase", "purchases", asked["id"], "--order")
     assert (held["state"], held["held_usd"], held["charged_usd"]) == ("held", "0.00", "4000.00")
-    history = prints("capacity-show", "show", asked["id"])
+    history = prints("capacity-purchase-history", "purchases", asked["id"])
     assert [step["kind"] for step in history["events"]][-1] == "order_paid"
     assert seen == DOCUMENTS
     assert "cr-" in gpubroker("capacity", "list", "--offline").out
@@ -123,7 +130,7 @@ def test_what_people_read(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
     assert "2 approvals missing, of bob or olga" in asked.out
     waiting = gpubroker("approvals", "list", "--mine", by=BOB)
     assert "ann asks to buy 2 × p5.48xlarge" in waiting.out
-    assert "gpubroker capacity grant purchase-" in waiting.out
+    assert "gpubroker approvals grant purchase-" in waiting.out
     assert gpubroker("approvals", "list", "--mine", "--json", by=ANN).json["purchases"] == [], "it is her own"
     assert len(gpubroker("approvals", "list", "--json", by=ANN).json["purchases"]) == 1
     listed = gpubroker("capacity", "purchases")
@@ -133,10 +140,10 @@ def test_what_people_read(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
     narrow.print(*capacity_view.purchase_list_lines(narrow, found, shows_all=False))
     assert found.purchases[0].id in narrow.export_text(), "people copy it from a narrow terminal, too"
     id = next(word for word in listed.out.split() if word.startswith("purchase-"))
-    assert gpubroker("capacity", "grant", id, by=ANN).code == 3
-    gone = gpubroker("capacity", "refuse", id, "--reason", "spot is enough", by=BOB)
+    assert gpubroker("approvals", "grant", id, by=ANN).code == 3
+    gone = gpubroker("approvals", "refuse", id, "--reason", "spot is enough", by=BOB)
     assert "not bought: rejected" in gone.out
-    shown = gpubroker("capacity", "show", id)
+    shown = gpubroker("capacity", "purchases", id)
     assert "purchase failed by bob" in shown.out
     rejected = PurchaseList.model_validate(gpubroker("capacity", "purchases", "--all", "--json").json)
     paid = found.purchases[0].model_copy(update={"charged_usd": found.purchases[0].held_usd})
@@ -153,7 +160,7 @@ def test_what_people_read(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
         (("quote", "H100:8", "--for", "36h"), 2, "1 to 14 days"),
         (("quote", "H1000:8"), 2, "H1000"),
         (("quote", "H100:8", "--provider", "sandbox"), 2, "sells no capacity"),
-        (("grant", "purchase-none"), 2, "purchase-none"),
+        (("purchases", "purchase-none"), 2, "purchase-none"),
         (("undo", "purchase-none"), 2, "purchase-none"),
     ],
 )
@@ -170,9 +177,9 @@ def test_without_a_login_the_approver_orders_nothing_and_says_who_will(
 ) -> None:
     gpubroker(*QUOTE)
     asked = gpubroker("capacity", "buy", "1", "--json", by=ANN).json
-    gpubroker("capacity", "grant", asked["id"], by=BOB)
+    gpubroker("approvals", "grant", asked["id"], by=BOB)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    done = gpubroker("capacity", "grant", asked["id"], by=OLGA)
+    done = gpubroker("approvals", "grant", asked["id"], by=OLGA)
     assert done.code == 0
     assert "approved, not ordered yet" in done.out
     assert "gpubroker serve" in done.err
@@ -186,21 +193,21 @@ def test_where_no_provider_answers_nothing_is_said_to_be_for_sale(
     assert (done.code, "no login to AWS" in done.err, "hint:" in done.err, done.out) == (5, True, True, "")
     unknown = gpubroker(*QUOTE, "--provider", "nosuch")
     assert (unknown.code, "unknown provider 'nosuch'" in unknown.err) == (2, True)
-    nobody = gpubroker("capacity", "check")
+    nobody = gpubroker("capacity", "list", "--check")
     assert (nobody.code, "No provider answered" in nobody.out) == (5, True)
 
 
 def test_what_aws_lists_is_compared_with_what_was_bought(cloud: AwsCloud, gpubroker: Gpubroker) -> None:
-    assert "0 differences; aws lists 0 reservations and commitments" in gpubroker("capacity", "check").out
+    assert "0 differences; aws lists 0 reservations and commitments" in gpubroker("capacity", "list", "--check").out
     row = {"CapacityReservationId": "cr-1", "InstanceType": "p5.48xlarge", "InstancePlatform": "Linux/UNIX"}
     more = {"AvailabilityZone": "us-east-1a", "TotalInstanceCount": 1, "State": "active"}
     cloud.reservations["us-east-1"] = [{**row, **more}]
-    done = gpubroker("capacity", "check")
+    done = gpubroker("capacity", "list", "--check")
     assert done.code == 2
     assert "aws/us-east-1  cr-1  not recorded" in done.out
-    document = gpubroker("capacity", "check", "--json")
+    document = gpubroker("capacity", "list", "--check", "--json")
     assert document.code == 2
-    check("capacity-check", document.json)
+    check("capacity-list-check", document.json)
     assert [one["order"] for one in document.json["differences"]] == ["cr-1"]
 
 
@@ -228,7 +235,7 @@ def test_a_reservation_is_quoted_bought_and_cancelled(
     )  # fmt: skip
     assert "can be cancelled at any time" in gpubroker("capacity", *command).out
     asked = gpubroker("capacity", "buy", str(quote["number"]), "--json", by=ANN).json
-    bought = gpubroker("capacity", "grant", asked["id"], "--json", by=BOB).json
+    bought = gpubroker("approvals", "grant", asked["id"], "--json", by=BOB).json
     assert (bought["state"], bought["held_usd"], bought["charged_usd"]) == ("held", "720.00", "0.00")
     review = ("capacity", "review", asked["id"], "--on-demand-price", "10")
     check("capacity-review", gpubroker(*review, "--json").json)
@@ -254,7 +261,7 @@ def test_a_reservation_is_quoted_bought_and_cancelled(
     assert (gone.json["state"], gone.json["held_usd"], gone.json["undone_by"]) == ("undone", "0.00", "ann")
     again = gpubroker("capacity", "undo", asked["id"], "--yes", by=ANN)
     assert (again.code, "cannot be undone: its state is undone" in again.err) == (2, True)
-    assert "undone by ann" in gpubroker("capacity", "show", asked["id"]).out.lower()
+    assert "undone by ann" in gpubroker("capacity", "purchases", asked["id"]).out.lower()
 
 
 def test_a_kind_that_needs_more_says_what(gpubroker: Gpubroker, cloud: AwsCloud) -> None:

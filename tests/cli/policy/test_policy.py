@@ -104,12 +104,15 @@ def test_versions_differences_and_history(gpubroker: Any, policy: Path) -> None:
     assert "Rules: 1 changed." in done.out
     assert "Version 2 is active" in done.out
     document = gpubroker("policy", "show", "--files", "--json").json
-    assert [version["number"] for version in gpubroker("policy", "versions", "--json").json["versions"]] == [2, 1]
+    assert [version["number"] for version in gpubroker("policy", "show", "--versions", "--json").json["versions"]] == [
+        2,
+        1,
+    ]
     assert document["active"]["note"] == "more"
     assert "$600" in document["active"]["files"][str(policy)]
     assert "version 2" in gpubroker("policy", "show").out
     assert "$600" in gpubroker("policy", "show", "--files").out
-    assert "more" in gpubroker("policy", "versions").out
+    assert "more" in gpubroker("policy", "show", "--versions").out
     again = gpubroker("policy", "apply", policy, "--json").json
     assert again["changed"] is False
 
@@ -138,7 +141,7 @@ def test_going_back_is_a_version_of_its_own(gpubroker: Any, policy: Path) -> Non
     assert [one["after"]["amount"] for one in seen["budgets"]] == ["500.00"]
     done = gpubroker("policy", "rollback", "--yes", "--reason", "too much", "--json").json
     assert (done["number"], done["note"]) == (3, "rollback to version 1: too much")
-    listed = gpubroker("policy", "versions", "--json").json["versions"]
+    listed = gpubroker("policy", "show", "--versions", "--json").json["versions"]
     assert [(one["number"], one["note"]) for one in listed] == [
         (3, "rollback to version 1: too much"), (2, "more room"), (1, ""),
     ]  # fmt: skip
@@ -146,7 +149,7 @@ def test_going_back_is_a_version_of_its_own(gpubroker: Any, policy: Path) -> Non
     assert gpubroker("policy", "show", "--files", "--json").json["active"]["files"][str(policy)] == first
     unknown = gpubroker("policy", "rollback", "9", "--yes")
     assert (unknown.code, "there is no version 9; versions are 1 to 3" in unknown.err) == (2, True)
-    assert "more room" in gpubroker("policy", "versions").out
+    assert "more room" in gpubroker("policy", "show", "--versions").out
 
 
 def test_explain_gives_every_rules_verdict(gpubroker: Any, sandbox_job: Path, policy: Path, write: Any) -> None:

@@ -19,7 +19,7 @@ import pytest
         ("advise size 7", "got 7; did you mean 7B?"),
         ("advise size seven", "error: MODEL: expected a number of parameters such as 7B"),
         ("advise size --mehtod lora", "error: unknown option --mehtod; did you mean '--method'?"),
-        ("capacity show", "error: PURCHASE: the argument is missing"),
+        ("capacity undo", "error: PURCHASE: the argument is missing"),
         ("ofers --gpu L4", "error: unknown command 'ofers'; did you mean 'offers'?"),
         ("status a b", "error: unexpected argument: b"),
         ("offers --gpu", "error: --gpu: expected a value"),

@@ -121,7 +121,7 @@ def test_from_a_login_to_a_first_job(gpubroker: Gpubroker, aws: AwsCloud, home: 
     assert lines(again, "budget")[0].startswith("✓ budget policy version 1 by ")
     assert not lines(again, "settings")
     assert len(aws.calls("GetProducts")) == polled
-    assert len(gpubroker("policy", "versions", "--json").json["versions"]) == 1
+    assert len(gpubroker("policy", "show", "--versions", "--json").json["versions"]) == 1
     assert len(gpubroker("jobs", "list", "--json").json["jobs"]) == 1, "submitted only with --run"
 
 
@@ -260,7 +260,7 @@ def test_without_a_terminal_nothing_is_asked_and_nothing_made(
     assert "gpubroker setup aws --create-bucket NAME" in done.out
     assert "gpubroker setup aws --budget '$20'" in done.out
     assert buckets(aws) == had
-    assert gpubroker("policy", "versions", "--json").json["versions"] == []
+    assert gpubroker("policy", "show", "--versions", "--json").json["versions"] == []
     yes = gpubroker("setup", "aws", "--yes")
     assert yes.code == 2, "it makes no bucket"
     assert buckets(aws) == had
@@ -297,7 +297,7 @@ def test_ctrl_c_between_steps_says_what_stays(
     assert done.code == 130
     assert "✓ bucket made s3://stopped-runs/gpubroker in aws/eu-west-1 (undo: aws s3 rb s3://stopped-runs)" in done.out
     assert "Stopped. What is marked ✓ is done and stays; `gpubroker setup aws` continues." in done.err
-    assert gpubroker("policy", "versions", "--json").json["versions"] == []
+    assert gpubroker("policy", "show", "--versions", "--json").json["versions"] == []
     again = gpubroker("setup", "aws", "--yes")
     assert again.code == 0, again.out
 
