@@ -25,7 +25,7 @@ GpuOption = Annotated[
         "--gpu",
         "-g",
         autocompletion=completion.gpus,
-        metavar="NAME[:COUNT]",
+        metavar="GPU[:N]",
         help="Accelerator, optionally with the exact count per machine; 'cpu' for machines without GPU. Repeatable.",
     ),
 ]

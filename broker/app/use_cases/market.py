@@ -64,7 +64,7 @@ class WantedOffers(WantedMachines):
 
     price_kind: Annotated[list[PriceKind] | None, Field(description="Only prices of these kinds.")] = None
     available: Annotated[bool, Field(description="Only what is known to be available.")] = False
-    old: Annotated[bool, Field(description="Also reference prices of more than 180 days ago (spot: 60).")] = False
+    old: Annotated[bool, Field(description="Also reference prices older than 180 days (spot: 60).")] = False
     max_price: Annotated[Decimal | None, Field(ge=0, description="At most this price per GPU-hour, in USD.")] = None
 
     def filter(self) -> OfferFilter:

@@ -47,7 +47,7 @@ Gpu = Annotated[
     typer.Option(
         "--gpu",
         "-g",
-        metavar="NAME[:COUNT]",
+        metavar="GPU[:N]",
         autocompletion=completion.gpus,
         help="Accelerators of the machine, such as L4 or H100:8.",
         rich_help_panel=_PANEL,

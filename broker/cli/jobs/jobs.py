@@ -151,7 +151,7 @@ def status(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show one job: state, cost and events. Without JOB, list the newest jobs (`gpubroker jobs list` selects them)."""
+    """Show one job: state, cost and events. Without JOB, list the newest jobs; `gpubroker jobs list` has filters."""
     if job is None and not (wait or attempts):
         list_jobs(context, None, mine, 30, as_json)
     elif job is None or mine or (wait and attempts):

@@ -70,11 +70,9 @@ def plan(
 ) -> None:
     """Show where a job would run, at what cost and until when. Holds no money and launches nothing.
 
-    Through a server, it is planned with the prices and policies of the server: --policy and several jobs are not
-    offered. Nothing is uploaded.
-
-    The job is a file, or a command after `--`. Exits with the code of `gpubroker submit`: 0 allowed, 2 invalid file, 3
-    denied by a policy, 4 no feasible capacity, 6 approval needed.
+    The job is a file, or a command after `--`. Through a server, the plan uses the prices and policies of the server
+    and takes one job, without --policy; nothing is uploaded. Exits with the code of `gpubroker submit`: 0 allowed, 2
+    invalid file, 3 denied by a policy, 4 no feasible capacity, 6 approval needed.
     """
     from broker.cli.jobs import plan_view
 

@@ -79,7 +79,7 @@ class OffersOptions:
             help="Cheapest offer per group: gpu, machine, provider, region, zone, instance_type, capacity_type.",
         ),
     ] = None
-    sort: Annotated[OfferOrder, typer.Option(help="Sort order.")] = OfferOrder.GPU_PRICE
+    sort: Annotated[OfferOrder, typer.Option(metavar="ORDER", help=f"{', '.join(OfferOrder)}.")] = OfferOrder.GPU_PRICE
     risk: Annotated[
         bool,
         typer.Option(
@@ -89,7 +89,7 @@ class OffersOptions:
     limit: filters.LimitOption = None
     every: Annotated[
         bool,
-        typer.Option("--all", "-a", help="All rows, also reference prices of more than 180 days ago (spot: 60)."),
+        typer.Option("--all", "-a", help="All rows, also reference prices older than 180 days (spot: 60)."),
     ] = False
     offline: Offline = False
 
@@ -101,8 +101,8 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
     Then come offers that are sold out, then those that no engine here reaches.
 
     The first use asks the providers that need no login and answer within seconds (not with --offline); without a
-    network, it shows this machine and a price book of list prices, marked as reference. List prices of more than 180
-    days ago, and spot prices there of more than 60, are hidden. Credentials add live prices: see `gpubroker doctor`. A
+    network, it shows this machine and a price book of list prices, marked as reference. List prices older than 180
+    days, and spot list prices older than 60 days, are hidden. Credentials add live prices: see `gpubroker doctor`. A
     server lists its own offers and asks no provider; it shows at most 1,000 groups, risks, or rows in another order.
     """
     from broker.core.errors import InvalidInput

@@ -130,7 +130,7 @@ Offline = Annotated[
     bool,
     typer.Option(
         "--offline",
-        help="Ask no provider first. Without it, the first use asks those that need no login, for a few seconds.",
+        help="Do not ask providers. Otherwise, the first use asks those that need no login, for a few seconds.",
     ),
 ]
 
