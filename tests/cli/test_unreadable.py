@@ -40,11 +40,13 @@ def test_a_list_has_the_others_and_tells_of_it(gpubroker: Any, two: list[str], s
     assert "upgrade gpubroker on this host" in done.err
 
 
-@pytest.mark.parametrize("command", ["show", "cancel", "attempts"])
-def test_who_asks_for_it_is_told_why_not(gpubroker: Any, two: list[str], store: Store, command: str) -> None:
+@pytest.mark.parametrize("command", [("status",), ("cancel",), ("status", "--attempts")])
+def test_who_asks_for_it_is_told_why_not(
+    gpubroker: Any, two: list[str], store: Store, command: tuple[str, ...]
+) -> None:
     add_newer_event(store, two[0])
     for reference in (two[0], "tiny", two[0][:-1]):
-        done = gpubroker("jobs", command, reference, "--json")
+        done = gpubroker(*command, reference, "--json")
         assert done.code == 5, reference
         assert done.json["error"]["kind"] == "unreadable_job"
         assert "newer version" in done.json["error"]["message"]

@@ -149,7 +149,7 @@ def test_an_approval_is_told_although_its_rules_cannot_be_read(
 
 
 @pytest.mark.parametrize("answer", [{}, {"jobs": None}, {"jobs": [{}]}, {"jobs": [1]}])
-@pytest.mark.parametrize("command", [("list",), ("list", "--mine"), ("show", "mine"), ("cancel", "mine")])
+@pytest.mark.parametrize("command", [("jobs", "list"), ("status", "--mine"), ("status", "mine"), ("cancel", "mine")])
 def test_an_answer_without_its_fields_is_refused_in_a_sentence(
     laptop: Laptop, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], answer: dict[str, Any]
 ) -> None:
@@ -158,7 +158,7 @@ def test_an_answer_without_its_fields_is_refused_in_a_sentence(
         return httpx.Response(200, json=answer, request=httpx.Request(method, f"http://server{path}"))
 
     monkeypatch.setattr(httpx.Client, "request", strange)
-    done = laptop("jobs", *command, by="mia")
+    done = laptop(*command, by="mia")
     assert (done.code, "use the same version here and on the server" in done.err) == (5, True), done.err
 
 

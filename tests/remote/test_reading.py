@@ -37,7 +37,7 @@ LOOKS = {
     "people-list": ("people", "list"),
     "tokens-list": ("tokens", "list", "--person", "mia"),
     "audit": ("audit", "--limit", "5"),
-    "launches": ("launches"),
+    "launches": ("launches",),
     "jobs-files": ("jobs", "files", "mine"),
     "jobs-files-checkpoints": ("jobs", "files", "mine", "--checkpoints"),
 }

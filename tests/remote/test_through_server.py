@@ -84,8 +84,8 @@ def test_a_name_of_several_open_jobs_is_refused_with_their_ids(service: TeamServ
     world = service.world
     older, newer = (submitted(world.broker, "loc", "mia", "nlp") for _ in range(2))
     hidden = submitted(world.broker, "loc", STRANGER, "vision")
-    for command in ("cancel", "show"):
-        refused = laptop("jobs", command, "loc", by="mia")
+    for command in ("cancel", "status"):
+        refused = laptop(command, "loc", by="mia")
         assert (refused.code, f"2 open jobs are named 'loc': {newer}, {older}; give an id" in refused.err) == (2, True)
     with world.broker.store.writing() as tx:
         tx.append(newer, [(1, AttemptEnded(cause=Cause.PAID_UNTIL))], world.broker.clock.now())
@@ -103,7 +103,7 @@ def test_a_name_of_several_open_jobs_is_refused_with_their_ids(service: TeamServ
         ("status", "--attempts", "mine"),
         ("logs", "mine"),
         ("approvals", "list"),
-        ("budget"),
+        ("budget",),
         ("whoami",),
     ],
     ids=" ".join,
@@ -209,7 +209,7 @@ def test_what_the_server_does_not_offer_is_refused_and_opens_no_store(laptop: La
         ("jobs", "diff", "a", "b"),
         ("people", "invite", "eve"),
         ("dev",),
-        ("notices"),
+        ("notices",),
     ):
         refused = laptop(*arguments, by="mia")
         told = f"`gpubroker {' '.join(arguments[:2])}` does not work through a team server"

@@ -139,8 +139,8 @@ def test_two_people_share_a_server_and_not_their_rights(
     assert ann("approvals", "grant", anns).returncode == 3, "nobody approves their own"
     assert bob("cancel", anns).returncode == 3
     assert bob("approvals", "grant", bobs).returncode == 3, "bob is no approver"
-    for command in ("show", "logs", "get", "cancel"):
-        assert eve("jobs", command, bobs).returncode == 2, "another team's job is not there"
+    for command in (("status",), ("logs",), ("jobs", "get"), ("cancel",)):
+        assert eve(*command, bobs).returncode == 2, "another team's job is not there"
     assert eve("submit", "job.yaml", "--yes", "--detach").returncode == 3, "nor is its budget"
     assert bobs not in eve("jobs", "list", "--json").stdout
 

@@ -138,8 +138,11 @@ def test_tasks_are_listed_by_their_array_which_has_no_results_of_its_own(
     listed = gpubroker("jobs", "list", "-w", f"array={array[:-2]}", "--json").json["jobs"]
     assert {job["id"] for job in listed} == {f"{array}-0", f"{array}-1"}
     assert gpubroker("jobs", "list", "-w", f"array={array},state=succeeded", "--json").json["jobs"] == []
-    for command in ("attempts", "files", "get --attempt 1", "get --checkpoint latest", "files --checkpoints"):
-        refused = gpubroker("jobs", *command.split(), array)
+    for command in (
+        *("status --attempts", "jobs files", "jobs get --attempt 1", "jobs get --checkpoint latest"),
+        "jobs files --checkpoints",
+    ):
+        refused = gpubroker(*command.split(), array)
         assert refused.code == 2
         assert f"name a task, such as {array}-0" in refused.err
     alone = gpubroker("jobs", "list", "-w", f"array={array}-0")
