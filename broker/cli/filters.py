@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from datetime import datetime as moment
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from broker.cli import completion
 from broker.cli.options import PERIOD_HELP, Timezone
+from broker.cli.render.formats import parse_moment
 from broker.core.errors import InvalidInput, did_you_mean
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from broker.app.billing.months import ReportPeriod
     from broker.core.values.money import Money
 
@@ -37,8 +37,6 @@ LimitOption = Annotated[
 def moment_option(option: str, text: str, now: datetime) -> datetime:
     """A point in time (local without a zone), or an age before ``now``, as a time in UTC. Raises `InvalidInput` naming
     the option."""
-    from broker.cli.render.formats import parse_moment
-
     try:
         return parse_moment(text, now)
     except ValueError as error:
@@ -70,9 +68,6 @@ class PeriodOptions:
 def moment_ahead_option(option: str, text: str, now: datetime) -> datetime:
     """A point in time (local without a zone), or a duration from ``now``, as a time in UTC. Raises `InvalidInput`
     naming the option."""
-    from datetime import UTC
-    from datetime import datetime as moment
-
     from broker.core.values.units import parse_duration
 
     try:

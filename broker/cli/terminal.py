@@ -17,18 +17,21 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TextIO, TypeVar
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 from typer.exceptions import TyperException
 
-from broker.cli.render.errors import CONTROL
+from broker.cli.render.errors import CONTROL, error_text, keep_traceback
+from broker.cli.render.tables import Trimmed
+from broker.cli.render.usage_errors import usage_error
+from broker.core.actors import Actor, ProcessAccount
 from broker.core.errors import AskAPerson, BrokerError, InvalidInput
+from broker.remote.logins import current_login
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
     from rich.live import Live
 
     from broker.app.access.callers import Caller
     from broker.app.wiring import Broker, Registries
-    from broker.core.actors import Actor
     from broker.remote.team_api import TeamApi
     from broker.settings import Settings
 
@@ -160,8 +163,6 @@ class Terminal:
     def server(self) -> TeamApi | None:
         """The team server that the user is logged in to; None without a login. Sends no request. Raises `InvalidInput`
         for a login that cannot be read."""
-        from broker.remote.logins import current_login
-
         login = current_login(self.environment)
         if login is None:
             return None
@@ -213,7 +214,6 @@ class Terminal:
             raise NotThroughServer(self._command)
         if self._broker is None:
             from broker.app.wiring import Broker
-            from broker.core.actors import ProcessAccount
             from broker.settings import check_names
 
             settings, registries = self.settings(warns=look_after), self.registries()
@@ -249,8 +249,6 @@ class Terminal:
 
     def refuse(self, error: BrokerError) -> int:
         """Print an expected error. Returns the exit code."""
-        from broker.cli.render.errors import error_text
-
         if self.as_json:
             from broker.app.results.errors import ErrorDocument
 
@@ -261,8 +259,6 @@ class Terminal:
 
     def misused(self, error: TyperException, command: str) -> int:
         """Print a usage error of the command. Returns the exit code."""
-        from broker.cli.render.usage_errors import usage_error
-
         if type(error).__name__ == "NoArgsIsHelpError":
             self.out.print(error.format_message(), end="", highlight=False)
             return 2
@@ -270,8 +266,6 @@ class Terminal:
 
     def crashed(self, error: Exception) -> int:
         """Write the traceback to the log file and print one sentence. Returns the exit code."""
-        from broker.cli.render.errors import keep_traceback
-
         log_path = keep_traceback(error)
         sentence = BrokerError(
             f"unexpected error: {type(error).__name__}: {error}".rstrip(": "),
@@ -314,10 +308,6 @@ def _has_no_reader(stream: TextIO) -> bool:
 
 
 def _trim_blanks(part: RenderableType) -> RenderableType:
-    from rich.text import Text
-
-    from broker.cli.render.tables import Trimmed
-
     return part if isinstance(part, str | Text) else Trimmed(part)
 
 

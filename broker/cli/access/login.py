@@ -10,7 +10,8 @@ import typer
 
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
-from broker.core.errors import InvalidInput
+from broker.core.errors import BrokerError, InvalidInput
+from broker.remote.logins import SERVER, TOKEN, save_login, server_url
 
 if TYPE_CHECKING:
     from broker.remote.device_login import ShownCode
@@ -43,7 +44,6 @@ def login(
     read, and is valid for 30 days. For a service account, set GPUBROKER_SERVER and GPUBROKER_TOKEN instead.
     """
     from broker.remote.device_login import log_in
-    from broker.remote.logins import SERVER, TOKEN, save_login, server_url
 
     terminal = Terminal.of(context)
     if terminal.environment.get(TOKEN):
@@ -69,7 +69,6 @@ def logout(context: typer.Context, as_json: AsJson = False) -> None:
     Commands use the store of this machine again.
     """
     from broker.app.results.access import LoggedOut
-    from broker.core.errors import BrokerError
     from broker.remote import device_login, logins
 
     terminal = Terminal.of(context)

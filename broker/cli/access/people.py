@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console, RenderableType
 
+from broker.cli import filters
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
+from broker.core.access.people import ROLES, Person, TeamRole
+from broker.core.actors import Role
 from broker.core.errors import UnknownName
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from broker.app.results.access import PeopleList, PersonResult
-    from broker.core.access.people import Person, TeamRole
-    from broker.core.actors import Role
 
 app = typer.Typer(no_args_is_help=True, help="People of a team server: list, invite, give roles.")
 
@@ -70,7 +70,6 @@ def invite(
     """
     from broker.app.access.sessions import invite as use_case
     from broker.app.results.access import CreatedLink
-    from broker.cli import filters
 
     lifetime = filters.time_span_option("--expires", expires)
     terminal = Terminal.of(context)
@@ -118,7 +117,6 @@ def withdraw(
 ) -> None:
     """Withdraw a role, effective from the next request."""
     from broker.app.access.people import take_role
-    from broker.core.actors import Role
 
     terminal = Terminal.of(context)
     role_to_remove = None if role is None else _parse_role(role)
@@ -147,8 +145,6 @@ def disable(
 
 
 def _parse_role(name: str) -> Role | TeamRole:
-    from broker.core.access.people import ROLES
-
     role_name = name.replace("-", "_")
     if role_name not in ROLES:
         raise UnknownName("role", name, ROLES)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console, RenderableType
 
 from broker.cli import filters
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
+from broker.core.access.permissions import TokenScope
 from broker.core.errors import UnknownName
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from broker.app.results.access import AuditLine, AuditLog, TokenList, TokenResult
 
 app = typer.Typer(no_args_is_help=True, help="API tokens of a team server: create, list, revoke.")
@@ -48,7 +48,6 @@ def create(
     """
     from broker.app.access.tokens import create as use_case
     from broker.app.results.access import CreatedToken
-    from broker.core.access.permissions import TokenScope
 
     known_scopes = {token_scope.value: token_scope for token_scope in TokenScope}
     scope_names = scope or [TokenScope.READ.value]

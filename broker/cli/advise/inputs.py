@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,8 +23,10 @@ from broker.core.errors import InvalidInput
 from broker.core.market.offers import Offer
 from broker.core.values.accelerators import canonical
 from broker.economics.assumptions import Assumptions, number_of, override, table
-from broker.economics.memory import Subject
 from broker.store import is_missing
+
+if TYPE_CHECKING:
+    from broker.economics.memory import Subject
 
 _MODEL = "Number of parameters, such as 7B, or a local Hugging Face config.json."
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL)]

@@ -8,14 +8,9 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
+from rich.console import Console, RenderableType
 from rich.text import Text
 
-from broker.app.advise.assumptions import AssumptionList
-from broker.app.advise.buy_or_rent import BuyOrRentAdvice
-from broker.app.advise.deploy.situation import DeployAdvice
-from broker.app.advise.hardware import HardwareAdvice
-from broker.app.advise.savings import RulesAdvice
-from broker.app.advise.speed import SpeedAdvice
 from broker.cli.render.charts.chart import Bars, Chart, Line
 from broker.cli.render.formats import NO_VALUE
 from broker.cli.render.tables import Column, build_cell_table, indent_text
@@ -23,7 +18,12 @@ from broker.core.documents import print_document
 from broker.economics.figures import DisplayFormat, RuleCheck, count_text, number_text, usd_text
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from broker.app.advise.assumptions import AssumptionList
+    from broker.app.advise.buy_or_rent import BuyOrRentAdvice
+    from broker.app.advise.deploy.situation import DeployAdvice
+    from broker.app.advise.hardware import HardwareAdvice
+    from broker.app.advise.savings import RulesAdvice
+    from broker.app.advise.speed import SpeedAdvice
 
 
 _MAX_ROWS = 12  # rows of a table

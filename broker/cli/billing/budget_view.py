@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from rich.console import Console, RenderableType
 from rich.text import Text
 
-from broker.app.results.budgets import BudgetDetails, BudgetResult, BudgetScope
-from broker.app.results.money import JobShareResult
 from broker.cli.render import formats
 from broker.cli.render.charts.chart import Chart, Line
 from broker.cli.render.tables import ValueColumn, table_parts
@@ -16,7 +15,8 @@ from broker.cli.service import notices
 from broker.core.ports import BudgetSpec
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from broker.app.results.budgets import BudgetDetails, BudgetResult, BudgetScope
+    from broker.app.results.money import JobShareResult
 
 _MAX_ROWS = 20  # of held money
 

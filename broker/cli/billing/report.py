@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,8 +12,11 @@ from broker.cli import filters
 from broker.cli.billing import report_billed
 from broker.cli.option_groups import expand_options
 from broker.cli.options import MONTH_HELP, AsJson, NamedPeriod, OnlyTeam, Timezone, examples
+from broker.cli.render import formats
+from broker.cli.render.documents import html, markdown
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput, UnknownName
+from broker.finops.anomalies import AnomalyAnswer
 
 if TYPE_CHECKING:
     from broker.app.results.reports import FocusExportResult, IncidentList
@@ -61,7 +65,6 @@ def spend(
     from broker.app.billing.spend_files import write_spend
     from broker.app.use_cases.money import spend as use_case
     from broker.cli.billing import report_view
-    from broker.cli.render import formats
 
     terminal = Terminal.of(context)
     if out is not None:
@@ -165,11 +168,8 @@ def anomalies(
 def _answer_incident(
     terminal: Terminal, team: str | None, day: str | None, answer: str | None, reason: str
 ) -> IncidentList:
-    from datetime import UTC, datetime
-
     from broker.app.billing import anomalies as use_case
     from broker.app.results.reports import IncidentList
-    from broker.finops.anomalies import AnomalyAnswer
 
     if answer is None or day is None or team is None:
         raise InvalidInput("an answer needs a team and a day", where="--answer", hint="see the examples of --help")
@@ -272,7 +272,6 @@ def review(
     from broker.app.billing.focus_files import check_output_path, open_draft
     from broker.app.use_cases.money import month_review
     from broker.cli.billing.review_view import review_blocks
-    from broker.cli.render.documents import html, markdown
 
     terminal = Terminal.of(context)
     writers = {".html": html, ".md": markdown}

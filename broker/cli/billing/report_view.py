@@ -6,32 +6,31 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.app.results.charges import BilledReport, ChargesResult, ComparedGroup
-from broker.app.results.reports import (
-    ChargebackList,
-    ChargebackStatement,
-    FocusExportResult,
-    ForecastsReport,
-    IncidentList,
-    ShowbackReport,
-    SpendGroup,
-    SpendReport,
-    TeamCostResult,
-)
 from broker.cli.render import formats
 from broker.cli.render.documents import Block, Grid, Heading, Paragraph, html
 from broker.cli.render.tables import ValueColumn, table_parts
 from broker.core.values.units import zone
 from broker.finops.accuracy import MeasuredSpeed, PredictionError
-from broker.finops.showback import Correction
-from broker.finops.units import UnitMetrics
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
+    from broker.app.results.reports import (
+        ChargebackList,
+        ChargebackStatement,
+        FocusExportResult,
+        ForecastsReport,
+        IncidentList,
+        ShowbackReport,
+        SpendGroup,
+        SpendReport,
+        TeamCostResult,
+    )
     from broker.core.values.money import Money
+    from broker.finops.showback import Correction
+    from broker.finops.units import UnitMetrics
 
 _NO_ANOMALY = "no day of the last month had more spending than the recent pattern predicts"
 _MONEY_FIELDS = ("cash", "amortised", "sandbox", "held", "bought", "rented")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from broker.app.results.reports import ReviewedMonth, ReviewReport
 from broker.cli.render import formats
 from broker.cli.render.documents import Block, Bullets, Grid, Heading, Paragraph
 from broker.core.values.money import Money
 from broker.core.values.units import zone
 from broker.finops.change import Change, Part
+
+if TYPE_CHECKING:
+    from broker.app.results.reports import ReviewedMonth, ReviewReport
 
 _PART_TEXTS = {
     Part.NEW: "New: ran in this month only",

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
-from broker.cli import completion
+from broker.cli import completion, filters
 from broker.cli.capacity import plan, purchases
 from broker.cli.capacity.purchases import PurchaseId
+from broker.cli.filters import term_option
 from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, OnDemandPrice, SpotPrice, check_one_line, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
+from broker.core.values.accelerators import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from broker.economics.reserve.holdings import Holding
 
 app = typer.Typer(no_args_is_help=True, help="List, record, plan and buy owned machines, reservations and commitments.")
@@ -130,8 +133,6 @@ def add(
     `capacity plan` and `policy findings` compute the cost of a GPU-hour from the payment, so it is required: --price,
     --hourly or both; 0 for free capacity.
     """
-    from rich.text import Text
-
     from broker.app.capacity import capacity as use_case
     from broker.app.results.capacity import RecordedCapacity
     from broker.cli.capacity import capacity_view
@@ -190,8 +191,6 @@ def proof(
     as_json: AsJson = False,
 ) -> None:
     """Write the document that was kept with a record: the stored invoice (checksum verified)."""
-    from hashlib import sha256
-
     from broker.app.capacity.capacity import read_proof
     from broker.app.results.capacity import HoldingProofResult
 
@@ -218,7 +217,6 @@ def review(
 ) -> None:
     """Show the use of a purchase by team, its idle hours, and the cost of the same use elsewhere."""
     from broker.app.capacity.purchases import purchase_review
-    from broker.cli import filters
     from broker.cli.capacity import capacity_view
 
     def price(option: str, amount: str | None) -> float | None:
@@ -273,8 +271,6 @@ for command, lines in _COMMANDS.items():
 
 
 def _holding(kind: CapacityKind, options: HoldingOptions, provider: str, starts: datetime, ends: datetime) -> Holding:
-    from broker.cli import filters
-    from broker.core.values.accelerators import canonical
     from broker.core.values.units import split_machine
     from broker.economics.reserve.holdings import Holding, HoldingKind
 
@@ -299,9 +295,6 @@ def _holding(kind: CapacityKind, options: HoldingOptions, provider: str, starts:
 
 
 def _span(start: str | None, term: str | None, until: str | None, now: datetime) -> tuple[datetime, datetime]:
-    from broker.cli import filters
-    from broker.cli.filters import term_option
-
     start_at = now if start is None else filters.moment_option("--since", start, now)
     if term is None and until is None:
         raise InvalidInput("the duration is missing: give --term 1y (or --life 4y), or --until 2027-06-30")

@@ -6,31 +6,30 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from rich.console import Console, RenderableType
 from rich.text import Text
 
-from broker.app.results.capacity import CapacityList, PurchaseChecklistResult, RecordedCapacity
-from broker.app.results.proposal import ProposalLineResult, ProposalResult
-from broker.app.results.purchases import (
-    PurchaseHistory,
-    PurchaseList,
-    PurchasePreviewResult,
-    PurchaseResult,
-    QuoteList,
-    QuoteResult,
-    UndoTermsResult,
-)
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, ValueColumn, cell_table_parts, table_parts
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import NotBought
 from broker.core.purchases.purchases import PurchaseState
 from broker.core.purchases.quotes import PurchaseProduct, Undo
-from broker.procurement.review import PurchaseReview
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from broker.app.capacity.check import CapacityCheck
+    from broker.app.results.capacity import CapacityList, PurchaseChecklistResult, RecordedCapacity
+    from broker.app.results.proposal import ProposalLineResult, ProposalResult
+    from broker.app.results.purchases import (
+        PurchaseHistory,
+        PurchaseList,
+        PurchasePreviewResult,
+        PurchaseResult,
+        QuoteList,
+        QuoteResult,
+        UndoTermsResult,
+    )
+    from broker.procurement.review import PurchaseReview
 
 
 _COLUMNS = (

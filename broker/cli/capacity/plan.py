@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli import completion
-from broker.cli.filters import RowFilter
+from broker.cli import completion, filters
+from broker.cli.filters import RowFilter, hours_option, term_option
 from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, OnDemandPrice, SpotPrice
 from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
-from broker.core.errors import InvalidInput
+from broker.core.errors import InvalidInput, UnknownName
+from broker.core.values.accelerators import canonical
 
 if TYPE_CHECKING:
     from broker.app.capacity.plan import KnownDemand, StatedPrices
@@ -140,9 +141,7 @@ def propose(context: typer.Context, given: ProposeOptions, as_json: AsJson = Fal
     """
     from broker.app.capacity import plan, proposal
     from broker.app.capacity.quote_requests import CapacityRequest
-    from broker.cli import filters
     from broker.cli.capacity import capacity_view
-    from broker.cli.filters import term_option
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -176,7 +175,6 @@ def propose(context: typer.Context, given: ProposeOptions, as_json: AsJson = Fal
 
 def _stated_prices(given: CapacityPlanOptions) -> StatedPrices:
     from broker.app.capacity.plan import StatedPrices
-    from broker.cli.filters import hours_option
 
     if given.term and given.ratio is None and not given.reserved_price:
         raise InvalidInput("needs a stated price", where="--term", hint="add --reserved-price or --ratio")
@@ -204,9 +202,6 @@ def _assumptions(broker: Broker, assignments: Sequence[str] | None = None) -> As
 def _prices(option: str, texts: list[str] | None) -> dict[str, float]:
     """``H100=2.10`` for one accelerator, ``2.10`` for all of them."""
     from broker.app.capacity.plan import ANY_ACCELERATOR
-    from broker.cli import filters
-    from broker.core.errors import UnknownName
-    from broker.core.values.accelerators import canonical
 
     price_by_name: dict[str, float] = {}
     for text in texts or []:
@@ -222,7 +217,6 @@ def _prices(option: str, texts: list[str] | None) -> dict[str, float]:
 def _demand(broker: Broker, files: list[str], last: str) -> KnownDemand:
     """The demand in the files, or else as recorded in the ``last`` time."""
     from broker.app.capacity import plan
-    from broker.cli.filters import term_option
 
     if files:
         return plan.demand_from_files([_parse_demand_file(text) for text in files])
@@ -235,9 +229,6 @@ def _parse_demand_file(text: str) -> tuple[str, Path]:
 
 
 def _select_demand(demand: dict[str, list[int]], accelerators: list[str]) -> dict[str, list[int]]:
-    from broker.core.errors import UnknownName
-    from broker.core.values.accelerators import canonical
-
     if not accelerators:
         return demand
     names = [name if name in demand else canonical(name) for name in accelerators]

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from rich.console import Console, RenderableType
 from rich.text import Text
 
-from broker.app.results.capacity_plan import (
-    AcceleratorPlan,
-    BurstMix,
-    CapacityPlanList,
-    PlannedChoice,
-    PlannedScenario,
-    UsedHolding,
-)
 from broker.cli.render.charts.chart import Bars, Chart, Line
 from broker.cli.render.tables import Column, ValueColumn, cell_table_parts, table_parts
 from broker.economics.reserve.holdings import SupplyScenario
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from rich.console import Console, RenderableType
+    from broker.app.results.capacity_plan import (
+        AcceleratorPlan,
+        BurstMix,
+        CapacityPlanList,
+        PlannedChoice,
+        PlannedScenario,
+        UsedHolding,
+    )
 
 _SCENARIOS = {
     SupplyScenario.AS_IS: "as is",

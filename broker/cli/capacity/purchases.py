@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
-from broker.cli import completion
+from broker.cli import completion, filters
+from broker.cli.filters import term_option
 from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson
 from broker.cli.terminal import Terminal
@@ -98,9 +100,7 @@ def quote(context: typer.Context, given: QuoteOptions, as_json: AsJson = False) 
     """
     from broker.app.capacity.quote_requests import CapacityRequest
     from broker.app.use_cases.capacity import ask_quotes
-    from broker.cli import filters
     from broker.cli.capacity import capacity_view
-    from broker.cli.filters import term_option
 
     terminal = Terminal.of(context)
     now = terminal.now()
@@ -145,7 +145,6 @@ def buy(
     nothing is bought. Exits with 3 if a policy denies it, with --dry-run too.
     """
     from broker.app.use_cases.capacity import buy_quote, preview_purchase
-    from broker.cli import filters
     from broker.cli.capacity import capacity_view
     from broker.core.policy.policy import Answer
 
@@ -231,8 +230,6 @@ def _advance(terminal: Terminal, id: str) -> PurchaseResult:
 
 def grant(terminal: Terminal, id: str, binding: str | None) -> None:
     """Approve a purchase. The last approval orders it; what this machine cannot order now, the server will."""
-    from rich.text import Text
-
     from broker.app.results.purchases import PurchaseResult
     from broker.app.use_cases.capacity import approve_purchase
 
@@ -271,7 +268,6 @@ def undo(
     """
     from broker.app.results.purchases import UndoTermsResult
     from broker.app.use_cases import capacity
-    from broker.cli import filters
     from broker.cli.capacity import capacity_view
     from broker.core.purchases.purchases import PurchaseState
     from broker.core.values.money import Money

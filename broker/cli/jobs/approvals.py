@@ -7,19 +7,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.cli import completion, filters
+from broker.cli.capacity import purchases
+from broker.cli.jobs.jobs import load_history
 from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, Reason, examples
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, table_parts
+from broker.cli.service.notices import notice_text
 from broker.cli.terminal import Terminal
 from broker.core.errors import BrokerError, InvalidInput
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
     from broker.app.results.jobs import JobDetails
     from broker.app.results.purchases import PurchaseResult
@@ -111,11 +113,7 @@ def grant(
 
     The last approval of a purchase orders it if this machine has a login to the provider; a server orders it itself.
     """
-    from rich.text import Text
-
     from broker.app.use_cases.approvals import grant_approval
-    from broker.cli.capacity import purchases
-    from broker.cli.jobs.jobs import load_history
     from broker.core.events.events import ApprovalGiven
     from broker.core.purchases.purchases import is_purchase
 
@@ -157,7 +155,6 @@ def refuse(context: typer.Context, job: Job, reason: Reason = "", as_json: AsJso
     A job that never ran ends; a waiting job is paused; a running job continues within its current limits.
     """
     from broker.app.use_cases.approvals import refuse_approval
-    from broker.cli.capacity import purchases
     from broker.core.purchases.purchases import is_purchase
 
     terminal = Terminal.of(context)
@@ -191,8 +188,6 @@ def revoke(
 def _create_standing_grant(
     terminal: Terminal, options: StandingOptions, stated: Mapping[str, object], reason: str
 ) -> None:
-    from rich.text import Text
-
     from broker.app.jobs import approvals
     from broker.app.results.approvals import StandingGrantResult
     from broker.core.values.units import parse_money
@@ -237,8 +232,6 @@ _STYLES = {
 
 def approval_lines(console: Console, approval_list: ApprovalList) -> Iterator[RenderableType]:
     """The requests, the next command, the standing grants, and the purchases of capacity."""
-    from broker.cli.service.notices import notice_text
-
     yield from _requests(console, approval_list.requests) if approval_list.requests else ["No approval requests."]
     if decidable := next((entry for entry in approval_list.requests if entry.mine), None):
         yield from ("You can decide:", f"  gpubroker approvals grant {decidable.job}    (or refuse)")

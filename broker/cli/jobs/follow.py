@@ -16,12 +16,10 @@ from rich.text import Text
 
 from broker.app.jobs import details, jobs, logs
 from broker.app.jobs.logs import LogLine, OutputFollower, WantedOutput
-from broker.app.results.job_history import JobHistory
 from broker.app.results.program_name import program_name
 from broker.app.results.story import MachineContext, machine_context
 from broker.app.service import background
 from broker.app.use_cases.jobs import show_job
-from broker.app.wiring import Broker
 from broker.cli.jobs.job_view import event_line, return_commands, state_text, step_text
 from broker.cli.render import formats
 from broker.cli.terminal import Terminal
@@ -35,9 +33,9 @@ from broker.core.job.arrays import task_id
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from broker.app.jobs.logs import LogLine
+    from broker.app.results.job_history import JobHistory
     from broker.app.results.jobs import JobDetails
-    from broker.core.events.views import JobView
+    from broker.app.wiring import Broker
     from broker.remote.team_api import TeamApi
 
 _POLL_SECONDS = 0.5  # seconds of the wall clock

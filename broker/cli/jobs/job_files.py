@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.cli import filters
@@ -17,12 +18,10 @@ from broker.cli.options import AsJson, JobReference, examples
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
-from broker.core.errors import InvalidInput, Malformed
+from broker.core.errors import InvalidInput, Malformed, Unreachable
 from broker.core.values.figures import gigabytes
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from broker.app.jobs.pruning import PrunedCheckpoints
     from broker.app.results.kept_files import (
         FetchedFilesResult,
@@ -334,7 +333,6 @@ def prune(
     folder that cannot be read is reported at the end (exit code 5); the others are deleted nevertheless.
     """
     from broker.app.jobs.pruning import PrunedCheckpoints, delete_prunable, find_prunable
-    from broker.core.errors import Unreachable
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -355,8 +353,6 @@ def prune(
 
 
 def _prune_lines(result: PrunedCheckpoints) -> Iterator[str]:
-    from broker.core.values.figures import gigabytes
-
     if not (result.jobs or result.by_policy or result.snapshots):
         yield f"No job that ended before {formats.moment(result.before)} has files to delete."
         return
@@ -379,8 +375,6 @@ def _prune_lines(result: PrunedCheckpoints) -> Iterator[str]:
 
 def _summary(result: PrunedCheckpoints) -> str:
     """``2 checkpoints of 1 job, 1.2 GB; by the policy 3 files, 4 MB; 12 files of snapshots, 1 GB``."""
-    from broker.core.values.figures import gigabytes
-
     parts = []
     if checkpoints := [item for job in result.jobs for item in job.gone]:
         jobs, size = formats.plural(len(result.jobs), "job"), gigabytes(sum(item.bytes for item in checkpoints))

@@ -8,12 +8,12 @@ from itertools import groupby
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.app.results import reasons
 from broker.app.results.job_history import JobHistory
 from broker.app.results.jobs import AttemptDetails, AttemptList, JobDetails, JobList, PauseKind, TaskStates
-from broker.app.results.money import MoneyByKind
 from broker.app.results.program_name import program_name
 from broker.app.results.story import MachineContext, StoryLine, Tone, cause_text, story_line, story_lines
 from broker.cli.render import formats
@@ -23,9 +23,7 @@ from broker.core.events.outcomes import AttemptState, JobState
 from broker.core.values.money import Money
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
-    from broker.app.results.money import BudgetShareResult
+    from broker.app.results.money import BudgetShareResult, MoneyByKind
 
 _STATES = {
     JobState.SUCCEEDED: "green",

@@ -12,10 +12,12 @@ import typer
 from broker.cli import completion, filters
 from broker.cli.filters import RowFilter
 from broker.cli.jobs import job_files, resume
+from broker.cli.jobs.submit import tell_waiting
 from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, JobReference, MaxCost, MaxDuration, OneAttempt, OneNode, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
+from broker.core.events.outcomes import JobState
 
 if TYPE_CHECKING:
     from broker.app.jobs.jobs import JobCriteria
@@ -48,7 +50,6 @@ def list_jobs(
     """
     from broker.app.market.offer_rows import expand_patterns
     from broker.cli.jobs import job_view
-    from broker.core.events.outcomes import JobState
 
     terminal = Terminal.of(context)
     filters = _JOBS.read(where)
@@ -309,8 +310,6 @@ def cancel(
 
 
 def _my_open_jobs(terminal: Terminal, state: str | None) -> list[str]:
-    from broker.core.events.outcomes import JobState
-
     states = [item for item in JobState if not item.final and state in (None, item.value)]
     if not states:
         open_states = [item.value for item in JobState if not item.final]
@@ -347,7 +346,6 @@ def extend(
     its current limits.
     """
     from broker.cli.jobs import job_view
-    from broker.cli.jobs.submit import tell_waiting
 
     terminal = Terminal.of(context)
     details = _extend_job(terminal, job, max_cost, max_duration)

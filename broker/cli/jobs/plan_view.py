@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.app.results.plans import WARNING, PlacementResult, PlanJudge, PlanResult
@@ -21,8 +22,6 @@ from broker.core.values.units import print_duration
 from broker.reconciler.admission.hold_limits import HoldLimit
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from broker.app.results.errors import VerdictResult
     from broker.app.results.money import HoldTerms
 

@@ -7,22 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.app.results import reasons
 from broker.app.results.queue import PlannedTogether, QueueResult, ReachedTurn, SharedMachine, WaitingJob
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, indent_text, table_parts
+from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 from broker.core.events.wait_reasons import AwaitsJobs
 from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from broker.app.wiring import Broker
-    from broker.cli.terminal import Terminal
     from broker.core.job.jobs import Job
 
 _MAX_REACHED = 5  # jobs for which the effect of recorded capacity is shown

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.app.jobs.job_input import pin_commit
-from broker.app.results.jobs import JobDetails
 from broker.app.use_cases.submission import submit_job
 from broker.cli.jobs import snapshot_view
 from broker.cli.jobs.submit import SubmitManner, check_can_confirm, confirm, follow_to_end, refuse, show_submitted
 from broker.cli.terminal import Terminal, defer_ctrl_c
 from broker.core.job.jobs import Job
 from broker.remote import sending
+
+if TYPE_CHECKING:
+    from broker.app.results.jobs import JobDetails
 
 
 def submit_to_server(terminal: Terminal, job: Job, manner: SubmitManner) -> None:

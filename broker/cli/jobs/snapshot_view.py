@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from broker.app.jobs.snapshots import Survey
 from broker.cli.render import formats
 from broker.cli.terminal import Terminal
 from broker.snapshots.collect import IGNORE_FILE, size_text
 from broker.snapshots.upload import Progress, no_progress
+
+if TYPE_CHECKING:
+    from broker.app.jobs.snapshots import Survey
 
 
 def survey_lines(files: Survey) -> Iterator[str]:

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from broker.cli import filters
 from broker.cli.jobs import job_options
 from broker.cli.option_groups import expand_options
 from broker.cli.options import AsJson, examples
-from broker.cli.terminal import Terminal
+from broker.cli.render import formats
+from broker.cli.service import notices
+from broker.cli.service.autostart import offer_once
+from broker.cli.terminal import Terminal, defer_ctrl_c
 from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput
 
 if TYPE_CHECKING:
@@ -94,7 +98,6 @@ def submit_graph(terminal: Terminal, broker: Broker, requested: Sequence[Job], m
     cancelled. Raises `typer.Exit` with the exit code, `InvalidInput` for jobs that wait for each other."""
     from broker.app.jobs import jobs, predecessors
     from broker.app.jobs.details import details
-    from broker.cli.service.autostart import offer_once
 
     *earlier, last_job = predecessors.dependency_order(requested)
     submitted_views: dict[str, JobView] = {}
@@ -166,7 +169,6 @@ def _confirm_and_submit(
     from broker.app.jobs.submit import submit as admit
     from broker.app.service import background
     from broker.cli.jobs.snapshot_view import bytes_bar
-    from broker.cli.terminal import defer_ctrl_c
 
     while True:
         plan = plan_result(broker, job_preview, limit=3)
@@ -193,8 +195,6 @@ def _confirm_and_submit(
 def with_time_limit(terminal: Terminal, broker: Broker, job: Job, how: SubmitManner) -> Job:
     """The job with a time limit: its own, that of the policy's `defaults:`, or the answer to a question. With --yes, it
     is stated instead."""
-    from broker.cli import filters
-    from broker.cli.render import formats
     from broker.core.ports import PolicyDefaults
 
     default = broker.policy().defaults.max_duration
@@ -282,7 +282,6 @@ def follow_to_end(terminal: Terminal, job: JobDetails, manner: SubmitManner, *, 
 def show_notified_approvers(terminal: Terminal, broker: Broker, view: JobView) -> None:
     """Notify the approvers of a new request, and print the deliveries."""
     from broker.app.alerts import approvers
-    from broker.cli.service import notices
 
     if view.asked is not None and (deliveries := approvers.notify_approvers(broker, view)):
         terminal.say(f"{notices.deliveries_text(deliveries)}.")
@@ -291,8 +290,6 @@ def show_notified_approvers(terminal: Terminal, broker: Broker, view: JobView) -
 def tell_waiting(terminal: Terminal, job: JobDetails) -> int:
     """Print that a job, or its extension, waits for approval: by whom, until when, and how to approve it. Returns the
     exit code."""
-    from broker.cli.render import formats
-
     asked = job.asked
     if asked is None:
         terminal.say(f"Submitted. Waiting for approval: {job.waiting_because}.")

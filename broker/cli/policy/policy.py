@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import RenderableType
+from rich.text import Text
 
 from broker.cli import filters
 from broker.cli.options import AsJson, PolicyFiles, WhatIfPolicies, examples
 from broker.cli.policy import applying
+from broker.cli.render import formats
+from broker.cli.render.tables import indent_text
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 from broker.core.values.figures import join_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.console import RenderableType
-
     from broker.app.results.capacity_plan import CapacityFindingList, WarnedRuleResult
     from broker.app.results.policies import PolicyExplanation
 
@@ -51,10 +51,6 @@ def findings(
 
 
 def _finding_lines(finding_list: CapacityFindingList) -> Iterator[RenderableType]:
-    from rich.text import Text
-
-    from broker.cli.render.tables import indent_text
-
     for finding in finding_list.findings:
         saves = finding.saves_usd_per_month
         yield Text.assemble(
@@ -88,8 +84,6 @@ def _not_enough_data_text(finding_list: CapacityFindingList) -> str:
 
 
 def _warned_rule_text(rule: WarnedRuleResult) -> str:
-    from broker.cli.render import formats
-
     effects = [
         f"{verb} {formats.plural(len(jobs), 'job')} ({join_names(jobs, _MAX_NAMED)})"
         for verb, jobs in (("stopped", rule.stopped), ("refused", rule.refused))

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rich.console import Console, RenderableType
 from rich.text import Text
 
-from broker.app.results.policies import (
-    Activation,
-    AppliedPolicy,
-    PolicyExplanation,
-    PolicyInForce,
-    PolicyResult,
-    RuleResult,
-)
 from broker.cli.policy.trial_view import ANSWER_TEXTS, fact_lines, verdict_table
 from broker.cli.render import formats
 from broker.cli.render.tables import FittedTable, ValueColumn, table_parts
@@ -22,7 +15,14 @@ from broker.core.policy.policy import Answer
 from broker.core.ports import HoldingLimits
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from broker.app.results.policies import (
+        Activation,
+        AppliedPolicy,
+        PolicyExplanation,
+        PolicyInForce,
+        PolicyResult,
+        RuleResult,
+    )
 
 _ALLOWED = {
     "allow_reference_prices": "jobs may be launched at reference prices",

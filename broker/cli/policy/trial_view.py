@@ -5,22 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from rich.console import Console, RenderableType
 from rich.text import Text
 
-from broker.app.policy.replay import DecisionTotals
-from broker.app.results.errors import VerdictResult
-from broker.app.results.policies import SeenFacts
-from broker.app.results.trials import (
-    AffectedJob,
-    BudgetChangeResult,
-    BudgetTermsResult,
-    DecisionDifference,
-    JudgedDecisions,
-    PolicyPreviewResult,
-    PolicyTestResult,
-    RecordedDecision,
-    RecordedDecisions,
-)
 from broker.cli.billing.budget_view import scope_text
 from broker.cli.jobs.job_view import amounts_text
 from broker.cli.policy import trial_view
@@ -31,7 +18,20 @@ from broker.core.values.figures import join_names
 from broker.ledger.budgets import is_fixed
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from broker.app.policy.replay import DecisionTotals
+    from broker.app.results.errors import VerdictResult
+    from broker.app.results.policies import SeenFacts
+    from broker.app.results.trials import (
+        AffectedJob,
+        BudgetChangeResult,
+        BudgetTermsResult,
+        DecisionDifference,
+        JudgedDecisions,
+        PolicyPreviewResult,
+        PolicyTestResult,
+        RecordedDecision,
+        RecordedDecisions,
+    )
 
 
 _EFFECT_TEXTS = {

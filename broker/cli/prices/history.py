@@ -6,10 +6,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.cli import completion, filters
@@ -19,24 +21,14 @@ from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
 from broker.cli.render.charts.chart import Chart, Line
 from broker.cli.render.figures import Drawing, draw
+from broker.cli.render.formats import age, moment, plural
 from broker.cli.render.tables import Column, ValueColumn, build_cell_table, build_table
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import datetime
-
-    from rich.console import Console, RenderableType
-    from rich.text import Text
-
     from broker.app.market.offer_rows import OfferFilter
-    from broker.app.results.price_history import (
-        ImportedPrices,
-        PricedMachine,
-        PriceHistoryList,
-        PriceSeries,
-    )
+    from broker.app.results.price_history import ImportedPrices, PricedMachine, PriceHistoryList, PriceSeries
     from broker.core.values.money import Money
 
 EXAMPLES = examples(
@@ -288,11 +280,7 @@ def prune(
 
     Prices in force at the cut-off time are kept, and so is every price that a launched attempt refers to.
     """
-    from datetime import timedelta
-
     from broker.app.results.price_history import PrunedPriceHistory
-    from broker.cli.render.formats import moment, plural
-    from broker.core.errors import InvalidInput
 
     kept_time = filters.time_span_option("--keep", keep)
     if kept_time < timedelta(days=1):
@@ -346,10 +334,6 @@ def import_(
 
 
 def _import_lines(imported: ImportedPrices) -> Iterator[Text]:
-    from rich.text import Text
-
-    from broker.cli.render.formats import age, moment, plural
-
     counts = f"{plural(imported.offers_seen, 'offer')}, {imported.offers_changed:,} changed"
     yield Text.assemble((f"{imported.provider}: ", "bold"), f"{counts} (layout {imported.layout})")
     date_source = "the file's time" if imported.as_of_from == "file" else "--dated"

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.cli import completion, filters
@@ -20,11 +21,10 @@ from broker.cli.prices.status import conversion_notes
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
 from broker.core.market.offer_order import OfferOrder
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from broker.app.results.offers import (
         OfferCounts,
         OfferGroupList,
@@ -105,8 +105,6 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
     days, and spot list prices older than 60 days, are hidden. Credentials add live prices: see `gpubroker doctor`. A
     server lists its own offers and asks no provider; it shows at most 1,000 groups, risks, or rows in another order.
     """
-    from broker.core.errors import InvalidInput
-
     terminal = Terminal.of(context)
     if given.risk and given.by is not None:
         raise InvalidInput("--risk and --by cannot be combined", hint="remove one of them")

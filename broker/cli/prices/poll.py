@@ -7,13 +7,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from broker.cli.options import AsJson, OnlyProviders, Reason, examples
+from broker.cli.prices.status import poll_outcome_lines
+from broker.cli.render.formats import plural
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
-    from broker.cli.terminal import Terminal
     from broker.market.concurrent_poll import Watch
     from broker.market.poller import PollResult
 
@@ -37,11 +39,8 @@ def poll(
     missing ones are kept, and no job starts on them. Exits with 5 if a provider is suspect, if one failed whose prices
     are not fresh any more (with --strict: if any failed), or if one named with --provider has no login.
     """
-    from rich.text import Text
-
     from broker.app.market.polling import fresh_providers, poll_now, providers_to_poll
     from broker.app.results.prices import PollOutcome, PollReport
-    from broker.cli.prices.status import poll_outcome_lines
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -208,7 +207,6 @@ def accept(
     """
     from broker.app.market.polling import accept_prices
     from broker.app.results.prices import AcceptedPrices
-    from broker.cli.render.formats import plural
 
     terminal = Terminal.of(context)
     accepted = AcceptedPrices.of(accept_prices(terminal.broker(), provider, pool or (), by=terminal.actor, note=reason))

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.cli.options import AsJson, examples
@@ -15,8 +16,6 @@ from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from broker.app.results.prices import PolledProvider, PollOutcome, PriceStatus
 
 EXAMPLES = examples("gpubroker prices status", "gpubroker prices status --skipped", "gpubroker prices status --json")

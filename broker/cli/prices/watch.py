@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.cli import completion, filters
@@ -19,8 +20,6 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from broker.app.alerts.notify import Delivery
     from broker.app.alerts.watches import WatchEvaluation
     from broker.app.results.watches import (
@@ -76,8 +75,6 @@ def add(
     Recipients are Apprise URLs (mail, Slack, Teams, webhooks, …) in the settings: GPUBROKER_NOTIFY__OPS='slack://…'.
     `gpubroker serve` checks watches every 15 seconds; `gpubroker prices watch list --check` checks them now.
     """
-    from rich.text import Text
-
     from broker.app.alerts import watches
     from broker.app.alerts.notify import SETUP_HINT
     from broker.app.market.offer_rows import OfferFilter

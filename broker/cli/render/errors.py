@@ -7,12 +7,10 @@ import traceback
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.text import Text
 
 from broker.core.errors import JOB_FILE, POLICY_FILE, BrokerError, InvalidInput, Problem, known_names_suffix, place
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 _MAX_PROBLEMS = 200  # shown for one file; --json has all
 _MAX_BYTES = 1_000_000
@@ -24,15 +22,11 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud
 def error_text(error: BrokerError) -> Text:
     """The error, each problem with its position and an excerpt of the file, and the hint; then the errors of other
     files."""
-    from rich.text import Text
-
     other_errors = error.others if isinstance(error, InvalidInput) else ()
     return Text("\n").join([_single_error_text(error), *map(error_text, other_errors)])
 
 
 def _single_error_text(error: BrokerError) -> Text:
-    from rich.text import Text
-
     text = Text("error: ", style="bold red")
     text.append(_mask_control(str(error)), style="not bold default")
     if isinstance(error, InvalidInput) and error.problems:
@@ -76,8 +70,6 @@ def _without_known_names(problem: Problem, listed_names: set[str]) -> Problem:
 
 
 def _problem_text(problem: Problem, where: str, lines: list[str]) -> Text:
-    from rich.text import Text
-
     text = Text(style="not bold default")
     if problem.line:
         text.append(f"  {place(where, problem.line, problem.column)}: ", style="bold")

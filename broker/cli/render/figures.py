@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from broker.cli.render.charts.chart import Chart
-    from broker.cli.terminal import Terminal
+from broker.cli.render.charts.chart import Chart
+from broker.cli.render.charts.terminal import render_chart
+from broker.cli.terminal import Terminal
 
 _MAX_WIDTH = 200  # columns of a chart on a terminal
 _PIPE_WIDTH = 100  # columns of a chart in a file or a pipe
@@ -27,10 +28,6 @@ def draw(terminal: Terminal, charts: Callable[[], Sequence[Chart]], drawing: Dra
     """Draw the charts in the terminal, if the option says so."""
     if not drawing.chart:
         return
-    from rich.text import Text
-
-    from broker.cli.render.charts.terminal import render_chart
-
     chart_list = list(charts())
     console = terminal.err if terminal.as_json else terminal.out
     width = min(console.width, _MAX_WIDTH) if console.is_terminal else _PIPE_WIDTH

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.padding import Padding
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from broker.agent import names
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.padding import Padding
-    from rich.segment import Segment
-    from rich.table import Table
-    from rich.text import Text
 
 T = TypeVar("T", contravariant=True)
 _GAP = 2  # between columns
@@ -65,8 +66,6 @@ class FittedTable:
     footer: Sequence[str] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        from rich.text import Text
-
         yield self.table
         hidden = [f"hidden columns: {', '.join(self.hidden)}"] if self.hidden else []
         if line := "; ".join(filter(None, [*self.footer, *hidden])):
@@ -101,8 +100,6 @@ def cell_table_parts(
 
 def _width(column: Column, cells: Sequence[str | Text]) -> int:
     """The width that the column needs: its widest cell, at most a few words if it folds."""
-    from rich.cells import cell_len
-
     widest = max((cell_len(str(cell)) for cell in (column.title, *cells)), default=0)
     return min(widest, _MIN_FOLDED_WIDTH) if column.folds else widest
 
@@ -121,9 +118,6 @@ def _cut_widths(columns: Sequence[Column], widths: Sequence[int], available_widt
 def _rich_table(
     columns: Sequence[Column], max_widths: Sequence[int | None], rows: Sequence[Sequence[str | Text]]
 ) -> Table:
-    from rich import box
-    from rich.table import Table
-
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", collapse_padding=True)
     for column, width in zip(columns, max_widths, strict=True):
         overflow: Literal["fold", "ellipsis"] = "fold" if column.folds else "ellipsis"
@@ -137,8 +131,6 @@ def _rich_table(
 
 def indent_text(text: Text, indent: int) -> Padding:
     """A paragraph with every line indented by ``indent`` columns."""
-    from rich.padding import Padding
-
     return Padding(text, (0, 0, 0, indent), expand=False)
 
 
@@ -150,8 +142,6 @@ class Trimmed:
     part: RenderableType
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        from rich.segment import Segment
-
         for line in console.render_lines(self.part, options, pad=False):
             while line and not line[-1].text.strip():
                 line.pop()

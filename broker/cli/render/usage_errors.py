@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from broker.cli.renames import replacement_text
 from broker.core.errors import InvalidInput, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from typer.exceptions import TyperException
 
 _NO_DRY_RUN = "`gpubroker plan` shows what `gpubroker submit` would do, and starts nothing"

@@ -17,14 +17,15 @@ from rich.text import Text
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
 from broker.cli.terminal import Terminal
+from broker.core.actors import Actor
 from broker.core.errors import MissingExtra
+from broker.core.events.outcomes import JobState
 
 if TYPE_CHECKING:
     from broker.app.demo import Demo
     from broker.app.jobs.preview import Preview
     from broker.app.results.service import DemoReport
     from broker.app.wiring import Broker
-    from broker.core.actors import Actor
     from broker.core.events.views import JobView
 
 
@@ -93,7 +94,6 @@ def demo(
     succeeded, else 7.
     """
     from broker.app.demo import DEFAULT_SEED, Demo
-    from broker.core.events.outcomes import JobState
 
     terminal = Terminal.of(context)
     demo_run = Demo(

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from broker.cli.options import AsJson, examples
+from broker.cli.render import formats
+from broker.cli.render.formats import plural
+from broker.cli.render.tables import ValueColumn, indent_text, table_parts
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from broker.app.doctor.providers import DoctorFinding
     from broker.app.results.service import DoctorReport, LeftoverResult, ProviderSetup, SweepReport
     from broker.app.wiring import Broker
@@ -124,7 +126,6 @@ _STEPS = 3
 
 def _next_steps(findings: Sequence[DoctorFinding]) -> Iterator[RenderableType]:
     """The most useful things to do: what is broken, then what is not set up, in the order of its use."""
-    from rich.text import Text
 
     def rank(finding: DoctorFinding) -> tuple[bool, int]:
         areas = [*_FIRST, finding.area]
@@ -144,10 +145,6 @@ def _next_steps(findings: Sequence[DoctorFinding]) -> Iterator[RenderableType]:
 
 def _missing_login_lines(setups: Sequence[ProviderSetup]) -> list[RenderableType]:
     """What each missing login would add, and how to configure it."""
-    from rich.text import Text
-
-    from broker.cli.render.tables import indent_text
-
     missing = [(setup.provider, login) for setup in setups for login in setup.logins_missing]
     if not missing:
         return []
@@ -165,10 +162,6 @@ def _missing_login_lines(setups: Sequence[ProviderSetup]) -> list[RenderableType
 
 def _endpoint_lines(setups: Sequence[ProviderSetup], *, shows_all: bool) -> list[RenderableType]:
     """The endpoints of providers: all of them, or those that a setting changed."""
-    from rich.text import Text
-
-    from broker.cli.render.tables import indent_text
-
     endpoint_pairs = [
         (setup.provider, endpoint) for setup in setups for endpoint in setup.endpoints if shows_all or endpoint.changed
     ]
@@ -187,9 +180,6 @@ def _endpoint_lines(setups: Sequence[ProviderSetup], *, shows_all: bool) -> list
 
 def finding_table(findings: Sequence[DoctorFinding]) -> Table:
     """A line for each finding, with the fix of what is missing."""
-    from rich.table import Table
-    from rich.text import Text
-
     marks = {"ok": ("✓", "green"), "note": ("–", "yellow"), "problem": ("✗", "bold red")}
     table = Table.grid(padding=(0, 1))
     for finding in findings:
@@ -221,7 +211,6 @@ def _run_sweep(terminal: Terminal, *, end: bool, yes: bool, as_json: bool) -> in
     exit code: 0 if no orphan is left and every engine and provider answered, else 2."""
     from broker.app.results.service import SweepReport
     from broker.app.service import sweep as use_case
-    from broker.cli.render.formats import plural
 
     broker = terminal.broker(look_after=False)
     sweep_result = use_case.sweep(broker)
@@ -238,11 +227,6 @@ def _run_sweep(terminal: Terminal, *, end: bool, yes: bool, as_json: bool) -> in
 
 
 def _sweep_lines(terminal: Terminal, report: SweepReport) -> Iterator[RenderableType]:
-    from rich.text import Text
-
-    from broker.cli.render import formats
-    from broker.cli.render.tables import ValueColumn, table_parts
-
     if report.found:
         columns: tuple[ValueColumn[LeftoverResult], ...] = (
             ValueColumn("type", lambda row: _LEFTOVER_KINDS[row.kind]),

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console, RenderableType
 
+from broker.cli.filters import term_option
 from broker.cli.options import AsJson, examples
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
-from broker.core.errors import InvalidInput
+from broker.core.access.permissions import Permission
+from broker.core.errors import InvalidInput, UnknownName
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from broker.app.results.outside import OutsideLaunchList, OutsideLaunchResult
 
 
@@ -93,9 +94,6 @@ def _end_launch(terminal: Terminal, id: str, ran: str | None) -> None:
     from broker.app.outside.overdue import report_end
     from broker.app.results.outside import OutsideEnd
     from broker.app.use_cases.outside import list_launches
-    from broker.cli.filters import term_option
-    from broker.core.access.permissions import Permission
-    from broker.core.errors import UnknownName
 
     broker, by = terminal.broker(), terminal.actor
     launch_id = id if id.startswith(use_case.PREFIX) else use_case.PREFIX + id

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from broker.cli.options import AsJson, examples
+from broker.cli.prices.watch import delivery_text
 from broker.cli.render import formats
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from broker.app.alerts.notify import Delivery
     from broker.app.results.notices import NoticeResult
 
@@ -72,7 +72,6 @@ def _retry(terminal: Terminal) -> None:
 def _send_test(terminal: Terminal, recipients: list[str]) -> None:
     from broker.app.alerts.notify import send_test
     from broker.app.results.watches import AlertTest
-    from broker.cli.prices.watch import delivery_text
 
     targets = terminal.broker().settings.notify
     test_result = AlertTest.of(send_test(targets, [name.lower() for name in recipients]), targets)

@@ -6,6 +6,8 @@ import signal
 import sys
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,17 +15,16 @@ import typer
 
 from broker.cli.options import AsJson, OnlyProviders, examples
 from broker.cli.prices import watch
+from broker.cli.prices.status import poll_outcome_lines
 from broker.cli.terminal import Terminal
+from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from broker.app.service.duties import Duty
     from broker.app.service.health import Pulses
     from broker.app.service.metrics import MetricsPage
     from broker.app.wiring import Broker
-    from broker.core.actors import Actor
     from broker.market.poller import PollResult
     from broker.server.team_server import TeamServer
     from broker.server.transport import Transport
@@ -96,7 +97,6 @@ def serve(
 
     def tell(result: PollResult) -> None:
         from broker.app.results.prices import PollOutcome
-        from broker.cli.prices.status import poll_outcome_lines
 
         polls[result.provider].update(polls=1, failed=int(result.failed), offers_changed=result.offers_changed)
         say(*poll_outcome_lines(PollOutcome.of(result), hint=True))
@@ -153,8 +153,6 @@ def _start_http_duty(
 def _build_http_server(
     broker: Broker, actor: Actor, pulses: Pulses, listen_address: str, transport: Transport, say: Callable[[str], None]
 ) -> TeamServer | MetricsPage:
-    from importlib.util import find_spec
-
     from broker.app.service.metrics import MetricsPage, parse_address
     from broker.server.transport import TLS_HINT
 

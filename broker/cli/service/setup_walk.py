@@ -29,12 +29,12 @@ from broker.cli import filters
 from broker.cli.jobs.submit import SubmitManner, follow_to_end, plan_and_submit
 from broker.cli.prices.poll import poll_progress
 from broker.cli.service.doctor import finding_table
+from broker.cli.service.setup import SetupOptions
 from broker.cli.terminal import Terminal, defer_ctrl_c
 from broker.core.errors import BrokerError
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
-    from broker.cli.service.setup import SetupOptions
 
 _DEFAULT_BUDGET = "$20"
 
