@@ -31,7 +31,7 @@ OF_OTHER_NAME = {
     "plan": ("plan", "plan-together"),
     "policy-explain": ("policy-explain", "policy-decisions"),
     "policy-rollback": ("policy-apply", "policy-apply-preview"),
-    "prices-watch": ("watch-add", "watch-check", "watch-list", "watch-remove"),
+    "prices-watch": ("watch-add", "watch-list", "watch-remove"),
     "report-charges": ("charges",),
     "status": ("jobs-list", "status", "status-attempts"),
     "submit": ("submit", "submit-refused"),

@@ -177,7 +177,7 @@ def _prices_and_service(write: Callable[[str, str], Path], prints: Prints) -> No
     prints("prices-import", "prices", "import", vms, "--provider", "aws")
     prints("prices-prune", "prices", "prune", "--dry-run")
     prints("watch-add", "prices", "watch", "add", "below=$1", "--gpu", "L4", "--name", "cheap")
-    assert prints("watch-check", "prices", "watch", "list", "--check")["watches"]
+    assert prints("watch-list", "prices", "watch", "list", "--check")["watches"]
     assert prints("watch-list", "prices", "watch", "list")["watches"]
     prints("notices", "notices", "--failed")
     prints("notices-retry", "notices", "--retry")

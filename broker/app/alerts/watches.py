@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from broker.app.alerts import notify
 from broker.app.alerts.routes import recipients
 from broker.app.market.offer_rows import check_names
-from broker.app.results.watches import AlertRecipient, WatchList, WatchResult
+from broker.app.results.watches import AlertDelivery, AlertRecipient, WatchList, WatchResult
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, UnknownName
 from broker.core.market.offers import SANDBOX, Offer
@@ -84,15 +84,16 @@ def remove(broker: Broker, name: str) -> None:
         raise UnknownName("watch", name, (watch.name for watch, _ in broker.store.watches.all()))
 
 
-def list_watches(broker: Broker) -> WatchList:
-    """Every watch with its state at the last check, by name."""
-    store = broker.store
+def list_watches(broker: Broker, deliveries: Sequence[notify.Delivery] = ()) -> WatchList:
+    """Every watch with its state at the last check, by name. ``deliveries``: of that check."""
+    store, targets = broker.store, broker.settings.notify
     return WatchList(
         as_of=broker.clock.now(),
         watches=[
             WatchResult.of(watch, state, store.outbox.under(key_prefix(watch))) for watch, state in store.watches.all()
         ],
-        targets=AlertRecipient.all_of(broker.settings.notify),
+        targets=AlertRecipient.all_of(targets),
+        deliveries=[AlertDelivery.of(delivery, targets) for delivery in deliveries],
     )
 
 

@@ -72,7 +72,6 @@ _OTHERS: Mapping[str, str] = {
     "tokens-create": "access:CreatedToken",
     "whoami-local": "access:LocalIdentity",  # without a team server
     "watch-add": "watches:AddedWatch",
-    "watch-check": "watches:WatchCheckResult",
     "watch-list": "watches:WatchList",
     "watch-remove": "watches:RemovedWatch",
 }

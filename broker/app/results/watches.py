@@ -13,7 +13,7 @@ from broker.core.values.money import Money
 from broker.store.outbox import Dispatch
 
 if TYPE_CHECKING:
-    from broker.app.alerts.watches import WatchCheck, WatchEvaluation
+    from broker.app.alerts.watches import WatchEvaluation
 
 
 class QueuedAlert(Result):
@@ -110,14 +110,6 @@ class AlertRecipient(Result):
         ]
 
 
-class WatchList(Result):
-    """All watches, and the recipients of alerts."""
-
-    as_of: Moment
-    watches: list[WatchResult]
-    targets: list[AlertRecipient]
-
-
 class RemovedWatch(Result):
     """The name of the deleted watch."""
 
@@ -141,32 +133,13 @@ class AlertDelivery(Result):
         return cls.from_parts(delivery, address=address, next_try_in_seconds=delivery.next_try_in)
 
 
-class CheckedWatch(WatchResult):
-    """A watch that was checked. ``noticed``: whether that caused an alert, ``details``: of the alert."""
+class WatchList(Result):
+    """All watches, and the recipients of alerts. ``deliveries``: of alerts that were due, if they were checked now."""
 
-    noticed: bool
-    details: list[str]
-
-    @classmethod
-    def of_look(cls, one: WatchEvaluation) -> Self:
-        has_notice = one.notice is not None
-        return cls.of(one.watch, one.state, noticed=has_notice, details=list(one.seen.details) if has_notice else [])
-
-
-class WatchCheckResult(Result):
-    """A check of all watches, the deliveries of alerts, and their recipients."""
-
-    watches: list[CheckedWatch]
-    deliveries: list[AlertDelivery]
+    as_of: Moment
+    watches: list[WatchResult]
     targets: list[AlertRecipient]
-
-    @classmethod
-    def of(cls, check_result: WatchCheck, targets: Targets) -> Self:
-        return cls(
-            watches=[CheckedWatch.of_look(item) for item in check_result.looked],
-            deliveries=[AlertDelivery.of(item, targets) for item in check_result.deliveries],
-            targets=AlertRecipient.all_of(targets),
-        )
+    deliveries: list[AlertDelivery]
 
 
 class AlertTest(Result):

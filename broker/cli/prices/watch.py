@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from broker.app.results.watches import (
         AddedWatch,
         AlertDelivery,
-        CheckedWatch,
-        WatchCheckResult,
         WatchList,
         WatchResult,
     )
@@ -158,17 +156,12 @@ def list_(
 ) -> None:
     """List all watches: condition, state, and delivery of alerts."""
     from broker.app.alerts import watches
-    from broker.app.results.watches import WatchCheckResult
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    if not check:
-        watch_list = watches.list_watches(broker)
-        terminal.result(watch_list, lambda: watch_lines(terminal.out, watch_list))
-        return
-    check_result = WatchCheckResult.of(watches.check(broker), broker.settings.notify)
-    terminal.result(check_result, lambda: checked_lines(check_result))
-    if not all(delivery.ok for delivery in check_result.deliveries):
+    watch_list = watches.list_watches(broker, watches.check(broker).deliveries if check else ())
+    terminal.result(watch_list, lambda: watch_lines(terminal.out, watch_list))
+    if not all(delivery.ok for delivery in watch_list.deliveries):
         raise typer.Exit(5)
 
 
@@ -186,11 +179,12 @@ def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 def alert_lines(event: WatchEvaluation | Delivery, broker: Broker) -> list[Any]:
     """The lines of `gpubroker serve` about an alert or its delivery."""
     from broker.app.alerts.notify import Delivery
-    from broker.app.results.watches import AlertDelivery, CheckedWatch
+    from broker.app.results.watches import AlertDelivery
 
     if isinstance(event, Delivery):
         return [delivery_text(AlertDelivery.of(event, broker.settings.notify))]
-    return list(noticed_lines(CheckedWatch.of_look(event)))
+    heading = Text.assemble((f"{event.watch.name}: ", "bold"), (event.watch.sentence, "bold green"))
+    return [heading, *(Text(f"  {line}") for line in (event.state.seen, *event.seen.details))]
 
 
 _NO_WATCHES = Text("no watches; see gpubroker prices watch add --help", style="dim")
@@ -206,7 +200,7 @@ def added_lines(watch: AddedWatch) -> Iterator[Text]:
 
 
 def watch_lines(console: Console, watch_list: WatchList) -> Iterator[RenderableType]:
-    """One row per watch, and the recipients."""
+    """One row per watch, the deliveries of alerts, and the recipients."""
     from broker.app.alerts.notify import SETUP_HINT
 
     target_names = {watch.name for watch in watch_list.targets}
@@ -247,6 +241,7 @@ def watch_lines(console: Console, watch_list: WatchList) -> Iterator[RenderableT
                 yield Text.assemble(f"{watch.name}: ", delivered(watch))
     else:
         yield _NO_WATCHES
+    yield from map(delivery_text, watch_list.deliveries)
     recipients_text = ", ".join(f"{watch.name} ({watch.address})" for watch in watch_list.targets)
     yield (
         Text(f"recipients: {recipients_text}")
@@ -261,29 +256,6 @@ def _state_text(watch: WatchResult) -> Text:
     if watch.holds is None:
         return Text(f"unknown: {watch.seen}", style="yellow")
     return Text(f"true; {watch.seen}", style="green") if watch.holds else Text(f"false; {watch.seen}")
-
-
-def checked_lines(check_result: WatchCheckResult) -> Iterator[Text]:
-    """The state of each watch, one line each, and the deliveries."""
-    from broker.app.alerts.notify import SETUP_HINT
-
-    for watch in check_result.watches:
-        if watch.noticed:
-            yield from noticed_lines(watch)
-        else:
-            yield Text.assemble((f"{watch.name}: ", "bold"), _state_text(watch))
-    for sent_delivery in check_result.deliveries:
-        yield delivery_text(sent_delivery)
-    if not check_result.watches:
-        yield _NO_WATCHES
-    elif any(watch.noticed for watch in check_result.watches) and not check_result.targets:
-        yield Text(f"no alert was sent: {SETUP_HINT}", style="yellow")
-
-
-def noticed_lines(watch: CheckedWatch) -> Iterator[Text]:
-    """The alert of a watch."""
-    yield Text.assemble((f"{watch.name}: ", "bold"), (watch.waits_for, "bold green"))
-    yield from (Text(f"  {line}") for line in (watch.seen, *watch.details))
 
 
 def delivery_text(alert_delivery: AlertDelivery) -> Text:
