@@ -131,7 +131,11 @@ def test_a_cancellation_shows_its_terms_and_is_confirmed(
 
 
 def test_what_a_server_does_not_offer_is_refused_before_anything_happens(laptop: Laptop) -> None:
-    for command in (("buy", "--from-plan", "none.json"), ("buy", "1", "--line", "2"), ("order", "purchase-1")):
+    for command in (
+        ("buy", "--from-plan", "none.json"),
+        ("buy", "1", "--line", "2"),
+        ("purchases", "purchase-1", "--order"),
+    ):
         refused = laptop("capacity", *command, by="mia")
         assert (refused.code, f"capacity {command[0]}" in refused.err) == (2, True), refused.err
         assert "does not work through a team server" in refused.err

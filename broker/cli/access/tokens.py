@@ -126,9 +126,10 @@ def token_table(console: Console, token_list: TokenList) -> list[RenderableType]
 
 def audit_table(console: Console, log_lines: AuditLog) -> list[RenderableType]:
     """One row per line of the log."""
-    return table_parts(console, _AUDIT_COLUMNS, log_lines.lines) if log_lines.lines else ["no lines"]
+    return table_parts(console, _AUDIT_COLUMNS, log_lines.lines) if log_lines.lines else [_NO_LINES]
 
 
+_NO_LINES = "No change on record. Acts of this machine's users are in the events of their jobs: `gpubroker status JOB`."
 AUDIT_EXAMPLES = examples("gpubroker audit", "gpubroker audit --person ann --limit 200", "gpubroker audit --json")
 
 
