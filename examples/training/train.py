@@ -6,6 +6,8 @@ few lines marked CHECKPOINT: they are all that a program needs to survive losing
 
 The same seed gives the same numbers, however often the run is interrupted in between.
 """
+# Not typed: it stands for anybody's training program.
+# mypy: ignore-errors
 # ruff: noqa: B905 (zip stops at the shorter list on purpose: rows carry a bias behind their weights)
 
 import argparse
