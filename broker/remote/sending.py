@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -58,17 +59,19 @@ def plan_on_server(api: TeamApi, job: Job, *, by_carbon: bool = False, limit: in
 
 
 def resolve_job_ids(api: TeamApi, job: Job) -> Job:
-    """The job with the full ids of the jobs that it comes after or resumes. Jobs whose results it takes must be given
-    by their ids, because the folders of the results are named as the job file names the jobs. Idempotent. Raises as
-    `job_id`."""
-    after = tuple(
-        predecessor if predecessor.inputs else predecessor.model_copy(update={"job": job_id(api, predecessor.job)})
-        for predecessor in job.after
-    )
+    """The job with the full ids of the jobs that it comes after or resumes. Those whose results it takes keep their
+    names, because the folders of the results are named as the job file names the jobs, and so do those that the server
+    alone may know, such as tasks that have not begun. Idempotent. Raises as `job_id`."""
+    after = []
+    for predecessor in job.after:
+        with contextlib.suppress(UnknownName):
+            if not predecessor.inputs:
+                predecessor = predecessor.model_copy(update={"job": job_id(api, predecessor.job)})
+        after.append(predecessor)
     resume_point = job.resume_from
     if resume_point is not None:
         resume_point = resume_point.model_copy(update={"job": job_id(api, resume_point.job)})
-    return job.model_copy(update={"after": after, "resume_from": resume_point})
+    return job.model_copy(update={"after": tuple(after), "resume_from": resume_point})
 
 
 def survey_of(api: TeamApi, job: Job) -> Survey | None:

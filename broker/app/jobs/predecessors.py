@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from broker.app.jobs import jobs
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
-from broker.core.errors import InvalidInput, NotAllowed
+from broker.core.errors import BrokerError, InvalidInput, NotAllowed, UnknownName
 from broker.core.events import events as ev
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import AwaitsJobs
-from broker.core.job.arrays import JobArray
+from broker.core.job.arrays import JobArray, task_id
 from broker.core.job.jobs import Job, Predecessor, When
 from broker.ledger.journal import JournalWriter
 from broker.reconciler.controllers.predecessors import predecessor_states
@@ -34,10 +35,28 @@ def resolve_predecessors(broker: Broker, job: Job, *, by: Actor) -> Job:
     return job.model_copy(update={"after": predecessors}) if predecessors else job
 
 
+def find_predecessor(broker: Broker, reference: str) -> tuple[JobView, str]:
+    """The job that ``reference`` means, and its id. The view of a task that has not begun is that of its array. Raises
+    as `jobs.find`."""
+    with contextlib.suppress(UnknownName):
+        view = jobs.find(broker, reference)
+        if not view.state.final or view.id == reference:
+            return view, view.id
+    array_name = reference.rpartition("-")[0]
+    with contextlib.suppress(BrokerError):
+        view = jobs.find(broker, array_name)
+        if (array := view.job.array) is not None and array.has_task(reference, array_name):
+            task = task_id(view.id, int(reference.rpartition("-")[2]))
+            with broker.store.reading() as reader:
+                return reader.job(task) or view, task
+    view = jobs.find(broker, reference)
+    return view, view.id
+
+
 def _resolve_predecessor(broker: Broker, job: Job, predecessor: Predecessor, by: Actor) -> Predecessor:
-    view = jobs.find(broker, predecessor.job)
+    view, id = find_predecessor(broker, predecessor.job)
     if predecessor.folder and view.state.final and view.state is not JobState.SUCCEEDED:
-        view = jobs.find(broker, view.job.name)
+        view, id = find_predecessor(broker, view.job.name)
     if predecessor.inputs and view.job.team != job.team and not by.may_act_for(view.user, view.job.team):
         raise NotAllowed(f"the results of {view.id} are another team's", hint=f"ask {view.user}")
     if predecessor_states([Predecessor(job=view.id, when=predecessor.when)], {view.id: view.state}).failed is not None:
@@ -47,10 +66,9 @@ def _resolve_predecessor(broker: Broker, job: Job, predecessor: Predecessor, by:
             hint=f"`gpubroker jobs resume {view.id} --same-files` first, then submit or resume this job again, with"
             f" `after: {view.job.name}`; or write `when: ended`",
         )
-    tasks = _tasks(broker, view, view.job.array) if view.job.array and predecessor.inputs else {}
-    return predecessor.model_copy(
-        update={"job": view.id, "folder": predecessor.folder or predecessor.job, "tasks": tasks}
-    )
+    is_array = view.job.array is not None and id == view.id
+    tasks = _tasks(broker, view, view.job.array) if is_array and view.job.array and predecessor.inputs else {}
+    return predecessor.model_copy(update={"job": id, "folder": predecessor.folder or predecessor.job, "tasks": tasks})
 
 
 def _tasks(broker: Broker, view: JobView, array: JobArray) -> dict[str, tuple[int, ...]]:
@@ -75,7 +93,12 @@ def dependency_order(submission: Sequence[Job]) -> list[Job]:
             raise InvalidInput(f"two jobs are called {job.name}", hint="give each job of a submission its own name")
         jobs_by_name[job.name] = job
     graph = {
-        job.name: {predecessor.job for predecessor in job.after if predecessor.job in jobs_by_name}
+        job.name: {
+            other.name
+            for predecessor in job.after
+            for other in submission
+            if other.name == predecessor.job or (other.array and other.array.has_task(predecessor.job, other.name))
+        }
         for job in submission
     }
     try:

@@ -11,6 +11,7 @@ from broker.app.alerts import approvers
 from broker.app.jobs import details
 from broker.app.jobs.network_jobs import attach_sealed_secrets, attach_snapshot, mark_from_network, parse_received_job
 from broker.app.jobs.plans import plan_result
+from broker.app.jobs.predecessors import find_predecessor
 from broker.app.jobs.preview import preview
 from broker.app.jobs.resume import network_resumed_job, retried_job
 from broker.app.jobs.sealed_secrets import SealedBox, service_key
@@ -108,7 +109,7 @@ def submittable_job(by: Caller, job_file: str) -> Job:
     if job.resume_from is not None:
         by.job(job.resume_from.job, Permission.SEE_OUTPUT)
     for predecessor in job.after:
-        by.job(predecessor.job)
+        by.job(find_predecessor(by.broker, predecessor.job)[0].id)
     return job
 
 

@@ -69,6 +69,12 @@ class JobArray(Record):
         """The number of the task that is started as number ``turn``, counted from 0."""
         return self.only[turn] if self.only else turn
 
+    def has_task(self, name: str, array: str) -> bool:
+        """Whether ``name`` is that of a task, for an array that is called ``array``."""
+        prefix, _, number = name.rpartition("-")
+        is_number = prefix == array and number.isdecimal() and number == str(int(number))
+        return is_number and (int(number) in self.only if self.only else int(number) < self.size)
+
     def resume_task(self, index: int) -> str | None:
         """The id of the task from whose checkpoint the task of that number resumes; None if it starts from the
         beginning."""

@@ -68,6 +68,10 @@ class AwaitPredecessors(Controller):
         return AtRest()
 
     def _standing(self, view: JobView) -> PredecessorStates:
+        jobs = [item.job for item in view.job.after]
         with self._journal.reading() as snapshot:
-            views = snapshot.views([item.job for item in view.job.after])
-        return predecessor_states(view.job.after, {item.id: item.state for item in views})
+            arrays = snapshot.views([id.rpartition("-")[0] for id in jobs])
+            states = {item.id: item.state for item in snapshot.views(jobs)}
+        for array in arrays:  # a task that has not begun when its array ends never begins
+            states |= {id: array.state for id in jobs if id.rpartition("-")[0] == array.id and id not in states}
+        return predecessor_states(view.job.after, states)

@@ -79,6 +79,34 @@ def test_what_waits_is_shown_with_what_it_waits_for(gpubroker: Gpubroker, tmp_pa
     assert "it begins after prepare has succeeded" in gpubroker("plan", "judge.yaml").out
 
 
+@pytest.mark.system
+def test_a_task_that_has_not_begun_is_waited_for(
+    gpubroker: Gpubroker, tmp_path: Path, reconciled_by: Callable[[ModuleType], None]
+) -> None:
+    sweep = SWEEP.replace("after: {job: prepare, inputs: data/*}\n", "").replace(
+        "cat $GPUBROKER_INPUT_DIR/prepare/data/x", "echo 7"
+    )
+    judge = JUDGE.replace("{job: sweep, inputs: [y]}", "{job: sweep-1, inputs: [y]}").replace("sweep/*/y", "sweep-1/y")
+    write(tmp_path, sweep=sweep, judge=judge, late=judge.replace("judge", "late"))
+    reconciled_by(following)
+    done = gpubroker("submit", "judge.yaml", "sweep.yaml", "--yes", "--json")
+    assert done.code == 0, done.err
+    lines = gpubroker("jobs", "logs", done.json["id"], "--json").json["lines"]
+    assert [line["line"] for line in lines] == ["7.1"]
+
+
+def test_a_task_of_an_array_that_ended_before_it_never_begins(
+    gpubroker: Gpubroker, tmp_path: Path, reconciled_by: Callable[[ModuleType], None]
+) -> None:
+    write(tmp_path, sweep=HEAD + "name: sweep\narray: {range: 3}\nrun: 'true'\n", judge=HEAD + "name: judge\nrun: x\n")
+    array = gpubroker("submit", "sweep.yaml", "--yes", "--detach", "--json").json["id"]
+    assert gpubroker("submit", "judge.yaml", "--after", "sweep-3", "--yes").code == 2, "it has no such task"
+    assert gpubroker("jobs", "cancel", "sweep", "--yes").code == 0
+    reconciled_by(following)
+    ended = gpubroker("submit", "judge.yaml", "--after", "sweep-2", "--yes", "--json").json
+    assert (ended["state"], ended["after"][0]["job"]) == ("cancelled", f"{array}-2")
+
+
 def test_a_cycle_is_refused_with_its_names_and_half_a_graph_is_taken_back(gpubroker: Gpubroker, tmp_path: Path) -> None:
     write(tmp_path, prepare=PREPARE + "after: sweep\n", sweep=SWEEP)
     refused = gpubroker("submit", "prepare.yaml", "sweep.yaml", "--yes")
