@@ -243,6 +243,9 @@ def _sweep_lines(terminal: Terminal, report: SweepReport) -> Iterator[Renderable
     queried = ", ".join(report.asked) or "none, because no engine was used and no provider has a login"
     orphans = formats.plural(report.orphans, "orphan") if report.orphans else "no orphans"
     yield f"{orphans}; queried: {queried}"
+    if "local" in report.asked:
+        unseen = "not seen on this machine: processes that dropped their job's variables, output and descent"
+        yield Text(unseen, style="dim")
     yield from (
         Text(f"✗ {name} could not be queried: {reason}", style="red") for name, reason in report.trouble.items()
     )
