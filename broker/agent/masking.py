@@ -30,9 +30,13 @@ _URL = re.compile(rb"([a-z][a-z0-9+.-]{0,30}://)(?:([^/?#]*)@)?[^/?#@]*", re.IGN
 _PEM_FRAME = re.compile(rb"-----[A-Z ]+-----")
 _SETTING = re.compile(rb"(?:^|[;&?,{\s])[\w.-]+(?: ?= ?|: )(\"[^\"]*\"|'[^']*'|[^;&\s]+)")
 _HEX = rb"[0-9A-Fa-f]"
-_ESCAPE = re.compile(
-    rb"(?:%%|\\x)(?P<byte>%(hex)s{2})|(?P<point>(?:\\u%(hex)s{4}){1,2}|\\U00%(hex)s{6})|\\(?P<octal>[0-3][0-7]{2})"
-    rb"|(?P<entity>&#?\w{1,8};)|\\(?P<character>.)" % {b"hex": _HEX}
+_ESCAPES = (  # each by itself, because a value may contain what looks like another one
+    re.compile(rb"%%(?P<byte>%s{2})" % _HEX),
+    re.compile(rb"(?P<entity>&#?\w{1,8};)"),
+    re.compile(
+        rb"\\x(?P<byte>%(hex)s{2})|(?P<point>(?:\\u%(hex)s{4}){1,2}|\\U00%(hex)s{6})|\\(?P<octal>[0-3][0-7]{2})"
+        rb"|\\(?P<character>.)" % {b"hex": _HEX}
+    ),
 )
 _CONTROLS = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"f": b"\f", b"v": b"\v", b"a": b"\a", b"e": b"\x1b"}
 _HEX_BYTE, _NUMBER = re.compile(_HEX + rb"{2}"), re.compile(rb"[0-9]+")
@@ -60,7 +64,7 @@ class Mask:
         return self.hide(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape") if self else text
 
     def hide(self, data: bytes) -> bytes:
-        """The data, of the same size."""
+        """The data, of the same size and in the same lines."""
         masked = bytearray(data)
         for decoded, find_origins in _decodings(data):
             places = list(self._places(decoded))
@@ -68,7 +72,8 @@ class Mask:
             for start, end in places:
                 while end < len(decoded) and origins[end] == origins[end - 1]:
                     end += 1  # a character of several bytes is hidden whole
-                masked[origins[start] : origins[end]] = b"*" * (origins[end] - origins[start])
+                place = slice(origins[start], origins[end])
+                masked[place] = re.sub(rb"[^\n]", b"*", data[place])
         return bytes(masked)
 
     def _places(self, data: bytes) -> Iterator[tuple[int, int]]:
@@ -100,8 +105,9 @@ def _decodings(data: bytes) -> Iterator[tuple[bytes, Callable[[], Sequence[int]]
     """The data, as it is, with its escapes resolved, and lists of bytes in it as these bytes; and where each byte
     was."""
     yield data, lambda: range(len(data) + 1)
-    if _ESCAPE.search(data):
-        yield _ESCAPE.sub(_resolve, data), lambda: _origins(data)
+    for escape in _ESCAPES:
+        if escape.search(data):
+            yield escape.sub(_resolve, data), partial(_origins, data, escape)
     for row, number, base in ((_HEX_ROW, _HEX_BYTE, 16), (_DECIMAL_ROW, _NUMBER, 10)):
         rows = [match.span() for match in row.finditer(data)]
         numbers = b" 0 ".join(b" ".join(number.findall(data, *span)) for span in rows).split()
@@ -112,9 +118,9 @@ def _starts(data: bytes, number: re.Pattern[bytes], rows: Sequence[tuple[int, in
     return [at for row in rows for at in (*(match.start() for match in number.finditer(data, *row)), row[1])]
 
 
-def _origins(data: bytes) -> Sequence[int]:
+def _origins(data: bytes, escape: re.Pattern[bytes]) -> Sequence[int]:
     origins, at = array("I"), 0
-    for match in _ESCAPE.finditer(data):
+    for match in escape.finditer(data):
         origins.extend(range(at, match.start()))
         origins.extend([match.start()] * len(_resolve(match)))
         at = match.end()
@@ -182,4 +188,4 @@ def _secret_pieces(value: bytes) -> Iterator[bytes]:
     they are, and decoded."""
     for piece in _URL.sub(rb"\0\2\0", _PEM_FRAME.sub(b"\0", value)).split(b"\0"):
         yield piece
-        yield _ESCAPE.sub(_resolve, piece)
+        yield from (escape.sub(_resolve, piece) for escape in _ESCAPES)
