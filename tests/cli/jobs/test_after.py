@@ -91,7 +91,7 @@ def test_a_task_that_has_not_begun_is_waited_for(
     reconciled_by(following)
     done = gpubroker("submit", "judge.yaml", "sweep.yaml", "--yes", "--json")
     assert done.code == 0, done.err
-    lines = gpubroker("jobs", "logs", done.json["id"], "--json").json["lines"]
+    lines = gpubroker("logs", done.json["id"], "--json").json["lines"]
     assert [line["line"] for line in lines] == ["7.1"]
 
 
@@ -101,7 +101,7 @@ def test_a_task_of_an_array_that_ended_before_it_never_begins(
     write(tmp_path, sweep=HEAD + "name: sweep\narray: {range: 3}\nrun: 'true'\n", judge=HEAD + "name: judge\nrun: x\n")
     array = gpubroker("submit", "sweep.yaml", "--yes", "--detach", "--json").json["id"]
     assert gpubroker("submit", "judge.yaml", "--after", "sweep-3", "--yes").code == 2, "it has no such task"
-    assert gpubroker("jobs", "cancel", "sweep", "--yes").code == 0
+    assert gpubroker("cancel", "sweep", "--yes").code == 0
     reconciled_by(following)
     ended = gpubroker("submit", "judge.yaml", "--after", "sweep-2", "--yes", "--json").json
     assert (ended["state"], ended["after"][0]["job"]) == ("cancelled", f"{array}-2")
