@@ -53,7 +53,7 @@ ADAPTERS: dict[str, Opens] = {
 
 # Few of each adapter in every run; many of a quarter of them on each day.
 MUTANTS: list[Any] = [(name, 3) for name in ADAPTERS]
-MUTANTS += [pytest.param(name, 150, marks=pytest.mark.system) for name in [*ADAPTERS][part(4) :: 4]]
+MUTANTS += [pytest.param(name, 80, marks=pytest.mark.system) for name in [*ADAPTERS][part(4) :: 4]]
 
 
 @pytest.mark.parametrize(("adapter", "mutants"), MUTANTS)

@@ -182,7 +182,7 @@ def play(store: Store, script: list[tuple[str, dict[str, Any]]]) -> list[Effect]
     return found
 
 
-@settings(max_examples=20 if FULL else 1, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12 if FULL else 1, deadline=None, suppress_health_check=list(HealthCheck))
 @given(SCRIPT)
 def test_a_preview_is_what_happens(script: list[tuple[str, dict[str, Any]]]) -> None:
     with sqlite_store() as (store, _):

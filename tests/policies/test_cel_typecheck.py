@@ -72,7 +72,7 @@ def expressions(draw: st.DrawFn, kind: str = "bool", depth: int = 3) -> str:
 
 @given(expressions())
 @settings(
-    max_examples=1500 if FULL else 20,
+    max_examples=500 if FULL else 20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -94,7 +94,7 @@ def test_a_mutated_file_is_refused_or_still_holds(text: str) -> None:
 
 @pytest.mark.system
 @given(mutated())
-@settings(max_examples=2500 if FULL else 150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=1000 if FULL else 150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_thousands_of_mutated_files_are_refused_or_still_hold(text: str) -> None:
     check(text)
 

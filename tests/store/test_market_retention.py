@@ -153,7 +153,7 @@ def test_scores_and_rates_are_forgotten_too(store: Store) -> None:
 _sources = count()
 
 
-@settings(max_examples=25 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     history=st.lists(st.dictionaries(st.sampled_from("abc"), st.none() | st.integers(1, 3)), max_size=8),
     cut=st.integers(-1, 9),

@@ -40,7 +40,7 @@ VALUES: tuple[Callable[[random.Random], str], ...] = (
 
 
 @settings(
-    max_examples=8 if FULL else 1,
+    max_examples=5 if FULL else 1,
     phases=[Phase.explicit, Phase.generate],  # each example is a job
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

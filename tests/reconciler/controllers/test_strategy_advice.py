@@ -146,7 +146,7 @@ bits = st.lists(st.tuples(st.booleans(), st.integers(1, 12)), min_size=1, max_si
 )
 
 
-@settings(max_examples=40 if FULL else 1, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15 if FULL else 1, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(past=bits, now=bits, slack=st.floats(0.25, 3), changeover=st.sampled_from([60.0, 720.0, 900.0]))
 @example(
     past=[False], now=[False] * 6 + [True] * 8, slack=2.125, changeover=720.0

@@ -25,7 +25,7 @@ from tests.strategies import Stream, event_streams
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 OFFER = Offer("aws", "us-east-1", None, "p5", "H100", 8, CapacityType.SPOT, Money.usd("20"), NOW, "api")
 SHARED = settings(
-    max_examples=40 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

@@ -27,7 +27,7 @@ from tests.store.ledger.test_balances import spent_in_full
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 SHARED = settings(
-    max_examples=40 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 _ids = itertools.count()
 

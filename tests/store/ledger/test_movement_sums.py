@@ -88,7 +88,7 @@ def test_sums_of_many_jobs_are_read_in_portions(store: Store, monkeypatch: pytes
     }
 
 
-@settings(max_examples=30 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(MOVED, max_size=8), max_size=6))
 def test_sums_are_what_the_entries_come_to(store: Store, batches: list[list[Moved]]) -> None:
     number = next(_ids)

@@ -30,7 +30,7 @@ T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 LATE = T + timedelta(days=999)  # after everything that is drawn
 SHARED = settings(
-    max_examples=40 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -320,7 +320,7 @@ def test_each_rejection_has_the_reason_of_the_first_condition_that_failed(store:
     assert [o.instance_type for o in store.offers(OfferQuery(accelerators=("cpu",), count=8))] == ["cpu"]
 
 
-@settings(max_examples=25 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     history=st.lists(
         st.tuples(

@@ -233,7 +233,7 @@ def test_every_past_moment_answers_as_full_snapshots_would(
             opened.close()
 
 
-@settings(max_examples=25 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15 if FULL else 8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     polls=st.lists(
         st.tuples(
