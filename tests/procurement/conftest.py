@@ -14,7 +14,7 @@ import pytest
 
 from broker.app.capacity import purchases
 from broker.app.wiring import Broker
-from broker.core.purchases.purchases import Purchase
+from broker.core.purchases.purchases import Purchase, PurchaseState
 from broker.core.purchases.quotes import CapacityQuote, QuoteRequest
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
@@ -52,6 +52,20 @@ class RecordedPurchases:
             assert faults(look.entries()) == []
             found = list(look.balance(purchase.id).values())
         return sum((one.held for one in found), Money.ZERO), sum((one.spent for one in found), Money.ZERO)
+
+    def check_end(self, asked: Purchase, ended: Purchase, bought: bool, upfront: Money) -> None:
+        """What was bought is held and paid. An order that was written down, and then was not sent or was refused
+        without an answer, only a person may end.
+        """
+        if bought:
+            assert ended.state is PurchaseState.HELD
+            assert self.money(asked) == (ended.quote.recurring, upfront)
+            assert len(self.broker.store.holdings()) == 1
+            return
+        assert (ended.state, self.money(asked)) == (PurchaseState.UNKNOWN, (asked.ceiling, Money.ZERO))
+        assert self.notices().count(f"purchase/{asked.id}/unknown") == 1
+        over = purchases.withdraw_purchase(self.broker, asked.id, by=ANN, nothing_bought=True)
+        assert (over.state, self.money(asked)) == (PurchaseState.NOT_BOUGHT, (Money.ZERO, Money.ZERO))
 
     def notices(self) -> list[str]:
         return [one.notice.key.rsplit("/", 1)[0] for one in self.broker.store.outbox.under("purchase/")]

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from broker.app.capacity.purchases import find_seller
+from broker.app.capacity.purchases import buyer, find_seller
 from broker.app.wiring import Broker
 from broker.core.notices import Notice
+from broker.core.purchases.purchases import Purchase
 from broker.procurement.buyer import CapacityBuyer
+
+MOMENTS = 24  # more than any purchase has
 
 
 class BuyerKilled(BaseException):
@@ -93,3 +96,33 @@ def mortal(broker: Broker, reaper: Reaper) -> CapacityBuyer:
     return CapacityBuyer(
         store, lambda quote: _Seller(find_seller(broker, quote), reaper), broker.policy, broker.clock, tell
     )
+
+
+def advance_and_die(broker: Broker, purchase: Purchase, at: int) -> None:
+    """The buyer is killed at that moment, if it comes to it."""
+    reaper = Reaper(at)
+    try:
+        mortal(broker, reaper).advance(purchase.id)
+    except BuyerKilled:
+        return
+    assert len(reaper.moments) < at, "the reaper missed its moment"
+
+
+def advance_beside(broker: Broker, other: Broker, purchase: Purchase, at: int) -> None:
+    """One broker is stopped at that moment, the other looks after the purchase meanwhile, and the first one goes on."""
+
+    class Pause(Reaper):
+        def moment(self, name: str) -> None:
+            self.moments.append(name)
+            if len(self.moments) == at and name != "before a commit":  # the other one would wait for the store
+                buyer(other).advance(purchase.id)
+
+    mortal(broker, Pause()).advance(purchase.id)
+
+
+def moments_of(broker: Broker, purchase: Purchase) -> set[str]:
+    """The moments of an undisturbed purchase; fewer than `MOMENTS`."""
+    reaper = Reaper()
+    mortal(broker, reaper).advance(purchase.id)
+    assert len(reaper.moments) < MOMENTS
+    return {*reaper.moments}

@@ -14,7 +14,7 @@ from broker.core.values.money import Money
 from tests.actors import BOB, OLGA
 from tests.fakes.aws_cloud import get_products
 from tests.fakes.aws_files import on_demand, product
-from tests.procurement.conftest import NOW, REGION, Shop
+from tests.procurement.conftest import NOW, REGION, TOTAL, Shop
 
 DAY = timedelta(days=1)
 YEAR = 365 * DAY
@@ -162,5 +162,14 @@ PLAN = Kind(
     paid=_plan_paid,
     upfront=Money.usd(52560),
     dry_run=False,
+)
+BLOCK = Kind(
+    product=PurchaseProduct.CAPACITY_BLOCK,
+    request=QuoteRequest(machines=2, accelerator="H100", count=8, length=2 * DAY, region=REGION),
+    call="PurchaseCapacityBlock",
+    stock=_nothing,
+    bought=lambda shop: shop.bought,
+    paid=lambda shop: shop.paid(),
+    upfront=TOTAL,
 )
 KINDS = (NOW_ON, LATER, PLAN)

@@ -9,16 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.capacity import purchases
 from broker.core.purchases.purchase_events import NotBought
 from broker.core.purchases.purchases import PurchaseState
 from broker.core.values.money import Money
-from tests.actors import ANN
 from tests.counts import part
-from tests.procurement.crashes import BuyerKilled, Reaper, mortal
+from tests.procurement.crashes import MOMENTS, advance_and_die, advance_beside, moments_of
 from tests.procurement.markets import STALLS, MarketBench, Stall, bench
 
-MOMENTS = 24
 pytestmark = pytest.mark.system
 
 
@@ -102,53 +99,29 @@ SQLITE = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 @SQLITE
 @pytest.mark.parametrize(("world", "at"), KILLED)
 def test_the_buyer_is_killed_everywhere(market: MarketBench, world: Callable[[Stall], None], at: int) -> None:
-    asked, reaper = market.approved(), Reaper(at)
+    asked = market.approved()
     world(market.stall)
-    try:
-        mortal(market.broker, reaper).advance(asked.id)
-    except BuyerKilled:
-        pass
-    else:
-        assert len(reaper.moments) < at, "the reaper missed its moment"
+    advance_and_die(market.broker, asked, at)
     ended = market.carry_on(asked)
 
     bought = market.stall.bought()
     assert len(bought) <= 1
     if not market.stall.resent:
         assert market.stall.line.sent <= 1, "the provider would have sold it twice"
-    if bought:
-        assert ended.state is PurchaseState.HELD
-        assert market.money(asked) == (ended.quote.recurring, market.stall.upfront)
-        assert len(market.broker.store.holdings()) == 1
-        return
-    # The order was written down, and then was not sent or was refused without an answer: only a person may say so.
-    assert (ended.state, market.money(asked)) == (PurchaseState.UNKNOWN, (asked.ceiling, Money.ZERO))
-    assert market.notices().count(f"purchase/{asked.id}/unknown") == 1
     market.stall.line.broken = False
-    over = purchases.withdraw_purchase(market.broker, asked.id, by=ANN, nothing_bought=True)
-    assert (over.state, market.money(asked)) == (PurchaseState.NOT_BOUGHT, (Money.ZERO, Money.ZERO))
+    market.check_end(asked, ended, bool(bought), market.stall.upfront)
 
 
 def test_the_moments_are_all_there(market: MarketBench) -> None:
-    reaper = Reaper()
-    mortal(market.broker, reaper).advance(market.approved().id)
-    assert {"before order", "after order", "before a commit", "after a write"} <= {*reaper.moments}
-    assert len(reaper.moments) < MOMENTS
+    moments = moments_of(market.broker, market.approved())
+    assert {"before order", "after order", "before a commit", "after a write"} <= moments
 
 
 @SQLITE
 @pytest.mark.parametrize("at", range(1 + part(12), MOMENTS, 12))
 def test_two_brokers_buy_once(market: MarketBench, at: int) -> None:
-    """One is stopped at a moment, another looks after the purchase meanwhile, and the first one goes on."""
-    asked, other = market.approved(), market.new_broker()
-
-    class LettingAnother(Reaper):
-        def moment(self, name: str) -> None:
-            self.moments.append(name)
-            if len(self.moments) == at and name != "before a commit":  # the other one would wait for the store
-                purchases.buyer(other).advance(asked.id)
-
-    mortal(market.broker, LettingAnother()).advance(asked.id)
+    asked = market.approved()
+    advance_beside(market.broker, market.new_broker(), asked, at)
     ended = market.carry_on(asked)
     assert len(market.stall.bought()) == 1
     assert market.money(asked) == (ended.quote.recurring, market.stall.upfront)
