@@ -1,4 +1,5 @@
-"""Reads rows of external sources: exact prices, plausible figures, canonical accelerator names, no duplicates.
+"""Reads rows of external sources: exact prices, plausible figures, canonical accelerator names, no duplicates;
+and offers of held capacity.
 
 A reader raises `RowRejected` for an unusable row; `read_rows` turns it into a `SkippedRow`, so that others are
 unaffected.
@@ -8,11 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from broker.core.errors import UnknownName
-from broker.core.market.offers import Offer, SkippedRow
+from broker.core.market.capacity import Reservation
+from broker.core.market.offers import Availability, Offer, SkippedRow
 from broker.core.values.accelerators import canonical, lookup, part_of
 from broker.core.values.money import Money
 
@@ -170,3 +174,30 @@ def short(value: object) -> str:
     """A value for a detail, shortened if long."""
     text = repr(value) if not isinstance(value, Decimal) else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def is_held(reservation: Reservation, now: datetime) -> bool:
+    """Whether the reservation has begun and has not ended."""
+    has_begun = reservation.starts is None or reservation.starts <= now
+    return has_begun and (reservation.ends is None or reservation.ends > now)
+
+
+def merge_offers(offers: Iterable[Offer | SkippedRow]) -> OfferRows:
+    """One offer per place and instance type, with the free machines (``slots``) of all its reservations: unavailable if
+    there are none, unknown if unknown for one of them."""
+    merged: dict[str, Offer] = {}
+    for offer in offers:
+        if isinstance(offer, SkippedRow):
+            yield offer
+            continue
+        previous = merged[offer.id].slots if offer.id in merged else 0
+        slots = None if previous is None or offer.slots is None else previous + offer.slots
+        merged[offer.id] = replace(offer, slots=slots)
+    for offer in merged.values():
+        if offer.slots is None:
+            yield offer
+        elif offer.slots:
+            yield replace(offer, availability=Availability.AVAILABLE)
+        else:
+            because = "every machine of these reservations is in use"
+            yield replace(offer, availability=Availability.UNAVAILABLE, unavailable_because=because)

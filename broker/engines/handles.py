@@ -2,7 +2,7 @@
 
 Several machines, users and homes may share a store, each with its own engine folder (its *place*). So a handle names
 the place: ``<engine>:<host>:<place>:<key>``. The host is for people; the place is a hash of the machine, the user and
-the folder.
+the folder. The store that requested a machine is recorded in the key's folder before the start, for sweeps.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from broker.agent.store import make_private
 from broker.core.errors import GiveUp
-from broker.core.market.machines import MachineOutside
-from broker.core.ports import EngineState, EntryCommand, Observation
-from broker.engines.detached import Slot
+from broker.core.market.machines import Machine, MachineOutside
+from broker.core.ports import EngineState, EntryCommand, Launch, Observation
+from broker.core.values.clock import Clock
+from broker.engines.detached import KEY, Slot
 
 _HANDLE = re.compile(
     r"(?P<engine>[a-z][a-z0-9_-]*):(?P<host>[A-Za-z0-9._-]+):(?P<place>[0-9a-f]{12}):(?P<key>.*)", re.DOTALL
@@ -104,3 +106,40 @@ def recorded_end(record: Mapping[str, Any]) -> Observation:
             for machine in record.get("outside") or ()
         ),
     )
+
+
+_OWNER = "owner.json"
+
+
+def note_owner(slot: Slot, launch: Launch, clock: Clock) -> None:
+    """Record the owner, once. If the folder is not writable, the start that follows raises the error."""
+    with suppress(OSError):
+        make_private(slot.folder)
+        slot.keep_first(_OWNER, {"store": launch.store, "at": clock.now().isoformat()})
+
+
+def owner_of(slot: Slot) -> tuple[str, datetime | None]:
+    """The requesting store (empty if not recorded) and the time (UTC)."""
+    record = slot.read(_OWNER)
+    if record is None:
+        return "", None
+    return str(record["store"]), datetime.fromisoformat(record["at"])
+
+
+def slots(root: Path) -> Iterator[Slot]:
+    """The slot of every key in an engine folder."""
+    with suppress(OSError):
+        for folder in sorted(root.iterdir()):
+            if KEY.fullmatch(folder.name) and folder.is_dir():
+                yield Slot(folder)
+
+
+def running_machines(root: Path, handles: Handles, kind: str) -> Iterator[Machine]:
+    """The running machines of an engine whose machines are processes on this machine.
+
+    ``kind``: their kind, in words for people.
+    """
+    for slot in slots(root):
+        if slot.alive():
+            store, since = owner_of(slot)
+            yield Machine(slot.folder.name, handles.of(slot.folder.name), store, since, kind)

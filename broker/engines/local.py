@@ -32,8 +32,7 @@ from broker.core.values.clock import Clock
 from broker.engines.detached import Slot, bind_to_cpus
 from broker.engines.environment import agent_environment
 from broker.engines.gang import GANG, Gang, GangNode, agent_folders
-from broker.engines.handles import Handles
-from broker.engines.owner import note_owner, running_machines
+from broker.engines.handles import Handles, note_owner, running_machines
 from broker.engines.register import DEFAULT, AssignedPart, Inventory, MachineRegister, hash_store
 from broker.placement.shares import may_use_free_cpus
 

@@ -31,8 +31,7 @@ from broker.core.ports import EngineState, EntryCommand, Launch, Observation
 from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
 from broker.engines.environment import BASICS, Words
-from broker.engines.handles import recorded_end
-from broker.engines.owner import note_owner, owner_of
+from broker.engines.handles import note_owner, owner_of, recorded_end
 from broker.engines.slurm_commands import SqueueRow, accounting_record, cluster_name, own_jobs, run
 from broker.placement.feasibility import request_served
 from broker.runfolder.attempt_keys import TICKET_VARIABLE, ticket_of

@@ -17,8 +17,7 @@ from broker.app.access.identity_provider import IdentityProvider, SignInFailed
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceResponder
 from broker.app.wiring import Broker
-from broker.core.access.provider_sign_ins import PENDING
-from broker.core.access.sessions import LINK_PATH
+from broker.core.access.sessions import LINK_PATH, PENDING
 from broker.core.actors import EntryPoint
 from broker.core.errors import BrokerError
 from broker.page import signing

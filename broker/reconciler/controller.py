@@ -5,14 +5,16 @@ So no controller keeps track of its last run, of failures in a row, or of clocks
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Protocol
 
-from broker.core.errors import BrokerError
+from broker.core.errors import BrokerError, StoreProblem
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
@@ -191,3 +193,23 @@ class Agenda:
         for controller, entries in self._entries.items():
             entries.pop(key, None)
             controller.forget(key)
+
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def isolate_errors(step: str) -> Iterator[None]:
+    """Log an exception of the enclosed step and continue after it. ``step``: the step's name in the log.
+
+    Passes on `StoreProblem`, as no step works without the store, and `StaleJobView`, as the decision was based on an
+    earlier state of the job.
+    """
+    try:
+        yield
+    except (StoreProblem, StaleJobView):
+        raise
+    except BrokerError as error:
+        log.warning("%s: %s", step, error)
+    except Exception:  # a bug in one step, of gpubroker or a plug-in, must not prevent the others
+        log.exception("%s: left for the next tick", step)

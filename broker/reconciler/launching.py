@@ -1,4 +1,4 @@
-"""Turns a requested attempt into a machine, or records that there is none.
+"""Turns a requested attempt into a machine, or records that there is none; `Removals` ends machines.
 
 The engine is asked whether it knows the attempt, the run folder is prepared, the launch is judged and then made. The
 rules in force are checked again right before the call. Slow calls run outside the loop (`EngineCalls`), so each step
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 from broker.agent.masking import Mask
 from broker.core.errors import (
@@ -30,9 +31,18 @@ from broker.core.events.wait_reasons import LaunchTrouble, OwnerMustStart, Secre
 from broker.core.ports import Engine, Launch
 from broker.ledger.journal import append_if
 from broker.reconciler.admission.launch_check import LaunchCheck, Objection, Ruling
-from broker.reconciler.controller import Controller, ControllerResult, DecideAnew, JobContext, NextLook
+from broker.reconciler.controller import (
+    Controller,
+    ControllerResult,
+    DecideAnew,
+    JobContext,
+    NextLook,
+    RetryReason,
+    TryLater,
+    isolate_errors,
+)
 from broker.reconciler.engine_calls import CallOutcome, Purpose
-from broker.reconciler.isolation import isolate_errors
+from broker.reconciler.interpret import needs_removal
 from broker.reconciler.leases import Leases
 from broker.reconciler.news_recorder import NewsRecorder
 from broker.reconciler.ports import ReconcilerPorts
@@ -240,3 +250,55 @@ def _launch_wait_reason(error: BrokerError) -> WaitReason:
             return OwnerMustStart(owner=error.owner, process_user=error.process_user)
         case _:
             return LaunchTrouble(error=type(error).__name__, message=error.message, where=error.where, hint=error.hint)
+
+
+class Removals(Controller):
+    """Ends the machine of the attempt concerned. If its engine fails to, records that once in the job's events."""
+
+    def __init__(self, ports: ReconcilerPorts) -> None:
+        self._ports = ports
+        self._set_back: dict[str, datetime] = {}  # by attempt: the first tick with a clock before the stop request
+
+    def due(self, attempt: AttemptView, now: datetime, grace: timedelta) -> bool:
+        """Whether the attempt's machine must be ended by force (`needs_removal`). If the clock was set back since the
+        stop request, ``grace`` counts from the first tick after that."""
+        requested_at = attempt.stop_requested_at
+        if requested_at is not None and requested_at > now:
+            requested_at = self._set_back[attempt.key] = min(self._set_back.get(attempt.key, now), now)
+        return needs_removal(replace(attempt, stop_requested_at=requested_at), now, grace)
+
+    def goes_by(self, about: JobContext) -> str | None:
+        """The engine's name for the machine."""
+        return about.attempt.handle if about.attempt is not None else None
+
+    def reconcile(self, about: JobContext) -> ControllerResult:
+        attempt = about.attempt
+        assert attempt is not None, "a job without an attempt gets no such step"
+        assert attempt.handle is not None, "a job without an attempt gets no such step"
+        handle, ports = attempt.handle, self._ports
+        try:
+            engine = ports.engines(attempt.engine)
+            outcome = ports.calls.make(attempt.engine, attempt.key, Purpose.END, lambda: engine.cancel(handle))
+            if outcome is not None and outcome.error is not None:
+                raise outcome.error
+            return NextLook()
+        except BrokerError as error:
+            reason = error.with_hint
+            log.warning("attempt %s: its machine cannot be ended: %s", attempt.key, reason)
+        except Exception as error:  # a bug in an engine must not prevent billing and the job's other steps
+            reason = f"{type(error).__name__}: {error}"
+            log.exception("attempt %s: its machine cannot be ended", attempt.key)
+        if not attempt.removal_delayed:
+            with isolate_errors(f"attempt {attempt.key}"):
+                self._tell(about, attempt.number, reason)
+        return TryLater(RetryReason.NOT_ENDED)
+
+    def _tell(self, context: JobContext, number: int, reason: str) -> None:
+        with self._ports.journal.writing() as tx:
+            current = tx.job(context.view.id)
+            current_attempt = None if current is None or current.closed else current.attempt(number)
+            if current_attempt is not None and not current_attempt.gone and not current_attempt.removal_delayed:
+                tx.append(context.view.id, [(number, ev.RemovalDelayed(because=reason))], context.now)
+
+    def forget(self, key: str) -> None:
+        self._set_back.pop(key, None)

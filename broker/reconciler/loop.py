@@ -24,16 +24,14 @@ from broker.reconciler import decide
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.admission.launch_check import LaunchCheck
 from broker.reconciler.admission.records import job_of
-from broker.reconciler.controller import BACK_OFFS, Agenda, BackOff, JobContext, RetryReason
+from broker.reconciler.controller import BACK_OFFS, Agenda, BackOff, JobContext, RetryReason, isolate_errors
 from broker.reconciler.controllers.predecessors import AwaitPredecessors
 from broker.reconciler.interpret import Silence, new_events
-from broker.reconciler.isolation import isolate_errors
-from broker.reconciler.launching import Launching, Secrets
+from broker.reconciler.launching import Launching, Removals, Secrets
 from broker.reconciler.leases import Leases, NodeLimits, NoNodeLimits
 from broker.reconciler.news_recorder import AT_ONCE, NewsRecorder
 from broker.reconciler.ports import Controllers, ReconcilerPorts, Timing
 from broker.reconciler.progress import billed_time
-from broker.reconciler.removal import Removals
 from broker.reconciler.settlement.batch import Settling
 from broker.reconciler.signals import Signals
 from broker.reconciler.visit_order import visit_order

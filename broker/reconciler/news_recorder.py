@@ -19,7 +19,7 @@ from broker.core.events import events as ev
 from broker.core.events.views import JobView
 from broker.ledger.journal import DatedBody, Journal, StaleJobView, writing_if
 from broker.reconciler import decide
-from broker.reconciler.isolation import isolate_errors
+from broker.reconciler.controller import isolate_errors
 from broker.reconciler.progress import billed_time
 from broker.reconciler.settlement.batch import catch_up, post_due, release_all
 from broker.reconciler.settlement.settlement import is_metered

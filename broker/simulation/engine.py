@@ -21,8 +21,7 @@ from broker.core.ports import EngineState, EntryCommand, Launch, Observation
 from broker.core.values.clock import Clock, ScaledClock
 from broker.engines.detached import Slot
 from broker.engines.environment import agent_environment
-from broker.engines.handles import Handles
-from broker.engines.owner import note_owner, running_machines
+from broker.engines.handles import Handles, note_owner, running_machines
 from broker.simulation.machine import STOP_PATIENCE, SimulatedMachine
 from broker.simulation.market import DEFAULT_SEED, DEFAULT_START, World
 

@@ -1,21 +1,28 @@
-"""The outbox: alerts to deliver, delivered and failed ones."""
+"""The outbox: alerts to deliver, delivered and failed ones; and what queues an alert with its cause: watches on prices
+and the marks that budgets pass.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Connection, and_, delete, false, insert, or_, select, update
 
+from broker.core.market.watches import Watch, WatchState
 from broker.core.notices import Notice
+from broker.core.values.money import Money
 from broker.store.engine.database import Database
 from broker.store.engine.fields import columns_of, value_of
 from broker.store.engine.statement_cache import begins_with
-from broker.store.engine.times import to_micros
-from broker.store.schema.market import NoticeRow
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.schema.ledger import BudgetMarkRow
+from broker.store.schema.market import NoticeRow, PriceWatchRow
 
 _MAX_TOGETHER = 50  # the maximum number of alerts in one message
 _DELETE_BATCH = 500  # the maximum number of alerts deleted in one transaction
@@ -170,3 +177,115 @@ def _is_row(key: str, target: str) -> tuple[Any, Any]:
 
 def _dispatch(row: Any) -> Dispatch:
     return value_of(Dispatch, row, notice=value_of(Notice, row, teams=()))
+
+
+class Watches:
+    """Reached as ``store.watches``. Every method is a transaction of its own and may raise `StoreProblem`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, watch: Watch) -> bool:
+        """Store a watch; False, without a change, if the name exists."""
+        with self._database.writing() as connection:
+            if (
+                connection.execute(select(PriceWatchRow.name).where(PriceWatchRow.name == watch.name)).first()
+                is not None
+            ):
+                return False
+            body, state = _watch().dump_json(watch).decode(), _state().dump_json(WatchState()).decode()
+            connection.execute(insert(PriceWatchRow).values(name=watch.name, body=body, state=state))
+            return True
+
+    def remove(self, name: str) -> bool:
+        """Delete a watch; returns whether it existed."""
+        with self._database.writing() as connection:
+            return bool(connection.execute(delete(PriceWatchRow).where(PriceWatchRow.name == name)).rowcount)
+
+    def all(self) -> list[tuple[Watch, WatchState]]:
+        """Every watch with its state, by name."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(PriceWatchRow).order_by(PriceWatchRow.name)).all()
+        return [(_watch().validate_json(row.body), _state().validate_json(row.state)) for row in rows]
+
+    def move(
+        self,
+        watch: Watch,
+        before: WatchState,
+        after: WatchState,
+        *,
+        notice: Notice | None,
+        targets: Iterable[str],
+        at: datetime,
+    ) -> bool:
+        """Store the watch's new state and queue its alert in one transaction. False, without a change, if the watch
+        was removed or its state is no longer ``before``."""
+        old, new = (_state().dump_json(state).decode() for state in (before, after))
+        body = _watch().dump_json(watch).decode()
+        with self._database.writing() as connection:
+            is_current = (PriceWatchRow.name == watch.name, PriceWatchRow.body == body, PriceWatchRow.state == old)
+            if not connection.execute(update(PriceWatchRow).where(*is_current).values(state=new)).rowcount:
+                return False
+            if notice is not None:
+                add(connection, notice, targets, at)
+            return True
+
+
+@cache
+def _watch() -> TypeAdapter[Watch]:
+    return TypeAdapter(Watch)
+
+
+@cache
+def _state() -> TypeAdapter[WatchState]:
+    return TypeAdapter(WatchState)
+
+
+class BudgetMarks:
+    """Reached as ``store.budget_marks``.
+
+    Every method is one transaction and may raise `StoreProblem`. A mark belongs to a budget, period and amount: after a
+    change of the amount it can be passed again.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def since(self, budget: str, period_start: datetime, amount: Money) -> Mapping[str, datetime]:
+        """The passed marks, with the time at which this was noticed (UTC)."""
+        is_same = and_(
+            BudgetMarkRow.budget == budget,
+            BudgetMarkRow.period_start == to_micros(period_start),
+            BudgetMarkRow.amount == amount.micros,
+        )
+        with self._database.reading() as connection:
+            return {
+                row.mark: from_micros(row.at)
+                for row in connection.execute(select(BudgetMarkRow.mark, BudgetMarkRow.at).where(is_same))
+            }
+
+    def passed(
+        self,
+        budget: str,
+        period_start: datetime,
+        amount: Money,
+        notices: Mapping[str, Notice],
+        quiet: Collection[str],
+        targets: Mapping[str, Iterable[str]],
+        at: datetime,
+    ) -> Sequence[str]:
+        """Record passed marks and queue their alerts, in one transaction; returns the marks that were not recorded
+        before, each to one process only.
+
+        Each alert goes to the ``targets`` of its mark; those of the ``quiet`` marks are not sent.
+        """
+        row = {"budget": budget, "period_start": to_micros(period_start), "amount": amount.micros}
+        with self._database.writing() as connection:
+            is_same = and_(*(getattr(BudgetMarkRow, name) == value for name, value in row.items()))
+            recorded = set(connection.scalars(select(BudgetMarkRow.mark).where(is_same)))
+            new = [mark for mark in notices if mark not in recorded]
+            for mark in new:
+                connection.execute(insert(BudgetMarkRow).values(**row, mark=mark, at=to_micros(at)))
+                if mark not in quiet:
+                    add(connection, notices[mark], targets[mark], at)
+        return new

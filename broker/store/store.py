@@ -24,7 +24,6 @@ from broker.core.records import ReaderVersion, reader_version
 from broker.core.values.clock import Clock
 from broker.economics.reserve.holdings import Holding, RecordedHolding
 from broker.ledger.journal import Journal
-from broker.store import outbox, proof
 from broker.store.access import access
 from broker.store.access.access import AccessStore
 from broker.store.engine import copies, leader
@@ -33,18 +32,15 @@ from broker.store.engine.database import Database, reads, rehearse
 from broker.store.engine.leader import LeaderRole, StillLeading
 from broker.store.engine.revisions import ensure_current, own_version
 from broker.store.engine.times import to_micros
-from broker.store.jobs.journal import StoreWriter
+from broker.store.jobs.journal import Proof, StoreWriter, prove
 from broker.store.jobs.reader import StoreReader
-from broker.store.ledger import budget_marks, charges
-from broker.store.ledger.budget_marks import BudgetMarks
+from broker.store.ledger import charges
 from broker.store.ledger.charges import Charges
-from broker.store.market import acceptances, holdings, market_history, polls, watches
+from broker.store.market import acceptances, holdings, market_history, polls
 from broker.store.market import market as current_offers
 from broker.store.market.market_history import MarketHistory
-from broker.store.market.watches import Watches
-from broker.store.outbox import Outbox
+from broker.store.outbox import BudgetMarks, Outbox, Watches
 from broker.store.policy import policies
-from broker.store.proof import Proof
 from broker.store.purchases import purchases
 from broker.store.records import AcceptedDoubts, PolicyVersion, PollDetails, PollRun
 from broker.store.schema.jobs import SettingRow
@@ -78,17 +74,17 @@ class Store:
     @cached_property
     def watches(self) -> Watches:
         """Watches on prices."""
-        return watches.Watches(self._database)
+        return Watches(self._database)
 
     @cached_property
     def outbox(self) -> Outbox:
         """Alerts to deliver."""
-        return outbox.Outbox(self._database)
+        return Outbox(self._database)
 
     @cached_property
     def budget_marks(self) -> BudgetMarks:
         """The marks that budgets have passed."""
-        return budget_marks.BudgetMarks(self._database)
+        return BudgetMarks(self._database)
 
     @cached_property
     def charges(self) -> Charges:
@@ -198,7 +194,7 @@ class Store:
 
     def prove(self) -> Proof:
         """Verify every projection against events and entries."""
-        return proof.prove(self._database)
+        return prove(self._database)
 
     # --- the market -------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from broker.core.errors import BrokerError, LoginMissing, Refused
 from broker.core.market.capacity import Quota
 from broker.core.market.offers import Availability, CapacityType, Offer, SkippedRow
 from broker.core.values.clock import Clock
-from providers.aws import holdings, price_api, spot, spot_advisor
+from providers.aws import holdings, price_list, spot, spot_advisor
 from providers.aws.login import AwsLogin
 from providers.aws.price_list import PriceList
 from providers.aws.savings_plans import plan_rates
@@ -194,15 +194,15 @@ class AwsAccount:
         except BrokerError as error:  # the failure is the same for every type
             self.failures.add(error)
             return
-        yield from price_api.read_products(first_rows, self.regions, now)
+        yield from price_list.read_products(first_rows, self.regions, now)
         no_rows: list[object] = []
         for rows in threads.map(
             lambda name: self.failures.result(partial(self._products, name), no_rows), self.types[1:]
         ):
-            yield from price_api.read_products(rows, self.regions, now)
+            yield from price_list.read_products(rows, self.regions, now)
 
     def _products(self, instance_type: str) -> list[object]:
-        return list(price_api.product_rows(self.login, self.settings.pricing_region, instance_type))
+        return list(price_list.product_rows(self.login, self.settings.pricing_region, instance_type))
 
     def _bulk(self) -> OfferRows:
         """The bulk price lists of the regions in the settings, else of the few regions that are read without a

@@ -17,8 +17,7 @@ from providers.aws.login import AwsLogin
 from providers.aws.machines import is_listed, machine
 from providers.aws.settings import BILLING, NAME, PURCHASE_TAG, SPOT_MAX_AGE
 from providers.aws.times import utc
-from providers.reserved_offers import is_held, merge_offers
-from providers.rows import OfferRows, RowRejected, name
+from providers.rows import OfferRows, RowRejected, is_held, merge_offers, name
 
 SOURCE = "aws-capacity-reservations"
 

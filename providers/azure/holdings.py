@@ -23,8 +23,7 @@ from providers.azure.login import AzureLogin
 from providers.azure.machines import known_type, machine
 from providers.azure.settings import HELD_AGE, NAME, PURCHASE_TAG
 from providers.failures import Failures
-from providers.reserved_offers import is_held, merge_offers
-from providers.rows import OfferRows, RowRejected, name
+from providers.rows import OfferRows, RowRejected, is_held, merge_offers, name
 
 SOURCE = "azure-capacity-reservations"
 CAPACITY_RESERVATION = "capacity_reservation"

@@ -1,4 +1,14 @@
-"""A catalog file: its layout, and its rows as offers, read lazily."""
+"""A catalog file: its layout, and its rows as offers, read lazily.
+
+gpubroker's own layout has columns named as the fields of ``gpubroker offers --json``, so that its output can be read.
+Derived columns (prices per GPU, ages, discounts) are not read. Rows of owned, prepaid and simulated capacity are
+skipped: a catalog does not sell them.
+
+In SkyPilot's ``vms.csv`` (skypilot-catalog, schema 5 and later), a row is a machine in a zone, with both its prices.
+Pitfalls: the on-demand price repeats for every zone; Google's accelerators are priced separately from their machines,
+so neither row is the price of something that can be rented; a part of a card counts as 0.125 (``L4-1of8`` here);
+RunPod's ``H100`` is the PCIe card; Vast's memory of one card is that of all cards of the machine.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +16,162 @@ import csv
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 from broker.core.errors import InvalidInput, Problem, did_you_mean
-from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.values.accelerators import part_of
 from providers.catalogue.fields import Cells
-from providers.catalogue.layout import ColumnLayout, RowContext, card, offer, whole_or_part
-from providers.catalogue.ours import OURS
-from providers.catalogue.skypilot import SKYPILOT
-from providers.rows import RowRejected, distinct, name, short
+from providers.catalogue.layout import SKYPILOT_CLOUDS, ColumnLayout, RowContext, card, offer, whole_or_part
+from providers.rows import RowRejected, distinct, name, short, whole
+
+_NAME = re.compile(r"'Name':\s*'([^']{1,60})'")
+_MEMORY = re.compile(r"'SizeInMiB':\s*(\d{3,7})\b", re.ASCII)
+_TOTAL = re.compile(r"'TotalGpuMemoryInMiB':\s*(\d{3,8})\b", re.ASCII)
+_GOOGLE_GPU_HOST = re.compile(r"[ag]\d[a-z]*-")
+
+
+def _read_skypilot_row(cells: Cells, context: RowContext) -> Iterator[Offer | RowRejected]:
+    """The row's offers: on demand without a zone, because a list price applies to the region; spot with the zone."""
+    accelerator_name, (count, parts) = cells.text("acceleratorname"), cells.count_or_part("acceleratorcount")
+    if bool(accelerator_name) != bool(count):
+        raise RowRejected("malformed_row", f"{count} accelerators, called {short(accelerator_name)}")
+    type_name = cells.text("instancetype")
+    if not type_name and not accelerator_name.lower().startswith("tpu-"):
+        raise RowRejected(
+            "part_of_a_machine", f"{accelerator_name or 'nothing'}: priced apart from the machine it is in"
+        )
+    if not accelerator_name and context.provider == "gcp" and _GOOGLE_GPU_HOST.match(type_name):
+        raise RowRejected("part_of_a_machine", f"{type_name}: the price without its accelerators")
+    machine = name(type_name or accelerator_name, "InstanceType")
+    region = name(cells.text("region"), "Region")
+    zone = name(cells.text("availabilityzone") or region, "AvailabilityZone")
+    card_name = _card(accelerator_name, cells.text("gpuinfo"), machine, count) if accelerator_name else None
+    if card_name is not None and parts > 1:
+        card_name = part_of(card_name, parts)
+    if not cells.text("price") and not cells.text("spotprice"):
+        raise RowRejected("no_price", f"{machine} in {region}: no price")
+    for kind, column, place in ((CapacityType.ON_DEMAND, "price", None), (CapacityType.SPOT, "spotprice", zone)):
+        if not cells.text(column):
+            continue
+        try:
+            yield offer(
+                context,
+                "skypilot",
+                region=region,
+                zone=place,
+                instance_type=machine,
+                accelerator=card_name,
+                count=count,
+                capacity_type=kind,
+                price=cells.price(column, f"{machine} in {region}, {kind}"),
+                cpus=cells.figure("vcpus"),
+                memory_gib=cells.figure("memorygib"),
+                engine="skypilot" if context.provider in SKYPILOT_CLOUDS else None,
+            )
+        except RowRejected as error:
+            yield error
+
+
+def _card(accelerator_name: str, info: str, machine: str, count: int) -> str:
+    """The column's name, made more exact by the name and the memory in ``GpuInfo`` (a Python literal)."""
+    memory, total, description = _MEMORY.search(info), _TOTAL.search(info), _NAME.search(info)
+    sharing = count if memory and total and memory[1] == total[1] else 1
+    gib = int(memory[1]) / 1024 / sharing if memory else None
+    return card(accelerator_name, memory_gib=gib, description=description[1] if description else "", machine=machine)
+
+
+SKYPILOT = ColumnLayout(
+    name="skypilot",
+    needs=("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"),
+    knows=("vCPUs", "MemoryGiB", "GpuInfo", "SpotPrice", "AvailabilityZone"),
+    read=_read_skypilot_row,
+)
+
+
+_MAX_MONTHS = 120
+_Kind = TypeVar("_Kind", bound=StrEnum)
+
+
+def _read_own_row(cells: Cells, context: RowContext) -> Iterator[Offer | RowRejected]:
+    if (row_provider := cells.text("provider") or context.provider) != context.provider:
+        raise RowRejected("other_provider", f"a row of {short(row_provider)}")
+    machine, region = name(cells.text("instance_type"), "instance_type"), name(cells.text("region"), "region")
+    kind = _enum_cell(CapacityType, cells, "capacity_type") or CapacityType.ON_DEMAND
+    term = cells.number("term_months")
+    if kind is CapacityType.OWNED or (cells.text("money") or "cash") != "cash":
+        raise RowRejected("not_for_sale", f"{machine}: {kind}, money {cells.text('money') or 'not named'}")
+    if (kind is CapacityType.RESERVED) != (term is not None):
+        raise RowRejected("malformed_row", f"{machine}: {kind}, term_months {short(term)}")
+    accelerator_name, count = cells.text("accelerator"), cells.count("count")
+    if bool(accelerator_name) != bool(count):
+        raise RowRejected("malformed_row", f"{count} accelerators, called {short(accelerator_name)}")
+    row_offer = offer(
+        context,
+        name(cells.text("source").removeprefix("csv:") or "gpubroker", "source"),
+        region=region,
+        zone=name(cells.text("zone") or region, "zone"),
+        instance_type=machine,
+        accelerator=card(accelerator_name) if accelerator_name else None,
+        count=count,
+        capacity_type=kind,
+        price=cells.price("price_per_hour", f"{machine} in {region}, {kind}"),
+        cpus=cells.figure("cpus"),
+        memory_gib=cells.figure("memory_gib"),
+        engine="skypilot" if term is None and cells.text("engine") == "skypilot" else None,
+    )
+    availability = _enum_cell(Availability, cells, "availability") or Availability.UNKNOWN
+    is_unavailable = availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
+    reference = cells.flag("reference")
+    yield replace(
+        row_offer,
+        as_of=_price_time(cells.text("as_of"), context),
+        term_months=None if term is None else whole(term, "term_months", _MAX_MONTHS),
+        interconnect=_enum_cell(Interconnect, cells, "interconnect"),
+        availability=availability,
+        unavailable_because=(cells.text("unavailable_because") or "the file says so") if is_unavailable else "",
+        interruption_rate=cells.figure("interruption_rate"),
+        reference=reference,
+        max_age=None if reference else row_offer.max_age,
+    )
+
+
+def _enum_cell(kinds: type[_Kind], cells: Cells, column: str) -> _Kind | None:
+    text = cells.text(column)
+    try:
+        return kinds(text) if text else None
+    except ValueError as error:
+        raise RowRejected("malformed_row", f"{column}: {short(text)} is none of {', '.join(kinds)}") from error
+
+
+def _price_time(text: str, context: RowContext) -> datetime:
+    """The time of the row's price; the file's date if the row has none."""
+    if not text:
+        return context.dated
+    try:
+        parsed = datetime.fromisoformat(text)
+        time = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise RowRejected("malformed_row", f"as_of is not a time: {short(text)}") from error
+    if time > context.now:
+        raise RowRejected("dated_in_the_future", f"as_of {text}")
+    return time
+
+
+OURS = ColumnLayout(
+    name="gpubroker",
+    needs=("region", "instance_type", "accelerator", "count", "capacity_type", "price_per_hour"),
+    knows=(
+        "provider", "zone", "term_months", "availability", "unavailable_because", "interruption_rate", "as_of",
+        "source", "engine", "money", "cpus", "memory_gib", "interconnect", "reference",
+    ),
+    read=_read_own_row,
+)  # fmt: skip
+
 
 # gpuhunt's catalog files (versions 1 to 3): a row is a machine in one place with one capacity type.
 #

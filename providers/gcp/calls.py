@@ -2,7 +2,7 @@
 
 Rows are protobuf messages (not proto-plus, which is slow in bulk): texts and numbers in them are of the type that the
 API's schema says. The SDK parses an answer as a whole, so one field of a wrong type loses the page; such a page is then
-parsed row by row (`providers.gcp.row_recovery`).
+parsed row by row (`providers.gcp.refusals`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from broker.core.errors import Malformed, OutcomeUnknown, Unreachable
 from broker.core.market.offers import SkippedRow
 from broker.core.values.clock import Clock
 from providers.gcp.login import GcpLogin
-from providers.gcp.refusals import translate_errors
-from providers.gcp.row_recovery import row_by_row, unreadable
+from providers.gcp.refusals import row_by_row, translate_errors, unreadable
 from providers.gcp.settings import NAME
 from providers.http import retrying
 

@@ -20,8 +20,7 @@ from providers.gcp.accelerators import family_of
 from providers.gcp.calls import GcpCaller, ListMethod, region_of, resource_name, utc
 from providers.gcp.machines import GcpMachine
 from providers.gcp.settings import BILLING, ENGINE, HELD_MAX_AGE, NAME
-from providers.reserved_offers import merge_offers
-from providers.rows import OfferRows
+from providers.rows import OfferRows, merge_offers
 
 SOURCE = "gcp-reservations"
 

@@ -22,14 +22,13 @@ from providers.gcp import holdings
 from providers.gcp.advice import Adviser, with_advice
 from providers.gcp.buckets import make_bucket
 from providers.gcp.calls import GcpCaller, ListMethod, region_of, resource_name, utc
-from providers.gcp.catalogue import SOURCE, PartPrices, read_prices
 from providers.gcp.login import ADDS, LOGIN_HINT, GcpLogin, has_sdk, login_source
 from providers.gcp.machines import GcpMachine, machines, matches_any
 from providers.gcp.quotas import QuotaLimits, read_limits
 from providers.gcp.refusals import NotFound
 from providers.gcp.settings import BILLING, ENGINE, LIST_MAX_AGE, NAME, SPOT_BILLING, SPOT_MAX_AGE, GcpSettings
 from providers.gcp.shop.counter import GcpCounter, PricedMachines
-from providers.gcp.skus import PurchaseType
+from providers.gcp.skus import SOURCE, PartPrices, PurchaseType, read_prices
 from providers.http import endpoint
 from providers.rows import OfferRows, RowRejected, distinct
 

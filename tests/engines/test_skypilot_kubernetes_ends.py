@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from broker.core.errors import LoginMissing, Unreachable
-from broker.engines.skypilot.ends import GCP, KUBERNETES, name_on_cloud
-from broker.engines.skypilot.evidence import CloudVerdict
+from broker.engines.skypilot.evidence import GCP, KUBERNETES, CloudVerdict, name_on_cloud
 from broker.engines.skypilot.kubernetes_ends import kubernetes_statement
 
 KEY = "count-rdpu9v-1"

@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from broker.placement.strategy.pacing import UniformProgress, take_spot
+from broker.placement.strategy.pacing import UniformProgress, keep_deadline, take_spot
 from broker.placement.strategy.prepare import LearnedFamily, PreparedPlan, learn, prepare, start
-from broker.placement.strategy.safety import keep_deadline
 from broker.placement.strategy.situation import (
     EPSILON,
     Mode,

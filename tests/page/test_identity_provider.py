@@ -25,7 +25,7 @@ from pydantic import SecretStr
 from broker.app.access import people, provider_sign_ins
 from broker.app.access.identity_provider import IdentityProvider, SignInFailed
 from broker.core.access.people import TeamRole
-from broker.core.access.provider_sign_ins import PENDING, PendingSignIn, challenge_of
+from broker.core.access.sessions import PENDING, PendingSignIn, challenge_of
 from broker.core.actors import Role
 from broker.core.errors import Malformed, Unreachable
 from broker.core.values.clock import ManualClock

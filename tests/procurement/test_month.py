@@ -31,7 +31,7 @@ from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 from broker.procurement.bought_offers import LEAVE_BEFORE, add_bought_offers, leave_at
 from broker.reconciler.admission.records import hold_entries, launch_request
-from broker.reconciler.controllers.capacity_end import CapacityEnd
+from broker.reconciler.controllers.continuation import CapacityEnd
 from broker.reconciler.controllers.placement import PlanInputs
 from tests.actors import ANN, BOB, OLGA
 from tests.procurement.conftest import REGION, TOTAL, Shop

@@ -12,10 +12,9 @@ from sqlalchemy import delete, insert, select, update
 from broker.core.policy.approvals import StandingGrant
 from broker.core.values.money import Money
 from broker.store import Store
-from broker.store import proof as module
-from broker.store.jobs.journal import StoreWriter
+from broker.store.jobs import journal
+from broker.store.jobs.journal import Proof, StoreWriter
 from broker.store.jobs.reader import StoreReader
-from broker.store.proof import Proof
 from broker.store.schema.jobs import JobRow, MachineTimeRow
 from broker.store.schema.ledger import LedgerBalanceRow, MovementSumRow, SpendSumRow
 from tests.past import finished, started
@@ -124,7 +123,7 @@ def test_what_closed_jobs_used_of_a_standing_grant_is_mended(filled: Store) -> N
 
 
 def test_no_transaction_and_no_answer_has_more_than_a_few_jobs(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BATCH_SIZE", 4)
+    monkeypatch.setattr(journal, "BATCH_SIZE", 4)
     real, portions = StoreWriter.renew, list[int]()
 
     def noted(tx: StoreWriter, job_ids: Sequence[str]) -> list[str]:

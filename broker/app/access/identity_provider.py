@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import httpx
 
-from broker.core.access.provider_sign_ins import PendingSignIn, ProviderIdentity, challenge_of
+from broker.core.access.sessions import PendingSignIn, ProviderIdentity, challenge_of
 from broker.core.errors import AskAPerson, Malformed, Unreachable
 from broker.settings import SignInSettings
 

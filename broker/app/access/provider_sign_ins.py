@@ -12,8 +12,7 @@ from broker.app.wiring import Broker
 from broker.core.access.api_tokens import digest_of
 from broker.core.access.audit import AuditRecord
 from broker.core.access.people import Person, TeamRole, check_name
-from broker.core.access.provider_sign_ins import PENDING, PendingSignIn, ProviderIdentity
-from broker.core.access.sessions import AT_PROVIDER, new_id
+from broker.core.access.sessions import AT_PROVIDER, PENDING, PendingSignIn, ProviderIdentity, new_id
 from broker.core.actors import Actor, Role
 from broker.core.errors import InvalidInput
 from broker.store.access.access import AccessWriter

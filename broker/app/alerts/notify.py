@@ -8,16 +8,19 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from broker.app.alerts.routes import combine_notices
+from broker.app.results.notices import NoticeList, RetriedNotices
+from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, MissingExtra, UnknownName
 from broker.core.notices import Notice
 from broker.core.values.clock import Clock
+from broker.store.outbox import Dispatch
 
 if TYPE_CHECKING:
     from apprise import Apprise
@@ -209,3 +212,28 @@ class _AppriseLog(logging.Handler):
             self.reason = f"the service answered {status[1]}"
         elif "onnection" in message:
             self.reason = "the service cannot be reached"
+
+
+def notice_list(broker: Broker, *, failed: bool = False, limit: int = 100) -> NoticeList:
+    """Notices to people, newest first; with ``failed`` only those that could not be delivered yet, or were given up. A
+    notice that waits for a recipient who is no longer in the settings has that as its error; it is sent once the
+    settings name the recipient again."""
+    targets = tuple(broker.settings.notify)
+    dispatches = broker.store.outbox.newest(limit, failed=failed, targets=targets)
+    return NoticeList.from_parts(notices=[_with_target_error(dispatch, targets) for dispatch in dispatches])
+
+
+def _with_target_error(dispatch: Dispatch, targets: Sequence[str]) -> Dispatch:
+    if dispatch.delivered_at is not None or dispatch.error or dispatch.target in targets:
+        return dispatch
+    return replace(dispatch, error=f"no such recipient: {setting_variable(dispatch.target)} is not set")
+
+
+def retry_failed(broker: Broker) -> RetriedNotices:
+    """Try now to deliver every notice that could not be delivered, also those that were given up. Raises
+    `StoreProblem`, `MissingExtra` without Apprise."""
+    settings = broker.settings
+    count = broker.store.outbox.retry(broker.clock.now(), tuple(settings.notify))
+    deliveries = deliver(broker.store, broker.clock, settings.notify)
+    errors = {delivery.target: delivery.error for delivery in deliveries if not delivery.ok}
+    return RetriedNotices(retried=count, sent=sum(delivery.ok for delivery in deliveries), errors=errors)

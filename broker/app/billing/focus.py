@@ -16,8 +16,7 @@ from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.errors import UnknownName
 from broker.core.values.money import Money
-from broker.finops.focus.charges import GPU_HOURS, Value, charges
-from broker.finops.focus.columns import VERSIONS
+from broker.finops.focus.charges import GPU_HOURS, VERSIONS, Value, charges
 from broker.finops.focus.idle import unused_rows
 from broker.finops.focus.months import BillingMonth
 

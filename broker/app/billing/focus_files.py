@@ -15,8 +15,7 @@ from tempfile import mkstemp
 from typing import Any, Protocol
 
 from broker.core.errors import InvalidInput, MissingExtra
-from broker.finops.focus.charges import Value
-from broker.finops.focus.columns import KINDS, ColumnKind, header
+from broker.finops.focus.charges import KINDS, ColumnKind, Value, header
 
 FORMATS = (".csv", ".parquet")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")

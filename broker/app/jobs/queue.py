@@ -30,8 +30,7 @@ from broker.core.values.figures import hours_of
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.reserve.holdings import RecordedHolding
 from broker.placement.offer_index import Board
-from broker.placement.queue.entry import entry_of
-from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, place
+from broker.placement.queue.queue import EFFORT, Free, QueueEntry, QueueRules, Turn, entry_of, place
 from broker.reconciler.admission.admission import as_if_unoccupied, denials, subtract_occupied
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.controllers.placement import PlanInputs, QueueDecision, placement_action

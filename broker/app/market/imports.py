@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from broker.app.market.book import book_levels
+from broker.app.market.polling import book_levels
 from broker.app.results.price_history import ImportedPrices
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, did_you_mean

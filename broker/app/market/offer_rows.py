@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from broker.app.jobs.recorded_capacity import is_recorded
 from broker.core.errors import InvalidInput, UnknownName, did_you_mean
 from broker.core.job.jobs import Job
-from broker.core.market.offer_order import OfferOrder
-from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
+from broker.core.market.offers import Availability, CapacityType, Offer, OfferOrder, OfferQuery
 from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.core.values.units import split_machine

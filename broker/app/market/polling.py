@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.alerts.routes import recipients
-from broker.app.market.book import book_levels
 from broker.app.results.prices import PolledProvider, PriceStatus
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, StoreProblem, UnknownName
-from broker.core.market.offers import SANDBOX
+from broker.core.market.market_judge import ModelLevels, levels_of
+from broker.core.market.offers import SANDBOX, Offer, OfferQuery
 from broker.core.notices import Notice, Severity
 from broker.core.ports import Provider
 from broker.market.concurrent_poll import Watch, poll_concurrently
@@ -309,3 +309,19 @@ def poll_first_sources(broker: Broker, names: tuple[str, ...], *, watch: Watch |
     requests = [poll_request(broker, name) for name in names]
     limited_requests = [replace(ask, timeout=min(ask.timeout, MAX_FIRST_WAIT)) for ask in requests]
     yield from poll_concurrently(limited_requests, broker.store, broker.clock, watch=watch)
+
+
+_BOOK = "pricebook"
+
+
+def book_levels(broker: Broker) -> ModelLevels:
+    """The price levels of the book that comes with gpubroker, whatever the store holds and whichever book the settings
+    name."""
+    if _BOOK not in broker.registries.providers:
+        return {}
+    book = broker.registries.build_provider(_BOOK, clock=broker.clock, settings={})
+    return levels_of(
+        (row.accelerator or "", row.capacity_type.value, row.provider, float(unit_price.micros))
+        for row in book.offers(OfferQuery())
+        if isinstance(row, Offer) and (unit_price := row.price_per_unit) is not None
+    )

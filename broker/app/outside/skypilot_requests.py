@@ -35,8 +35,7 @@ from broker.core.job.jobs import Job
 from broker.core.market.machines import TAG
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.units import parse_duration
-from broker.engines.skypilot.flex_start import machine_type
-from broker.engines.skypilot.places import BY_SIZE, CLOUDS, accelerators, infra
+from broker.engines.skypilot.places import BY_SIZE, CLOUDS, accelerators, infra, machine_type
 from broker.engines.skypilot.task import cluster_name
 from broker.runfolder.attempt_keys import TICKET_LABEL, launch_ticket
 

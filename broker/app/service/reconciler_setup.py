@@ -24,8 +24,7 @@ from broker.procurement.bought_offers import leave_at, orders_of
 from broker.reconciler.admission.launch_check import Rejudging, Validity
 from broker.reconciler.controller import Controller
 from broker.reconciler.controllers.arrays import RunningArrays
-from broker.reconciler.controllers.capacity_end import CapacityEnd
-from broker.reconciler.controllers.continuation import Continuation
+from broker.reconciler.controllers.continuation import CapacityEnd, Continuation
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.controllers.placement import PlacementController, PlanInputs
 from broker.reconciler.controllers.strategy_advice import Moving, Strategist

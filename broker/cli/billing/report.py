@@ -62,7 +62,7 @@ def spend(
     Without a period, `--by month` shows the last twelve months. Parquet needs the extra `parquet`.
     """
     from broker.app.billing.focus_files import FORMATS, check_output_path, open_draft
-    from broker.app.billing.spend_files import write_spend
+    from broker.app.billing.report import write_spend
     from broker.app.use_cases.money import spend as use_case
     from broker.cli.billing import report_view
 

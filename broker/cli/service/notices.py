@@ -41,7 +41,7 @@ def notices(
     Recipients are `GPUBROKER_NOTIFY__NAME`; `\\[routes.NAME]` in gpubroker.toml says what each is told:
     `teams`, `at_least`. Exits with 5 if a delivery failed.
     """
-    from broker.app.alerts.notices import notice_list
+    from broker.app.alerts.notify import notice_list
 
     terminal = Terminal.of(context)
     if failed + retry + test > 1 or (recipient and not test):
@@ -57,7 +57,7 @@ def notices(
 
 
 def _retry(terminal: Terminal) -> None:
-    from broker.app.alerts.notices import retry_failed
+    from broker.app.alerts.notify import retry_failed
 
     retry_result = retry_failed(terminal.broker())
     failure_texts = [

@@ -1,13 +1,16 @@
 """Sessions of the page: the person for whom a browser acts; links by which a person begins one, once; and logins of
 programs that cannot show a page (RFC 8628): the program shows a short code, and a person who is signed in at the page
-enters it there. Of a session's id and a link's secret only the hash is stored.
+enters it there; and signing in at the organization's identity provider. Of a session's id and a link's secret only the
+hash is stored.
 """
 
 from __future__ import annotations
 
+import base64
 import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from hashlib import sha256
 
 from broker.core.access.permissions import TokenScope
 
@@ -105,3 +108,40 @@ def normalize_user_code(text: str) -> str:
     """The stored form of a code that a person typed: case, spaces and dashes do not matter."""
     letters = "".join(letter for letter in text.upper() if letter.isalnum())
     return f"{letters[:4]}-{letters[4:]}"
+
+
+PENDING = timedelta(minutes=10)
+"""The time for signing in at the provider (wall clock)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSignIn:
+    """A sign-in that has begun. Times are UTC.
+
+    ``state``: SHA-256 of the value that the provider returns with its answer. ``browser``: SHA-256 of a cookie, so that
+    only the browser that began the sign-in can complete it. ``nonce``: returned inside the identity token.
+    ``verifier``: the PKCE code verifier (RFC 7636). ``after``: the page to continue at.
+    """
+
+    state: str
+    browser: str
+    nonce: str
+    verifier: str
+    after: str
+    ends_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderIdentity:
+    """The content of an identity token. A person is ``issuer`` and ``subject``, never a name or an address, which may
+    be given to another person later. ``name``: the preferred one; ``groups``: None if the token has no such claim."""
+
+    issuer: str
+    subject: str
+    name: str
+    groups: frozenset[str] | None
+
+
+def challenge_of(verifier: str) -> str:
+    """The S256 challenge of a verifier (RFC 7636, section 4.2)."""
+    return base64.urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()

@@ -10,11 +10,11 @@ from broker.core.errors import BrokerError, RetryLater
 from broker.core.ports import EngineState, Observation
 from broker.engines.detached import Slot
 from broker.engines.handles import recorded_end
-from broker.engines.skypilot.ends import ClusterEnds
 from broker.engines.skypilot.evidence import (
     NO_STATEMENT,
     CloudStatement,
     CloudVerdict,
+    ClusterEnds,
     MachineEnder,
     MachinesEnd,
     StatementQuery,

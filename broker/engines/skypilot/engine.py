@@ -30,17 +30,14 @@ from broker.core.ports import EngineState, EntryCommand, Launch, Observation
 from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
 from broker.engines.environment import Words
-from broker.engines.handles import recorded_end
-from broker.engines.owner import note_owner, owner_of
+from broker.engines.handles import note_owner, owner_of, recorded_end
 from broker.engines.skypilot.aftermath import UNKNOWN, CloudWitness, folder_of, observe_vanished
 from broker.engines.skypilot.aws_ends import AwsZones, aws_end, aws_statement
-from broker.engines.skypilot.ends import ClusterEnds
-from broker.engines.skypilot.evidence import MachineEnder, StatementQuery
-from broker.engines.skypilot.flex_start import flex_settings
+from broker.engines.skypilot.evidence import ClusterEnds, MachineEnder, StatementQuery
 from broker.engines.skypilot.gcp_ends import gcp_end, gcp_statement
 from broker.engines.skypilot.kubernetes_ends import kubernetes_statement
 from broker.engines.skypilot.node import enter_script
-from broker.engines.skypilot.places import CLOUDS, ZoneNames
+from broker.engines.skypilot.places import CLOUDS, ZoneNames, flex_settings
 from broker.engines.skypilot.reservations import check_outside, check_room, reservation_settings
 from broker.engines.skypilot.sdk import Sdk, SkyCluster, SkyRequest
 from broker.engines.skypilot.task import cluster_name, has_queue, key_of, task_config

@@ -17,8 +17,7 @@ from typing import Any, Protocol
 
 from broker.core.errors import BrokerError, LoginMissing, MissingExtra, Unreachable
 from broker.core.market.machines import TAG
-from broker.engines.skypilot.ends import GCP, name_on_cloud
-from broker.engines.skypilot.evidence import CloudStatement, CloudVerdict
+from broker.engines.skypilot.evidence import GCP, CloudStatement, CloudVerdict, name_on_cloud
 from broker.engines.skypilot.task import cluster_name
 
 _WHERE = "gcp compute"

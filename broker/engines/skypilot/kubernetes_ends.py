@@ -16,8 +16,7 @@ from typing import Any
 
 from broker.core.errors import LoginMissing, Unreachable
 from broker.core.market.machines import TAG
-from broker.engines.skypilot.ends import KUBERNETES, name_on_cloud
-from broker.engines.skypilot.evidence import CloudStatement, CloudVerdict
+from broker.engines.skypilot.evidence import KUBERNETES, CloudStatement, CloudVerdict, name_on_cloud
 from broker.engines.skypilot.task import cluster_name
 
 _TIMEOUT = 30.0

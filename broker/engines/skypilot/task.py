@@ -17,9 +17,8 @@ from broker.core.job.snapshots import is_local
 from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.ports import Launch
-from broker.engines.skypilot.flex_start import machine_type
 from broker.engines.skypilot.node import archive_path, run_script, setup_script
-from broker.engines.skypilot.places import BY_SIZE, ZoneNames, accelerators, infra
+from broker.engines.skypilot.places import BY_SIZE, ZoneNames, accelerators, infra, machine_type
 from broker.placement.feasibility import request_served
 from broker.runfolder.attempt_keys import TICKET_LABEL, ticket_of
 

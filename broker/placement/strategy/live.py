@@ -21,7 +21,7 @@ from broker.core.market.offers import CapacityType
 from broker.placement.conditions import Conditions
 from broker.placement.pricing.run_model import Effort
 from broker.placement.pricing.time_value import WORTH_MOVING
-from broker.placement.strategy.safety import keep_deadline
+from broker.placement.strategy.pacing import keep_deadline
 from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategySession, StrategyTask, slack
 
 HOUR = 3600.0

@@ -7,8 +7,54 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.placement.strategy.safety import keep_deadline
-from broker.placement.strategy.situation import EPSILON, Mode, Situation, StrategyDecision, StrategyTask, cheapest
+from broker.placement.strategy.situation import (
+    EPSILON,
+    Mode,
+    Situation,
+    StrategyDecision,
+    StrategyTask,
+    cheapest,
+    slack,
+)
+
+# The safety net: hard rules around every strategy, so that a wrong plan cannot miss a deadline.
+#
+# On-demand capacity is assumed to be always available. With C work left, R time left and changeover d:
+#
+# - a start on spot, or a move to it, needs R ≥ C + 2d: the boot may be wasted (d), then on-demand boots (d);
+# - waiting one more tick needs R ≥ C + 2d now and R − tick ≥ C + d, so that on-demand still makes it afterwards;
+# - otherwise an idle job goes on-demand, and stays there to the end because R − C never grows;
+# - a working machine may always be kept: its slack was checked when it was taken.
+
+
+def may_start_spot(task: StrategyTask, now: Situation) -> bool:
+    """Whether the deadline holds even if a start on spot fails."""
+    return slack(task, now) >= 2 * task.changeover - EPSILON
+
+
+def may_wait(task: StrategyTask, now: Situation) -> bool:
+    """Whether the deadline holds after a tick without a machine."""
+    spare = slack(task, now)
+    return spare >= 2 * task.changeover - EPSILON and spare - task.tick >= task.changeover - EPSILON
+
+
+def keep_deadline(task: StrategyTask, now: Situation, decision: StrategyDecision) -> StrategyDecision:
+    """The strategy's ``decision`` if it is safe and possible, else the nearest safe decision. Never raises."""
+    if decision.mode is Mode.ON_DEMAND:
+        return decision
+    if decision.mode is Mode.SPOT and decision.pool in now.spot:
+        if now.mode is Mode.SPOT and decision.pool == now.pool:
+            return decision
+        if may_start_spot(task, now):
+            return decision
+    elif may_wait(task, now):
+        return decision if decision.mode is Mode.IDLE else StrategyDecision(Mode.IDLE, why="no such capacity")
+    if now.mode is Mode.SPOT and now.pool in now.spot:
+        return StrategyDecision(Mode.SPOT, now.pool, why="safety net: no time to move")
+    spare, needed = slack(task, now) / 60, 2 * task.changeover / 60
+    return StrategyDecision(
+        Mode.ON_DEMAND, why=f"safety net: {spare:.0f} min to spare, a start on spot needs {needed:.0f}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

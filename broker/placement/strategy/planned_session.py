@@ -12,10 +12,9 @@ import numpy as np
 
 from broker.placement.pricing.time_value import WORTH_MOVING
 from broker.placement.strategy.belief import Belief, Outlook
-from broker.placement.strategy.pacing import UniformProgress
+from broker.placement.strategy.pacing import UniformProgress, keep_deadline, may_start_spot, may_wait
 from broker.placement.strategy.plan import Floats32, ValueTable
 from broker.placement.strategy.regimes import HOUR
-from broker.placement.strategy.safety import keep_deadline, may_start_spot, may_wait
 from broker.placement.strategy.situation import EPSILON, Mode, Situation, StrategyDecision, StrategyTask
 
 MAX_DOUBT = 7.0

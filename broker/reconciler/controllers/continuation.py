@@ -2,7 +2,7 @@
 
 Each policy judges such a job once: by the rules for running attempts, as if it still ran where it was stopped, to
 verify that their objection is gone; and by the gate for starts. A new denial is recorded, and the job waits for the
-next policy or its owner (`gpubroker jobs extend`).
+next policy or its owner (`gpubroker jobs extend`). `CapacityEnd` moves jobs off bought capacity before it ends.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
-from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import (
     AttemptStopped,
@@ -22,13 +22,16 @@ from broker.core.events.wait_reasons import (
     MoneyRefused,
     MoneyTooLittle,
     MoreMoneyDenied,
+    MoveAdvantage,
+    MovesElsewhere,
     RulesDeny,
     StoppedByPolicy,
 )
+from broker.core.market.offers import CapacityType, Offer
 from broker.core.policy.decisions import Decision, dump_inputs, inputs_of, seal
 from broker.core.policy.policy import Action, ActionKind, Answer, UnusualSpending
 from broker.core.ports import PolicySet
-from broker.ledger.journal import Journal, JournalReader, JournalWriter, writing_if
+from broker.ledger.journal import Journal, JournalReader, JournalWriter, append_if, writing_if
 from broker.reconciler.admission.admission import re_place
 from broker.reconciler.admission.approvals import usable_balances
 from broker.reconciler.admission.facts import facts_of
@@ -162,3 +165,42 @@ def denied_at_gate(tx: JournalWriter, view: JobView, policy: PolicySet, plans: P
     inputs = dump_inputs(action, facts := facts_for(action))
     verdicts = tuple(policy.judge(action, facts))
     return seal(inputs, action, Answer.DENY, verdicts, policy.version, at=now, job_id=view.id)
+
+
+class CapacityEnd(Controller):
+    """Stops an attempt when its job has to leave the capacity that it runs on.
+
+    ``leaves``: returns that time (UTC) for a placement's offer; None for an offer that does not end. ``every``:
+    how long this answer is reused, in broker time.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        leaves: Callable[[Offer], datetime | None],
+        every: timedelta = timedelta(minutes=1),
+    ) -> None:
+        self._journal = journal
+        self._leaves = leaves
+        self._every = every
+
+    def goes_by(self, about: JobContext) -> int | None:
+        """The attempt that occupies reserved capacity."""
+        latest = about.view.latest
+        if latest is None or latest.state.final or latest.stop_requested is not None or about.view.cancel_requested:
+            return None
+        is_reserved = latest.placement.offer.capacity_type is CapacityType.RESERVED
+        return latest.number if is_reserved and latest.state is not AttemptState.REQUESTED else None
+
+    def reconcile(self, about: JobContext) -> ControllerResult:
+        """Stop the attempt if it is time. Raises `NoLongerCurrent` and `StoreProblem`."""
+        view, latest, now = about.view, about.view.latest, about.now
+        assert latest is not None, "a job without an attempt gets no such step"
+        leave_at = self._leaves(latest.placement.offer)
+        if leave_at is None or now < leave_at:
+            return AtRest(now + self._every if leave_at is None else min(leave_at, now + self._every))
+        explanation = f"the bought capacity ends soon; the job leaves it at {leave_at:%Y-%m-%d %H:%M} UTC"
+        reason = MovesElsewhere(advantage=MoveAdvantage.CAPACITY_ENDS, to=None, because=explanation)
+        stop = ev.StopRequested(cause=Cause.MOVED, by="the end of the bought capacity", reason=reason)
+        append_if(self._journal, view, [(latest.number, stop)], now)
+        return DecideAnew()

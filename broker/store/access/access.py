@@ -15,8 +15,7 @@ from sqlalchemy.orm import join
 from broker.core.access.api_tokens import ApiToken
 from broker.core.access.audit import AuditRecord
 from broker.core.access.people import Person
-from broker.core.access.provider_sign_ins import PendingSignIn
-from broker.core.access.sessions import SESSION_LABELS, DeviceLogin, PageSession, SignInLink
+from broker.core.access.sessions import SESSION_LABELS, DeviceLogin, PageSession, PendingSignIn, SignInLink
 from broker.store.engine.database import Database
 from broker.store.engine.fields import columns_of, value_of
 from broker.store.engine.times import from_micros, to_micros

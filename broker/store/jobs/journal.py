@@ -1,10 +1,13 @@
-"""Jobs as event streams, money as entries: `broker.ledger.journal.JournalWriter` over one database transaction."""
+"""Jobs as event streams, money as entries: `broker.ledger.journal.JournalWriter` over one database transaction; and
+the check that projections follow from events and entries.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
@@ -24,12 +27,13 @@ from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding
 from broker.ledger.entries import Entry
 from broker.ledger.journal import DatedBody
-from broker.store.engine.database import query
+from broker.store.engine.database import Database, query
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, machine_time, open_jobs, quarantine
 from broker.store.jobs.live import NewJobs
+from broker.store.jobs.open_jobs import ids_after
 from broker.store.jobs.reader import StoreReader
-from broker.store.ledger import anomalies, billing_months, ledger, metering
+from broker.store.ledger import anomalies, billing_months, ledger, metering, spent_sums
 from broker.store.market import holdings
 from broker.store.policy import approvals, decisions
 from broker.store.purchases import purchases
@@ -268,3 +272,42 @@ def _job_row(view: JobView) -> dict[str, object]:
         "live": live.to_text(view),
         "array_id": view.job.task.array if view.job.task else None,
     }
+
+
+# Jobs per transaction.
+BATCH_SIZE = 20
+
+
+@dataclass(slots=True)
+class Proof:
+    """The number of jobs and the ids of those whose projections differed; the number of stored sums of spend, and of
+    those that differed.
+    """
+
+    jobs: int = 0
+    differing: list[str] = field(default_factory=list)
+    sums: int = 0
+    sums_differing: int = 0
+
+
+def prove(database: Database) -> Proof:
+    """Compare every projection with events and entries, a few jobs per transaction, and rebuild those that differ.
+    Raises `StoreProblem`."""
+    report, last = Proof(), ""
+    while True:
+        with database.writing() as connection:
+            job_ids = ids_after(connection, last, BATCH_SIZE)
+            if not job_ids:
+                break
+            tx = StoreWriter(connection)
+            report.differing += tx.renew(job_ids)
+            report.jobs += len(tx.views(job_ids))
+        last = job_ids[-1]
+    with database.writing() as connection:
+        approvals.rebuild(connection)
+    with database.reading() as connection:
+        report.sums, report.sums_differing = spent_sums.compare(connection)
+    if report.sums_differing:
+        with database.writing() as connection:
+            ledger.rebuild_spent(connection)
+    return report

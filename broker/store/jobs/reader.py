@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import CompoundSelect, Connection, Select, bindparam, func, select, union_all
 from sqlalchemy.orm import join
 
 from broker.core.errors import UnreadableJob
@@ -23,7 +25,7 @@ from broker.ledger.journal import TaskCounts
 from broker.store.engine.database import query
 from broker.store.engine.statement_cache import distinct
 from broker.store.engine.times import from_micros, to_micros
-from broker.store.jobs import live, machine_time, open_jobs, pages, quarantine, snapshots, tasks
+from broker.store.jobs import live, machine_time, open_jobs, pages, quarantine, tasks
 from broker.store.jobs.machine_time import MachineTime
 from broker.store.ledger import (
     anomalies,
@@ -44,6 +46,44 @@ from broker.store.market.plan_stamp import PlanStamp
 from broker.store.policy import approvals, decisions, policies
 from broker.store.purchases import purchases
 from broker.store.schema.jobs import IS_JOB_END, UNCLOSED, AttemptEventRow, JobRow, SettingRow
+
+_TREE = re.compile(r'"tree":\s*"([0-9a-f]{64})"')
+_SNAPSHOT_COLUMNS = (JobRow.id, JobRow.closed, JobRow.view)
+_POOL = re.compile(r'"pool":\s*"([^"]+)"')
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotUse:
+    """A job with the trees of its files, and the pools named in its view. A tree may be in any of these. Read from the
+    text of views, so that jobs that this version cannot read are included."""
+
+    job: str
+    closed: bool
+    pools: frozenset[str]
+    trees: frozenset[str]
+
+
+def snapshot_uses(connection: Connection) -> Iterator[SnapshotUse]:
+    """Every job of the store with a snapshot, including unreadable ones; oldest first, streamed."""
+    query = select(*_SNAPSHOT_COLUMNS).where(JobRow.view.contains('"tree"'))
+    return _read_uses(connection, query.order_by(JobRow.submitted_at, JobRow.id))
+
+
+def trees_since(connection: Connection, pool: str, since: datetime) -> frozenset[str]:
+    """The ids of trees in that pool of snapshots, of jobs that are open or were submitted since that time (UTC)."""
+    in_pool = select(*_SNAPSHOT_COLUMNS).where(JobRow.view.contains(pool, autoescape=True))
+    # Two queries: for a single one with `or`, SQLite would read all jobs.
+    query = union_all(in_pool.where(UNCLOSED), in_pool.where(JobRow.submitted_at >= to_micros(since)))
+    return frozenset(tree for use in _read_uses(connection, query) for tree in use.trees)
+
+
+def _read_uses(
+    connection: Connection, query: Select[str, bool, str] | CompoundSelect[str, bool, str]
+) -> Iterator[SnapshotUse]:
+    for rows in connection.execute(query, execution_options={"yield_per": 500}).partitions():
+        for id, closed, view in rows:
+            yield SnapshotUse(id, bool(closed), frozenset(_POOL.findall(view)), frozenset(_TREE.findall(view)))
+
 
 _STREAMED = {"yield_per": 500}  # rows fetched at a time
 _SETTING = select(SettingRow.value).where(SettingRow.key == bindparam("key"))
@@ -165,8 +205,8 @@ class StoreReader:
         for rows in streamed.partitions():
             yield from self._quarantine.views(rows)
 
-    snapshot_uses = query(snapshots.uses)
-    trees_since = query(snapshots.trees_since)
+    snapshot_uses = query(snapshot_uses)
+    trees_since = query(trees_since)
 
     def names_in_jobs(self) -> Mapping[str, frozenset[str]]:
         """The names of users, teams, projects and environments of all jobs, with these four words as keys."""

@@ -5,13 +5,13 @@ from typing import Final
 from sqlalchemy import Index, func, text
 from sqlmodel import Field
 
-from broker.store.schema.append_only import append_only
 from broker.store.schema.row import (
     WITHOUT_ROWID,
     BigInt,
     Column,
     OptionalBigInt,
     Row,
+    append_only,
     partial_index,
     prefix_index,
 )

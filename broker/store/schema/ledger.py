@@ -5,7 +5,6 @@ budgets, charges, statements, answers to anomalies.
 from sqlalchemy import BigInteger, Index, UniqueConstraint, literal_column, text
 from sqlmodel import Field
 
-from broker.store.schema.append_only import append_only
 from broker.store.schema.row import (
     ID,
     WITHOUT_ROWID,
@@ -13,6 +12,7 @@ from broker.store.schema.row import (
     Column,
     OptionalBigInt,
     Row,
+    append_only,
     partial_index,
 )
 

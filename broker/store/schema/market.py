@@ -5,7 +5,6 @@ offers; capacity that is owned, reserved or bought; watches on prices, and alert
 from sqlalchemy import BigInteger, Index, SmallInteger, UniqueConstraint
 from sqlmodel import Field
 
-from broker.store.schema.append_only import append_only
 from broker.store.schema.row import (
     ID,
     STORE_NUMBERED,
@@ -14,6 +13,7 @@ from broker.store.schema.row import (
     Column,
     OptionalBigInt,
     Row,
+    append_only,
     partial_index,
     prefix_index,
 )

@@ -3,8 +3,7 @@
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
-from broker.store.schema.append_only import append_only
-from broker.store.schema.row import ID, STORE_NUMBERED, BigInt, Column, OptionalBigInt, Row, partial_index
+from broker.store.schema.row import ID, STORE_NUMBERED, BigInt, Column, OptionalBigInt, Row, append_only, partial_index
 
 
 class DecisionRow(Row, table=True):

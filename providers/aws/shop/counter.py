@@ -12,7 +12,7 @@ from broker.core.market.offers import CapacityType, Offer
 from broker.core.purchases.quotes import Order, QuoteRequest
 from broker.core.values.clock import Clock
 from broker.core.values.money import Money
-from providers.aws import price_api
+from providers.aws import price_list
 from providers.aws.login import AwsLogin
 from providers.aws.machines import accelerated_types, is_listed, machine
 from providers.aws.settings import PURCHASE_TAG, AwsSettings
@@ -61,8 +61,8 @@ def requested_regions(request: QuoteRequest) -> tuple[str, ...] | None:
 def on_demand_price(counter: AwsCounter, login: AwsLogin, region: str, instance_type: str) -> Money | None:
     """USD per machine and hour on demand, by the price API; None if AWS lists none. Raises what `AwsLogin.rows`
     raises."""
-    rows = price_api.product_rows(login, counter.settings.pricing_region, instance_type)
-    rates = price_api.read_products(rows, (region,), counter.clock.now())
+    rows = price_list.product_rows(login, counter.settings.pricing_region, instance_type)
+    rates = price_list.read_products(rows, (region,), counter.clock.now())
     on_demand = [offer for offer in rates if isinstance(offer, Offer) and offer.capacity_type is CapacityType.ON_DEMAND]
     return min((offer.price for offer in on_demand if offer.price is not None), default=None)
 

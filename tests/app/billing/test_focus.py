@@ -19,8 +19,7 @@ from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
-from broker.finops.focus.charges import SpentEntry, charges
-from broker.finops.focus.columns import header
+from broker.finops.focus.charges import SpentEntry, charges, header
 from broker.finops.focus.idle import unused_rows
 from broker.finops.focus.months import BillingMonth
 from broker.ledger.entries import Account, Entry, Movement

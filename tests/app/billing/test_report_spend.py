@@ -20,8 +20,8 @@ from broker.app.billing.report import (
     bought_in_advance,
     spend,
     spend_report,
+    write_spend,
 )
-from broker.app.billing.spend_files import write_spend
 from broker.app.results.reports import SpendGroup
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName

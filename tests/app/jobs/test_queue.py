@@ -26,8 +26,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.placement.conditions import Conditions
-from broker.placement.queue.entry import entry_of
-from broker.placement.queue.queue import QueueEntry
+from broker.placement.queue.queue import QueueEntry, entry_of
 from broker.reconciler.controllers.placement import PlacementController, PlanInputs
 from broker.reconciler.visit_order import visit_order
 from tests.actors import ANN, with_clock

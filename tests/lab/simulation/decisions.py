@@ -15,8 +15,7 @@ from broker.placement.conditions import Conditions
 from broker.placement.offer_index import Board
 from broker.placement.planner import make_plan
 from broker.placement.pricing.run_model import Effort
-from broker.placement.queue.entry import entry_of
-from broker.placement.queue.queue import QueueEntry
+from broker.placement.queue.queue import QueueEntry, entry_of
 from broker.reconciler.admission.admission import Admission, denials
 from tests.lab.simulation.market import SimulatedMarket
 from tests.lab.simulation.workload import ENGINE, JobClass

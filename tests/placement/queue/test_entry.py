@@ -19,8 +19,7 @@ from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.offer_index import Board
 from broker.placement.pricing.hazard import interruption_rate
-from broker.placement.queue.entry import entry_of
-from broker.placement.queue.queue import Free, QueueEntry, place
+from broker.placement.queue.queue import Free, QueueEntry, entry_of, place
 from tests.counts import FULL
 from tests.placement.test_offer_index import circumstances, jobs, market
 from tests.steps import calls

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.placement.strategy.pacing import UniformProgress
-from broker.placement.strategy.safety import keep_deadline
+from broker.placement.strategy.pacing import UniformProgress, keep_deadline
 from broker.placement.strategy.situation import Mode, Situation, StrategyDecision, StrategyTask
 from tests.lab.replay import PoolRecord, ReplayMarket, replay
 from tests.lab.strategies import EagerNextRegion, Greedy, OnDemandOnly, TimeSliced

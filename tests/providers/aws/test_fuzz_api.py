@@ -19,7 +19,7 @@ import pytest
 
 from providers.aws import spot
 from providers.aws.login import AwsLogin
-from providers.aws.price_api import read_products
+from providers.aws.price_list import read_products
 from providers.aws.settings import AwsSettings
 from tests.contracts.provider_contract import NOW
 from tests.fakes.aws_files import on_demand, product, reserved

@@ -13,7 +13,7 @@ import pytest
 
 from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from broker.core.values.money import Money
-from providers.aws.price_api import read_products
+from providers.aws.price_list import read_products
 from tests.fakes.aws_cloud import get_products
 from tests.fakes.aws_files import Row, on_demand, product, reserved
 

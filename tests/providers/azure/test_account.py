@@ -53,7 +53,7 @@ def test_what_is_closed_to_the_subscription_says_so(azure: Azure, cloud: AzureCl
 
 
 def test_a_zone_that_is_closed_leaves_the_region_open(azure: Azure, cloud: AzureCloud) -> None:
-    from providers.azure.skus import read_skus
+    from providers.azure.account import read_skus
     from tests.fakes.azure_cloud import closed
 
     cloud.skus[0]["restrictions"] = [closed("eastus", "NotAvailableForSubscription", "1", "3")]

@@ -295,9 +295,8 @@ nanos = st.integers(1, 20_000_000_000)
 @given(core=nanos, ram=nanos, card=nanos, cpus=st.integers(1, 416), mib=st.integers(1, 2**22), cards=st.integers(1, 16))
 def test_sums_are_exact_and_rounded_once(core: int, ram: int, card: int, cpus: int, mib: int, cards: int) -> None:
     from providers.gcp.accelerators import family_of
-    from providers.gcp.catalogue import PartPrices
     from providers.gcp.machines import GcpMachine
-    from providers.gcp.skus import PartPrice, PurchaseType, SkuKind, SkuPart
+    from providers.gcp.skus import PartPrice, PartPrices, PurchaseType, SkuKind, SkuPart
     from providers.rows import MAX_PRICE, MIN_PRICE, RowRejected
 
     family = family_of("a3-highgpu-8g")

@@ -12,7 +12,7 @@ from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.clock import ManualClock
-from broker.reconciler.controllers.capacity_end import CapacityEnd
+from broker.reconciler.controllers.continuation import CapacityEnd
 from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, Stage, finish, offer, running, settled_and_closed
 

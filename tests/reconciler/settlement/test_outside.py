@@ -25,7 +25,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Tags, faults
 from broker.reconciler.admission.records import hold_entries
 from broker.reconciler.settlement import batch
-from broker.reconciler.settlement.outside import charged_outside, uncharged_attempts
+from broker.reconciler.settlement.batch import charged_outside, uncharged_attempts
 from broker.store import Store
 from broker.store.ledger.spending import SpendingPeriod
 from tests.billing import one_by_one

@@ -15,8 +15,8 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Entry, Movement
 from broker.ledger.sums import DAY, QUARTER
 from broker.store import Store
+from broker.store.jobs.journal import Proof
 from broker.store.ledger import spent_sums
-from broker.store.proof import Proof
 from broker.store.schema.ledger import SpendGroupRow, SpendSumRow
 from tests.store.fields import TagFields
 from tests.store.ledger.test_balances import HOUR, T, moved, post, spent_in_full
