@@ -50,12 +50,10 @@ class Failures:
             return otherwise
 
     def add(self, error: BrokerError) -> None:
-        """Record a failure."""
         self._errors.append(error)
 
     @property
     def about_login(self) -> bool:
-        """Whether one of them is about the login."""
         return any(isinstance(error, LoginMissing) for error in self._errors)
 
     def raise_any(self) -> None:

@@ -66,7 +66,6 @@ class GpuhuntCloud:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The environment variables of its logins."""
         return (*self.needs.values(), *self.takes.values())
 
     def can_query(self, environment: Mapping[str, str]) -> bool:

@@ -163,7 +163,6 @@ class Scaleway:
         return api.document(_CATALOGUE, params=params)
 
     def _stock(self, api: Api, zone: str) -> dict[str, object]:
-        """The zone's stock of each machine."""
         stock: dict[str, object] = {}
         for page in range(1, _MAX_PAGES + 1):
             params = {"page": str(page), "per_page": str(_ROWS_PER_PAGE)}
@@ -257,7 +256,6 @@ def _nanos(value: object, label: str) -> Decimal:
 
 
 def _zones(rows: Sequence[object]) -> set[str]:
-    """The zones that have a machine with GPUs."""
     zones = set()
     for row in rows:
         properties, place = (row.get("properties"), row.get("locality")) if isinstance(row, dict) else (None, None)
@@ -269,7 +267,6 @@ def _zones(rows: Sequence[object]) -> set[str]:
 
 
 def _place(locality: object, kind: str) -> tuple[str, str | None]:
-    """Region and zone."""
     place: Row = locality if isinstance(locality, dict) else {}
     zone, region = place.get("zone"), place.get("region")
     if zone and (not isinstance(zone, str) or not _ZONE.fullmatch(zone)):

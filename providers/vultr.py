@@ -113,7 +113,6 @@ class Vultr(ListProvider[VultrSettings]):
 
 
 def _pages(api: Api, path: str, key: str, where: str) -> Iterator[object]:
-    """The rows of all pages of a list."""
     cursor = ""
     for _ in range(_MAX_PAGES):
         params = {"per_page": str(_ROWS_PER_PAGE), **({"cursor": cursor} if cursor else {})}

@@ -123,7 +123,6 @@ class Assumption:
 
 
 def _row(subject: str, default: object, unit: str, range: ValueRange, source: str) -> Any:
-    """A field of the table with its row."""
     return field(default=default, metadata={"row": Assumption(subject, unit, range, source)})
 
 

@@ -164,7 +164,6 @@ def compare(case: Assumptions, *, vary: bool = True) -> BuyOrRent:
 
 
 def machines(case: Assumptions) -> int:
-    """Whole machines, or servers."""
     return ceil(_gpus(case) / _per_machine(case))
 
 
@@ -390,7 +389,6 @@ def _with_decline(case: Assumptions, decline: float) -> FallingRents:
 
 
 def _thresholds(case: Assumptions, break_even: BreakEven | None) -> tuple[RuleCheck, ...]:
-    """The quoted thresholds, compared with the break-even of this case."""
     share = None if break_even is None else break_even.utilization
     hours = math.inf if share is None else 24 * share
     finding = (

@@ -146,7 +146,6 @@ def grid_near(location: str) -> tuple[GridIntensity, bool]:
 
 
 def known_regions() -> tuple[str, ...]:
-    """Every region and country in the table."""
     return tuple(_regions())
 
 

@@ -148,7 +148,6 @@ class ImageSpeed:
 
 
 def image_memory(use: ImageUse, assumptions: Assumptions = DEFAULTS) -> ImageMemory:
-    """The memory of a use on one GPU."""
     size = use.network.parameters
     trained = 0.0
     if use.method is ImageMethod.FULL:

@@ -87,7 +87,6 @@ def showback(costs: Iterable[TeamCost], idle: Money, rules: SharingRules) -> lis
 
 
 def total(rows: Iterable[TeamCost]) -> TeamCost:
-    """The sum of the rows."""
     combined = TeamCost("")
     for row in rows:
         combined = TeamCost(

@@ -201,7 +201,6 @@ def cash_sums(balances: Mapping[MoneyKind, Balance]) -> tuple[Money, Money]:
 
 
 def balances(entries: Iterable[Entry]) -> Mapping[MoneyKind, Balance]:
-    """The balance of each kind of money in the entries."""
     sums: dict[MoneyKind, dict[Account, int]] = defaultdict(lambda: dict.fromkeys(Account, 0))
     for entry in entries:
         sums[entry.money][entry.account] += entry.amount.micros

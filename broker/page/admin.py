@@ -70,7 +70,6 @@ def add_person(by: By, form: Form) -> Response:
 
 
 def change_person(by: By, request: Request, name: str, form: Form) -> Response:
-    """Make the change of the pressed button to a person."""
     _check_recent(by)
     try:
         link = _apply_change(by, request, name, form)

@@ -58,7 +58,6 @@ class ProviderPages:
         return (TO_PROVIDER, self.send_to_provider), (CALLBACK, self.back)
 
     def send_to_provider(self, request: Request) -> Response:
-        """Send the browser to the provider."""
         next_path = local_path(request.query_params.get("next", "/"))
         try:
             pending_login = provider_sign_ins.begin(

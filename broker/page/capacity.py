@@ -78,7 +78,6 @@ def quote_form(
 
 
 def buy(by: By, form: Form) -> Response:
-    """Start a purchase."""
     quote_number = form.get("quote", "")
     if not quote_number.isdecimal() or not int(quote_number[:12]) > 0:
         raise InvalidInput("no quote is named", where="quote", hint="ask for quotes, and buy one of them")
@@ -107,7 +106,6 @@ def undo_form(by: By, purchase: str) -> Response:
 
 
 def cancel_purchase(by: By, purchase: str, form: Form) -> Response:
-    """Cancel or return a purchase."""
     return _change(by, purchase, form, capacity.cancel_purchase, at_most=form.get("at_most", "0")[:40])
 
 

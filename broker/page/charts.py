@@ -59,7 +59,6 @@ class PriceCurve:
 
 
 def price_curve(history: PriceHistory) -> PriceCurve:
-    """The prices of one series."""
     start, length = history.start, history.end - history.start
     highest = max((stretch.price for stretch in history.stretches if stretch.price is not None), default=None)
     top = None if highest is None else highest.share(11, 10)  # a line at the upper edge would be invisible

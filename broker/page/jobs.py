@@ -125,7 +125,6 @@ def job_usage(by: By, id: str) -> Response:
 
 
 def cancel_form(by: By, id: str) -> Response:
-    """The form that confirms a cancellation."""
     changeable(by.caller, id)
     values = {"job": use_cases.show_job(by.caller, id)}
     return render_page("cancel.html", by, values, title=f"Cancel {id}?", at=JOBS_PATH)
@@ -173,7 +172,6 @@ def grant(by: By, id: str, form: Form) -> Response:
 
 
 def refuse(by: By, id: str, form: Form) -> Response:
-    """Refuse."""
     return _decide(by, id, form, approvals.refuse_approval)
 
 

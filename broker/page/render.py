@@ -46,7 +46,6 @@ MENU = (
 
 
 def menu(visitor: Visitor) -> Sequence[MenuEntry]:
-    """The entries that the visitor may open."""
     return [entry for entry in MENU if entry.permission is None or visitor.may(entry.permission)]
 
 
@@ -148,5 +147,4 @@ def render_page(
 
 
 def error_sentence(error: BrokerError) -> str:
-    """An error as a sentence, with what to do."""
     return f"{error.message[:1].upper()}{error.message[1:]}" + (f": {error.hint}." if error.hint else ".")

@@ -24,7 +24,6 @@ _INVALID_LINK = "This link is not valid. It may be used, replaced or expired: an
 
 
 def sign_in_page(at: SignIn, request: Request) -> Response:
-    """The sign-in form."""
     return sign_in_form(at.broker, request.query_params.get("next", "/"))
 
 

@@ -63,7 +63,6 @@ class Visitor:
         return hmac.new(self.session.encode(), b"form", sha256).hexdigest()
 
     def may(self, permission: Permission) -> bool:
-        """Whether the visitor has the permission in some team."""
         return self.caller.access.anywhere(permission)
 
 
@@ -99,7 +98,6 @@ class SignInState:
 
 
 def sign_in_state(request: Request) -> SignInState:
-    """That of this page."""
     state: SignInState = request.app.state.signing
     return state
 
@@ -136,7 +134,6 @@ def gate(broker: Broker, cookie: Cookie, permission: Permission | None, rate: Re
 
 
 def visitor_of(request: Request) -> Visitor:
-    """The visitor that the gate admitted."""
     visitor: Visitor = request.state.visitor
     return visitor
 

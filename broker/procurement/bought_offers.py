@@ -24,7 +24,6 @@ _ENGINES = {"aws": "skypilot"}
 
 
 def available_purchases(purchases: Iterable[Purchase], now: datetime) -> list[Purchase]:
-    """The purchases of machines that are available now."""
     return [
         purchase
         for purchase in purchases
@@ -36,7 +35,6 @@ def available_purchases(purchases: Iterable[Purchase], now: datetime) -> list[Pu
 
 
 def matches_purchase(offer: Offer, purchase: Purchase) -> bool:
-    """Whether the offer is of the purchase's machines."""
     quote = purchase.quote
     place = offer.zone == quote.zone if quote.zone and offer.zone else offer.region == quote.region
     machine = (offer.provider, offer.instance_type) == (quote.provider, quote.instance_type)

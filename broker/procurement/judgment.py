@@ -69,7 +69,6 @@ class PurchaseJudgement:
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """The questions for approvers."""
         return questions(self.verdicts)
 
 
@@ -130,7 +129,6 @@ def as_quote(holding: Holding, now: datetime) -> CapacityQuote:
 
 
 def decision_of(id: str, judgment: PurchaseJudgement, at: datetime) -> Decision:
-    """The record of the judgment of a purchase."""
     inputs, judged = dump_inputs(judgment.action, judgment.facts), (judgment.action, judgment.answer, judgment.verdicts)
     return seal(inputs, *judged, judgment.version, at=at, job_id=id)
 
@@ -179,5 +177,4 @@ def _nobody_verdict(request: PurchaseRequest) -> Verdict:
 
 
 def objections(verdicts: Sequence[Verdict]) -> str:
-    """The objections in one line."""
     return "; ".join(f"{verdict.message} ({verdict.source})" for verdict in verdicts)

@@ -17,7 +17,6 @@ _LONG, _RENEWAL_BEFORE = timedelta(days=90), timedelta(days=30)
 
 
 def summary(purchase: Purchase) -> str:
-    """The purchase in one line."""
     quote = purchase.quote
     return (
         f"{quote.machines} × {quote.instance_type} ({quote.accelerator}:{quote.count}) in {quote.zone or quote.region},"

@@ -98,7 +98,6 @@ class EngineCalls:
             return self._outcomes.pop((key, purpose), None)
 
     def under_way(self, key: str) -> bool:
-        """Whether a call for the key is running."""
         with self._changed:
             return key in self._under_way
 
@@ -114,7 +113,6 @@ class EngineCalls:
             return ended_keys
 
     def forget(self, key: str) -> None:
-        """Drop outcomes for the key."""
         with self._changed:
             self._news.discard(key)
             for purpose in Purpose:

@@ -127,8 +127,6 @@ def _end_event(
     now: datetime,
     patience: Patience,
 ) -> Dated | None:
-    """The end of the attempt, if the reports show one."""
-
     def end(cause: Cause, evidence: str, at: datetime = now) -> Dated:
         return Dated(at, ev.AttemptEnded(cause=cause, evidence=evidence, step=node.step))
 

@@ -77,7 +77,6 @@ class Leases:
         return self._turns.begin()
 
     def granted(self, view: JobView, attempt: AttemptView, now: datetime) -> LeaseGrant:
-        """The lease of the attempt's node now."""
         return self._grant(view, attempt, now)[0]
 
     def _grant(self, view: JobView, attempt: AttemptView, now: datetime) -> tuple[LeaseGrant, datetime | None]:

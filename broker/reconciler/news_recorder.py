@@ -72,7 +72,6 @@ class NewsRecorder:
         return job_id in self._noted and job_id not in self._failed
 
     def forget(self, job_id: str) -> None:
-        """The job is closed."""
         self._failed.discard(job_id)
 
     def __iter__(self) -> Iterator[str]:

@@ -159,7 +159,6 @@ class Worklist:
         return self._meters.get(job_id, {})
 
     def known(self, job_id: str) -> KnownMoney:
-        """The cached money of the job."""
         return KnownMoney(self.sums(job_id), self.meters(job_id), self.balances(job_id))
 
     def burn(self, job_id: str, kind: MoneyKind) -> Burn | None:

@@ -67,7 +67,6 @@ def gate(permission: Permission | None, *, counted: bool) -> Callable[[Request],
 
 
 def caller_of(request: Request) -> Caller:
-    """The caller that the gate admitted."""
     caller: Caller = request.state.caller
     return caller
 
@@ -96,7 +95,6 @@ def _password(encoded: str) -> str:
 
 
 def address_of(request: Request) -> str:
-    """The address of the request's sender."""
     return request.client.host if request.client else "unknown"
 
 

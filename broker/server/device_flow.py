@@ -24,7 +24,6 @@ from broker.server.transport import Transport
 
 
 def install(app: FastAPI, broker: Broker, transport: Transport) -> None:
-    """Add the routes."""
     for path, endpoint in (
         (DEVICE_AUTHORIZATION, _authorization(broker, transport)),
         (TOKEN, _token(broker)),

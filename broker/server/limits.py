@@ -53,7 +53,6 @@ class WrongTokens:
             return self._within - (now - times[0]) if len(times) >= self._most else 0.0
 
     def wrong(self, address: str, text: str) -> None:
-        """Record a wrong token."""
         with self._lock:
             self._right.pop(digest_of(text), None)
             self._wrong.setdefault(address, deque(maxlen=self._most)).append(self._monotonic())
@@ -61,7 +60,6 @@ class WrongTokens:
             _forget(self._wrong, self._remembered)
 
     def right(self, text: str) -> None:
-        """Record a valid token."""
         with self._lock:
             self._right[digest_of(text)] = None
             self._right.move_to_end(digest_of(text))

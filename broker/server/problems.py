@@ -121,7 +121,6 @@ Respond = Callable[[Request, HttpProblem, Exception], Response]
 
 
 def respond(request: Request, problem: HttpProblem, error: Exception) -> Response:  # the web UI needs it
-    """The response of the API."""
     answer = response_of(problem, error.after if isinstance(error, TooManyWrongTokens | TooManyRequests) else None)
     if isinstance(error, HTTPException):
         answer.headers.update(error.headers or {})

@@ -163,7 +163,6 @@ class SimulatedProvider:
             self._ended.add(rank)
 
     def _boot(self) -> None:
-        """Starts the agents."""
         machine, folder = self._machine, self._slot.folder
         for rank in range(machine.nodes):
             self._nodes.append(
@@ -206,7 +205,6 @@ class SimulatedProvider:
         interrupted: bool = False,
         evidence: str = "",
     ) -> None:
-        """Writes the state that the engine reads."""
         state = {
             "since": self._machine.since.isoformat(),
             "booted": booted,

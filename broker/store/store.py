@@ -68,27 +68,22 @@ class Store:
 
     @cached_property
     def market(self) -> MarketHistory:
-        """The history of the market, and the freshness of its offers."""
         return market_history.MarketHistory(self._database)
 
     @cached_property
     def watches(self) -> Watches:
-        """Watches on prices."""
         return Watches(self._database)
 
     @cached_property
     def outbox(self) -> Outbox:
-        """Alerts to deliver."""
         return Outbox(self._database)
 
     @cached_property
     def budget_marks(self) -> BudgetMarks:
-        """The marks that budgets have passed."""
         return BudgetMarks(self._database)
 
     @cached_property
     def charges(self) -> Charges:
-        """The charges of providers."""
         return charges.Charges(self._database)
 
     @cached_property
@@ -161,7 +156,6 @@ class Store:
         return None if reads is None else ReaderVersion(**json.loads(reads))
 
     def is_led(self, duty: LeaderRole = LeaderRole.JOBS) -> bool:
-        """Whether a process leads that duty."""
         return leader.is_led(self._database, duty)
 
     def using_snapshots(self) -> AbstractContextManager[None]:
@@ -237,7 +231,6 @@ class Store:
     holding_proof = reads(holdings.proof)
 
     def add_holding(self, holding: Holding, *, by: str) -> RecordedHolding:
-        """Record a holding."""
         with self._database.writing() as connection:
             return holdings.add(connection, holding, by=by, at=self._clock.now())
 
@@ -299,7 +292,6 @@ class Store:
             return snapshot.setting(key)
 
     def set_setting(self, key: str, value: str) -> None:
-        """Set a setting of this store."""
         with self._database.writing() as connection:
             connection.execute(delete(SettingRow).where(SettingRow.key == key))
             connection.execute(insert(SettingRow).values(key=key, value=value))

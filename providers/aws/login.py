@@ -249,7 +249,6 @@ def _translate_errors(where: str) -> Iterator[None]:
 
 
 def _service_error(error: Any, where: str) -> BrokerError:
-    """The broker's error for a service's refusal."""
     details = error.response.get("Error", {})
     code, message = str(details.get("Code", "")), str(details.get("Message", ""))
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

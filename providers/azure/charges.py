@@ -110,7 +110,6 @@ def _day(value: object) -> datetime:
 
 
 def _may_change(day: datetime, now: datetime) -> bool:
-    """Whether the charges of that day may still change."""
     next_month = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
     return now < next_month + _SETTLED_AFTER
 

@@ -16,12 +16,10 @@ def nested_object(row: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 
 
 def texts(values: object) -> Iterator[str]:
-    """The texts of a list."""
     yield from (value for value in (values if isinstance(values, list) else ()) if isinstance(value, str))
 
 
 def objects(values: object) -> Iterator[Mapping[str, Any]]:
-    """The objects of a list."""
     yield from (value for value in (values if isinstance(values, list) else ()) if isinstance(value, Mapping))
 
 

@@ -49,7 +49,6 @@ def credential(settings: AzureSettings, *, managed_identity: bool) -> TokenCrede
 
 
 def scope(settings: AzureSettings) -> str:
-    """The scope of a token."""
     host = urlsplit(settings.management_url).hostname
     return f"https://{host if host in _SOVEREIGN else 'management.azure.com'}/.default"
 

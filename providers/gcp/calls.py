@@ -135,7 +135,6 @@ class GcpCaller:
 
 
 def resource_name(url: str) -> str:
-    """The name at the end of a resource's URL."""
     return url.rpartition("/")[2]
 
 

@@ -58,7 +58,6 @@ class GcpMachine:
 
     @property
     def region(self) -> str:
-        """The region of the zone."""
         return region_of(self.zone)
 
     @property
@@ -110,7 +109,6 @@ def matches_any(region: str, patterns: tuple[str, ...]) -> bool:
 def _rows(
     caller: GcpCaller, listing: ListMethod, regions: tuple[str, ...], **request: Any
 ) -> Iterator[tuple[str, Any] | SkippedRow]:
-    """Rows with their zones."""
     for listed_row in caller.rows(listing, project=caller.login.project, max_results=_PER_PAGE, **request):
         if isinstance(listed_row, SkippedRow):
             yield listed_row

@@ -177,7 +177,6 @@ def _needs(model: Model, assumptions: Assumptions) -> MemoryEstimate:
 
 
 def _totals(needs: MemoryEstimate, assumptions: Assumptions) -> list[tuple[Accelerator, int]]:
-    """The accelerators that hold it, with the total number needed."""
     totals: list[tuple[Accelerator, int]] = []
     for card in map(lookup, accelerator_names()):
         if needs.workload.trains and card.inference_only:

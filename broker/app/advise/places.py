@@ -32,7 +32,6 @@ class Places:
         return bool(self.providers or self.regions or self.not_in)
 
     def has(self, offer: Offer) -> bool:
-        """Whether the places include the offer."""
         names = (offer.region.lower(), f"{offer.provider}/{offer.region}".lower())
 
         def matches_any(patterns: tuple[str, ...]) -> bool:

@@ -188,12 +188,10 @@ class CurrentPrices:
     def cheapest(
         self, accelerator: str, gpus: int = 1, per_machine: int = 1, kinds: Iterable[CapacityType] = RENTED
     ) -> Quote | None:
-        """The cheapest of several capacity types."""
         quotes = [self.quote(accelerator, per_machine, -(-gpus // per_machine), kind) for kind in kinds]
         return min((q for q in quotes if q), key=lambda q: (q.stale, not q.launchable, q.usd_per_hour), default=None)
 
     def accelerators(self) -> tuple[str, ...]:
-        """The accelerators with a price."""
         return tuple(sorted({row.accelerator for row in self.rows} | set(self.stated)))
 
     def machines(self, accelerator: str, at_least: int = 1) -> tuple[Cheapest, ...]:
@@ -283,7 +281,6 @@ def _quote(row: Cheapest, gpus: int, machines: int) -> Quote:
 
 
 def _listed_offers(broker: Broker) -> Iterator[Offer]:
-    """The offers of local price lists."""
     for name in broker.registries.local_providers:
         settings = broker.settings.providers.get(name, {})
         provider = broker.registries.build_provider(name, clock=SystemClock(), settings=settings)

@@ -158,7 +158,6 @@ def _prices(card: Accelerator, prices: CurrentPrices, assumptions: Assumptions) 
 
 
 def _machines(prices: CurrentPrices, accelerator: str, kind: CapacityType) -> tuple[MachinePrice, ...]:
-    """The cheapest machine of each size."""
     if accelerator in prices.stated:
         return tuple(MachinePrice(size, prices.stated[accelerator] * size) for size in (1, 2, 4, 8))
     sizes = sorted({row.count for row in prices.machines(accelerator) if row.capacity_type == kind})

@@ -19,7 +19,6 @@ _ORDER = list(Severity)
 
 
 def recipients(settings: Settings, notice: Notice) -> tuple[str, ...]:
-    """The names of the recipients of a notice."""
     routes = settings.routes
     general = {name for name in settings.notify if name not in routes or not routes[name].teams}
     team_recipients = {name for name in settings.notify if name in routes and _matches_teams(routes[name], notice)}

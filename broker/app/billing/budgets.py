@@ -381,7 +381,6 @@ class Alerting:
         self._sending: threading.Thread | None = None
 
     def __call__(self) -> None:
-        """Check, if it is time."""
         now = self._broker.clock.now()
         if self._next is not None and now < self._next:
             return

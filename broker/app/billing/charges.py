@@ -324,7 +324,6 @@ def _attempts(reader: StoreReader, times: Iterable[MachineTime]) -> list[tuple[J
 
 
 def _charged_machine_time(reader: StoreReader, charges: Iterable[Charge]) -> Sequence[MachineTime]:
-    """The machine time of the attempts that these charges name."""
     keys = {item.key for item in charges if item.key}
     times = reader.machine_time(job_ids=list({job_of(key) for key in keys}))
     return [item for item in times if attempt_key(item.job_id, item.attempt) in keys]

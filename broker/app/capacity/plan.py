@@ -37,7 +37,6 @@ def full_hour(at: datetime) -> datetime:
 
 
 def has_current_price(offer: Offer, now: datetime) -> bool:
-    """Whether the offer can be rented at a price that holds now."""
     is_stale = not offer.reference and offer.max_age is not None and now - offer.as_of > offer.max_age
     return is_rentable(offer) and not is_stale
 

@@ -37,7 +37,6 @@ class DoctorFinding:
 
 
 def is_healthy(findings: Sequence[DoctorFinding]) -> bool:
-    """Whether no finding is a problem."""
     return all(finding.health is not Health.PROBLEM for finding in findings)
 
 

@@ -189,7 +189,6 @@ def _answerable_questions(by: Actor, current: JobView, request: RequestedApprova
 
 
 def _other_approvers_hint(request: RequestedApproval, approver: str) -> str:
-    """A hint that names the other approvers."""
     names = [name for name in request.approvers if name != approver]
     return f"ask {' or '.join(names)}" if names else "the policy names nobody else: `gpubroker policy show`"
 

@@ -51,7 +51,6 @@ class EntryClasses:
         self._known: dict[Hashable, QueueEntry] = {}
 
     def entry(self, view: JobView, facts: Facts) -> QueueEntry:
-        """The job's entry."""
         kind = self._kind(view, facts)
         if kind is None:
             return self._compute(view, facts)

@@ -242,7 +242,6 @@ def needed_by_open_jobs(reader: StoreReader) -> set[str]:
 
 
 def _input_jobs(view: JobView) -> list[str]:
-    """The jobs whose results this one takes as inputs."""
     predecessors = [predecessor for predecessor in view.job.after if predecessor.inputs]
     tasks = (
         task_id(array, index)

@@ -151,7 +151,6 @@ def _is_live(broker: Broker, name: str) -> bool:
 
 
 def _due_age(broker: Broker, name: str, last_poll: PollRun | None) -> timedelta:
-    """The age of a source's last poll at which it is due."""
     if not _is_live(broker, name):
         return _BOOK_AGE
     age = _LOCAL_AGE * broker.clock.scale

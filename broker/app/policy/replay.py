@@ -92,7 +92,6 @@ class PolicyReplay:
 
     @property
     def warned(self) -> tuple[ReplayedDecision, ...]:
-        """The decisions that a rule warned about."""
         return tuple(outcome for outcome in self.outcomes if any(verdict.warns for verdict in outcome.verdicts))
 
     @property

@@ -50,7 +50,6 @@ class SweepResult:
 
     @property
     def orphans(self) -> tuple[Leftover, ...]:
-        """The leftovers that may be ended."""
         return tuple(leftover for leftover in self.found if leftover.standing is LeftoverState.ORPHAN)
 
 
@@ -116,7 +115,6 @@ def end_orphans(broker: Broker, swept: SweepResult) -> list[EndedLeftover]:
 
 
 def leftover_notice(leftover: Leftover, is_ended: bool) -> Notice:
-    """The notice about a leftover."""
     title = {
         LeftoverKind.MACHINE: f"Orphaned machine: {leftover.id}",
         LeftoverKind.ATTEMPT: f"Attempt {leftover.key} has no machine",

@@ -52,7 +52,6 @@ class ApiToken:
 
 
 def new_text() -> str:
-    """The text of a new token."""
     return f"{PREFIX}{secrets.token_hex(ID_LENGTH // 2)}_{secrets.token_hex(32)}"
 
 

@@ -141,7 +141,6 @@ class Access:
         return teams is None or (team is not None and team in teams)
 
     def anywhere(self, permission: Permission) -> bool:
-        """Whether the permission applies anywhere."""
         return self.teams(permission) != frozenset()
 
     def teams(self, permission: Permission) -> frozenset[str] | None:

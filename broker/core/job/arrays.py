@@ -19,7 +19,6 @@ INDEX_VARIABLE, COUNT_VARIABLE, ARRAY_VARIABLE = "GPUBROKER_TASK_INDEX", "GPUBRO
 
 
 def task_id(array: str, index: int) -> str:
-    """The id of a task."""
     return f"{array}-{index}"
 
 

@@ -26,12 +26,10 @@ _ISO_DATE = re.compile(r"\s*[0-9]{4}-")
 
 
 def _file_parser(parse: Callable[[Any], object]) -> BeforeValidator:
-    """Reads a value in a file."""
     return BeforeValidator(lambda value, info: parse(value) if info.context else value)
 
 
 def _file_check(check: Callable[[Any], Any]) -> AfterValidator:
-    """Checks a value in a file."""
     return AfterValidator(lambda value, info: check(value) if info.context else value)
 
 

@@ -55,7 +55,6 @@ class Reason(StrEnum):
 
     @property
     def text(self) -> str:
-        """One sentence for people."""
         return _TEXTS[self]
 
     @property

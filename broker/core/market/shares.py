@@ -101,7 +101,6 @@ class MachineShare:
 
 
 def total(shares: Iterable[MachineShare]) -> MachineShare:
-    """Their sum."""
     combined = MachineShare()
     for share in shares:
         combined += share

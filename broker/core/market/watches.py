@@ -64,7 +64,6 @@ class Watch:
         )
 
     def fits(self, offer: Offer) -> bool:
-        """Whether the offer has one of the requested counts."""
         if not self.machines:
             return True
         if offer.accelerator is None:
@@ -72,7 +71,6 @@ class Watch:
         return offer.accelerator in self.machines or offer.machine in self.machines
 
     def fits_provider(self, name: str) -> bool:
-        """Whether the watch is about that provider."""
         return not self.providers or any(fnmatchcase(name, pattern) for pattern in self.providers)
 
     @property

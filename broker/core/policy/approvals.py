@@ -115,7 +115,6 @@ class RequestedApproval:
         )
 
     def grants(self) -> tuple[Grant, ...]:
-        """The resulting grants, one per approver."""
         rules: dict[str, list[str]] = {}
         for rule, approver in self.yes:
             if approver:  # empty if the approval is no longer required
@@ -160,7 +159,6 @@ class StandingGrant:
         return self.revoked_at is None and self.at <= now < self.until
 
     def applies_to(self, action: Action) -> bool:
-        """Whether the grant is for the user and the job of an action."""
         job = action.job
         return all(
             not patterns or (name is not None and matches_any(patterns, name))

@@ -36,7 +36,6 @@ class PurchaseState(StrEnum):
 
     @property
     def closed(self) -> bool:
-        """Whether the state is final."""
         return self in (PurchaseState.ENDED, PurchaseState.UNDONE, PurchaseState.NOT_BOUGHT)
 
     @property
@@ -110,7 +109,6 @@ class Purchase(Record):
 
     @property
     def agreed(self) -> bool:
-        """Whether it has all required approvals."""
         return not self.open_questions and not self.approvals_missing
 
     def may_approve(self, person: str) -> bool:
@@ -124,7 +122,6 @@ class Purchase(Record):
         return any(question.may_answer(person, self.user) for question in self.questions)
 
     def asking(self, questions: tuple[Question, ...]) -> Purchase:
-        """The purchase with the questions of other policies."""
         return self.model_copy(update={"questions": questions})
 
     def has_other_questions(self, questions: tuple[Question, ...]) -> bool:

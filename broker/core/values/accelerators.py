@@ -122,7 +122,6 @@ def siblings(name: str) -> list[tuple[str, float]]:
 
 
 def is_part(name: str | None) -> bool:
-    """Whether a canonical name is of a part of a card."""
     return name is not None and _PART.match(name) is not None
 
 

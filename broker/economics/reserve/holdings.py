@@ -71,7 +71,6 @@ class Holding:
         return (self.ends - self.starts) / timedelta(hours=1)
 
     def active(self, at: datetime) -> bool:
-        """Whether it is held at that time."""
         return self.starts <= at < self.ends
 
     @property

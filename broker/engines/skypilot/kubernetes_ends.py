@@ -113,7 +113,6 @@ def _is_about(event: Mapping[str, Any], key: str) -> bool:
 
 
 def _nodes(pods: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The nodes on which the pods ran."""
     names = {str((pod.get("spec") or {}).get("nodeName") or "") for pod in pods}
     for event in events:
         if assigned := _ASSIGNED.search(str(event.get("message") or "")):

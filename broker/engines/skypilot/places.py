@@ -77,7 +77,6 @@ _PROVISION_TIMEOUT = timedelta(minutes=15)
 
 
 def machine_type(offer: Offer) -> str:
-    """The name of its machine type at Google."""
     return offer.instance_type.removesuffix(SUFFIX)
 
 

@@ -111,7 +111,6 @@ class Search:
         self._effort = effort
 
     def best(self) -> list[Turn]:
-        """The turns of the best round found."""
         n = len(self._jobs)
         gain = [self._gain(i) for i in range(n)]
         hours = [min(option.hours for option in job.options) for job in self._jobs]

@@ -65,7 +65,6 @@ class Outlook:
         return Belief(up, np.where(left, 0.0, belief.age + self.tick), regimes, ended, seen, doubt)
 
     def bands(self, age: Floats) -> Bits:
-        """Age band of each spell."""
         return np.asarray(np.searchsorted(self.model.edges_seconds, age + 0.5, side="right") - 1)
 
     def life(self, belief: Belief) -> Floats:

@@ -88,7 +88,6 @@ def prepare(learned: LearnedFamily, pools: Sequence[str], task: StrategyTask, on
 
 
 def start(prepared: PreparedPlan, task: StrategyTask) -> StrategySession:
-    """A session for one job from now on."""
     learned, pools = prepared.learned, prepared.pools
     if not learned.enough:
         return UniformProgress(task)

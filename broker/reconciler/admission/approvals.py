@@ -69,7 +69,6 @@ def mark_as_request(record: Decision, at: datetime) -> Decision:
 
 
 def is_record_of(record: Decision, request: RequestedApproval) -> bool:
-    """Whether the record is that of this request."""
     return record.seen.get(_ASKED_AT) == _moment(request.at)
 
 

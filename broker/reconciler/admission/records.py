@@ -81,12 +81,10 @@ def movements_of(snapshot: JournalReader, job_id: str) -> int:
 
 
 def held_of(balance: Mapping[MoneyKind, Balance]) -> dict[MoneyKind, Money]:
-    """The hold of each kind of money."""
     return {kind: kind_balance.held for kind, kind_balance in balance.items()}
 
 
 def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Facts) -> Decision:
-    """The record of one judgment at the gate."""
     alternatives = [other for other in plan.placements if other is not admission.placement]
     inputs = dump_inputs(admission.action, facts, alternatives, counts_live=policy.counts_live)
     seen = {

@@ -204,7 +204,6 @@ class RunningJudgment:
         return strictest(self.verdicts)
 
     def decision(self, policy: PolicySet, view: JobView, attempt: AttemptView) -> Decision:
-        """The record of it."""
         inputs, judged = dump_inputs(self.action, self.facts), (self.action, self.answer, self.verdicts, policy.version)
         return seal(inputs, *judged, at=self.facts.now, job_id=view.id, attempt=attempt.number)
 

@@ -49,7 +49,6 @@ class AwaitPredecessors(Controller):
         self._journal = journal
 
     def goes_by(self, about: JobContext) -> Hashable:
-        """The states of the predecessors."""
         states = self._standing(about.view)
         return states.waits_for, states.failed
 

@@ -126,7 +126,6 @@ class Strategist:
         return MovesElsewhere(advantage=advantage, to=to, pool=decision.pool or "", because=decision.why)
 
     def forget(self, job_id: str) -> None:
-        """The job is over."""
         self._kept.pop(job_id, None)
 
     def _decide(

@@ -154,7 +154,6 @@ class AccessWriter(AccessReader):
         self._add(PersonRow, person)
 
     def add_token(self, token: ApiToken) -> None:
-        """Store a new token."""
         self._add(ApiTokenRow, token)
 
     def revoke_token(self, token: ApiToken, *, by: str, at: datetime) -> ApiToken:
@@ -164,7 +163,6 @@ class AccessWriter(AccessReader):
         return replace(token, revoked_at=from_micros(to_micros(at)), revoked_by=by)
 
     def record_token_use(self, id: str, at: datetime) -> None:
-        """Record a use of the token."""
         self._connection.execute(update(ApiTokenRow).where(ApiTokenRow.id == id).values(used_at=to_micros(at)))
 
     def begin_request(self, person: str, key: str, digest: str, at: datetime) -> None:
@@ -173,7 +171,6 @@ class AccessWriter(AccessReader):
         self._add(ApiRequestRow, StoredRequest(digest, None, ""), person=person, key=key, at=at)
 
     def finish_request(self, person: str, key: str, status: int, body: str) -> None:
-        """Record the answer to a requested change."""
         change = update(ApiRequestRow).where(ApiRequestRow.person == person, ApiRequestRow.key == key)
         self._connection.execute(change.values(status=status, body=body))
 
@@ -205,12 +202,10 @@ class AccessWriter(AccessReader):
         self._add(PageSessionRow, session)
 
     def record_session_use(self, digest: str, at: datetime) -> None:
-        """Record a use of the session."""
         change = update(PageSessionRow).where(PageSessionRow.digest == digest)
         self._connection.execute(change.values(seen_at=to_micros(at)))
 
     def end_session(self, digest: str) -> None:
-        """Delete the session."""
         self._drop(PageSessionRow, PageSessionRow.digest == digest)
 
     def end_sessions(self, person: str) -> int:

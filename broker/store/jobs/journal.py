@@ -175,7 +175,6 @@ class StoreWriter(StoreReader):
     keep_meters = query(metering.keep)
 
     def record(self, decision: Decision) -> None:
-        """Store a decision."""
         if self._new is not None:
             self._new.decisions.append(decision)
         else:

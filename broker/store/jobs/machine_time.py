@@ -186,7 +186,6 @@ def rented_hours(connection: Connection, since: datetime, until: datetime) -> Se
 
 
 def forget(connection: Connection, job_id: str) -> None:
-    """Delete the rows of a job."""
     connection.execute(delete(MachineTimeRow).where(MachineTimeRow.job_id == job_id))
 
 

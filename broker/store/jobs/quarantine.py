@@ -45,7 +45,6 @@ class Quarantine:
         return view
 
     def views(self, rows: Iterable[Any]) -> list[JobView]:
-        """The readable views of these rows."""
         result = []
         for row in rows:
             try:
@@ -56,7 +55,6 @@ class Quarantine:
 
 
 def to_text(view: JobView) -> str:
-    """The stored form of a view."""
     return add_stamp(_views().dump_json(view, exclude_defaults=True).decode())
 
 

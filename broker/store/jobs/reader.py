@@ -148,7 +148,6 @@ class StoreReader:
         return self._quarantine.views(tasks.rows(self._connection, *conditions, limit=limit))
 
     def _earlier(self, array: str) -> Sequence[str]:
-        """The arrays that this one retries."""
         view = self.job(array)
         return view.job.array.again if view is not None and view.job.array is not None else ()
 

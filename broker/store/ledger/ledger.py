@@ -173,7 +173,6 @@ def _dates_from(held: int, holds_from: int, holds_to: int, burns: int) -> Dates 
 
 
 def balance_of(row: Any) -> Balance:
-    """Converts a balance row."""
     return balance_from(row.available, row.held, row.spent, row.holds_from, row.holds_to, row.burns)
 
 

@@ -209,7 +209,6 @@ def groups_of(
 
 
 def holding(connection: Connection) -> dict[str, dict[MoneyKind, Balance]]:
-    """The balances of the jobs that hold money."""
     result: dict[str, dict[MoneyKind, Balance]] = {}
     for row in connection.execute(select(LedgerBalanceRow).where(STILL_HELD)):
         result.setdefault(row.job_id, {})[MoneyKind(row.money)] = balance_of(row)

@@ -112,7 +112,6 @@ def keep(connection: Connection, entries: Iterable[Entry]) -> None:
 
 
 def forget(connection: Connection) -> None:
-    """Delete every sum."""
     connection.execute(delete(SpendSumRow))
     connection.execute(delete(SpendGroupRow))
 

@@ -49,7 +49,6 @@ def has_patterns(query: OfferQuery) -> bool:
 
 
 def count_offers(connection: Connection) -> int:
-    """The number of current offers."""
     return connection.scalar(select(func.count()).select_from(OfferRow).where(_CURRENT)) or 0
 
 

@@ -52,6 +52,5 @@ def record_change(connection: Connection, run: int) -> None:
 
 
 def plan_stamp(connection: Connection) -> PlanStamp:
-    """The stamp as of this snapshot."""
     policy, runs, changed, accepted, has_holdings, has_purchases = connection.execute(_STAMP).one()
     return PlanStamp(policy, runs, changed, accepted, bool(has_holdings or has_purchases))

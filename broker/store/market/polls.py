@@ -235,7 +235,6 @@ def _known_offers(connection: Connection, provider: str) -> dict[tuple[str, str]
 def _collect_known(
     writes: _PollWrites, stored: KnownOffer, offer: Offer, as_of: int, values: tuple[Any, ...], prices: PriceDoubts
 ) -> None:
-    """Collect the writes for a known offer that has changed or is suspicious."""
     _, _, series, _, changed_at, ended_at, signalled_at, doubt, before_doubt, *_ = stored
     stored_values = stored[VALUES_AT]
     in_doubt = doubt is not None and doubt != Doubt.UNTOLD.value
@@ -255,7 +254,6 @@ def _collect_known(
 
 
 def _doubt_columns(odd: OddPrice | None, trusted: int | None) -> dict[str, Any]:
-    """The columns of a doubt about a price."""
     if odd is None:
         return {"doubt": None, "doubt_detail": "", "trusted": None}
     return {"doubt": odd.doubt.value, "doubt_detail": odd.detail, "trusted": trusted}

@@ -80,7 +80,6 @@ def uses(connection: Connection, views: Iterable[JobView]) -> dict[int, NeededTi
 
 
 def all_series(connection: Connection) -> list[int]:
-    """The ids of all series."""
     return list(connection.scalars(select(OfferRow.id).order_by(OfferRow.id)))
 
 

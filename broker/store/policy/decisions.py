@@ -26,7 +26,6 @@ _OF_STARTS = DecisionRow.action != ActionKind.CONTINUE.value
 
 
 def record(connection: Connection, *decisions: Decision) -> None:
-    """Store decisions."""
     if decisions:
         insert_rows(connection, DecisionRow, [_row(decision) for decision in decisions])
 

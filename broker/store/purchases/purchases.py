@@ -63,7 +63,6 @@ def events(connection: Connection, id: str) -> Sequence[tuple[datetime, Purchase
 
 
 def rebuild(connection: Connection) -> None:
-    """Rebuild every purchase from its events."""
     for id in list(connection.scalars(select(PurchaseRow.id))):
         purchase = fold_purchase(id, events(connection, id))
         values = {"view": purchase.model_dump_json(), "closed": purchase.state.closed}

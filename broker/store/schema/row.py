@@ -53,7 +53,6 @@ class Row(SQLModel):
 
 
 def columns_of(table: type[Row], *names: str) -> tuple[Any, ...]:
-    """The columns of a table with these names."""
     return tuple(getattr(table, name) for name in names)
 
 

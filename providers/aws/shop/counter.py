@@ -45,7 +45,6 @@ class AwsCounter:
 
 
 def matching_types(request: QuoteRequest) -> Sequence[str]:
-    """The instance types that the request may mean."""
     if request.instance_type is not None:
         return (request.instance_type,)
     requested = (request.accelerator, request.count)

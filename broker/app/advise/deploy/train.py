@@ -181,7 +181,6 @@ def _supply_step(candidates: tuple[Way, ...], situation: DeployDemand) -> PathSt
 
 
 def _best_way_by_card(candidates: tuple[Way, ...]) -> list[Way]:
-    """The best way for each accelerator."""
     way_by_card: dict[str, Way] = {}
     for way in candidates:
         way_by_card.setdefault(way.card.name, way)

@@ -84,7 +84,6 @@ def accelerator_name(model: str) -> str | None:
 
 
 def job_name(name: object) -> str:
-    """The name with the characters that a job's name may have."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", str(name)).strip("-._")[:63] or "job"
 
 
