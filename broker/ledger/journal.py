@@ -168,7 +168,7 @@ class JournalReader(Protocol):
     def open_holds(self, budget: BudgetSpec) -> Sequence[OpenHold]:
         """The holds not yet settled or released that count under that budget."""
 
-    def held_behind(self, budget: BudgetSpec, job_id: str, submitted_at: datetime, until: datetime) -> Sequence[Burn]:
+    def holds_behind(self, budget: BudgetSpec, job_id: str, submitted_at: datetime, until: datetime) -> Sequence[Burn]:
         """The part of `held` of jobs that never cost anything, have no machines and were submitted after
         ``submitted_at`` (UTC; at that moment: by id)."""
 

@@ -143,7 +143,7 @@ class AwsAccount:
         held: tuple[Offer | SkippedRow, ...] = ()
         if reserved:
             reservations = self.failures.kept(holdings.capacity_reservations(self.login, region))
-            held = tuple(holdings.held_offers(reservations, self.clock.now()))
+            held = tuple(holdings.reservation_offers(reservations, self.clock.now()))
         offered = self.failures.result(partial(spot.offered_types, self.login, region, self.types), None)
         quotas = tuple(self.failures.kept(read_quotas(self.login, region))) if self.settings.quotas else ()
         return _AwsRegion(prices, held, offered, quotas)

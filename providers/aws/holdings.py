@@ -102,7 +102,7 @@ def savings_plans(login: AwsLogin, query_region: str) -> Iterator[Reservation]:
         )
 
 
-def held_offers(reservations: Iterable[Reservation], now: datetime) -> OfferRows:
+def reservation_offers(reservations: Iterable[Reservation], now: datetime) -> OfferRows:
     """Current holdings as offers: one per zone and instance type, with the machines of all its reservations. Excludes
     targeted reservations, which a machine must name, because no engine does."""
     yield from merge_offers(

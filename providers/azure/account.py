@@ -22,7 +22,7 @@ from providers.azure import holdings, spot
 from providers.azure.fields import count, nested_object, objects, texts
 from providers.azure.locations import read_locations
 from providers.azure.login import AzureLogin
-from providers.azure.machines import known_type
+from providers.azure.machines import find_type
 from providers.azure.settings import AzureSettings
 from providers.failures import Failures
 from providers.rows import OfferRows
@@ -52,7 +52,7 @@ def read_skus(login: AzureLogin, region: str) -> Mapping[str, Sku]:
     path = f"/subscriptions/{login.subscription}/providers/Microsoft.Compute/skus?{query}"
     skus = {}
     for row in login.plain_rows(f"{region}: resource skus", path, version=VERSION):
-        instance_type = known_type(str(row.get("name")))
+        instance_type = find_type(str(row.get("name")))
         if (
             instance_type
             and row.get("resourceType") == "virtualMachines"
@@ -179,7 +179,7 @@ class AzureAccount:
         if locations is None:
             return  # without them zones would be named differently than in other polls
         reservations = self.failures.kept(holdings.capacity_reservations(self.login, locations))
-        yield from holdings.held_offers(reservations, self.clock.now())
+        yield from holdings.reservation_offers(reservations, self.clock.now())
 
     def seen(self, offers: Iterable[Offer]) -> OfferRows:
         """The offers, with the subscription's data on each."""
@@ -233,7 +233,7 @@ class AzureAccount:
 def _is_queryable(offer: Offer) -> bool:
     """Regions become parts of URLs: only plausible names are used."""
     plain = offer.region.isascii() and offer.region.isalnum()
-    return plain and offer.capacity_type in _RUNNABLE and known_type(offer.instance_type) is not None
+    return plain and offer.capacity_type in _RUNNABLE and find_type(offer.instance_type) is not None
 
 
 def _apply_region_data(offer: Offer, region_data: _AzureRegion) -> Offer:

@@ -20,7 +20,7 @@ from providers.azure.errors import NotFound
 from providers.azure.fields import count, nested_object, parts_of, region_of, texts, utc
 from providers.azure.locations import AzureLocations
 from providers.azure.login import AzureLogin
-from providers.azure.machines import known_type, machine
+from providers.azure.machines import find_type, machine
 from providers.azure.settings import HELD_AGE, NAME, PURCHASE_TAG
 from providers.failures import Failures
 from providers.rows import OfferRows, RowRejected, is_held, merge_offers, name
@@ -55,7 +55,7 @@ def _reservations_in_group(
         lambda client: client.capacity_reservations.list_by_capacity_reservation_group(resource_group, group_name),
     )
     for row in failures.kept(rows):
-        instance_type = known_type(str(nested_object(row, "sku").get("name")))
+        instance_type = find_type(str(nested_object(row, "sku").get("name")))
         state = str(nested_object(row, "properties").get("provisioningState", "")).lower()
         id = parts_of(row.get("id")).get("capacityreservations")
         if instance_type is None or state not in _HELD or not id:
@@ -113,7 +113,7 @@ def _free(machines: int | None, utilization: Mapping[str, Any]) -> int | None:
     return max(0, machines - max(len(allocated or ()), sum(counts)))
 
 
-def held_offers(reservations: Iterable[Reservation], now: datetime) -> OfferRows:
+def reservation_offers(reservations: Iterable[Reservation], now: datetime) -> OfferRows:
     """Current holdings as offers: one per place and instance type, with the free machines of all its reservations
     (unknown if unknown for one of them). Excludes reservations that a machine must name, because no engine does."""
     yield from merge_offers(_offer(reservation, now) for reservation in reservations if is_held(reservation, now))

@@ -53,7 +53,7 @@ def machine(instance_type: str) -> AzureMachine:
     return AzureMachine(vcpus=float(vcpus[1]) if vcpus else None)
 
 
-def known_type(instance_type: str) -> str | None:
+def find_type(instance_type: str) -> str | None:
     """The table's spelling of a machine with accelerators; None for other machines. Azure's own spelling varies."""
     entry = _tables().get(instance_type.lower())
     return entry[0] if entry else None

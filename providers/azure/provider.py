@@ -33,7 +33,7 @@ from providers.azure.login import (
     login_source,
     subscription_of,
 )
-from providers.azure.machines import known_type
+from providers.azure.machines import find_type
 from providers.azure.retail import RetailPrices
 from providers.azure.settings import NAME, SUBSCRIPTION, AzureSettings
 from providers.azure.shop.counter import AzureCounter
@@ -89,7 +89,7 @@ def _instance(row: Mapping[str, Any], key: str, state: str, locations: AzureLoca
         provider=NAME,
         region=region,
         zone=locations.zone(region, zones[0]) if zones else None,
-        instance_type=known_type(size) or size,
+        instance_type=find_type(size) or size,
         key=key,
         state=state,
         billed=state not in _NOT_BILLED,
@@ -145,7 +145,7 @@ def reserved_instances(login: AzureLogin, now: datetime) -> Iterator[Reservation
     for row in _rows(login, "reservations", RESERVATIONS, RESERVATIONS_VERSION, "Reservations Reader"):
         properties, instance_type = (
             nested_object(row, "properties"),
-            known_type(str(nested_object(row, "sku").get("name"))),
+            find_type(str(nested_object(row, "sku").get("name"))),
         )
         id = parts_of(row.get("id")).get("reservations")
         ends = utc(properties.get("expiryDateTime")) or utc(properties.get("expiryDate"))

@@ -20,7 +20,7 @@ from broker.core.errors import BrokerError, Malformed
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import Clock
 from providers import rows as parse
-from providers.azure.machines import AzureMachine, known_type, machine
+from providers.azure.machines import AzureMachine, find_type, machine
 from providers.azure.settings import LIST_AGE, MAX_AGE, NAME, AzureSettings
 from providers.http import Api
 from providers.rows import HOURS_A_YEAR, OfferRows, Row, RowRejected, short
@@ -146,7 +146,7 @@ class RetailPrices:
         source: str = SOURCE,
     ) -> Offer:
         raw_name = parse.name(row["armSkuName"], "armSkuName")
-        instance_type = known_type(raw_name) or raw_name
+        instance_type = find_type(raw_name) or raw_name
         region = parse.name(row.get("armRegionName"), "armRegionName").lower()
         label = f"{region} {instance_type} {capacity_type}{f' {years} years' if years else ''}"
         return Offer(

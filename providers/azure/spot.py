@@ -22,7 +22,7 @@ from broker.core.errors import Malformed
 from broker.core.market.offers import Availability, Offer
 from providers.azure.errors import NotPermitted
 from providers.azure.login import AzureLogin
-from providers.azure.machines import accelerated_types, known_type
+from providers.azure.machines import accelerated_types, find_type
 from providers.azure.settings import NAME
 from providers.http import setting
 
@@ -96,7 +96,7 @@ def scores_in(answer: object) -> Scores:
         raise Malformed("no placementScores in the answer", where=f"{NAME}: spot placement scores")
     scores: dict[tuple[str, str], SpotScore] = {}
     for row in rows:
-        size = known_type(str(row.get("sku"))) if isinstance(row, Mapping) else None
+        size = find_type(str(row.get("sku"))) if isinstance(row, Mapping) else None
         region, word = (row.get("region"), row.get("score")) if size else (None, None)
         if size is None or not isinstance(region, str) or not isinstance(word, str):
             continue
@@ -146,7 +146,7 @@ def _rates_in(rows: Iterable[object]) -> Iterator[tuple[tuple[str, str], float]]
     for row in rows:
         if not isinstance(row, Mapping):
             continue
-        size, region, band = known_type(str(row.get("skuName"))), row.get("location"), row.get("spotEvictionRate")
+        size, region, band = find_type(str(row.get("skuName"))), row.get("location"), row.get("spotEvictionRate")
         rate = rate_per_hour(band) if isinstance(band, str) else None
         if size and isinstance(region, str) and rate is not None:
             yield (region.lower(), size), rate

@@ -150,7 +150,7 @@ def commitments(caller: GcpCaller) -> Iterator[Reservation]:
         )
 
 
-def held_offers(held: Iterable[HeldReservation], shapes: Iterable[GcpMachine], now: datetime) -> OfferRows:
+def reservation_offers(held: Iterable[HeldReservation], shapes: Iterable[GcpMachine], now: datetime) -> OfferRows:
     """Current reservations as offers: one per zone and machine, with the machines of all its reservations. Excludes
     reservations that a machine must name, because no engine does."""
     shapes_by_key = {

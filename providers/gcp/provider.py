@@ -215,7 +215,7 @@ class Gcp:
             for entry in _optional(holdings.reservations(caller), failures)
             if matches_any(entry.reservation.region, self._settings.regions)
         ]
-        for row in holdings.held_offers(held, all_shapes, self._clock.now()):
+        for row in holdings.reservation_offers(held, all_shapes, self._clock.now()):
             if isinstance(row, SkippedRow) or _matches_query(row.region, row.accelerator, query):
                 yield row
 

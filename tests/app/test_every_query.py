@@ -126,7 +126,7 @@ QUERIES: dict[str, Query] = {
     "StoreReading.entries": look(lambda r, job: r.entries(job)),
     "StoreReading.entries_of": look(lambda r, job: r.entries_of([job])),
     "StoreReading.count_offers": look(lambda r, _: r.count_offers()),
-    "StoreReading.held_behind": look(lambda r, _: r.held_behind(BUDGET, "a", SINCE, NOW)),
+    "StoreReading.holds_behind": look(lambda r, _: r.holds_behind(BUDGET, "a", SINCE, NOW)),
     "StoreReading.held_under": look(lambda r, _: r.held_under("launch-")),
     "StoreReading.in_hand": look(lambda r, _: r.in_hand(NOW)),
     "StoreReading.rented_hours": look(lambda r, _: r.rented_hours(SINCE, NOW)),

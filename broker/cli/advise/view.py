@@ -104,12 +104,12 @@ def _visible_members(part: Any) -> Iterator[tuple[str, DisplayFormat, Any]]:
     """The visible fields with their values; empty ones are left out."""
     hints = get_type_hints(type(part), include_extras=True)
     for field in fields(part):
-        value, display = getattr(part, field.name), _shown_as(hints[field.name])
+        value, display = getattr(part, field.name), _display_format(hints[field.name])
         if not display.hidden and value not in (None, "", (), {}) and field.name not in ("assumptions", "title"):
             yield field.name, display, value
 
 
-def _shown_as(hint: Any) -> DisplayFormat:
+def _display_format(hint: Any) -> DisplayFormat:
     """How the type says that people see a value: also of a union with None."""
     if get_origin(hint) is Annotated:
         return next(
@@ -117,7 +117,7 @@ def _shown_as(hint: Any) -> DisplayFormat:
             DisplayFormat(),
         )
     return next(
-        (display for hint_argument in get_args(hint) if (display := _shown_as(hint_argument)) != DisplayFormat()),
+        (display for hint_argument in get_args(hint) if (display := _display_format(hint_argument)) != DisplayFormat()),
         DisplayFormat(),
     )
 

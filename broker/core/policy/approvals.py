@@ -262,7 +262,7 @@ def _covers(grant: Grant, verdict: Verdict, action: Action, now: datetime) -> bo
     return grant.until is None or now < grant.until
 
 
-def used_standing_grants(verdicts: Iterable[Verdict]) -> dict[int, tuple[str, tuple[str, ...]]]:
+def standing_grant_uses(verdicts: Iterable[Verdict]) -> dict[int, tuple[str, tuple[str, ...]]]:
     """The standing grants that approved something: by number, who gave the grant and the rules it answered."""
     used: dict[int, tuple[str, tuple[str, ...]]] = {}
     for verdict in verdicts:

@@ -16,8 +16,8 @@ from broker.core.policy.approvals import (
     expiry,
     max_run_time,
     questions,
+    standing_grant_uses,
     total_of,
-    used_standing_grants,
 )
 from broker.core.policy.decisions import Decision
 from broker.core.values.money import Money
@@ -83,7 +83,7 @@ def approve_by_standing_grants(
     grants from now on, of an ``array`` judged as a whole all of it."""
     approvals, run_time = [], max_run_time(admission.action)
     looked_at = {verdict.name: verdict.looked_at for verdict in admission.verdicts}
-    for number, (by, rules) in used_standing_grants(admission.verdicts).items():
+    for number, (by, rules) in standing_grant_uses(admission.verdicts).items():
         tx.use_standing(number, job_id, total_of(admission.action) if array else Money.ZERO)
         approvals.append(
             ev.ApprovalGiven(

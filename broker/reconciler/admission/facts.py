@@ -87,7 +87,7 @@ def facts_of(
             return replace(facts, budgets=extended)
         for budget in budgets:
             if (budget.id, action.job_id) not in in_line:
-                in_line[budget.id, action.job_id] = held_behind(snapshot, budget, action, now)
+                in_line[budget.id, action.job_id] = holds_behind(snapshot, budget, action, now)
         return replace(facts, budgets=add_holds_behind(extended, {b.id: in_line[b.id, action.job_id] for b in budgets}))
 
     return facts_for
@@ -157,11 +157,11 @@ def waits_with_money(action: Action) -> bool:
     return action.kind is ActionKind.RE_PLACE and action.submitted_at is not None and bool(action.own)
 
 
-def held_behind(snapshot: JournalReader, budget: BudgetSpec, action: Action, now: datetime) -> list[Burn]:
+def holds_behind(snapshot: JournalReader, budget: BudgetSpec, action: Action, now: datetime) -> list[Burn]:
     """The holds under the budget, from ``now`` on, of jobs that wait behind the judged one."""
     assert action.submitted_at is not None, "only starts of jobs on record are in line"
     until = summable_until(budget, now)
-    return [burn.seen(now) for burn in snapshot.held_behind(budget, action.job_id or "", action.submitted_at, until)]
+    return [burn.seen(now) for burn in snapshot.holds_behind(budget, action.job_id or "", action.submitted_at, until)]
 
 
 def add_holds_behind(

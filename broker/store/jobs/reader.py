@@ -244,7 +244,7 @@ class StoreReader:
     kept_sums = query(spent_sums.nonzero_sums)
     names_with_money = query(spent_sums.names)
     open_holds = query(ledger.open_holds)
-    held_behind = query(ledger.held_behind)
+    holds_behind = query(ledger.holds_behind)
     held_under = query(ledger.holding_jobs)
     held = query(ledger.held)
 

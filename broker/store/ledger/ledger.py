@@ -273,14 +273,14 @@ def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
     return [OpenHold(job_id, MoneyKind(kind), _burn(held, *dates)) for job_id, kind, held, *dates in rows]
 
 
-def held_behind(
+def holds_behind(
     connection: Connection, budget: BudgetSpec, job_id: str, submitted_at: datetime, until: datetime
 ) -> Sequence[Burn]:
     """The part of `held` of jobs without spend and without machines that were submitted after ``submitted_at`` (UTC).
 
     Of those submitted at exactly that time, jobs with a later id.
     """
-    statement = cached_statement(_held_behind_query, connection, budget, looks_up=has_patterns(budget))
+    statement = cached_statement(_holds_behind_query, connection, budget, looks_up=has_patterns(budget))
     parameters = {"edge": to_micros(until), "since": to_micros(submitted_at), "job": job_id}
     return [_burn(int(micros), *dates) for micros, *dates in connection.execute(statement, parameters).all() if micros]
 
@@ -312,7 +312,7 @@ def _held_query(connection: Connection | None, budget: BudgetSpec) -> CompoundSe
     return _sum_and_rest(connection, budget)
 
 
-def _held_behind_query(connection: Connection | None, budget: BudgetSpec) -> CompoundSelect[Any]:
+def _holds_behind_query(connection: Connection | None, budget: BudgetSpec) -> CompoundSelect[Any]:
     since = bindparam("since", type_=BigInteger)
     later = or_(JobRow.submitted_at > since, and_(JobRow.submitted_at == since, JobRow.id > bindparam("job")))
     return _sum_and_rest(

@@ -65,11 +65,11 @@ def started(broker: Broker, *names: str) -> list[str]:
     return [name for name in names if not all(one.over for one in jobs.find(broker, name).attempts)]
 
 
-def held_behind(broker: Broker, job_id: str, submitted_at: datetime) -> Money:
+def holds_behind(broker: Broker, job_id: str, submitted_at: datetime) -> Money:
     """Also the same whether it is read as one sum or singly."""
     (spec,) = broker.policy().budgets(jobs.find(broker, "a").job, "ann")
     with broker.store.reading() as seen:
-        read = [seen.held_behind(spec, job_id, submitted_at, submitted_at + timedelta(days=n)) for n in (-9, 9)]
+        read = [seen.holds_behind(spec, job_id, submitted_at, submitted_at + timedelta(days=n)) for n in (-9, 9)]
     singly, as_one = (sum((burn.amount for burn in burns), Money.ZERO) for burns in read)
     assert singly == as_one
     assert len(read[1]) <= 1
@@ -98,26 +98,26 @@ def test_the_first_of_those_that_waited_start_although_all_together_hold_too_muc
 def test_what_runs_counts_against_those_before_it_and_what_waits_before_counts_too(site: Broker) -> None:
     waiting(site, "a", "b", "c", "d")
     third = jobs.find(site, "c")
-    assert held_behind(site, "", third.submitted_at - timedelta(days=1)) == 4 * HOLD
-    assert held_behind(site, third.id, third.submitted_at) == HOLD
-    assert held_behind(site, "", third.submitted_at) == 2 * HOLD
+    assert holds_behind(site, "", third.submitted_at - timedelta(days=1)) == 4 * HOLD
+    assert holds_behind(site, third.id, third.submitted_at) == HOLD
+    assert holds_behind(site, "", third.submitted_at) == 2 * HOLD
     pass_time(site, timedelta(hours=2))
     look(site, "acme")
-    assert held_behind(site, "", third.submitted_at - timedelta(days=1)) == 2 * HOLD, "a and b have machines"
+    assert holds_behind(site, "", third.submitted_at - timedelta(days=1)) == 2 * HOLD, "a and b have machines"
 
 
 def test_what_an_interrupted_job_holds_counts_wherever_it_stands(site: Broker) -> None:
     """What it cost may not be known in full, so its hold is never left out."""
     waiting(site, "a", "b")
     first, last = jobs.find(site, "a"), jobs.find(site, "b")
-    assert held_behind(site, first.id, first.submitted_at) == HOLD
+    assert holds_behind(site, first.id, first.submitted_at) == HOLD
     now, spent = site.clock.now(), Money.usd(1)
     settled = move(
         Movement.SETTLE, spent, movement_id="s", money=MoneyKind.CASH, at=now, covers=(now, now), tags=tags_of(last)
     )
     with site.store.writing() as tx:
         tx.post(settled)
-    assert held_behind(site, first.id, first.submitted_at) == Money.ZERO
+    assert holds_behind(site, first.id, first.submitted_at) == Money.ZERO
 
 
 def test_a_new_job_does_not_overtake_them(site: Broker) -> None:

@@ -19,8 +19,8 @@ from broker.core.policy.approvals import (
     expiry,
     max_run_time,
     questions,
+    standing_grant_uses,
     total_of,
-    used_standing_grants,
 )
 from broker.core.policy.facts import Aspect, Fact
 from broker.core.policy.policy import Action, ActionKind, Answer, Grant, Source, Verdict
@@ -348,7 +348,7 @@ def test_which_approvals_ahead_let_something_through() -> None:
     once = Grant("carl", ("once",), Money.usd(100))
     asking = [asks(name, approvers=("bob", "ann", "carl")) for name in ("dear", "big", "long", "once", "open")]
     judged = apply_grants(asking, action(), [seven, nine, once], NOW)
-    assert used_standing_grants(judged) == {7: ("bob", ("dear", "long")), 9: ("ann", ("big",))}
-    assert used_standing_grants(asking) == {}
+    assert standing_grant_uses(judged) == {7: ("bob", ("dear", "long")), 9: ("ann", ("big",))}
+    assert standing_grant_uses(asking) == {}
     refused = Verdict(Answer.DENY, "x", "refused", "x", Source("f", 1), figures={"standing": "7", "approved_by": "bob"})
-    assert used_standing_grants([refused]) == {}
+    assert standing_grant_uses([refused]) == {}

@@ -19,7 +19,7 @@ from broker.core.market.offers import Offer
 from broker.core.values.money import Money
 from providers.azure.account import AzureQuota, Sku, read_skus, read_usages
 from providers.azure.charges import read_charges
-from providers.azure.holdings import capacity_reservations, held_offers
+from providers.azure.holdings import capacity_reservations, reservation_offers
 from providers.azure.locations import AzureLocations, read_locations
 from providers.azure.login import AzureLogin
 from providers.azure.provider import reserved_instances, savings_plans, tagged_machines
@@ -56,7 +56,7 @@ def _value(body: Any) -> Any:
 
 def _reservations(login: AzureLogin) -> dict[str, Reservation]:
     found = {one.id: one for one in capacity_reservations(login, _PLACES)}
-    for offer in held_offers(found.values(), NOW):
+    for offer in reservation_offers(found.values(), NOW):
         if isinstance(offer, Offer):
             assert offer.has_valid_price()
             assert offer.slots is None or 0 <= offer.slots <= 10**9
