@@ -3,8 +3,6 @@
 ``__`` nests: ``GPUBROKER_PROVIDERS__AWS__PRICE_LIST_URL``. Environment variables win over files; flags win over both.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Mapping

@@ -1,7 +1,5 @@
 """Errors in the settings: the file and line or the variable, and a suggestion."""
 
-from __future__ import annotations
-
 import os
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """Collects failures of single parts (a region, a source), so that the other parts still deliver."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 

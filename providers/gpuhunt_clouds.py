@@ -7,8 +7,6 @@ in force here (another address, certificates, timeouts, no redirects) hold there
 collected.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

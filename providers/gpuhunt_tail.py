@@ -11,8 +11,6 @@ here, dated as that, and say so in their source; that of Crusoe's B200 is a gues
 SXM or the PCIe card, and gpuhunt drops which. Written for gpuhunt 0.1.34 (November 2026).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta

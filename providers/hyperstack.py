@@ -9,8 +9,6 @@ Fields: Hyperstack's OpenAPI document 1.0 (``FlavorFields``, ``PricebookModel``)
 Limit: 500 calls a minute from one address ("Rate limits"). Read in November 2026.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta

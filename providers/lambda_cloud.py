@@ -5,8 +5,6 @@ becomes an offer. A type without available regions is one sold-out offer in the 
 Fields: Lambda's Cloud API, version 1.10 (``GET /api/v1/instance-types``), which allows one request a second.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from datetime import timedelta

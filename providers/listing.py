@@ -1,7 +1,5 @@
 """Providers whose offers are the rows of an HTTP API, with an API key or without: the parts that they share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from os import environ
 from typing import Any, ClassVar, Generic, TypeVar

@@ -7,8 +7,6 @@ the RTX PRO 6000, identified by its memory; availability is clipped by the tenan
 Fields: see ``nebius_calls.py``. No rate limit is published.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Interface: github.com/nebius/api (``billing.v1.CalculatorService``, ``compute.v1
 ``capacity.v1.ResourceAdviceService``, ``iam.v2``), in the SDK ``nebius`` 0.6. Read in November 2026.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator, Mapping
 from typing import Any, Self

@@ -12,8 +12,6 @@ Pitfalls: GPU memory is that of the machine for most shapes, of one card for som
 names contain remarks (``(NVL72)``); a product may have several prices (tiers, commitments) in many currencies.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta

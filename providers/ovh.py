@@ -11,8 +11,6 @@ API console, ``GET /order/catalog/public/cloud`` (order.catalog.public.Catalog).
 published for it. Read in November 2026.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """This machine as owned capacity: its NVIDIA GPUs, listed by NVML, and its CPUs."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections import Counter

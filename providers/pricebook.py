@@ -5,8 +5,6 @@ page and the date on which it showed the price, and no age limit; live rows of t
 decides whether a launch may use such a price (``allow_reference_prices``).
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta

@@ -8,8 +8,6 @@ Prime Intellect's OpenAPI document (``GET /api/v1/availability/gpus``), also as 
 No rate limit is published; it is one call for each hundred rows. Read in November 2026.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial

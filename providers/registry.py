@@ -1,7 +1,5 @@
 """The providers by name, and their construction. A provider is imported on first use."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ A reader raises `RowRejected` for an unusable row; `read_rows` turns it into a `
 unaffected.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace

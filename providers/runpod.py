@@ -7,8 +7,6 @@ and a savings plan has to be bought before anything runs on it: such offers name
 Fields: RunPod's GraphQL schema (GpuType, LowestPrice) as of November 2026.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass

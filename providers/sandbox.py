@@ -1,7 +1,5 @@
 """The simulated market of `broker.simulation.market` as a provider. Every offer is marked as simulated."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import ClassVar
 

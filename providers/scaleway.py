@@ -11,8 +11,6 @@ them. No rate limit is published; it is one call for each 100 products, and one 
 November 2026.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ node for the next whole hours, as quoted now. Fields: SF Compute's API v0 (``/v0
 cents, times on the hour.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal

@@ -7,8 +7,6 @@ Fields: Shadeform's OpenAPI document (``GET /v1/instances/types``), read in Nove
 it is one call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The products of the clouds by kind (one line here, one file in the cloud's `shop`), and their common parts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import ClassVar, Generic, TypeVar, cast

@@ -4,8 +4,6 @@ Queried before each decision, like this machine. One offer per partition, kind o
 two, and the whole node), and one per partition for its nodes as CPU machines.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -7,8 +7,6 @@ disk, and traffic, are billed apart, and so is the disk of a spot machine. A low
 after prepayment. Fields: Vast.ai's API reference (search offers) as of November 2026.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from os import environ

@@ -7,8 +7,6 @@ billed separately.
 Fields: Verda's API, version 1 (OpenAPI document and official SDKs, November 2026).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta

@@ -9,8 +9,6 @@ Vultr's API v2, "List Plans" and "List Bare Metal Plans"; limit: 30 calls a seco
 for each 500 plans. Read in November 2026.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from datetime import timedelta

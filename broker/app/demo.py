@@ -6,8 +6,6 @@ the background reconciler, the interruptions (a notice, then SIGKILL), the check
 and the ledger are those of every job.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

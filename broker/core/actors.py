@@ -4,8 +4,6 @@ Both are created once, at the entry point (`broker.cli.identity` for the command
 other code asks the operating system for the user, so that a server can act for several people at once.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

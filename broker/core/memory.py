@@ -1,7 +1,5 @@
 """Turns off garbage collection while many objects without reference cycles are created."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Notices: messages sent outside the command line, each once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

@@ -1,7 +1,5 @@
 """Data tables stored as TOML files in the packages."""
 
-from __future__ import annotations
-
 import tomllib
 from importlib import resources
 from typing import Any

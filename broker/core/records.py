@@ -8,8 +8,6 @@ Raise `FORMAT` with every change that earlier versions would misread or reject: 
 field of a view.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 A missing SDK therefore disables only its own plug-in, with a clear message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """Turns pydantic's errors in a document into findings: position, expected value, next step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin

@@ -5,8 +5,6 @@ Transformers for what its RMSNorm stores; PEFT's `lora.Linear`, which casts its 
 PyTorch's eager cross-entropy for the loss: logits in 16 bits, their FP32 copy, the log-softmax and its gradient.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from broker.economics.kinds import AdaptedLayers, Recomputation

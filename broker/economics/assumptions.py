@@ -4,8 +4,6 @@
 A policy file replaces defaults (`assumptions:`); `--assume NAME=VALUE` of `gpubroker advise` sets any of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta

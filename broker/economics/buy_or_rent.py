@@ -9,8 +9,6 @@ smallest wins.
 All inputs are rows of the table of assumptions; a way without a price is left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ building's overhead is the PUE. Intensities come from ``grid.toml``, each with i
 averages of the local grid, so a single hour may differ twofold. Emissions of making the hardware are not counted.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any

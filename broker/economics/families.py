@@ -1,7 +1,5 @@
 """The probable shape of a model with known size only, from published families (``families.toml``)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cache

@@ -9,8 +9,6 @@ Estimates as text with three significant digits, as many as their inputs justify
 Quoted claims that are compared with the arithmetic.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil, floor, isfinite, log10
 from typing import Annotated, Any

@@ -5,8 +5,6 @@ them; FlashAttention-2 needs CUDA compute capability 8.0 and 4-bit kernels 7.5; 
 machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Choice of hardware: value for money by the bound of the work, the radar, and measured cost per unit of work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -12,8 +12,6 @@ the scores of attention, which is not causal: 4 × layers × hidden size × toke
 Dosovitskiy et al., ViT, ICLR 2021: an image is (size ÷ patch)² tokens). Amounts USD, memory GiB, vectors GB (10⁹).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache

@@ -1,7 +1,5 @@
 """The choices that advice offers: what is done with a model, how weights are stored, what bounds the work."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

@@ -5,8 +5,6 @@ Korthikanti et al., Reducing Activation Recomputation (MLSys 2023), for activati
 et al., QLoRA (NeurIPS 2023).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated
 

@@ -1,8 +1,6 @@
 """A transformer's shape, from which its memory is computed together with the number of parameters; read from its
 ``config.json``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Source of the playbook: Rajbhandari et al. 2020 (ZeRO), Narayanan et al. 2021 (M
 machine, pipeline and data parallelism across machines).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated

@@ -6,8 +6,6 @@ scheduling; Kwon et al., vLLM (SOSP 2023), for the KV cache as the limit of the 
 Transformer Inference (MLSys 2023), for the costs of a step and of the exchange.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from broker.core.values.accelerators import Accelerator

@@ -4,8 +4,6 @@ Every figure that a rule is compared with is computed here from `core/values/gpu
 and, where they are known, current prices. Amounts USD; memory GiB or GB as said.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median

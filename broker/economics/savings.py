@@ -3,8 +3,6 @@
 Expected savings are ranges from practice, as shares of the GPU cost before each step.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Model: Gunther's Universal Scalability Law. The speed-up of n GPUs over one is n
 serial share of the work (Amdahl), κ the cost of communication per pair of GPUs and step.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ arrivals that share slots.
 Model routing: the cheapest sufficient model for each kind of task, and the saving over one model for all (USD).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

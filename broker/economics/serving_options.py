@@ -3,8 +3,6 @@
 Amounts USD, a month 730 hours. The speed of a replica is that of `broker.economics.replica`.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections import deque

@@ -4,8 +4,6 @@ Sources: Kaplan et al. 2020 and Hoffmann et al. 2022 for 6·N·D and 2·N·D; Wi
 (roofline); Chowdhery et al. 2022 (PaLM) for model FLOPS utilization.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

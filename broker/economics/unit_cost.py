@@ -3,8 +3,6 @@
 All amounts USD, energy kWh, a year is 8,760 hours.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

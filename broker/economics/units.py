@@ -4,8 +4,6 @@ Memory is GiB (2**30 bytes); everything else is decimal: GB, TFLOPS, tokens. Amo
 below a micro-dollar, converted to `broker.core.values.money.Money` only when spent.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -5,8 +5,6 @@ named here, its own ``envs:`` and its ``secrets:``; the agent, which uploads che
 leaks into logs and child processes; it does not isolate the job from the user account that it runs under.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ the place: ``<engine>:<host>:<place>:<key>``. The host is for people; the place 
 the folder. The store that requested a machine is recorded in the key's folder before the start, for sweeps.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -9,8 +9,6 @@ number (it is bound to them), and memory, which is counted but not limited. The 
 job's part (`broker.engines.gang`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The engines by name, imported on first use (`broker.core.registry.load`)."""
 
-from __future__ import annotations
-
 ENGINES: dict[str, str] = {
     "local": "broker.engines.local:Local",
     "sandbox": "broker.simulation.engine:SandboxEngine",

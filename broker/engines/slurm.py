@@ -8,8 +8,6 @@ The job's output is read from its run folder. That and the working folder must b
 disk (the default), or in an object store.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

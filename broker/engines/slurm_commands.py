@@ -1,7 +1,5 @@
 """Slurm's commands: run one, parse its output, classify its errors."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

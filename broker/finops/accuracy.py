@@ -1,7 +1,5 @@
 """Predictions of plans compared with outcomes, and measurements of finished runs. Amounts USD, times hours."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Advice from a month's figures, each with its arithmetic. Pure, so that last month's advice can be computed again and
 compared with the cost of the same things now."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ weekday is its effect, reduced by the share of the differences between weekdays 
 shrinkage of James and Stein): without a pattern, or with little history, the effect is 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime

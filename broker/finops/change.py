@@ -15,8 +15,6 @@ new or has ended. Charges without a time (transfers, corrections) are other char
 Exact parts are rounded to whole numbers with the same sum: the largest remainders are rounded up (Hamilton's method).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -16,8 +16,6 @@ least-squares problem, which is linear, so nothing is searched for); Hoeting and
 Tutorial, Statistical Science 14 (1999).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The cost of owned and reserved capacity in hours without use. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -8,8 +8,6 @@ no shares. All rows add up to the spending and the idle cost, to the micro-dolla
 month becomes a statement that never changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime

@@ -1,8 +1,6 @@
 """Unit metrics of a period: the cost of a successful run, a busy GPU-hour, a million tokens, and a better result (the
 difference in cost over the difference in a reported metric). Pure. A metric without a denominator is None: unknown."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ A period is half-open and in UTC; it begins and ends on the calendar of the budg
 pays nothing before or after it.
 """
 
-from __future__ import annotations
-
 import re
 from calendar import month_name
 from collections.abc import Callable, Iterable

@@ -13,8 +13,6 @@ settlement to its hold). ``date`` moves nothing: it sets the time for which the 
 immutable; another movement corrects an error.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The forecast of a budget at the end of its period, and the thresholds it has passed. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

@@ -5,8 +5,6 @@ may run until the hold, less the cost of stopping, is used up (`paid_until`); `c
 `broker.ledger.meter` divides it over time. Rates are USD per hour, times UTC.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -3,8 +3,6 @@
 Rules judge budgets by the same shares (`broker.ledger.budgets.held_in`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime

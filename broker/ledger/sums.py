@@ -4,8 +4,6 @@ A slot's part is a difference of two rounded running totals. So the slots of an 
 slots together equal the entry counted over all their time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from broker.core.values.money import divide_half_even

@@ -13,8 +13,6 @@ known offer with its previous price. The factors are our choice: wide enough for
 large clouds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from decimal import Decimal
 from math import comb, sqrt

@@ -1,7 +1,5 @@
 """Account, people with roles and tokens, the audit log, and health of the service."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from fastapi import Request

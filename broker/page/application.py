@@ -1,7 +1,5 @@
 """The page and the API at one address, each with its own authentication and headers."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from urllib.parse import quote

@@ -2,8 +2,6 @@
 that change a purchase.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Charts as SVG points, computed on the server without scripts. A table next to each chart has the same figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

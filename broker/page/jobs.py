@@ -1,7 +1,5 @@
 """The overview, jobs with their output, files and cancellation, and approval requests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Offers, and the queue of waiting jobs."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Annotated
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """Policies: the rules in force with file and line, their versions, and a change with its preview."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Renders templates: formats of figures, the frame of every page, and escaping of all values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Budgets, ledgers and reports: spending down to the jobs whose ledgers have the entries; a month for all teams."""
 
-from __future__ import annotations
-
 from typing import Annotated
 from urllib.parse import urlencode
 

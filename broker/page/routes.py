@@ -1,7 +1,5 @@
 """The table of all pages, each with the permission that it needs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Signing in with an API token or a one-time link, signing out, and letting a program log in by its code."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated
 

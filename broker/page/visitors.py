@@ -1,7 +1,5 @@
 """Authentication of the page: from a request's session to the person's permissions; protection against forged forms."""
 
-from __future__ import annotations
-
 import hmac
 import secrets
 from collections.abc import Callable

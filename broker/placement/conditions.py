@@ -1,7 +1,5 @@
 """The conditions of a plan: policy switches, installed engines, and assumptions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Notes on a plan: one sentence each, with the action to take."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta

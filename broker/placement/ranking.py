@@ -1,7 +1,5 @@
 """The ranking key of placements, shared by plans, boards and the queue."""
 
-from __future__ import annotations
-
 import math
 from datetime import timedelta
 

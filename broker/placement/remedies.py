@@ -3,8 +3,6 @@
 The figures come from the rejected offers, so that a change names a machine that is offered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -11,8 +11,6 @@ So jobs with GPUs leave CPUs and memory for jobs without. A job with several nod
 as large: its nodes run next to each other.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from broker.core.job.jobs import Job, MachineRequest

@@ -1,7 +1,5 @@
 """Whether a job should wait for prepaid capacity instead of renting now. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -4,8 +4,6 @@ EC2 ends machines in a capacity block half an hour before the end of the block. 
 that they can save a checkpoint and continue elsewhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta

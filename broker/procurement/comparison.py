@@ -1,7 +1,5 @@
 """Compares the capacity that providers list with the purchases and holdings recorded here, in both directions. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass

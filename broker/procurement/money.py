@@ -2,8 +2,6 @@
 recurring payments are spent day by day (UTC), as the provider bills them, and the rest is released.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, time, timedelta
 
 from broker.core.market.offers import CapacityType, MoneyKind

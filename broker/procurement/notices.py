@@ -1,7 +1,5 @@
 """Notices about a purchase, each sent once. Pure."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from zlib import crc32
 

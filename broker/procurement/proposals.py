@@ -3,8 +3,6 @@
 Prices are USD per GPU and hour. The use is that of GPUs beyond those already held, over the hours of ``demand``.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A GPU-hour of the purchase costs its total price over all its GPU-hours. Use beyond the bought machines does not count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -3,8 +3,6 @@
 So no controller keeps track of its last run, of failures in a row, or of clocks that are set back.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ The reconciler takes the steps; their results become events, and the next call d
 calls, so a restart at any moment continues from the events.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta

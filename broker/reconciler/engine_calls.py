@@ -4,8 +4,6 @@ No state has to survive the process: the purpose of a call is recorded before th
 its attempt's key. A process that ends abandons its calls; the next process asks the engine.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Set

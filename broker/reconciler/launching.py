@@ -5,8 +5,6 @@ rules in force are checked again right before the call. Slow calls run outside t
 here continues after a finished call or postpones the job to a later visit.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """The lease of each node (``lease.json``): written when it changes, and renewed in time if the node limits its time
 without a broker."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Sequence
 from contextlib import suppress

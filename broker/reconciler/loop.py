@@ -5,8 +5,6 @@ decision. So the process may be killed at any point: the next tick, in any proce
 written before the effect, and no engine, object store or provider is called inside a transaction.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import Counter

@@ -7,8 +7,6 @@ in the same transaction. If the process ends before it writes a report, the next
 folders keep it.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ failure; pools that the job has not tried since its last start come first; a poo
 again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import datetime
 

@@ -4,8 +4,6 @@ Work is measured in time on the job's reference machine: an attempt's running ti
 the last durable checkpoint of an attempt that did not finish is lost and does not count.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from itertools import pairwise
 

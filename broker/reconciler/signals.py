@@ -2,8 +2,6 @@
 other engines.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence, Set

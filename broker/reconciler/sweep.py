@@ -9,8 +9,6 @@ which is not read here. If it were treated as lost, a finished job would run aga
 decides about it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,8 +1,6 @@
 """The order in which open jobs are visited (running ones first, as their end frees capacity, then waiting ones in queue
 order), and the result of placing the whole queue for one job in it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta

@@ -4,8 +4,6 @@ A cached view is valid while the number of the job's last event is the same; hol
 is. Invalid values are read again.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

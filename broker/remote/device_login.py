@@ -1,7 +1,5 @@
 """A login by a code that the person enters at the server's page (RFC 8628)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any

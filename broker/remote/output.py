@@ -1,7 +1,5 @@
 """The output, results and checkpoints of a job at a team server."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Submission through a team server: the job's files, secrets and job file are sent, and the server decides."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterable, Mapping

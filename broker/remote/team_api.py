@@ -1,7 +1,5 @@
 """Requests to the API of a team server, as one person. Answers are the documents that ``--json`` prints."""
 
-from __future__ import annotations
-
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The ASGI application: routes with their permissions, problem details for every error, limits for every request."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps

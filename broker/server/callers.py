@@ -1,7 +1,5 @@
 """Authentication and authorization: from a request's token to the permissions of its owner."""
 
-from __future__ import annotations
-
 import base64
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The files of jobs: uploads before submission, by their SHA-256; results and checkpoints, and their bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from collections.abc import Collection, Iterator

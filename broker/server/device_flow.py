@@ -1,8 +1,6 @@
 """The login of programs, with this server as OAuth authorization server: device authorization (RFC 8628) and revocation
 (RFC 7009). These routes need no token; bodies are forms, errors those of RFC 6749."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any

@@ -1,7 +1,5 @@
 """Limits of wrong tokens per address, of requests per token, and of uploads per person."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict, deque

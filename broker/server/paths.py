@@ -1,7 +1,5 @@
 """Constants that the server and its client programs share."""
 
-from __future__ import annotations
-
 VERSION = "/api/v1"
 DEVICE_AUTHORIZATION, TOKEN, REVOCATION = (f"{VERSION}/{name}" for name in ("device_authorization", "token", "revoke"))
 CONTENTS = f"{VERSION}/contents"

@@ -1,7 +1,5 @@
 """Errors as problem details (RFC 9457), with the codes, reasons and hints of the command line."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The table of all routes, each with the permission that it needs: those of use cases, and those of whole responses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

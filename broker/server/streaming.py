@@ -1,7 +1,5 @@
 """Server-sent events of a job: its events and its output, as they happen."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

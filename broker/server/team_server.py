@@ -1,7 +1,5 @@
 """The HTTP duty of the service: the API, `/healthz` and `/metrics` at one address."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """How requests may reach the server: over TLS, or from this machine only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Endpoints made of use cases: the parameters of a function are those of its address, and of the body of a POST."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from inspect import Parameter, Signature, signature

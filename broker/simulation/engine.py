@@ -4,8 +4,6 @@ The process, `broker.simulation.machine`, plays the provider: it boots, runs the
 and ends the machine with SIGKILL when the market takes it back. Times are those of the sandbox's clock.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import sys

@@ -6,8 +6,6 @@ key; prices are decimal strings in USD per hour for the whole machine. Every reg
 ``sandbox-…``, so that they are not mistaken for real ones.
 """
 
-from __future__ import annotations
-
 import tomllib
 from datetime import timedelta
 from fnmatch import fnmatchcase

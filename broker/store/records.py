@@ -1,7 +1,5 @@
 """Values that only the store returns: poll runs, market history and policy versions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

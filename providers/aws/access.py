@@ -1,7 +1,5 @@
 """The rights of a login to AWS, tried without changing anything, and buckets for run folders."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

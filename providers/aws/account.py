@@ -1,7 +1,5 @@
 """The market as seen by an account, with a login: all regions, spot prices by zone, existing machines, free quota."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor

@@ -5,8 +5,6 @@ API does not give its value. Reserved instances and savings plans are discounts 
 they are reported but make no offers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 

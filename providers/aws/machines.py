@@ -3,8 +3,6 @@
 AWS's price list counts GPUs without naming them.
 """
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from functools import cache

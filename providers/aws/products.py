@@ -9,8 +9,6 @@ A reserved term's price per hour is its total / (years × 8,760 hours), where th
 fee, exact to the micro-dollar. A term without its upfront fee is skipped, because it would look cheap.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field

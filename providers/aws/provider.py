@@ -1,7 +1,5 @@
 """The AWS provider: which source is queried for what, and how failures are combined."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta

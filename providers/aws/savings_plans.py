@@ -4,8 +4,6 @@ AWS states one rate per hour for each payment option, which includes upfront pay
 compute plan applies in all regions; an EC2 instance plan to one family in one region. Neither includes capacity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """The settings ``[providers.aws]``, and values common to all its offers."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Annotated, Literal
 from urllib.parse import urlsplit

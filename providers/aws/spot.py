@@ -5,8 +5,6 @@ query of the history from now on returns the current price of each pool; of seve
 time of the query, not of the last price change.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace

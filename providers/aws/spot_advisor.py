@@ -11,8 +11,6 @@ The advisor gives no prices, and its saving is a mean over 30 days and all zones
 no price.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Times as AWS's APIs write them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 

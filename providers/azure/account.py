@@ -6,8 +6,6 @@ region, so only a closed region makes an offer unavailable. An open machine may 
 has about 2 MB, so its rows are read without the SDK's models.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace

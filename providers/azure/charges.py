@@ -6,8 +6,6 @@ ones are marked as estimates (Microsoft Learn, "Understand Cost Management data"
 SDK for it (azure-mgmt-costmanagement) is not needed: one documented request through the same pipeline.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Converts exceptions of Azure's SDK to the broker's errors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Fields of Azure's JSON, which may be missing or invalid; one bad field must not lose the other rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any

@@ -6,8 +6,6 @@ group, which no engine here does. What Azure calls a reservation is a discount w
 `reserved_instances`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial

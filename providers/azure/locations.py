@@ -4,8 +4,6 @@ A zone's number ("1") means another place in every subscription. So zones are id
 (``eastus-az3``), which Azure lists with the regions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Contents of Azure machines: ``machines.toml``, read once on first use. Azure's prices name machines, not cards."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from dataclasses import dataclass

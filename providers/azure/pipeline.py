@@ -6,8 +6,6 @@ the setting ``management_url``, whatever a link to the next page names, so that 
 redirects are not followed; no resource provider is registered with the subscription on the way.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

@@ -1,7 +1,5 @@
 """The Azure provider: which source is queried for what, and how failures are combined."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime

@@ -9,8 +9,6 @@ Virtual Machines"); here that becomes ``-ln(1 - p)`` an hour, with p the upper e
 halfway to all.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The cells of a catalog's row and their conversion. Raises `RowRejected` for invalid values."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

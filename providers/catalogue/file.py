@@ -10,8 +10,6 @@ so neither row is the price of something that can be rented; a part of a card co
 RunPod's ``H100`` is the PCIe card; Vast's memory of one card is that of all cards of the machine.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterator, Sequence

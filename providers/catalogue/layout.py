@@ -1,7 +1,5 @@
 """Common parts of the layouts of catalog files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Google's names for accelerators and machines: ``accelerators.toml``, read once on first use."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ VMs"). Read as a median it gives ln 2 ÷ uptime, which is more than the expected
 than that hour, which is a warning, and where there is no history.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Buckets of Cloud Storage for run folders, by its JSON API: one request, so nothing is half-made."""
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Any

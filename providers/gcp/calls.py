@@ -5,8 +5,6 @@ API's schema says. The SDK parses an answer as a whole, so one field of a wrong 
 parsed row by row (`providers.gcp.refusals`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime

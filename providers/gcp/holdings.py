@@ -5,8 +5,6 @@ does not give its value. A future reservation becomes a reservation at its start
 commitment is a discount without capacity; its use is unknown here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """The machines with accelerators in each zone: machine types, and N1 machines with attached GPUs."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

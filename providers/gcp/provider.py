@@ -1,7 +1,5 @@
 """The GCP provider: order of queries, and how failures are combined."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime

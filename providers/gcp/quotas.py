@@ -5,8 +5,6 @@ preemptible one is 0 ("Allocation quotas", GPU quota). New projects have ``GPUS_
 have quotas only in the Cloud Quotas API, which is not queried, so their quotas are unknown here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The settings ``[providers.gcp]``, and values common to all its offers."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated

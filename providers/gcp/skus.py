@@ -13,8 +13,6 @@ them 0. Dynamic Workload Scheduler's prices are filed under OnDemand: "DWS Defin
 flex start, "DWS Calendar Mode …" and "Reserved … in Calendar Mode" are calendar mode.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

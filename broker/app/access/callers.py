@@ -1,8 +1,6 @@
 """On whose behalf a use case runs, and what that person may see and change: by a token, by a session of the web UI, or
 as a user of the machine that has the store."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from broker.app.wiring import Broker

@@ -1,7 +1,5 @@
 """Use cases: a program logs in with a code that a signed-in person enters in the web UI (RFC 8628)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum

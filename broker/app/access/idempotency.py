@@ -1,8 +1,6 @@
 """Idempotent API changes: each idempotency key causes one change, recorded in the audit log before and
 after."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self, TypeVar

@@ -1,7 +1,5 @@
 """The organization's identity provider (OpenID Connect): its addresses, its keys, and the check of identity tokens."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Use cases: people, their roles, and who may change them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Use cases: signing in at the organization's identity provider; the people behind its identities."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Use cases: signing in to the web UI with an API token or a one-time link, making such links, and signing out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import timedelta
 

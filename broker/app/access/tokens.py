@@ -1,7 +1,5 @@
 """Use cases: create, list, revoke and check API tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

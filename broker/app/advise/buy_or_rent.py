@@ -1,7 +1,5 @@
 """Compares the same GPUs owned, reserved, on demand and on spot, at current prices of one machine at one provider."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime

@@ -1,8 +1,6 @@
 """What GPU work costs at current prices: a finished model, a million tokens, an owned GPU-hour, networks on images, the
 embedding of a collection."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

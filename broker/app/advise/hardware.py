@@ -1,7 +1,5 @@
 """Hardware compared at current prices: value for money, a radar of scores, measured candidates, energy and carbon."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated

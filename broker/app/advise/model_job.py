@@ -3,8 +3,6 @@
 The model that advice is about: its size, or a Hugging Face ``config.json``.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Places that advice is limited to: providers, regions, and where data must stay."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """Savings in order for a workload, and quoted rules of thumb compared with the arithmetic and current prices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,8 +1,6 @@
 """Replicas and GPUs for a traffic, from a measured speed or for each accelerator that holds the model; scale to zero;
 the smallest sufficient model for each kind of task."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

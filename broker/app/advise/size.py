@@ -1,7 +1,5 @@
 """The memory of a model, the accelerators that hold it at their current prices, and how it is divided among them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any

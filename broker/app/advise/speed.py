@@ -1,7 +1,5 @@
 """The speed of a GPU with a model, the time of a training, and how both change with the number of GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated

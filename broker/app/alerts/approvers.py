@@ -1,7 +1,5 @@
 """Alerts about approval requests: one per request, to every target of ``GPUBROKER_NOTIFY__<NAME>``."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC

@@ -1,7 +1,5 @@
 """Budgets: state, forecast, and alerts on thresholds."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence

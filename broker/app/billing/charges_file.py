@@ -11,8 +11,6 @@ be given for the whole file instead. ``account``: where a provider sends a file 
 several charges for the same time. ``estimated``: whether the charge may still change.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Mapping

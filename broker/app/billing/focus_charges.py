@@ -6,8 +6,6 @@ attempt is identified by the tag ``gpubroker`` of its machine (with or without a
 resource's name or the last part of its id. All other charges are one sum for each provider.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

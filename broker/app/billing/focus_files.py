@@ -1,8 +1,6 @@
 """Writing FOCUS files: CSV, and Parquet with the extra ``parquet``. Rows are written as they come. A file gets its name
 once it is complete, and only its owner can read it."""
 
-from __future__ import annotations
-
 import csv
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

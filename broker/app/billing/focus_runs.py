@@ -5,8 +5,6 @@ A manifest (AWS Data Exports, Azure Cost Management) names the files of its run;
 period counts. Without manifests, files that contain the same charges are refused, because their sum counts twice.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The periods of reports. All of them begin and end in one time zone, that of the policy, which each report names."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated

@@ -11,8 +11,6 @@ Rows without times are consecutive hours. In a hole of up to a day, the missing 
 note. Larger holes and lines that cannot be parsed raise `InvalidInput` with file and line.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import re

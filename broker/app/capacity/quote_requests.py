@@ -1,7 +1,5 @@
 """Parses a request for capacity quotes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What each cloud needs before jobs can run there, told without asking anybody: for `doctor`, `plan` and `setup`."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Checks of this machine: what works, what is missing, and how to fix it."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

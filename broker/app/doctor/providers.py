@@ -1,8 +1,6 @@
 """The setup of each provider: its endpoints and their settings, the logins found, what other logins would add, and the
 result of its last poll."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The steps of `gpubroker setup`: each tries or makes one thing that a cloud needs, and is done once."""
 
-from __future__ import annotations
-
 import secrets
 import tempfile
 import tomllib

@@ -1,7 +1,5 @@
 """Open approval requests under changed policies: the policies in force decide which approvals are still needed."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Approval requests: list, grant and refuse them; standing grants (approvals given in advance)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Submitting an array: its first tasks, as many as its `parallel` says, begin together or not at all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 

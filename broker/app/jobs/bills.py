@@ -1,7 +1,5 @@
 """The cost of jobs so far, and their holds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

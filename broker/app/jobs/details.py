@@ -1,7 +1,5 @@
 """Jobs as results: one job, one job with its events, a list of jobs, the attempts of a job."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ If a disk fills up later, a transaction that does not fit is rolled back, and an
 checkpoint, continues, and tries again.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

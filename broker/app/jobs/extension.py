@@ -1,7 +1,5 @@
 """Raises a job's limits: the policies judge it, and money is held in the same transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Use case: run a command inside a running job, or open a connection to it."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A job as its submitter gives it: a job file, or a command with options."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Following the output of a job's command, over all attempts, on every engine."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 Its sender is not trusted: nothing in it makes this process read its own disk or another person's files.
 """
 
-from __future__ import annotations
-
 import re
 
 from broker.agent.source_tree import tree_path

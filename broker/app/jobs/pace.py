@@ -1,7 +1,5 @@
 """The speed of earlier attempts of a job, from the steps of its checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import timedelta
 

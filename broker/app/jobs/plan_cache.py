@@ -6,8 +6,6 @@ is made outside the transaction that admits the job, from data that may be stale
 data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

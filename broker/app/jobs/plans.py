@@ -1,7 +1,5 @@
 """Plans as results: for the command line and the API."""
 
-from __future__ import annotations
-
 from broker.app.doctor.clouds import missing_for
 from broker.app.jobs.preview import Preview, preview
 from broker.app.results.plans import PlanJudge, PlanResult

@@ -1,7 +1,5 @@
 """Jobs that wait for others: which jobs these are, and in which order a graph of jobs is submitted."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter

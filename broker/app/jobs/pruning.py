@@ -1,7 +1,5 @@
 """All that `gpubroker jobs prune` deletes: checkpoints, what the active policy no longer keeps, and snapshots."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

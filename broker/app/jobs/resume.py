@@ -1,7 +1,5 @@
 """Resuming an ended job: a new job that starts from one of its checkpoints. It is submitted like any other job."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

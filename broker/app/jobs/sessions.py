@@ -1,7 +1,5 @@
 """Sessions: jobs in which people work (`gpubroker dev`). A session gets the home folder of the last one of its name."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A job needs its snapshot until it is closed, while an open job resumes from it o
 time of snapshots expires, and as long as its run folder has a checkpoint or results, for resuming or understanding it.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace

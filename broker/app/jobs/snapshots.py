@@ -4,8 +4,6 @@ This happens with the submitter's permissions, before any money is held. Afterwa
 disk.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import posixpath

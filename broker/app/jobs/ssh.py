@@ -5,8 +5,6 @@ serves it alone (`broker.agent.ssh_server`). Keys are private to this user: one 
 host key is transferred through the engine before the protocol begins, and is checked strictly.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import re

@@ -11,8 +11,6 @@ row dated after its file ends just after that date at the earliest. For a histor
 first.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable

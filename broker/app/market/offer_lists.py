@@ -1,7 +1,5 @@
 """Lists of the current offers that match: each offer, each with its risk, or the cheapest of each group."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

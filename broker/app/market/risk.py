@@ -1,8 +1,6 @@
 """The interruption risk of capacity: `broker.placement.pricing.hazard` applied to recorded availability and
 attempts."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace

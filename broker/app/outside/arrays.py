@@ -1,7 +1,5 @@
 """Launches requested together as an array: judged as a whole, with a hold for each as it begins."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from broker.core.ports import PolicySet

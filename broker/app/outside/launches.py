@@ -5,8 +5,6 @@ in the same budgets. Other tools start and end the machines, so the money is spe
 approved run time is over.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

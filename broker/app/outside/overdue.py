@@ -1,8 +1,6 @@
 """Overdue launches: launches of other tools whose approved run time is over and whose end was not reported. Their
 machines may still run, at a cost that is in no budget. They stay recorded until the end is reported, or for 30 days."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 

@@ -5,8 +5,6 @@ a client) are answered without a hold. Tasks that SkyPilot's controllers launch 
 judge where they will run. The answer pins the task to the offer that was judged.
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The requests of Slurm's `job_submit` plugin before Slurm accepts a job, and the answers."""
 
-from __future__ import annotations
-
 import re
 import secrets
 from datetime import timedelta

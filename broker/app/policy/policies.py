@@ -1,7 +1,5 @@
 """Policy files: read, check, test and activate them, and explain their verdict on a job."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -2,8 +2,6 @@
 reconciler's controllers (`broker.app.policy.rehearsal`), and on recent decisions, judged again
 (`broker.app.policy.replay`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta

@@ -4,8 +4,6 @@ under the policies in force or under others.
 No engine is called; only the decisions are recorded. The same code decides as in the reconciler.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

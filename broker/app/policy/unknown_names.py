@@ -1,7 +1,5 @@
 """Unknown names in policy files. They may be misspelled, so that a rule applies to no person or has no approver."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass

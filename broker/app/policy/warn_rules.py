@@ -1,7 +1,5 @@
 """Jobs that warn-only rules would have stopped or refused, from recorded decisions."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime

@@ -1,8 +1,6 @@
 """Starts the reconciler at login, so that jobs continue after a restart of this machine: a user unit of systemd, or an
 agent of launchd. The file is private, because variables may hold logins."""
 
-from __future__ import annotations
-
 import os
 import plistlib
 import secrets

@@ -1,7 +1,5 @@
 """The health of a service: the state of each of its duties, for people, load balancers and Prometheus."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Assembles the reconciler of a broker."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta

@@ -5,8 +5,6 @@ machines are found again by the names of their attempts. Machines and purchases 
 `gpubroker doctor --sweep` and `gpubroker capacity list --check`.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 

@@ -4,8 +4,6 @@
 Nothing here launches, and only leftovers in the state `LeftoverState.ORPHAN` are ended.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 The secret has 256 random bits, so a fast hash is enough.
 """
 
-from __future__ import annotations
-
 import hmac
 import re
 import secrets

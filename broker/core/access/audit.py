@@ -1,7 +1,5 @@
 """The audit log: who did what, from where, and the values before and after."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum

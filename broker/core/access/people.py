@@ -1,7 +1,5 @@
 """The users and service accounts of a team server, and their roles."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Permissions on a team server: one table by role and one by token scope."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -4,8 +4,6 @@ enters it there; and signing in at the organization's identity provider. Of a se
 hash is stored.
 """
 
-from __future__ import annotations
-
 import base64
 import secrets
 from dataclasses import dataclass

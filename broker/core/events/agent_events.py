@@ -1,8 +1,6 @@
 """The entries of the agent's journal as events: what happens on the machine. The broker observes or decides all other
 events."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Literal, get_args
 

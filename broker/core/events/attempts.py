@@ -1,7 +1,5 @@
 """The state of one attempt, folded from its events. `broker.core.events.lifecycle` does the same for a job. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
 

@@ -5,8 +5,6 @@ event with ``attempt`` None concerns the job itself. Times are UTC; ``at`` is th
 ``seq`` the order of recording (1, 2, 3, … without gaps).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache

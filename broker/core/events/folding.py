@@ -5,8 +5,6 @@ the others, together with what the rules need of all: which pools refused, how o
 each (the pool's rest), and the number of failed launches in a row. The events record every attempt. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta

@@ -12,8 +12,6 @@
 make the bill wrong.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """States of attempts and jobs, causes of an attempt's end, and the consequence of each for the job: one table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

@@ -1,7 +1,5 @@
 """The current state of a job and its attempts, folded from events by `broker.core.events.lifecycle`. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 

@@ -6,8 +6,6 @@ them (`broker.app.results.reasons`). Fields named ``message``, ``evidence``, ``b
 display only. Amounts are USD, times UTC.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable
 from datetime import datetime
 from enum import StrEnum

@@ -3,8 +3,6 @@
 A task's number and its parameters reach its command as variables, so nothing is ever put into the text of a command.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 from pydantic import Field

@@ -3,8 +3,6 @@
 Validation is of a file if it has a ``context`` (with ``now``); stored jobs and code have the values themselves.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

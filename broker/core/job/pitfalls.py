@@ -1,7 +1,5 @@
 """Warnings about likely mistakes in a job file: failures that go unnoticed, and secrets in plain text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import filterfalse

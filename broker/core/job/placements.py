@@ -1,7 +1,5 @@
 """Placements and plans, as the planner makes them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum

@@ -4,8 +4,6 @@ A reason has a code for programs, a sentence for people, and an *origin*: what w
 the exit code when nothing is left (job and market alone → 4, policy → 3).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Snapshots: a job's working folder and local file mounts as they were at submission."""
 
-from __future__ import annotations
-
 from broker.core.records import Record
 
 

@@ -4,8 +4,6 @@ that identify its version.
 A poll gives its adapter the answers that earlier polls of any process stored, and stores the new ones with its result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """Provider reports other than offers: quotas, held capacity, reservations for sale, machines, charges."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The NVIDIA GPUs of this machine, as NVML reports them. The NVML binding is passed in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Where engines and clouds have tags, our machines carry two: ``gpubroker`` with t
 ``gpubroker-store`` with the id of the requesting store, so that no store ends another's machines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime

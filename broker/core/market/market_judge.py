@@ -3,8 +3,6 @@
 The store provides the figures, `broker/market/suspicion.py` judges them.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Names: the providers' lists of regions (AWS partitions and Local Zones, Azure ge
 realms, Google Cloud Dedicated), read in November 2026.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """Watches on prices and their state."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -2,8 +2,6 @@
 per GPU-hour, 8 GPUs, $900.00 in total``. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 

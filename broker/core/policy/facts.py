@@ -5,8 +5,6 @@ question. An approval covers these facts. A later action is covered only if each
 for ordered figures, one that is no worse. Other facts may change: a rule about money covers every place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import StrEnum
 

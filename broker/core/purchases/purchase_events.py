@@ -4,8 +4,6 @@ The order of writes prevents a second purchase: `OrderSent` is written before th
 finds it without an answer searches for the order and never sends it again.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal

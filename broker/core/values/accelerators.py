@@ -6,8 +6,6 @@ unit (``tpu-v5p-8``), is an accelerator with the sums of its chips; a part of a 
 (``A10-1of6``) is one with the share of the card's figures, and never the card.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

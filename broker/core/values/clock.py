@@ -3,8 +3,6 @@
 All times are timezone-aware and in UTC.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The names of providers: one for offers, policies, charges and commands, and what others call the same provider."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cache

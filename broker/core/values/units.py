@@ -5,8 +5,6 @@ and gives an example. None accepts a negative value, NaN or an absurd size, and 
 number. Writers are their inverse: ``parse_x(print_x(value)) == value`` for every value a reader can return.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from decimal import ROUND_HALF_EVEN, Decimal

@@ -4,8 +4,6 @@ Amounts are USD, prices per GPU and hour. Demand is in GPUs per hour, ending at 
 `broker.economics.reserve.holdings`, levels those of `broker.economics.reserve.planner`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -9,8 +9,6 @@ known, and would only make owning more expensive.
 Holdings are judged on the hours since their start, from a week on; further holdings on all hours.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -22,8 +22,6 @@ Demand and units are in whatever is reserved (GPUs, machines); time is in hours.
 hour.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, insort
 from collections import deque

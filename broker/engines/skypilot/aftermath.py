@@ -1,7 +1,5 @@
 """A cluster that is gone: its agents' files, the reason for its end, and the stored observation."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from datetime import datetime, timedelta

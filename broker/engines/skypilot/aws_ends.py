@@ -5,8 +5,6 @@ They are found by the tag of every machine of gpubroker; EC2 forgets a terminate
 Codes: AWS, API reference of EC2, StateReason; User guide of EC2, Spot request status. Read 2026-11-25.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ clouds rarely, so the engine requests a refresh once a minute. It ends finished 
 server no longer lists them.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -5,8 +5,6 @@ Such a machine is free at some clouds, and such an end never counts as a failure
 The end times of clusters that an API server no longer lists come from its records: one report per observation.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import re

@@ -7,8 +7,6 @@ Operations: Google Cloud, Compute Engine documentation, "Preemptible VM instance
 preemption history; states and types: reference of the API, resources Instance and Operation. Read 2026-11-25.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ that after an ordinary deletion. Reasons: Kubernetes, reference of the API, Pod 
 on), and the events of kube-scheduler, the taint manager and the kubelet. Read 2026-11-25.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

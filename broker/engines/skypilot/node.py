@@ -4,8 +4,6 @@ Both are bash scripts for the image's default user; nothing needs root. A node n
 reachable package index; without such a Python it uses SkyPilot's.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 

@@ -7,8 +7,6 @@ and deletes them at the end of that time. Limits: Compute Engine documentation, 
 the run duration is ten minutes to seven days.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta

@@ -4,8 +4,6 @@ If a reservation lacks room, SkyPilot launches the rest outside of it, at the on
 before the launch, and the place of the machines afterwards. Only on AWS, where a capacity block is a reservation, too.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -5,8 +5,6 @@ SkyPilot starts a local one if there is none. Changes are requests: a call retur
 when it is done.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

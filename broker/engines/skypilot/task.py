@@ -4,8 +4,6 @@ SkyPilot chooses nothing: cloud, region, zone, instance type and spot come from 
 variables are not in the task but in the run folder, where the agent reads them verbatim.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

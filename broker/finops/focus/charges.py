@@ -10,8 +10,6 @@ columns of the service's provider and of the machines' host. Its new columns are
 contracts, which the ledger does not have. The project's own columns begin with ``x_``, as the specification requires.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

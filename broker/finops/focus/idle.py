@@ -5,8 +5,6 @@ A commitment is what `charges` calls one: the capacity of one provider, region, 
 place without recorded capacity counts against capacity of the same accelerator and kind elsewhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -4,8 +4,6 @@ All times in hours. ``write`` (δ): time the program waits per checkpoint; ``bet
 interruptions; ``interval`` (τ): useful work between checkpoints.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

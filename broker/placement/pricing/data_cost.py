@@ -2,8 +2,6 @@
 from ``storage_cost.toml`` and ``egress.toml``.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from datetime import date, timedelta

@@ -7,8 +7,6 @@ time that becomes progress (`broker.placement.pricing.checkpoints.expected_run`)
 with its derivation. Waiting for capacity is not included. Prices are marginal: money paid because of the decision.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

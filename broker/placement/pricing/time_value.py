@@ -5,8 +5,6 @@ faster machine may be worth its price, unavailable spot capacity may be worth wa
 a better placement. Without a value of time, a job takes the cheapest placement available now and keeps it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The current belief about pools: the spell of each, its age, and the odds of each hidden regime."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

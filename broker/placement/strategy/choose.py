@@ -2,8 +2,6 @@
 NumPy takes longer to import than the rest of a command, so it is imported for the first of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from broker.placement.strategy.pacing import UniformProgress

@@ -8,8 +8,6 @@ A changeover is start-up, restore, and the work an interruption may lose. So the
 with rare checkpoints too; a job without checkpoints uses spot only with time to start over.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

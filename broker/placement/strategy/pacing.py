@@ -3,8 +3,6 @@ variant of its authors' code. It needs no history, so the planned strategy falls
 the cheapest available.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from broker.placement.strategy.situation import (

@@ -6,8 +6,6 @@ elsewhere. The safety net is part of the plan: it never counts on a start that t
 an infinite price.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Fits a model to history, solves the plan, and starts a session."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ drawn anew from the pool's weights. Fitted by expectation maximization over all 
 hazard's shape by age is pooled, each regime scales it, thin counts shrink to that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ A *tick* is the time between two decisions. A *changeover* is boot plus restore:
 one place where spot capacity of the right kind may be had (provider, zone, type).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

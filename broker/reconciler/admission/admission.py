@@ -4,8 +4,6 @@ Every expense passes here twice: single placements while a plan is made (`denial
 hold (`admit`, `re_place`), inside the transaction that records the money.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

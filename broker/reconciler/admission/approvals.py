@@ -1,7 +1,5 @@
 """Approval requests, refusals and approvals by standing grants, as events and money. Writers need a transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

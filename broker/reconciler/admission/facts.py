@@ -1,7 +1,5 @@
 """The facts for the rules, from one snapshot of the store, each read only if a rule needs it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The limits that determine a hold. Separate from the gate, so that code that prints them does not import placement."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

@@ -2,8 +2,6 @@
 `broker.placement.wait_for_reserved`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol

@@ -1,7 +1,5 @@
 """The records of a judgment of the gate: the ledger entries of a hold, the decision, the event."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

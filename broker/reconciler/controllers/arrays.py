@@ -4,8 +4,6 @@ A task is admitted with its own hold and then placed, launched, settled and clos
 Its id follows from its array and its number, so no task is started twice, whichever process is killed at whatever time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

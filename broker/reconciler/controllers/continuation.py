@@ -5,8 +5,6 @@ verify that their objection is gone; and by the gate for starts. A new denial is
 next policy or its owner (`gpubroker jobs extend`). `CapacityEnd` moves jobs off bought capacity before it ends.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import replace

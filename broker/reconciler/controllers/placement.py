@@ -1,7 +1,5 @@
 """Requests a job's next attempt: current offers, a plan, the gate, then money and intent in one transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -4,8 +4,6 @@ state, and ends if one ended otherwise.
 A job holds no money while it waits, and is judged as any other job when it is placed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 

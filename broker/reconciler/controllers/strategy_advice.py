@@ -4,8 +4,6 @@ One `Strategist` serves all jobs of a reconciler. Its state of a job can be rebu
 with the price history before the job's start and has processed every tick since.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence

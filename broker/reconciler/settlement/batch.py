@@ -14,8 +14,6 @@ end is recorded: from the job's hold in cash, and the rest as an adjustment, sin
 allow.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ charge, for example one without a tag, must not look like a saving. Charges that
 a changed charge leads to a further adjustment.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The funds of an attempt, and the resulting lease: until when its machines are paid. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """The entries to post for a job now: the machine time of its attempts, dated when it was incurred. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """`store.access`: people, API tokens, sessions, logins of programs and the audit log, in transactions of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Copies of a store in SQLite: made while it is in use, and restored in one transaction."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import tempfile

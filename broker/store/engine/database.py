@@ -9,8 +9,6 @@ SQLite runs with ``synchronous=FULL``: a commit is on the disk before an engine 
 launch. This costs one fsync per commit.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sqlite3

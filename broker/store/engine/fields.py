@@ -3,8 +3,6 @@
 Times are microseconds, money is micro-dollars, enumerations are their values, and collections are JSON.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import fields

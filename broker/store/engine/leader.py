@@ -7,8 +7,6 @@ SQLite: a lock file next to the database. PostgreSQL: an advisory lock, so that 
 lasts for a separate session, or, for short duties, for a transaction.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time

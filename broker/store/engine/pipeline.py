@@ -2,8 +2,6 @@
 statement, as all other writers wait meanwhile.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Checks a store's revision, and makes or upgrades its tables. Alembic is imported only for these."""
 
-from __future__ import annotations
-
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shlex import quote

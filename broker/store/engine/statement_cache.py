@@ -2,8 +2,6 @@
 values of a column, and texts by their beginning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar, cast

@@ -1,7 +1,5 @@
 """Times in the database: whole microseconds since 1970 UTC, so that order and equality are exact on both databases."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

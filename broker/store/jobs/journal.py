@@ -2,8 +2,6 @@
 the check that projections follow from events and entries.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The running attempts of jobs, stored with each job's view, so that counting them does not read whole views."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Sequence

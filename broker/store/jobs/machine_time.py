@@ -3,8 +3,6 @@
 Every function works inside the caller's transaction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -2,8 +2,6 @@
 the number of jobs. Every function works inside the caller's transaction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Lists and pages of jobs, newest first."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

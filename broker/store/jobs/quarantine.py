@@ -1,7 +1,5 @@
 """Reads the stored views of jobs, and collects unreadable ones with the reason."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """One consistent snapshot of the store: `broker.ledger.journal.JournalReader`, and lists for people."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress

@@ -3,8 +3,6 @@
 Each is a separate job, whose row names the array. Every function works inside the caller's transaction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

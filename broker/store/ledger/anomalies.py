@@ -5,8 +5,6 @@ Inside the caller's transaction.
 Without simulated money and spend without a workload, such as purchases, which is planned.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime

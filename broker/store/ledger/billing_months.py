@@ -7,8 +7,6 @@ A record is late if its number is higher than that of a given entry, whatever th
 serialized, so numbers increase in the order in which entries become visible.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The charges of providers, as last reported, and what the attempts that they may be for cost by the ledger."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Ledger rows: posting, and each job's balance. Every function works inside the caller's transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache

@@ -3,8 +3,6 @@
 A row may be deleted: the next settlement of the attempt recreates it from its entries (`posted_spend`). Every function
 works inside the caller's transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

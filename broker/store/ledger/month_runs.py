@@ -3,8 +3,6 @@
 Inside the caller's transaction; without simulated machines.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ Entries that lie within the period are summed by the database; those across its 
 lost work is computed entry by entry, only for attempts that ended badly.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,6 @@
 """Sums of each job's movements, updated in the transaction of the entries, so that the entries of a long job need not
 be read. Every function works inside the caller's transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ The spend of an attempt is stored as one sum per movement. A sum whose time lies
 the period begins or ends within that time, its entries are added one by one, those across the edge in part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

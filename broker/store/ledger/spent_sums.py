@@ -4,8 +4,6 @@ the entries. Every function works inside the caller's transaction.
 Entries over more than a day (a commitment, a month's charge) are few and are added one by one.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

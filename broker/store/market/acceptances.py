@@ -1,7 +1,5 @@
 """Records a person's acceptance of an adapter's suspicious offers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Changes of availability, and ends of attempts: the data for risk estimates, aggregated in SQL."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import datetime

@@ -3,8 +3,6 @@
 Otherwise such a price would take effect at its future date, and count as fresh until then.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, select, update

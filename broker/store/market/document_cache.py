@@ -1,7 +1,5 @@
 """Cached documents of providers, for conditional HTTP requests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """The figures by which a judge assesses polls and prices."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Queries of the market tables: current offers, offers that a query omits, and price series."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime

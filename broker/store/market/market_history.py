@@ -1,7 +1,5 @@
 """The market's past and state: offers at a moment, changes over a period, the freshness of offers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Converts offers to rows and back, as plain tuples without ORM: a poll may have a hundred thousand offers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import lru_cache

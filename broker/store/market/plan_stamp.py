@@ -1,7 +1,5 @@
 """The inputs of a store's plans, except the job and the running attempts, as one small value."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, exists, func, select, text

@@ -1,7 +1,5 @@
 """Stores one poll: current offers, changes of price or availability, and the poll itself."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

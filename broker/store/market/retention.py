@@ -1,7 +1,5 @@
 """Deletes old market history, except changes needed for moments after the cut-off or for launched attempts."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Other approvals are events of their jobs. Revoked grants are kept.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Records of decisions. Every function works inside the caller's transaction."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The versions of the policy set, with person and time of activation."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import datetime

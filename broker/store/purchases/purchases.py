@@ -1,7 +1,5 @@
 """Purchases with their events, and quotes. The events are authoritative; the stored purchase is a projection."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import cache

@@ -8,8 +8,6 @@ Durations that AWS sells: 1 to 14 days in steps of a day, then to 182 days in st
 Blocks for ML, read 2026-11-22).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Shared by the products of AWS: the login, the regions, the time, and reading of orders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

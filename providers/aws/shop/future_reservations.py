@@ -8,8 +8,6 @@ quotes; it is free while the request is assessed, and once the delivery is late 
 API reference, CreateCapacityReservation and CancelCapacityReservation, as botocore carries it).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any

@@ -7,8 +7,6 @@ the same request with the same token creates nothing twice.
 It is open: machines of its type in its zone use it without naming it, so that every engine can.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any

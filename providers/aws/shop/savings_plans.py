@@ -7,8 +7,6 @@ seven days within the same month (UTC) if it promises at most $100 an hour (Savi
 purchased Savings Plan", not verified); AWS then names ``returnableUntil``, which decides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal

@@ -1,7 +1,5 @@
 """Shared by the products of Azure: the login, the list prices, the time, and reading of amounts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta

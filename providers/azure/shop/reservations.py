@@ -6,8 +6,6 @@ repeated request makes nothing twice. Before a reservation is deleted its group 
 one that was never made. The group is open: machines of the size use it without naming it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any

@@ -5,8 +5,6 @@ effect. An order can be returned at the refund that Azure quotes, up to its year
 version 2022-11-01.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any

@@ -5,8 +5,6 @@ A commitment for GPUs needs reservations of them, which are made with it in one 
 not, and cannot be cancelled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any

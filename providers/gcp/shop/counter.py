@@ -5,8 +5,6 @@ name. Each request carries an id that is derived from the key; the operation tha
 even if the answer was lost, or the resource was never created or is already deleted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime

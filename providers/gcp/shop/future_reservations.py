@@ -7,8 +7,6 @@ Google's bill. Google does not cancel an approved one after its lock time, so a 
 two people approve it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any

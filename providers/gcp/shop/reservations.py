@@ -5,8 +5,6 @@ its end. It can be deleted at any time while no machine uses it. It is open: mac
 without naming it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any

@@ -1,8 +1,6 @@
 """The steps of a deployment: demand, supply and budget, model, hardware, own or rent, parallelism, and the last steps
 of every deployment."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from broker.app.advise.deploy.serving import serve

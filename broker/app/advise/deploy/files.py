@@ -1,7 +1,5 @@
 """The files of a deployment: a job file and a policy file, ready to use."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal

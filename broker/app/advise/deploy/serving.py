@@ -1,7 +1,5 @@
 """The steps of a service: from traffic to accelerators, owned, rented or both."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil

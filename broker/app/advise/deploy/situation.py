@@ -3,8 +3,6 @@
 The last steps of every deployment: savings, monitoring, carbon, and review.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any

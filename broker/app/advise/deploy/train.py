@@ -1,7 +1,5 @@
 """The steps of a training run: from tokens and a deadline to a job on the cheapest machines that finish in time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

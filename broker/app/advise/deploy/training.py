@@ -1,7 +1,5 @@
 """Ways to train: each accelerator and method with its memory, time and cost, and the best one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import ceil
 

@@ -1,7 +1,5 @@
 """The accelerators that a job file requests, in all of SkyPilot's forms: names, counts, fractions, and memory."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The `after:` of a job file: the jobs that it comes after."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any

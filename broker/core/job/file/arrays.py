@@ -1,7 +1,5 @@
 """The `array:` of a job file: the tasks that it defines."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """The single values that only a job file has: the accepted forms, and the error message for any other."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from typing import Annotated, Any

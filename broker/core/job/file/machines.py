@@ -1,7 +1,5 @@
 """Converts the ``resources`` of a job file, in all of SkyPilot's forms, to acceptable machines, and back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from broker.core.documents import Document, Path

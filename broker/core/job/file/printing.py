@@ -1,7 +1,5 @@
 """Prints jobs as job files."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -2,8 +2,6 @@
 ``${NAME}``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """A Git repository as ``workdir``: as with SkyPilot, each machine fetches it before the job's own setup."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The shape of a job file where it differs from that of a job."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field

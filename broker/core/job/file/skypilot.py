@@ -15,8 +15,6 @@ Not started here: files without `run` (a cluster to work on: `gpubroker dev`) an
 Pipelines, files of several documents, are read by `reading.py`; a Git repository as ``workdir`` by `repository.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 SUPPORTED_TASK_KEYS = frozenset(

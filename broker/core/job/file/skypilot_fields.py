@@ -1,7 +1,5 @@
 """The values of keys that only SkyPilot defines: ports, tiers, images by region, labels, recovery, autostop, config."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Job descriptions of other programs, as job files: Slurm scripts, Kubernetes Jobs, dstack tasks, `docker run`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What the converters share: the job file that they make, and how they name accelerators and memory."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence

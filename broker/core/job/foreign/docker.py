@@ -1,7 +1,5 @@
 """Lines with `docker run`. Read: the reference of `docker run` of Docker 27."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -1,7 +1,5 @@
 """Tasks of dstack. Read: the reference of `.dstack.yml` of dstack 0.19."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from math import inf

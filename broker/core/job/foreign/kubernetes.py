@@ -1,7 +1,5 @@
 """Jobs, CronJobs and Pods of Kubernetes. Read: the API reference of Kubernetes 1.31."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Batch scripts of Slurm. Read: sbatch(1), srun(1) of Slurm 24.05."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator
