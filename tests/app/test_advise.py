@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,19 +14,17 @@ from broker.app.advise.prices import Cheapest, CurrentPrices, current_prices
 from broker.app.market.market import freshen
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
-from broker.core.market.offers import CapacityType
+from broker.core.market.offers import CapacityType, Interconnect, Offer
+from broker.core.values.money import Money
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ON_DEMAND, SPOT = CapacityType.ON_DEMAND, CapacityType.SPOT
 
 
-def row(count: int, usd: float, **changed: Any) -> Cheapest:
-    fields: dict[str, Any] = {
-        "accelerator": "H100", "count": count, "capacity_type": "on_demand", "provider": "aws", "region": "us-east-1",
-        "instance_type": f"p5-{count}", "term_months": None, "interconnect": "nvlink", "as_of": NOW, "source": "api",
-        "reference": False, "stale": False, "offers": 1, "micros": round(usd * 1e6),
-    }  # fmt: skip
-    return Cheapest(**(fields | changed))
+def row(count: int, usd: float, *, stale: bool = False) -> Cheapest:
+    offer = Offer("aws", "us-east-1", None, f"p5-{count}", "H100", count, ON_DEMAND, Money(round(usd * 1e6)),
+                  NOW, "api", interconnect=Interconnect.NVLINK, engine="skypilot")  # fmt: skip
+    return Cheapest(offer, stale)
 
 
 def test_a_machine_larger_than_needed_is_paid_in_full() -> None:
@@ -71,7 +68,7 @@ def test_advice_without_a_store_has_the_listed_prices_and_makes_none(broker: Bro
     stored = current_prices(broker.settings.store_url, now, lambda: broker)
 
     def plain(prices: CurrentPrices) -> set[tuple[object, ...]]:
-        return {(r.accelerator, r.count, r.capacity_type, r.term_months, r.micros, r.offers) for r in prices.rows}
+        return {(r.offer.machine, r.offer.capacity_type, r.offer.term_months, r.micros, r.offers) for r in prices.rows}
 
     assert plain(stored) == plain(listed) != set()
 

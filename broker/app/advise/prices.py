@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from broker.app.advise.places import Places
 from broker.app.market.market import freshen
-from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
+from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer, OfferQuery
 from broker.core.values.clock import SystemClock
 from broker.core.values.figures import age
 from broker.core.values.money import MICROS_PER_USD
@@ -29,24 +29,22 @@ RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED)
 
 @dataclass(frozen=True, slots=True)
 class Cheapest:
-    """The cheapest of ``offers`` current offers of one kind of machine. ``micros``: micro-dollars per hour of the
-    machine; ``stale``: older than its provider's limit; ``launchable``: an engine starts jobs there."""
+    """The cheapest of ``offers`` current offers of one kind of machine. ``stale``: older than its provider's limit."""
 
-    accelerator: str
-    count: int
-    capacity_type: str
-    provider: str
-    region: str
-    instance_type: str
-    term_months: int | None
-    interconnect: str | None
-    as_of: datetime
-    source: str
-    reference: bool
+    offer: Offer
     stale: bool
-    offers: int
-    micros: int
-    launchable: bool = True
+    offers: int = 1
+
+    @property
+    def micros(self) -> int:
+        """Micro-dollars per hour of the machine."""
+        assert self.offer.price is not None, "only offers with a price are compared"
+        return self.offer.price.micros
+
+    @property
+    def launchable(self) -> bool:
+        """Whether an engine starts jobs there."""
+        return self.offer.engine is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ class Quote:
     machines: int
     where: str
     instance_type: str
-    interconnect: str | None
+    interconnect: Interconnect | None
     source: str
     as_of: datetime | None
     reference: bool
@@ -159,8 +157,8 @@ class CurrentPrices:
         gpus = per_machine * machines
         if accelerator in self.stated:
             return _flat_quote(accelerator, per_machine, machines, kind, self.stated[accelerator], STATED_SOURCE)
-        matching = [row for row in self._of(accelerator, kind) if row.count >= per_machine]
-        best = min(matching, key=lambda row: (row.stale, not row.launchable, row.micros, row.count), default=None)
+        matching = [row for row in self._of(accelerator, kind) if row.offer.count >= per_machine]
+        best = min(matching, key=lambda row: (row.stale, not row.launchable, row.micros, row.offer.count), default=None)
         return None if best is None else _quote(best, gpus, machines)
 
     def gpu_hour(self, accelerator: str, kind: CapacityType = CapacityType.ON_DEMAND) -> Quote | None:
@@ -169,8 +167,8 @@ class CurrentPrices:
         if accelerator in self.stated:
             return self.quote(accelerator, kind=kind)
         rows = self._of(accelerator, kind)
-        best = min(rows, key=lambda row: (row.stale, not row.launchable, row.micros / row.count), default=None)
-        return None if best is None else _quote(best, best.count, 1)
+        best = min(rows, key=lambda row: (row.stale, not row.launchable, row.micros / row.offer.count), default=None)
+        return None if best is None else _quote(best, best.offer.count, 1)
 
     def cheapest_gpu_hour(self, accelerator: str) -> Quote | None:
         """The cheaper of `gpu_hour` on demand and on spot; one that is stale, or on which no job starts, comes last."""
@@ -192,14 +190,14 @@ class CurrentPrices:
         return min((q for q in quotes if q), key=lambda q: (q.stale, not q.launchable, q.usd_per_hour), default=None)
 
     def accelerators(self) -> tuple[str, ...]:
-        return tuple(sorted({row.accelerator for row in self.rows} | set(self.stated)))
+        return tuple(sorted({row.offer.accelerator or "" for row in self.rows} | set(self.stated)))
 
     def machines(self, accelerator: str, at_least: int = 1) -> tuple[Cheapest, ...]:
         """The machines with at least that many of them, of all capacity types."""
-        return tuple(row for row in self.rows if row.accelerator == accelerator and row.count >= at_least)
+        return tuple(row for row in self.rows if row.offer.accelerator == accelerator and row.offer.count >= at_least)
 
     def _of(self, accelerator: str, kind: CapacityType) -> list[Cheapest]:
-        return [row for row in self.rows if row.accelerator == accelerator and row.capacity_type == kind]
+        return [row for row in self.rows if row.offer.accelerator == accelerator and row.offer.capacity_type is kind]
 
 
 def current_prices(
@@ -260,21 +258,21 @@ def _flat_quote(
 
 
 def _quote(row: Cheapest, gpus: int, machines: int) -> Quote:
-    total = row.micros * machines / MICROS_PER_USD
+    offer, total = row.offer, row.micros * machines / MICROS_PER_USD
     return Quote(
-        accelerator=row.accelerator,
+        accelerator=offer.accelerator or "",
         gpus=gpus,
-        capacity_type=CapacityType(row.capacity_type),
+        capacity_type=offer.capacity_type,
         usd_per_hour=total,
         usd_per_gpu_hour=total / gpus,
-        machine=f"{row.accelerator}:{row.count}",
+        machine=offer.machine,
         machines=machines,
-        where=f"{row.provider}/{row.region}",
-        instance_type=row.instance_type,
-        interconnect=row.interconnect,
-        source=row.source,
-        as_of=row.as_of,
-        reference=row.reference,
+        where=f"{offer.provider}/{offer.region}",
+        instance_type=offer.instance_type,
+        interconnect=offer.interconnect,
+        source=offer.source,
+        as_of=offer.as_of,
+        reference=offer.reference,
         stale=row.stale,
         launchable=row.launchable,
     )
@@ -294,9 +292,10 @@ def cheapest_by_machine(offers: Iterable[Offer], now: datetime) -> tuple[Cheapes
     for offer in offers:
         if not is_rentable(offer):
             continue
-        row = _row(offer, now)
-        key = (row.accelerator, row.count, row.capacity_type, row.term_months, row.interconnect, row.reference,
-               row.stale, row.launchable)  # fmt: skip
+        is_old = offer.max_age is not None and now - offer.as_of > offer.max_age
+        row = Cheapest(offer, is_old and not offer.reference)
+        key = (offer.machine, offer.capacity_type, offer.term_months, offer.interconnect, offer.reference, row.stale,
+               row.launchable)  # fmt: skip
         best = cheapest_by_key.get(key)
         if best is None:
             cheapest_by_key[key] = row
@@ -310,26 +309,3 @@ def is_rentable(offer: Offer) -> bool:
     is_unavailable = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
     is_complete = bool(offer.accelerator and offer.count and offer.price)
     return is_complete and offer.money is MoneyKind.CASH and not is_unavailable and offer.doubt is None
-
-
-def _row(offer: Offer, now: datetime) -> Cheapest:
-    assert offer.accelerator is not None
-    assert offer.price is not None
-    too_old = offer.max_age is not None and now - offer.as_of > offer.max_age
-    return Cheapest(
-        accelerator=offer.accelerator,
-        count=offer.count,
-        capacity_type=offer.capacity_type.value,
-        provider=offer.provider,
-        region=offer.region,
-        instance_type=offer.instance_type,
-        term_months=offer.term_months,
-        interconnect=offer.interconnect.value if offer.interconnect else None,
-        as_of=offer.as_of,
-        source=offer.source,
-        reference=offer.reference,
-        stale=too_old and not offer.reference,
-        offers=1,
-        micros=offer.price.micros,
-        launchable=offer.engine is not None,
-    )

@@ -99,18 +99,18 @@ def market_figures(prices: CurrentPrices) -> MarketFigures:
         quote = prices.gpu_hour(name)
         if quote is not None:
             on_demand[name] = quote.usd_per_gpu_hour
-    places: dict[tuple[object, ...], dict[str, int]] = {}
+    places: dict[tuple[object, ...], dict[CapacityType, int]] = {}
     for row in prices.rows:
-        place = (row.provider, row.region, row.instance_type, row.accelerator, row.count)
+        offer = row.offer
+        place = (offer.provider, offer.region, offer.instance_type, offer.machine)
         cheapest = places.setdefault(place, {})
-        cheapest[row.capacity_type] = min(row.micros, cheapest.get(row.capacity_type, row.micros))
+        cheapest[offer.capacity_type] = min(row.micros, cheapest.get(offer.capacity_type, row.micros))
 
     def ratios(kind: CapacityType) -> tuple[float, ...]:
-        on_demand_key = CapacityType.ON_DEMAND.value
         return tuple(
-            prices_by_type[kind.value] / prices_by_type[on_demand_key]
+            prices_by_type[kind] / prices_by_type[CapacityType.ON_DEMAND]
             for prices_by_type in places.values()
-            if kind.value in prices_by_type and on_demand_key in prices_by_type
+            if kind in prices_by_type and CapacityType.ON_DEMAND in prices_by_type
         )
 
     return MarketFigures(on_demand, ratios(CapacityType.SPOT), ratios(CapacityType.RESERVED))

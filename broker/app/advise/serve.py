@@ -158,7 +158,7 @@ def _prices(card: Accelerator, prices: CurrentPrices, assumptions: Assumptions) 
 def _machines(prices: CurrentPrices, accelerator: str, kind: CapacityType) -> tuple[MachinePrice, ...]:
     if accelerator in prices.stated:
         return tuple(MachinePrice(size, prices.stated[accelerator] * size) for size in (1, 2, 4, 8))
-    sizes = sorted({row.count for row in prices.machines(accelerator) if row.capacity_type == kind})
+    sizes = sorted({row.offer.count for row in prices.machines(accelerator) if row.offer.capacity_type is kind})
     quotes = [(size, prices.quote(accelerator, size, 1, kind)) for size in sizes]
     return tuple(MachinePrice(size, quote.usd_per_hour) for size, quote in quotes if quote is not None)
 

@@ -179,12 +179,12 @@ def supply(prices: CurrentPrices, plan: ParallelPlan) -> Supply:
     """The offers of the machines that the plan needs."""
     _, per_machine = split_machine(plan.machine)
     rows = prices.machines(plan.accelerator, per_machine)
-    linked_count = sum(row.offers for row in rows if row.interconnect == NVLINK)
-    unknown_count = sum(row.offers for row in rows if row.interconnect is None)
+    linked_count = sum(row.offers for row in rows if row.offer.interconnect == NVLINK)
+    unknown_count = sum(row.offers for row in rows if row.offer.interconnect is None)
     total = sum(row.offers for row in rows)
     needs_nvlink = plan.interconnect == NVLINK
     matching_prices = CurrentPrices(
-        tuple(row for row in rows if row.interconnect == NVLINK or not needs_nvlink), prices.stated
+        tuple(row for row in rows if row.offer.interconnect == NVLINK or not needs_nvlink), prices.stated
     )
     kinds = (CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED)
     quotes = (matching_prices.quote(plan.accelerator, per_machine, plan.num_nodes, kind) for kind in kinds)

@@ -130,7 +130,7 @@ class Ask:
         places, now = self.places, datetime.now(UTC)
         current = current_prices(self._url, now, self._opened, places)
         if places.providers and not current.rows:
-            offering = {price_row.provider for price_row in current_prices(self._url, now, self._opened).rows}
+            offering = {price_row.offer.provider for price_row in current_prices(self._url, now, self._opened).rows}
             check_providers(places.providers, {*self._opened().registries.providers, *offering})
         if places.limited and not current.rows:
             self.terminal.say("no price is known in the places of --where")

@@ -13,7 +13,8 @@ from broker.app.advise.places import resolve_places
 from broker.app.advise.prices import Cheapest, CurrentPrices, HeldGpus
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.job.file import parse_job
-from broker.core.market.offers import CapacityType
+from broker.core.market.offers import CapacityType, Offer
+from broker.core.values.money import Money
 
 BURSTY = "serve 13B --requests-per-minute 6000 --assume tokens_per_request=300 --assume peak_to_baseline=3"
 
@@ -79,8 +80,9 @@ def test_recorded_machines_are_used_at_their_marginal_cost(gpubroker: Any, tmp_p
 
 
 def row(usd: float, *, launchable: bool) -> Cheapest:
-    return Cheapest("H100", 8, "on_demand", "p", "r", "t", None, None, datetime(2026, 1, 1, tzinfo=UTC), "s",
-                    reference=False, stale=False, offers=1, micros=round(usd * 1e6), launchable=launchable)  # fmt: skip
+    offer = Offer("p", "r", None, "t", "H100", 8, CapacityType.ON_DEMAND, Money(round(usd * 1e6)),
+                  datetime(2026, 1, 1, tzinfo=UTC), "s", engine="skypilot" if launchable else None)  # fmt: skip
+    return Cheapest(offer, stale=False)
 
 
 def test_a_whole_machine_is_no_price_of_one_gpu() -> None:
