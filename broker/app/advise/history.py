@@ -1,20 +1,15 @@
 """Recorded usage: GPUs in use in each hour, from the recorded attempts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
-from typing import TYPE_CHECKING
 
+from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.figures import Figure, Share
 from broker.store import is_missing
-
-if TYPE_CHECKING:
-    from broker.app.wiring import Broker
 
 Interval = tuple[datetime, datetime, int]
 """Start, end (UTC), and the number of GPUs."""

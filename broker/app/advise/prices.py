@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from broker.app.advise.places import Places
 from broker.app.market.market import freshen
+from broker.app.wiring import Broker
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer, OfferQuery
 from broker.core.values.clock import SystemClock
 from broker.core.values.figures import age
@@ -17,9 +17,6 @@ from broker.core.values.units import split_machine
 from broker.economics.figures import Usd
 from broker.economics.reserve.holdings import HoldingKind
 from broker.store import is_missing
-
-if TYPE_CHECKING:
-    from broker.app.wiring import Broker
 
 STATED_SOURCE = "given on the command line"
 RECORDED = "recorded by `gpubroker capacity add`"

@@ -2,15 +2,13 @@
 buys more by hand, as safely as through gpubroker.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
 
 from broker.app.results.capacity import ChecklistStep, PurchaseChecklistResult
+from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, NotAllowed, UnknownName, did_you_mean
 from broker.core.market.capacity import Reservation
@@ -18,10 +16,6 @@ from broker.core.market.offers import SANDBOX, CapacityType, Offer, OfferQuery
 from broker.core.ports import HasReservations
 from broker.core.purchases.quotes import SellsCapacity
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
-
-if TYPE_CHECKING:
-    from broker.app.wiring import Broker
-
 
 _MAX_PROOF_BYTES = 5 << 20  # bytes
 

@@ -1,21 +1,16 @@
 """Compares the capacity that providers list with purchases and recorded holdings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from broker.app.capacity.capacity import capacity_inventory
 from broker.app.capacity.purchases import find_seller
 from broker.app.results.purchases import join_by_name
+from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.core.purchases.quotes import OrderState
 from broker.procurement.comparison import CapacityDifference, charge_differences, differences, unlisted_purchases
-
-if TYPE_CHECKING:
-    from broker.app.wiring import Broker
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,18 @@
 """Findings on owned, held and rented capacity, from the hours in use."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from broker.app.advise.assumptions import load_assumptions
 from broker.app.advise.history import HOUR, Interval
 from broker.app.capacity.plan import full_hour, has_current_price, hourly_usage, usd
+from broker.app.wiring import Broker
 from broker.core.market.offers import CapacityType, Offer, OfferOrder, OfferQuery
 from broker.economics.assumptions import Assumptions
 from broker.economics.reserve.capacity_findings import SHORTEST, AcceleratorUse, CapacityFinding, findings
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.economics.units import HOURS_PER_MONTH
-
-if TYPE_CHECKING:
-    from broker.app.wiring import Broker
 
 _RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT)
 

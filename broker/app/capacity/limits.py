@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from broker.core.ports import HoldingLimits, PolicySet
+from broker.core.purchases.quotes import CapacityQuote
 from broker.core.values.units import print_duration
 from broker.economics.reserve.capacity import PurchaseOption, gpus_needed
-from broker.economics.reserve.holdings import BurstPrices
-
-if TYPE_CHECKING:
-    from broker.core.purchases.quotes import CapacityQuote
-    from broker.economics.reserve.holdings import RecordedHolding
-    from broker.procurement.proposals import QuoteWorth
+from broker.economics.reserve.holdings import BurstPrices, RecordedHolding
+from broker.procurement.proposals import QuoteWorth
 
 _HOUR = timedelta(hours=1)
 

@@ -1,18 +1,16 @@
 """The capacity plan: demand from files or recorded usage, prices from the market, recorded holdings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import floor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from broker.app.advise.history import HOUR, Interval, hourly_use
 from broker.app.advise.prices import is_rentable
 from broker.app.capacity.demand_files import Demand, read_demand
 from broker.app.capacity.limits import CapacityLimits
+from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.accelerators import canonical
@@ -21,9 +19,6 @@ from broker.economics.energy import energy_usd_per_hour
 from broker.economics.reserve.capacity import CapacityPlan, PurchaseOption, plan_capacity
 from broker.economics.reserve.holdings import BurstPrices, HoldingKind, RecordedHolding
 from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR, positive
-
-if TYPE_CHECKING:
-    from broker.app.wiring import Broker
 
 
 def hourly_usage(intervals: Iterable[Interval], start_at: datetime, hours: int) -> tuple[int, ...]:

@@ -1,25 +1,20 @@
 """A proposal of quotes with their arithmetic, from past use; each of its lines can be bought once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from broker.app.capacity import purchases
 from broker.app.capacity.limits import CapacityLimits
 from broker.app.capacity.plan import CapacityPlans
 from broker.app.results.proposal import ProposalLineResult, ProposalResult, read_proposal
 from broker.app.results.purchases import join_by_name
+from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import SkippedRow
 from broker.core.purchases.purchases import PREFIX, Purchase
 from broker.core.purchases.quotes import CapacityQuote, QuoteRequest
 from broker.procurement.proposals import ladder, proposal_id, purchase_of, worth_of
-
-if TYPE_CHECKING:
-    from broker.app.wiring import Broker
 
 
 def propose(

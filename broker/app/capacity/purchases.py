@@ -1,16 +1,15 @@
 """Quotes, purchases with their approvals, undoing them, and reviewing their return."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from broker.app.alerts.routes import recipients
 from broker.app.capacity.plan import cheapest, has_current_price, usd
 from broker.app.results.purchases import PurchasePreviewResult
+from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, NotAllowed, UnknownName
 from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
@@ -34,10 +33,6 @@ from broker.procurement.money import ceiling_entries
 from broker.procurement.review import PurchaseReview, Use, review
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs.reader import StoreReader
-
-if TYPE_CHECKING:
-    from broker.app.wiring import Broker
-
 
 MAX_QUOTE_AGE = timedelta(hours=1)  # an older quote cannot be bought: prices and blocks change by the hour
 

@@ -1,23 +1,19 @@
 """Offers with derived figures, filtered and sorted, for lists."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 from broker.app.jobs.recorded_capacity import is_recorded
+from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName, did_you_mean
 from broker.core.job.jobs import Job
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferOrder, OfferQuery
 from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.core.values.units import split_machine
-
-if TYPE_CHECKING:
-    from broker.app.wiring import Broker
 
 
 def counts_by_accelerator(texts: Iterable[str], where: str) -> dict[str, set[int]]:
