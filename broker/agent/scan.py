@@ -11,7 +11,8 @@ An entry is finished when its name is not that of a draft (`is_unfinished`), and
 
 Rest alone proves little: a program that hangs, and fails, leaves half of an entry at rest. So one with a step must
 also look like one that was saved before (its name but for numbers, its files, nine tenths of their size), or be
-followed by another of its name, unless it is the first, or the command has ended well.
+followed by another of its name, unless it is the first, or the command has ended well. One of 1 MiB without a step must
+not have become smaller.
 
 An entry that is incomplete by its format is never saved. After the command was killed, an entry that was written
 in place, without such a format, may be incomplete and is not saved.
@@ -32,7 +33,7 @@ from typing import Callable
 
 from broker.agent.entries import DiskEntry, entries_at, with_targets
 from broker.agent.gpubroker_checkpoint import is_unfinished, step_of
-from broker.agent.layout import TRACKER, FinishedCheckpoint, TopEntry, checkpoints
+from broker.agent.layout import SMALL, TRACKER, FinishedCheckpoint, TopEntry, checkpoints
 from broker.agent.processes import files_written
 
 _RESTLESS = 600.0  # seconds after which an entry that keeps changing no longer delays the others
@@ -94,7 +95,8 @@ class Scanner:
         self._unsettled: dict[str, float] = {}  # since when each has not been settled
         self._known: set[str] = set()  # entries that are settled whoever has them open
         self._proven: dict[str, tuple[DiskEntry, ...]] = {}  # contents that more than their rest shows to be complete
-        self._shapes: dict[str, tuple[set[str], int]] = {}  # by kind: of the last saved entry with a step
+        self._shapes: dict[str, tuple[set[str], int]] = {}  # of the last saved entry, by kind
+        self._has_steps = False  # whether one with a step was saved
         self._drafts: set[int] = set()  # inodes seen under an unfinished name, now and in the last scan
         self._inodes: set[int] = set()
         self.problems: dict[str, str] = {}  # entries that cannot be saved, and why
@@ -115,9 +117,10 @@ class Scanner:
             self._moved.discard(member.name)
 
     def _record(self, name: str, entries: tuple[DiskEntry, ...]) -> None:
-        self._saved[name] = entries
-        if step_of(name) is not None:
-            self._shapes[_kind(name)] = _shape(entries)
+        self._saved[name], shape = entries, _shape(entries)
+        self._has_steps |= step_of(name) is not None
+        if step_of(name) is not None or shape[1] >= SMALL:
+            self._shapes[_kind(name)] = shape
 
     def unsaved(self) -> list[str]:
         """The names of entries in the folder that were neither saved nor restored as they are, drafts included."""
@@ -226,7 +229,7 @@ class Scanner:
             noted_step if isinstance(noted_step, int) else step_of(name),
             settled,
             self._saved.get(name) == current,
-            bool(self._shapes) and self._proven.get(name) != current and self._is_similar(name) is None,
+            self._has_steps and self._proven.get(name) != current and self._is_similar(name) is None,
             () if settled else self._saved.get(name, ()),
             restless=self._now() - since > _RESTLESS,
         )
@@ -247,6 +250,8 @@ class Scanner:
             is_complete = None
         if is_complete is False and ended:
             self.problems[name] = f"{name} is not whole: it was not written to its end"
+        if is_complete is None and killed and self._is_similar(name) is False:
+            self.problems[name] = f"{name} seems not to be whole: it is smaller than the one before, or has fewer files"
         if is_complete is None:
             is_small = step_of(name) is None and sum(entry.size for entry in self._seen[name]) <= TRACKER
             quiet = 0.0 if is_small and not place.is_dir() else self._quiet
@@ -257,12 +262,12 @@ class Scanner:
         return is_complete
 
     def _is_similar(self, name: str) -> bool | None:
-        """Whether an entry with a step looks like the last one of its kind; None if none was saved."""
+        """Whether an entry at rest looks like the last one of its kind; None if it has a step, and none was saved."""
         step, kind, (paths, size) = step_of(name), _kind(name), _shape(self._seen[name])
-        if step is None or any((step_of(other) or 0) > step and _kind(other) == kind for other in self._seen):
+        if step is not None and any((step_of(other) or 0) > step and _kind(other) == kind for other in self._seen):
             return True
         if (last := self._shapes.get(kind)) is None:
-            return None
+            return True if step is None else None
         return last[0] <= paths and size >= _SIMILAR_SIZE * last[1]
 
     def _notes(self) -> dict[str, dict[str, object]]:

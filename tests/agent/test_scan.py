@@ -142,6 +142,17 @@ def test_what_is_written_in_place_with_pauses_is_one_checkpoint(tmp_path: Path) 
     assert clock[0] >= 6 + 16
 
 
+def test_a_large_file_that_became_smaller_is_taken_only_of_a_program_that_ended_well(tmp_path: Path) -> None:
+    scanner = Scanner(tmp_path, set)
+    (tmp_path / "model.bin").write_bytes(b"a" * (2 << 20))
+    scanner.scan()
+    scanner.saved(scanner.scan()[0])
+    (tmp_path / "model.bin").write_bytes(b"a" * (1 << 20))
+    assert scanner.scan() + scanner.scan() + scanner.scan(ended=True, killed=True) == []
+    assert "smaller" in scanner.problems["model.bin"]
+    assert [one.name for one in scanner.scan(ended=True)] == ["model.bin"]
+
+
 def test_a_format_that_says_it_is_whole_needs_no_quiet_time_and_one_that_is_not_whole_never_counts(
     tmp_path: Path,
 ) -> None:

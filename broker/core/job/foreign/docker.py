@@ -67,6 +67,10 @@ def _options(words: list[str]) -> list[tuple[str, str]]:
 
 def _carry(name: str, value: str, conversion: Conversion) -> None:
     match name:
+        case "env" if value.startswith("NVIDIA_VISIBLE_DEVICES="):
+            devices = value.partition("=")[2]
+            if devices not in ("", "none", "void"):
+                _carry("gpus", devices if devices == "all" else f"device={devices}", conversion)
         case "gpus":
             count = re.search(r"\d+", value)
             devices = re.search(r"device=([\w,:/-]+)", value)

@@ -107,7 +107,7 @@ def _gpu(value: object, conversion: Conversion) -> None:
     for part in (piece.strip() for text in parts for piece in text.split(":")):
         if _MEMORY.fullmatch(part):
             sizes = part
-        elif re.fullmatch(r"\d+(?:\.\.\d*)?|\d*\.\d+", part):
+        elif re.fullmatch(r"[\d.]*\d(?:\.\.[\d.]*)?", part):
             amount = float(part.partition("..")[0])
         elif part.lower() not in ("nvidia", "amd"):
             names += [one.strip() for one in part.split(",")]

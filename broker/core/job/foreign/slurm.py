@@ -117,20 +117,20 @@ def _machine(options: dict[str, str], conversion: Conversion) -> None:
 
 def _gpus(options: dict[str, str], conversion: Conversion, nodes: int, tasks: int) -> int:
     """Request the accelerators of one node; how many."""
+    count = 0
     for name, of_node in (("gres", 1.0), ("gpus-per-node", 1.0), ("gpus", 1 / nodes), ("gpus-per-task", float(tasks))):
-        value = options.pop(name, None)
+        value = None if count else options.pop(name, None)
         for part in (value or "").split(","):
             if name == "gres" and not part.startswith("gpu"):
                 conversion.lose(*([f"--gres={part}"] if part else []))
                 continue
             match = _GPU.fullmatch(re.sub(r"\(.*\)", "", "gpu:1" if part == "gpu" else part))
-            if match is not None and int(match["count"]):
+            if match is not None and int(match["count"]) and not count:
                 count = max(round(int(match["count"]) * of_node), 1)
                 conversion.gpus(count, match["model"], f"--{name}={value}")
-                return count
-            if match is None and part:
+            elif part and (match is None or count):
                 conversion.lose(f"--{name}={part}")
-    return 0
+    return count
 
 
 def _first_number(text: str | None, default: int = 1) -> int:

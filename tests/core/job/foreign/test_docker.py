@@ -28,6 +28,8 @@ CASES: list[tuple[str, dict[str, Any], str, tuple[str, ...]]] = [
      {}, "python a.py\n", ("--network host",)),
     ("docker run --gpus '\"device=MIG-a1b2c3d4-0000-1111-2222-333344445555\"' image python a.py\n",
      {}, "python a.py\n", ("each part of a card becomes a whole card",)),
+    ("docker run --runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=0,1 image python a.py\n",
+     {"envs": {}}, "python a.py\n", ("device=0,1 names no model", "such as `H100:2`")),
     ("docker run --gpus device=0:1 image python a.py\n", {}, "python a.py\n", ("each part of a card",)),
     ("docker run -d -p 8888:8888 --restart always image jupyter lab\n", {}, "jupyter lab\n", ()),
     ("docker run --entrypoint python image -m http.server\n", {}, "python -m http.server\n", ()),

@@ -63,12 +63,12 @@ CASES: list[tuple[str, dict[str, Any], str, tuple[str, ...]]] = [
         (),
     ),
     (
-        "#!/bin/bash\n#SBATCH --gres=gpu:tesla:1,tmpdisk:200\n#SBATCH --time=00:45:00\n"
+        "#!/bin/bash\n#SBATCH --gres=gpu:tesla:1,tmpdisk:200,mps:50\n#SBATCH --time=00:45:00\n"
         'srun --mpi=pmix \\\n  --container-image="nvcr.io#nvidia/pytorch:24.05-py3"'
         " --container-mounts=/data:/data python a.py\n",
         {"image": "docker:nvcr.io/nvidia/pytorch:24.05-py3", "limit": "0:45:00"},
         "python a.py\n",
-        ("a model that is not known here (tesla)", "--container-mounts=/data:/data"),
+        ("a model that is not known here (tesla)", "--gres=mps:50", "--container-mounts=/data:/data"),
     ),
     (
         "#!/bin/bash\n#SBATCH -J   align   # a comment\n#SBATCH -n1\n#SBATCH --cpus-per-task 16\n#SBATCH --mem 128GB\n"
