@@ -68,9 +68,8 @@ def _options(words: list[str]) -> list[tuple[str, str]]:
 def _carry(name: str, value: str, conversion: Conversion) -> None:
     match name:
         case "env" if value.startswith("NVIDIA_VISIBLE_DEVICES="):
-            devices = value.partition("=")[2]
-            if devices not in ("", "none", "void"):
-                _carry("gpus", devices if devices == "all" else f"device={devices}", conversion)
+            if (visible := value.partition("=")[2]) not in ("", "none", "void"):
+                _carry("gpus", visible if visible == "all" else f"device={visible}", conversion)
         case "gpus":
             count = re.search(r"\d+", value)
             devices = re.search(r"device=([\w,:/-]+)", value)
