@@ -28,7 +28,7 @@ from broker.core.market.market_judge import (
     scale_levels,
 )
 from broker.core.market.offers import CapacityType, Doubt, MoneyKind, Offer
-from broker.core.values.accelerators import lookup, siblings
+from broker.core.values.accelerators import siblings
 from broker.core.values.money import Money
 
 _MIN_CHURN, _MAX_CHURN = 0.05, 0.5
@@ -48,10 +48,6 @@ _RELATED = {
     CapacityType.RESERVED: (CapacityType.ON_DEMAND, 8, 4),
     CapacityType.ON_DEMAND: (CapacityType.SPOT, 4, 16),
 }
-# A model without any known price is compared with the purchase price of the card: nobody rents one out for so little
-# that 50,000 hours, six years without a pause, do not pay for it.
-_HOURS_OF_A_CARD = 50_000
-_MAX_PRICE = Money.usd(100)
 
 
 class Suspicion:
@@ -125,15 +121,9 @@ class Suspicion:
             bounds = Money(bounds[0].micros // _VCPU), bounds[1]
         if bounds is not None or not model:
             return bounds
-        related_models = siblings(model)
-        for related, number in related_models:
+        for related, number in siblings(model):
             levels = merge_levels(levels, scale_levels(self._listed.get(related, {}), number))
-        if (bounds := _band(offer.capacity_type, levels)) is not None:
-            return bounds
-        for related, number in [(model, 1.0), *related_models]:
-            if (street_price := lookup(related).street_price) is not None:
-                return Money(int(street_price[0] * number * 1_000_000 / _HOURS_OF_A_CARD)), _MAX_PRICE
-        return None
+        return _band(offer.capacity_type, levels)
 
 
 def _known_before(counts: GroupCount) -> str:

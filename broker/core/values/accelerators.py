@@ -111,10 +111,11 @@ def siblings(name: str) -> list[tuple[str, float]]:
     the whole card of a part, the chip of a slice; then the card that it is priced like. Raises UnknownName."""
     card = lookup(name)
     if part := _PART.match(card.name):
-        return [(part[1], 1 / int(part[2]))]
+        share = 1 / int(part[2])
+        return [(part[1], share), *((other, number * share) for other, number in siblings(part[1]))]
     if (match := _TPU_SLICE.match(card.name)) and (chip := _find(match[1])) is not None and chip.name != card.name:
-        number = card.memory_gb / chip.memory_gb
-        return [(chip.name, number), *((other, number * share) for other, share in siblings(chip.name))]
+        share = card.memory_gb / chip.memory_gb
+        return [(chip.name, share), *((other, number * share) for other, number in siblings(chip.name))]
     family = [(other.name, 1.0) for other in _table().values() if card.family and other.family == card.family]
     return family + ([(card.price_like, 1.0)] if card.price_like else [])
 

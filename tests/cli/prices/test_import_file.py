@@ -250,7 +250,7 @@ def test_imported_prices_are_compared_with_the_price_book_on_a_new_store(
         ("8x_H100", "on_demand"): "too_low",
         ("8x_B200", "on_demand"): None,
         ("8x_B200", "spot"): "above_on_demand",
-        ("1x_RTX3090", "on_demand"): "too_low",  # less than a fifty-thousandth of what the card costs
+        ("1x_RTX3090", "on_demand"): "too_low",  # compared with the RTX 4090
         ("1x_tpu", "on_demand"): "uncompared",
         ("2x_A40", "on_demand"): None,
         ("cpu-8", "on_demand"): "too_low",
@@ -258,6 +258,16 @@ def test_imported_prices_are_compared_with_the_price_book_on_a_new_store(
     gpubroker("prices", "accept", "acme")
     again = gpubroker("prices", "import", catalogue, "--provider", "acme", "--json").json
     assert again["offers_doubted"] == 0
+
+
+@pytest.mark.parametrize("price", ["0.0051", "150"])
+def test_no_absurd_price_of_any_model_is_believed(
+    gpubroker: Any, write: Callable[[str, str], Path], price: str
+) -> None:
+    rows = [f"m{n},{model},1,16,64,,{price},,US," for n, model in enumerate(accelerator_names())]
+    catalogue = write("any.csv", "\n".join([",".join(SKYPILOT_COLUMNS), *rows]))
+    gpubroker("prices", "import", catalogue, "--provider", "acme")
+    assert [offer["accelerator"] for offer in of(gpubroker, "acme") if not offer["doubt"]] == []
 
 
 @pytest.mark.parametrize("seed", range(3))
