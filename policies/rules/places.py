@@ -110,7 +110,7 @@ class AllowedLocations(BoundRule[LocationPatterns]):
 
 
 class Residency(PolicyPart):
-    """Jobs whose ``data.location`` (``provider/region``) matches ``data`` run only where ``run_in`` matches; without
+    """Jobs with data (``data.location``, ``data.mounts``) in ``data`` run only where ``run_in`` matches; without
     ``data``, all jobs. Both: patterns of places, or territories (``eu``, ``us``), which are sets of regions. Data of
     unknown place counts as covered. A job with sensitive data must give its location.
     """
@@ -126,49 +126,48 @@ class DataResidency(BoundRule[Residency]):
     reads = (Aspect.PROVIDER, Aspect.REGION, Aspect.DATA_LOCATION, Aspect.SENSITIVE_DATA)
 
     def _judge(self, action: Action, facts: Facts) -> Verdict:
-        data, placement = action.job.data, action.placement
-        if placement is None:
+        if action.placement is None:
             return allow(self, "no_place", "no place is requested")
-        place = placement.offer.location
-        is_inside = _matches(self.config.run_in, place)
-        if data.location is None:
-            if is_inside and not data.sensitive:
-                return allow(self, "within_residency", f"data of any place may be processed at {place}")
-            covered = f"data in {', '.join(self.config.data)}" if self.config.data else "all data"
-            sensitive = "the data is sensitive, and " if data.sensitive else ""
-            return deny(
-                self,
-                "data_location_unknown",
-                f"{sensitive}the job does not give the location of its data; the rule covers {covered}, so {place} is "
-                "denied; write `data: {location: provider/region}`",
-                place=place,
-            )
-        if not self._covers(data.location):
-            return allow(self, "other_data", f"does not cover data in {data.location}")
-        if not is_inside:
-            return deny(
-                self,
-                "outside_of_residency",
-                f"data in {data.location} may be processed in {', '.join(self.config.run_in)}, not at {place}",
-                place=place,
-                data=data.location,
-            )
-        return allow(self, "within_residency", f"data in {data.location} may be processed at {place}")
+        place, is_sensitive = action.placement.offer.location, action.job.data.sensitive
+        is_inside = _is_inside(self.config.run_in, place)
+        for mount, location in action.job.data_locations:
+            if location is None and (is_sensitive or not is_inside):
+                covered = f"data in {', '.join(self.config.data)}" if self.config.data else "all data"
+                sensitive = "the data is sensitive, and " if is_sensitive else ""
+                what, key = (f"the mount {mount}", f"mounts: {{{mount}: ") if mount else ("its data", "location: ")
+                return deny(
+                    self,
+                    "data_location_unknown",
+                    f"{sensitive}the job does not give the location of {what}; the rule covers {covered}, so {place} "
+                    f"is denied; write `data: {{{key}provider/region}}{'}' if mount else ''}`",
+                    place=place,
+                )
+            if location is not None and not is_inside and self._covers(location):
+                return deny(
+                    self,
+                    "outside_of_residency",
+                    f"data in {location} may be processed in {', '.join(self.config.run_in)}, not at {place}",
+                    place=place,
+                    data=location,
+                )
+        if is_inside:
+            return allow(self, "within_residency", f"data of any place may be processed at {place}")
+        return allow(self, "other_data", "does not cover the places of the job's data")
 
     def _covers(self, location: str) -> bool:
-        """Whether data there is covered: by a pattern, or as data of a territory that a pattern names for every
-        provider, so that ``*/eu-*`` covers gcp/europe-west4."""
-        territories = (territory_named(pattern) for pattern in self.config.data)
-        in_territory = any(territory and _matches((territory,), location) for territory in territories)
-        return not self.config.data or in_territory or _matches(self.config.data, location)
+        """Whether data there is covered: by a pattern, or because it is not known to lie outside of a territory that a
+        pattern names for every provider, so that ``*/eu-*`` covers gcp/europe-west4 and vultr/fra."""
+        territories = filter(None, map(territory_named, self.config.data))
+        may_be_within = any(lies_in(territory, location) is not False for territory in territories)
+        return not self.config.data or may_be_within or _is_inside(self.config.data, location)
 
 
 @lru_cache(maxsize=4096)
-def _matches(places: tuple[str, ...], location: str) -> bool:
-    """Whether ``provider/region`` is one of these places, or lies in one of these territories."""
-    region = location.rpartition("/")[2]
+def _is_inside(places: tuple[str, ...], location: str) -> bool:
+    """Whether ``provider/region`` is one of these places, or is known to lie in one of these territories."""
     territories = [name for name in map(str.lower, places) if name in TERRITORIES]
-    is_inside = any(lies_in(territory, region) for territory in territories)
+    region = location.rpartition("/")[2]
+    is_inside = any(lies_in(territory, location) for territory in territories)
     return is_inside or Names(allow=places).objection(location, region) is None
 
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationI
 
 from broker.core.validation import parse_each
 from broker.core.values.money import Money
+from broker.core.values.provider_names import place_name
 from broker.core.values.units import MAX_DURATION, parse_duration, parse_money, parse_size, require_positive
 
 T = TypeVar("T")
@@ -68,7 +69,7 @@ def _pattern(value: str) -> str:
 def _location(value: str) -> str:
     if not _LOCATION.fullmatch(value):
         raise ValueError(f"expected provider/region, such as aws/us-east-1; got {value[:70]!r}")
-    return value
+    return place_name(value)
 
 
 def _deadline(value: object, info: ValidationInfo) -> timedelta | datetime:

@@ -6,6 +6,7 @@ are `timedelta`, sizes are bytes, memory of machines is GiB, money is USD per `M
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -157,9 +158,11 @@ class Retry(Record):
 
 
 class Data(Record):
-    """The location of the job's data (``provider/region``), its size in bytes, and whether it is sensitive."""
+    """The location of the job's data (``provider/region``), its size in bytes, and whether it is sensitive. ``mounts``:
+    the locations of buckets and addresses under ``file_mounts``, by target."""
 
     location: Location | None = None
+    mounts: dict[str, Location] = Field(default_factory=dict)
     size: Size | None = None
     sensitive: bool = False
 
@@ -308,6 +311,15 @@ class Job(JobFields):
                 "resume_from": ResumePoint(job=start) if start else self.resume_from,
             }
         )
+
+    @property
+    def data_locations(self) -> Iterator[tuple[str, str | None]]:
+        """The location of all data, None if unknown: of what the job brings or names (""), and of each mount of a
+        bucket or an address, by its target."""
+        mounts = [target for target, source in self.file_mounts.items() if not is_local(source)]
+        if self.data.location is not None or not mounts:
+            yield "", self.data.location
+        yield from ((target, self.data.mounts.get(target)) for target in mounts)
 
     @property
     def can_use_spot(self) -> bool:

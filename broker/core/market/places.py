@@ -6,11 +6,14 @@ realms, Google Cloud Dedicated), read in November 2026.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import chain
 
 from broker.core.market.offers import Offer
+from broker.core.values.provider_names import is_provider_name
 
 _OWN_CLOUD = "a cloud with logins of its own"
 _OWN_ZONE = "a zone outside the regions, which an account has to be admitted to"
@@ -51,26 +54,41 @@ def drop_engine_if_closed(offer: Offer) -> Offer:
 # are called European, and Azure's Brazil US in Brazil.
 TERRITORIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "eu": (
-        ("eu-*", "eu_*", "europe-*", "*europe", "france*", "germany*", "italy*", "poland*", "spain*", "sweden*",
-         "fin-*", "fi-*", "de-*", "fr-*", "nl-*", "es-*", "se-*", "ie-*", "pl-*", "cz-*", "ro-*", "bg-*",
-         "austria*", "belgium*", "denmark*"),
-        ("eu-west-2", "eu-central-2", "europe-west2", "europe-west6", "*uk*", "*switzerland*", "*norway*", "eu-no-*",
-         "eu-is-*", "*-gb-*", "eu-zurich-*", "eu-jovanovac-*"),
+        ("eu-*", "eu_*", "eusc-*", "eur-*", "europe-*", "*europe", "france*", "germany*", "italy*", "poland*", "spain*",
+         "sweden*", "finland*", "austria*", "belgium*", "denmark*", "fin-*", "fi-*", "de-*", "fr-*", "nl-*", "es-*",
+         "it-*", "se-*", "ie-*", "pl-*", "cz-*", "ro-*", "bg-*"),
+        ("eu-west-2", "eu-central-2", "europe-west2", "europe-west6", "*uk*", "*switzerland*", "*norway*", "eu*-no-*",
+         "eu*-is-*", "*iceland*", "*-gb-*", "eu-zurich-*", "eu-jovanovac-*"),
     ),
     "us": (
-        ("us-*", "us_*", "*us", "*us2", "*us3", "us", "northamerica-us*", "na-us-*"),
-        ("*-gov-*", "brazilus"),
+        ("us-*", "us_*", "usgov*", "usdod*", "*us", "*us2", "*us3", "us", "northamerica-us*", "na-us-*"),
+        ("brazilus",),
     ),
 }  # fmt: skip
+_ELSEWHERE = (
+    "ap-*", "apac*", "asia-*", "*asia", "oc-*", "sea-*", "australia*", "newzealand*", "japan*", "korea*", "taiwan*",
+    "india-*", "*india", "jioindia*", "indonesia*", "malaysia*", "china*", "cn-*", "jp-*", "kr-*", "sg-*", "ca-*",
+    "canada*", "northamerica-northeast*", "northamerica-south*", "mx-*", "mexico*", "sa-*", "southamerica-*", "brazil*",
+    "chile*", "me-*", "il-*", "israel*", "uae*", "qatar*", "af-*", "africa-*", "southafrica*", "ice-*", "gb-*", "ch-*",
+    "no-*", "is-*",
+)  # fmt: skip
 
 
-def lies_in(territory: str, region: str) -> bool:
-    """Whether a region (without its provider) is known to lie in a territory."""
+@lru_cache(maxsize=4096)
+def lies_in(territory: str, location: str) -> bool | None:
+    """Whether ``provider/region`` lies in a territory; None if that is not known: only a region of a provider that
+    gpubroker reads, by a name that is known to be of another territory or of none, lies elsewhere."""
+    provider, _, region = location.lower().rpartition("/")
+
+    def named(patterns: Iterable[str]) -> bool:
+        return any(fnmatchcase(region, pattern) for pattern in patterns)
+
     within, beyond = TERRITORIES[territory]
-    name = region.lower()
-    return any(fnmatchcase(name, pattern) for pattern in within) and not any(
-        fnmatchcase(name, pattern) for pattern in beyond
-    )
+    if named(within) and not named(beyond):
+        return True
+    others = (names for name, (names, _) in TERRITORIES.items() if name != territory)
+    is_elsewhere = is_provider_name(provider) and named((*beyond, *_ELSEWHERE, *chain(*others)))
+    return False if is_elsewhere else None
 
 
 def territory_named(pattern: str) -> str | None:

@@ -71,6 +71,30 @@ def test_regions_that_only_sound_like_a_territory_lie_outside(location: str) -> 
     assert rule({"data": "eu", "run_in": "eu"}).judge(british, Facts(NOW)).code == "other_data"
 
 
+@pytest.mark.parametrize(
+    "location", ["linode/eu-central", "scaleway/it-mil-1", "vultr/cdg", "acme/us-east-1", "slurm/x"]
+)
+def test_only_a_place_that_is_known_to_lie_elsewhere_is_outside_of_a_territory(location: str) -> None:
+    somewhere = action(job=job(data=Data(location=location)))
+    assert rule({"data": "eu", "run_in": "eu"}).judge(somewhere, Facts(NOW)).code == "outside_of_residency"
+    assert rule({"data": "hyperstack/*", "run_in": "eu"}).judge(somewhere, Facts(NOW)).code == "other_data"
+
+
+@pytest.mark.parametrize("source", ["gs://eu-patients", "https://data.example/x", {"name": "b", "store": "s3"}])
+def test_each_mount_answers_for_itself(source: Any) -> None:
+    def judged(location: str | None, **mounts: str) -> Any:
+        data = Data(location=location, mounts={f"/{name}": place for name, place in mounts.items()})
+        mounted = job(data=data, file_mounts={"/d": source, "code": "./src"})
+        return rule({"data": "eu", "run_in": "eu"}).judge(action(job=mounted), Facts(NOW))
+
+    unknown = judged("aws/us-east-1")
+    assert (unknown.answer, unknown.code) == (Answer.DENY, "data_location_unknown")
+    assert "write `data: {mounts: {/d: provider/region}}`" in unknown.message
+    assert judged("aws/us-east-1", d="gcp/europe-west3").code == "outside_of_residency"
+    assert judged("aws/us-east-1", d="aws/us-west-2").code == judged(None, d="aws/us-west-2").code == "other_data"
+    assert judged("gcp/europe-west3", d="aws/us-west-2").code == "outside_of_residency"
+
+
 def test_what_runs_elsewhere_may_not_go_on_and_its_near_twin_may() -> None:
     residency = rule({"run_in": "*/eu-*"})
 

@@ -75,6 +75,10 @@ def job_of(document: Document, *, now: datetime, overrides: JobOverrides = _NOTH
         message = "is also under `secrets`; a secret must not have its value in the file"
         problems += [document.problem(("envs", name), message, at_key=True) for name in duplicates]
         problems += _repeated_variables(document, parsed)
+        problems += [
+            document.problem(("data", "mounts", target), "is no target under `file_mounts`", at_key=True)
+            for target in parsed.data.mounts.keys() - parsed.file_mounts.keys()
+        ]
         if parsed.session is not None and parsed.array is not None:
             problems.append(document.problem(("session",), "is for one job; an `array:` has none", at_key=True))
     if problems or parsed is None:
