@@ -14,6 +14,7 @@ from broker.cli import completion
 from broker.cli.options import PERIOD_HELP, Timezone
 from broker.cli.render.formats import parse_moment
 from broker.core.errors import InvalidInput, did_you_mean
+from broker.core.values.provider_names import provider_name
 
 if TYPE_CHECKING:
     from broker.app.billing.months import ReportPeriod
@@ -143,7 +144,7 @@ class RowFilter:
                 raise self._wrong(f"unknown key {key!r}{did_you_mean(name, self._keys)}")
             if value.count("[") != value.count("]"):
                 raise self._wrong(f"the pattern {value!r} has an unclosed bracket")
-            values_by_key.setdefault(name, []).append(value)
+            values_by_key.setdefault(name, []).append(provider_name(value) if name == "provider" else value)
         return values_by_key
 
     def _wrong(self, message: str) -> InvalidInput:

@@ -9,6 +9,7 @@ import typer
 
 from broker.agent.names import is_one_line
 from broker.cli import completion
+from broker.core.values.provider_names import provider_name
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="Job file or SkyPilot task file.")]
@@ -31,6 +32,17 @@ OnlyProviders = Annotated[
         "-p",
         autocompletion=completion.providers,
         help="Poll only this provider. Repeatable. Default: all except the sandbox.",
+    ),
+]
+NamedProviders = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--provider",
+        "-p",
+        metavar="NAME",
+        autocompletion=completion.providers,
+        parser=provider_name,
+        help="Repeatable.",
     ),
 ]
 MONTH_HELP = "2026-11, month or last-month."

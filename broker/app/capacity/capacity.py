@@ -15,6 +15,7 @@ from broker.core.market.capacity import Reservation
 from broker.core.market.offers import SANDBOX, CapacityType, Offer, OfferQuery
 from broker.core.ports import HasReservations
 from broker.core.purchases.quotes import SellsCapacity
+from broker.core.values.provider_names import provider_name
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
 
 _MAX_PROOF_BYTES = 5 << 20  # bytes
@@ -58,6 +59,8 @@ def resolve_provider(broker: Broker, name: str, *, owned: bool) -> tuple[str, st
     names_by_key = {
         provider_name.lower(): provider_name for provider_name in (*traded_names, *broker.registries.providers)
     }
+    if not owned:
+        name = provider_name(name)
     if name.lower() in names_by_key:
         return names_by_key[name.lower()], ""
     suggestion, unknown_note = did_you_mean(name, names_by_key.values()), f"no provider here is called {name!r}"
@@ -163,7 +166,7 @@ def checklist(broker: Broker, provider: str, *, unlike: bool = False) -> Purchas
     known_names = sorted(
         {*broker.registries.providers, *(series.offer.provider for series in broker.store.market.series())}
     )
-    name = resolve_provider(broker, provider, owned=True)[0]
+    name = resolve_provider(broker, provider, owned=False)[0]
     if not unlike and name not in known_names and did_you_mean(name, known_names):
         raise UnknownName("provider", name, known_names)
     steps = (

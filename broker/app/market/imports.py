@@ -22,7 +22,6 @@ from broker.app.results.price_history import ImportedPrices
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, did_you_mean
 from broker.core.market.offers import SANDBOX, Offer, OfferQuery, SkippedRow
-from broker.core.values.provider_names import provider_name
 from broker.market.suspicion import Suspicion
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
@@ -96,8 +95,6 @@ def _check_provider(name: str) -> None:
         )
     if name in _NOT_CLOUDS:
         raise InvalidInput(f"{name!r} is not a provider whose prices can be imported", where="--provider")
-    if (usual := provider_name(name)) != name:
-        raise InvalidInput(f"offers of {name!r} are called {usual!r}", where="--provider", hint=f"--provider {usual}")
 
 
 def _newest_rows(rows: Iterable[Offer | SkippedRow]) -> tuple[list[Offer], Counter[str], dict[str, str]]:

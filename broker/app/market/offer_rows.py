@@ -13,6 +13,7 @@ from broker.core.job.jobs import Job
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferOrder, OfferQuery
 from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
+from broker.core.values.provider_names import provider_name
 from broker.core.values.units import split_machine
 
 
@@ -112,7 +113,7 @@ class OfferFilter:
         )
         return cls(
             counts=counts_by_accelerator(filter_values.get("gpu", ()), where=gpus_from),
-            providers=filter_values.get("provider", ()),
+            providers=tuple(map(provider_name, filter_values.get("provider", ()))),
             regions=filter_values.get("region", ()),
             instance_types=filter_values.get("instance_type", ()),
             capacity_types=frozenset(map(CapacityType, types)),

@@ -20,6 +20,7 @@ from broker.core.market.market_judge import ModelLevels, levels_of
 from broker.core.market.offers import SANDBOX, Offer, OfferQuery
 from broker.core.notices import Notice, Severity
 from broker.core.ports import Provider
+from broker.core.values.provider_names import provider_name
 from broker.market.concurrent_poll import Watch, poll_concurrently
 from broker.market.poller import PollRequest, PollResult, interval
 from broker.market.suspicion import Suspicion
@@ -34,11 +35,11 @@ _STANDBY_SECONDS = 2.0  # seconds of the wall clock between two tries to take th
 
 def providers_to_poll(broker: Broker, names: Sequence[str] = ()) -> tuple[str, ...]:
     """The named providers; if none is named, all but the sandbox. Raises `UnknownName`."""
-    registered = broker.registries.providers
-    for name in names:
+    registered, selected = broker.registries.providers, dict.fromkeys(map(provider_name, names))
+    for name in selected:
         if name not in registered:
             raise UnknownName("provider", name, registered)
-    return tuple(dict.fromkeys(names)) or tuple(name for name in registered if name != SANDBOX)
+    return tuple(selected) or tuple(name for name in registered if name != SANDBOX)
 
 
 def poll_now(

@@ -12,7 +12,7 @@ import typer
 from broker.cli import completion, filters
 from broker.cli.filters import RowFilter, hours_option, term_option
 from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson, OnDemandPrice, SpotPrice
+from broker.cli.options import AsJson, NamedProviders, OnDemandPrice, SpotPrice
 from broker.cli.render.figures import Drawing, draw
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput, UnknownName
@@ -92,10 +92,7 @@ class ProposeOptions:
     last: Annotated[str, typer.Option("--last", metavar="TIME", help="Length of the recorded period.")] = "90d"
     on_demand_price: OnDemandPrice = None
     spot_price: SpotPrice = None
-    provider: Annotated[
-        list[str] | None,
-        typer.Option("--provider", "-p", metavar="NAME", autocompletion=completion.providers, help="Repeatable."),
-    ] = None
+    provider: NamedProviders = None
     region: Annotated[str | None, typer.Option("--region", "-r", metavar="REGION", help="Default: every region.")] = (
         None
     )

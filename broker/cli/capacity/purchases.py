@@ -13,7 +13,7 @@ from rich.text import Text
 from broker.cli import completion, filters
 from broker.cli.filters import term_option
 from broker.cli.option_groups import expand_options
-from broker.cli.options import AsJson
+from broker.cli.options import AsJson, NamedProviders
 from broker.cli.terminal import Terminal
 from broker.core.errors import AskAPerson, InvalidInput, RetryLater
 
@@ -66,10 +66,7 @@ class QuoteOptions:
     latest: Annotated[
         str | None, typer.Option("--until", "--to", metavar="WHEN", help="Latest start: 2026-12-31, or 30d (from now).")
     ] = None
-    provider: Annotated[
-        list[str] | None,
-        typer.Option("--provider", "-p", metavar="NAME", autocompletion=completion.providers, help="Repeatable."),
-    ] = None
+    provider: NamedProviders = None
     region: Annotated[
         str | None,
         typer.Option(

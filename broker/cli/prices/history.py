@@ -25,6 +25,7 @@ from broker.cli.render.formats import age, moment, plural
 from broker.cli.render.tables import Column, ValueColumn, build_cell_table, build_table
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
+from broker.core.values.provider_names import provider_name
 
 if TYPE_CHECKING:
     from broker.app.market.offer_rows import OfferFilter
@@ -306,7 +307,9 @@ IMPORT_EXAMPLES = examples(
 def import_(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Price table with a header: CSV, UTF-8.")],
-    provider: Annotated[str, typer.Option("--provider", "-p", help="Provider of these prices.")],
+    provider: Annotated[
+        str, typer.Option("--provider", "-p", parser=provider_name, metavar="NAME", help="Provider of these prices.")
+    ],
     dated: Annotated[
         str | None,
         typer.Option(

@@ -13,6 +13,7 @@ from broker.cli.options import AsJson, OnlyProviders, Reason, examples
 from broker.cli.prices.status import poll_outcome_lines
 from broker.cli.render.formats import plural
 from broker.cli.terminal import Terminal
+from broker.core.values.provider_names import provider_name
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -191,7 +192,9 @@ ACCEPT_EXAMPLES = examples(
 
 def accept(
     context: typer.Context,
-    provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="Provider, as `prices status` names it.")],
+    provider: Annotated[
+        str, typer.Argument(metavar="PROVIDER", parser=provider_name, help="As `prices status` names it.")
+    ],
     pool: Annotated[
         list[str] | None,
         typer.Option("--pool", help="Accept only this pool, as `offers --json` names it. Repeatable."),

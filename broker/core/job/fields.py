@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationI
 
 from broker.core.validation import parse_each
 from broker.core.values.money import Money
-from broker.core.values.provider_names import place_name
+from broker.core.values.provider_names import place_name, provider_name
 from broker.core.values.units import MAX_DURATION, parse_duration, parse_money, parse_size, require_positive
 
 T = TypeVar("T")
@@ -158,6 +158,7 @@ Name = Annotated[str, _file_check(_name)]
 Setup = Annotated[str, _file_check(without_nul)]
 Command = Annotated[str, _file_check(_command)]
 Pattern = Annotated[str, _file_check(_pattern)]
+ProviderPattern = Annotated[Pattern, _file_check(provider_name)]
 Location = Annotated[str, _file_check(_location)]
 Duration = Annotated[timedelta, _file_parser(parse_duration), TEXT]
 PositiveDuration = Annotated[timedelta, _file_parser(lambda value: require_positive(parse_duration(value))), TEXT]

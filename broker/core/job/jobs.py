@@ -26,6 +26,7 @@ from broker.core.job.fields import (
     Outputs,
     Pattern,
     PositiveDuration,
+    ProviderPattern,
     Setup,
     Size,
     WholeNumber,
@@ -170,7 +171,7 @@ class Data(Record):
 class Constraints(Record):
     """The job's own restrictions; names may be shell-style patterns (``us-*``)."""
 
-    providers: OneOrMore[Pattern] = ()
+    providers: OneOrMore[ProviderPattern] = ()
     regions: OneOrMore[Pattern] = ()
     capacity_types: OneOrMore[CapacityType] = ()
     interconnect: Interconnect | None = None

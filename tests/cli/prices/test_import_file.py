@@ -207,7 +207,6 @@ def test_a_file_of_no_use_is_refused_and_stores_nothing(
         (["--provider", "sandbox"], "prices can be imported"),
         (["--provider", "owned"], "prices can be imported"),
         (["--provider", "pricebook"], "prices can be imported"),
-        (["--provider", "lambda_cloud"], "--provider lambda"),
         (["--provider", "A/b"], "cannot be a provider's name"),
         ([], "--provider"),
     ],
@@ -229,6 +228,20 @@ def test_a_new_name_that_resembles_a_known_one_is_said(gpubroker: Any, vms: Path
     done = gpubroker("prices", "import", vms, "--provider", "acmee")
     assert done.code == 0
     assert "did you mean 'acme'?" in done.err
+
+
+def test_every_door_takes_what_others_call_a_provider(
+    gpubroker: Any, write: Callable[[str, str], Path], vms: Path
+) -> None:
+    gpubroker("prices", "import", vms, "--provider", "Oracle-Cloud")
+    assert of(gpubroker, "oci")
+    assert len(of(gpubroker, "oracle")) == len(of(gpubroker, "oci"))
+    for line in ("constraints: {providers: [oracle]}", "resources: {cloud: Oracle}", "resources: {infra: oracle}"):
+        plan = gpubroker("plan", write("job.yaml", f"name: t\n{line}\nrun: x\n"))
+        assert "no provider" not in plan.out + plan.err
+    holding = ("H100:8", "--provider", "oracle", "--site", "us-ashburn-1", "--term", "1y", "--price", "9")
+    assert gpubroker("capacity", "add", "reservation", *holding, "--json").json["provider"] == "oci"
+    assert gpubroker("prices", "poll", "--provider", "Sand-box").code == 0
 
 
 def test_imported_prices_are_compared_with_the_price_book_on_a_new_store(

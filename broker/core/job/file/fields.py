@@ -13,6 +13,7 @@ from broker.core.job.file.repository import Repository, repository
 from broker.core.job.file.skypilot import STORAGE_KEYS
 from broker.core.job.jobs import ResumePoint, Work
 from broker.core.validation import parse_each
+from broker.core.values.provider_names import provider_name
 from broker.core.values.units import parse_cpus, parse_duration, parse_memory
 
 _CLOUDS_WITH_FREE_PATH = frozenset({"kubernetes", "k8s", "ssh"})
@@ -31,7 +32,7 @@ def _workdir(value: object) -> str | Repository:
 
 def _infra(value: str) -> str:
     parts = value.strip().strip("/").split("/")
-    parts[0] = {"k8s": "kubernetes"}.get(parts[0].lower(), parts[0].lower())
+    parts[0] = provider_name(parts[0].lower())
     has_valid_length = len(parts) <= 3 or parts[0] in _CLOUDS_WITH_FREE_PATH
     if not has_valid_length or not all(part and part.isprintable() and not re.search(r"\s", part) for part in parts):
         raise ValueError(f"expected provider[/region[/zone]], such as aws/us-east-1; got {value[:70]!r}")

@@ -8,6 +8,7 @@ from broker.core.job.file.accelerator_requests import AcceleratorRequest, Accele
 from broker.core.job.file.schema import MachineSection, Resources
 from broker.core.job.jobs import MachineRequest
 from broker.core.market.offers import CapacityType
+from broker.core.values.provider_names import provider_name
 from broker.core.values.units import print_minimum
 
 SPOT = (CapacityType.SPOT,)
@@ -127,7 +128,7 @@ def _has_two_places(fields: dict[str, Any]) -> bool:
 def _infra(fields: dict[str, Any]) -> str | None:
     infra = fields.get("infra")
     parts = infra.split("/") if infra else [fields.get(place) or "*" for place in _PLACES]
-    parts[0] = parts[0].lower()
+    parts[0] = provider_name(parts[0].lower())
     while parts and parts[-1] == "*":
         parts.pop()
     return "/".join(parts) or None
