@@ -77,13 +77,15 @@ class ExpressionError(ValueError):
 class CheckedExpression:
     """A valid expression. ``uses``: its variables and fields, such as ``spend.asked``. ``literals``: calls with one
     literal, and their offsets, so that the literal can be tried out. ``unasked``: optional fields used without a
-    guarding ``has()``, and the offset of the first use.
+    guarding ``has()``, and the offset of the first use. ``names``: each literal text that a variable is compared with:
+    the variable, the operator or method, the literal, its offset.
     """
 
     text: str
     uses: frozenset[str]
     literals: tuple[tuple[str, str, int], ...]
     unasked: tuple[tuple[str, int], ...] = ()
+    names: tuple[tuple[str, str, str, int], ...] = ()
 
 
 def check(text: str, declared: Declarations) -> CheckedExpression:
@@ -102,7 +104,9 @@ def check(text: str, declared: Declarations) -> CheckedExpression:
     unguarded: dict[str, int] = {}
     for name, at in parser.unasked:
         unguarded.setdefault(name, at)
-    return CheckedExpression(text, frozenset(parser.uses), tuple(parser.literals), tuple(unguarded.items()))
+    return CheckedExpression(
+        text, frozenset(parser.uses), tuple(parser.literals), tuple(unguarded.items()), tuple(parser.names)
+    )
 
 
 _EXAMPLE = "spend.asked > 100.0"
@@ -123,7 +127,8 @@ class _Presence:
 
 class _Parser:
     """Parses from left to right; every method returns the type of what it parsed. ``known``: optional fields that are
-    present at this place; ``tells``: fields that the last parsed expression guarantees.
+    present at this place; ``guarantees``: fields that the last parsed expression guarantees; ``value``: if it was
+    nothing else, its variable, or its literal texts and their offsets.
     """
 
     def __init__(self, text: str, declared: Declarations) -> None:
@@ -135,6 +140,8 @@ class _Parser:
         self.unasked: list[tuple[str, int]] = []
         self.known: frozenset[str] = frozenset()
         self.guarantees = _Presence()
+        self.value: str | list[tuple[str, int]] | None = None
+        self.names: list[tuple[str, str, str, int]] = []
         self.depth = 0
         self.next()
 
@@ -181,7 +188,7 @@ class _Parser:
             self.expect(":")
             self.known = known_before | condition.false
             when_false = self.ternary()
-            self.known, self.guarantees = known_before, _Presence()
+            self.known, self.guarantees, self.value = known_before, _Presence(), None
             result = self.joined(when_true, when_false, start)
         self.depth -= 1
         return result
@@ -197,14 +204,23 @@ class _Parser:
         start, first = self.at, len(self.unasked)
         left = self.binary(level + 1)
         while self.kind in ("sign", "name") and self.word in _LEVELS[level]:
-            sign, at = self.word, self.at
+            sign, at, operand = self.word, self.at, self.value
             self.next()
             if sign in ("&&", "||"):
                 right = self.beside(sign, first)
             else:
                 right, self.guarantees = self.binary(level + 1), _Presence()
+            if sign in ("==", "!=", "in"):
+                self.compare(operand, sign, self.value)
+            self.value = None
             left = self.operation(left, sign, right, start, at)
         return left
+
+    def compare(self, first: object, sign: str, second: object) -> None:
+        """Note the texts that a variable is compared with, on either side."""
+        variable, texts = (second, first) if isinstance(first, list) else (first, second)
+        if isinstance(variable, str) and isinstance(texts, list):
+            self.names += [(variable, sign, text, at) for text, at in texts]
 
     def beside(self, sign: str, first: int) -> str:
         """The right side of && or ||. Fields that the left side checks are known on the right. CEL evaluates both sides
@@ -273,14 +289,14 @@ class _Parser:
     def primary(self) -> str:
         kind, word, at = self.kind, self.word, self.at
         self.next()
-        self.guarantees = _Presence()
+        self.guarantees, self.value = _Presence(), None
         result: str
         if kind == "number":
             result = "int" if word.isdigit() else "double"
             if result == "int" and int(word) >= 2**63:
                 self.stop("is too large a number", at)
         elif kind == "string":
-            result = "string"
+            result, self.value = "string", [(word, at)]
         elif kind == "name" and word in ("true", "false", "null"):
             result = "null" if word == "null" else "bool"
         elif kind == "name" and self.accept("("):
@@ -300,10 +316,13 @@ class _Parser:
 
     def items(self, at: int) -> str:
         kinds: list[str] = []
+        texts: list[tuple[str, int]] = []
         while not self.accept("]"):
             if kinds:
                 self.expect(",")
             kinds.append(self.ternary())
+            texts += self.value if isinstance(self.value, list) else []
+        self.value = texts
         if not kinds:
             self.stop("is an empty list", at)
         if len(set(kinds)) > 1:
@@ -317,6 +336,7 @@ class _Parser:
             self.stop(f"unknown variable {name!r}{did_you_mean(name, self.declared) or known_names}", at)
         if isinstance(fields, str):
             self.uses.add(name)
+            self.value = name
             return fields
         if not self.accept("."):
             self.stop(f"{name} is a group: expected one of its fields, such as {name}.{next(iter(fields))}", at)
@@ -325,7 +345,8 @@ class _Parser:
             known_names = f"; known are {', '.join(fields)}"
             self.stop(f"{name} has no field {field!r}{did_you_mean(field, fields) or known_names}", field_at)
         self.next()
-        self.uses.add(f"{name}.{field}")
+        self.value = f"{name}.{field}"
+        self.uses.add(self.value)
         if fields[field].endswith("?") and f"{name}.{field}" not in self.known:
             self.unasked.append((f"{name}.{field}", at))
         return fields[field].removesuffix("?")
@@ -341,6 +362,7 @@ class _Parser:
             del self.unasked[uses_before:]  # has() guards this use
             self.guarantees = _Presence(frozenset({"".join(self.text[start : self.at].split())}))
             self.expect(")")
+            self.value = None
             return "bool"
         if name not in _FUNCTIONS:
             self.stop(f"unknown function {name!r}{did_you_mean(name, _FUNCTIONS)}", at)
@@ -349,10 +371,11 @@ class _Parser:
             self.stop(f"{name}() takes the name of a time zone in quotes")
         self.argument(name, accepted)
         self.expect(")")
+        self.value = "time.weekday" if name == "weekday_in" else None
         return result
 
     def method(self, of: str) -> str:
-        name, at = self.word, self.at
+        name, at, owner = self.word, self.at, self.value
         if self.kind != "name":
             self.stop(f"expected a name after the dot, got {self.word!r}")
         self.next()
@@ -363,7 +386,9 @@ class _Parser:
             self.stop(f"{name}() needs {' or '.join(map(_describe, owners))}; got {_describe(of)}", at)
         for expected in argument_types:
             self.argument(name, (expected,))
+            self.compare(owner, name, self.value)
         self.expect(")")
+        self.value = None
         return result
 
     def argument(self, name: str, accepted: tuple[str, ...]) -> None:

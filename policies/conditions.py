@@ -7,6 +7,7 @@ budget's as not met: an error never opens a gate. Loading warns where that may h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -79,6 +80,15 @@ _ASPECTS: Mapping[str, Aspect] = {
     "placement.hours": Aspect.EXPECTED_HOURS,
     "placement.finish": Aspect.EXPECTED_HOURS,  # a pending request delays the finish
 }
+# The kind of name that a variable has.
+_NAME_KINDS = {
+    "action": "action", "user": "user", "job.team": "team", "job.project": "project",
+    "job.environment": "environment", "job.workload": "workload", "job.priority": "priority",
+    "job.data_location": "region", "offer.provider": "provider", "offer.region": "region", "offer.zone": "zone",
+    "offer.instance_type": "instance type", "offer.accelerator": "accelerator", "offer.capacity_type": "capacity type",
+    "offer.money": "kind of money", "offer.source": "source", "offer.interconnect": "interconnect",
+    "time.weekday": "weekday",
+}  # fmt: skip
 JOB_FIELDS = frozenset(
     {
         "user", "job.name", "job.team", "job.project", "job.environment", "job.workload", "job.priority", "job.nodes",
@@ -106,11 +116,13 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """A checked condition. ``unasked``: optional fields it uses unguarded, and their offsets in the text."""
+    """A checked condition. ``unasked``: optional fields it uses unguarded, and their offsets in the text. ``names``:
+    what it compares with known names: the kind of name, the text, what a known name has to match, and the offset."""
 
     text: str
     uses: frozenset[str]
     unasked: tuple[tuple[str, int], ...] = ()
+    names: tuple[tuple[str, str, re.Pattern[str], int], ...] = ()
 
     def looks_at(self, action: Action) -> tuple[Fact, ...]:
         """The facts that the condition reads."""
@@ -171,7 +183,23 @@ def parse_condition(text: str) -> Condition:
         _compile(text)
     except ValueError as error:
         raise cel_typecheck.ExpressionError(0, f"cannot be parsed: {str(error).splitlines()[0]}") from error
-    return Condition(text, checked.uses, checked.unasked)
+    names = [
+        (_NAME_KINDS[variable], *_name_in(sign, _compile(literal).execute({})), at)
+        for variable, sign, literal, at in checked.names
+        if variable in _NAME_KINDS
+    ]
+    return Condition(text, checked.uses, checked.unasked, tuple(names))
+
+
+def _name_in(sign: str, text: str) -> tuple[str, re.Pattern[str]]:
+    """A text that a condition compares with, and what a name has to match for it to be met."""
+    if sign == "matches":
+        try:
+            return text, re.compile(f".*(?:{text}).*")
+        except re.error:  # CEL's syntax differs a little
+            return text, re.compile(".*")
+    form = {"startsWith": "{}.*", "endsWith": ".*{}", "contains": ".*{}.*"}.get(sign, "{}")
+    return text, re.compile(form.format(re.escape(text)))
 
 
 def _try_out(function: str, literal: str, at: int) -> None:

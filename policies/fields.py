@@ -129,9 +129,21 @@ def parse_providers(value: object) -> tuple[str, ...]:
 
 def _reject_regex(pattern: str) -> str:
     if _REGULAR_EXPRESSION.search(pattern):
-        simple = re.sub(r"\.\*", "*", pattern.strip("^$")).replace("\\", "")
-        raise ValueError(f"{pattern!r} is a regular expression; patterns here are as in a shell, such as {simple!r}")
+        patterns = _shell_patterns(pattern)
+        example = repr(patterns[0]) if len(patterns) == 1 else f"[{', '.join(patterns)}]"
+        raise ValueError(f"{pattern!r} is a regular expression; patterns here are as in a shell, such as {example}")
     return pattern
+
+
+def _shell_patterns(pattern: str) -> list[str]:
+    """About what a regular expression says, as patterns of a shell, one for each alternative."""
+    if group := re.search(r"\((?:\?:)?([^()]*)\)[+*?]?", pattern):
+        before, after = pattern[: group.start()], pattern[group.end() :]
+        return [shell for part in group[1].split("|") for shell in _shell_patterns(f"{before}{part}{after}")]
+    if "|" in pattern:
+        return [shell for part in pattern.split("|") for shell in _shell_patterns(part)]
+    simple = re.sub(r"\\[dws][+*]?|\.[*+?]|\[[^]]*\][+*]", "*", pattern)
+    return [re.sub(r"[\^$\\()+]", "", simple)]
 
 
 def parse_limit(value: object) -> Money:

@@ -11,7 +11,7 @@ from typing import Any
 
 from broker.core.documents import Document, Path, invalid_input, nulls, read_document
 from broker.core.errors import POLICY_FILE, InvalidInput, Problem
-from broker.core.policy.policy import Source
+from broker.core.policy.policy import PolicyName, Source
 from broker.core.ports import HoldingLimits, PolicyDefaults, Rule
 from broker.core.validation import validate
 from policies.conditions import Condition
@@ -36,7 +36,7 @@ _SECTIONS = {
 @dataclass(frozen=True)
 class _ParsedFile:
     """One parsed file. ``content`` is None if its form is wrong; ``problems``: errors of this file alone; ``doubts``:
-    warnings.
+    warnings; ``names``: those in conditions.
     """
 
     document: Document
@@ -44,6 +44,7 @@ class _ParsedFile:
     conditions: Mapping[Path, Condition]
     problems: tuple[Problem, ...]
     doubts: tuple[Problem, ...]
+    names: tuple[PolicyName, ...]
 
     @property
     def file(self) -> str:
@@ -141,6 +142,7 @@ def _active_policies(files: list[_ValidFile], version: str) -> ActivePolicies:
         said_at=dict(_default_sources(files, defaults)) | ({"grants_cash": granting[0].source} if granting else {}),
         documents=tuple(file.read.document for file in files),
         doubts=tuple((file.read.file, doubt) for file in files for doubt in file.read.doubts),
+        names_in_conditions=tuple(name for file in files for name in file.read.names),
     )
 
 
@@ -182,7 +184,7 @@ def _kinds(documents: list[Document]) -> Iterator[str]:
 
 def _parse_file(document: Document, model: type[PolicyFile], text: str) -> _ParsedFile:
     content, problems = validate(document, model)
-    parsed_conditions, condition_problems, doubts = check_conditions(document, text)
+    parsed_conditions, condition_problems, doubts, names = check_conditions(document, text)
     cut_amounts = {
         problem.key: problem for problem in _cut_amounts(document)
     }  # otherwise reported as keys without a value
@@ -191,7 +193,9 @@ def _parse_file(document: Document, model: type[PolicyFile], text: str) -> _Pars
         *(with_key_hint(problem) for problem in problems if problem.key not in cut_amounts),
         *condition_problems,
     ]
-    return _ParsedFile(document, content, parsed_conditions, tuple(all_problems), (*doubts, *unclear_days(document)))
+    return _ParsedFile(
+        document, content, parsed_conditions, tuple(all_problems), (*doubts, *unclear_days(document)), tuple(names)
+    )
 
 
 def _cut_amounts(document: Document) -> Iterator[Problem]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from fnmatch import translate
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +20,7 @@ from broker.core.policy.policy import (
     Answer,
     CaseResult,
     Facts,
+    PolicyName,
     RentedHours,
     Source,
     SpotShare,
@@ -28,7 +31,7 @@ from broker.ledger.budgets import in_scope, matches
 from policies.bound_rule import OUT_OF_SCOPE
 from policies.conditions import Condition, Variables
 from policies.fields import PATTERN_SIGNS
-from policies.references import named_approvers, named_in_scopes, named_places, source_at
+from policies.references import accelerator_patterns, named_approvers, named_in_scopes, named_places, source_at
 from policies.rules.always import BudgetRequired, Membership, Roster
 from policies.rules.budget import Budget
 from policies.rules.machines import CapacityTypes
@@ -57,6 +60,7 @@ class ActivePolicies:
     said_at: Mapping[str, Source] = field(default_factory=dict)
     documents: tuple[Document, ...] = field(default=(), repr=False)
     doubts: tuple[tuple[str, Problem], ...] = field(default=(), repr=False)
+    names_in_conditions: tuple[PolicyName, ...] = field(default=(), repr=False)
 
     @cached_property
     def every_rule(self) -> tuple[Rule, ...]:
@@ -202,26 +206,32 @@ class ActivePolicies:
         return tuple(dict.fromkeys(name for name in names if not PATTERN_SIGNS.intersection(name)))
 
     @property
-    def uncertain_names(self) -> Sequence[tuple[str, str, Source]]:
-        """Names in scopes and of approvers, without patterns, that no file lists."""
+    def names(self) -> Sequence[PolicyName]:
+        """See `broker.core.ports.PolicySet.names`."""
         members = self._members
-        return [
-            (kind, name, source_at(document, path))
+        people = [
+            (document, path, kind, re.escape(name), name)
             for document in self.documents
             for path, kind, name in (
                 *named_in_scopes(document),
                 *((path, "approver", name) for path, name in named_approvers(document)),
             )
-            if kind != "workload"
-            and not PATTERN_SIGNS.intersection(name)
+            if not PATTERN_SIGNS.intersection(name)
             and not (kind in ("team", "approver") and self.rosters)  # checked at loading
             and not (kind == "user" and members and matches(members, name))
         ]
-
-    @property
-    def places(self) -> Sequence[tuple[str, str, Source]]:
-        """The patterns of providers and regions in the files; see `broker.core.ports.PolicySet.places`."""
-        return [(kind, name, source_at(doc, path)) for doc in self.documents for path, kind, name in named_places(doc)]
+        patterns = [
+            (document, path, kind, f"(?i:{translate(name)})", name)
+            for document in self.documents
+            for path, kind, name in (*named_places(document), *accelerator_patterns(document))
+        ]
+        return [
+            *(
+                PolicyName(kind, name, source_at(document, path), re.compile(expected))
+                for document, path, kind, expected, name in (*people, *patterns)
+            ),
+            *self.names_in_conditions,
+        ]
 
     @property
     def warnings(self) -> Sequence[str]:

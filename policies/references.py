@@ -102,6 +102,19 @@ def named_places(document: Document) -> Iterator[tuple[Path, str, str]]:
                     )
 
 
+def accelerator_patterns(document: Document) -> Iterator[tuple[Path, str, str]]:
+    """Every pattern of accelerators (names are checked at loading), as of `named_places`."""
+    for path, entry in entries(document):
+        prices = entry.get("max_price_per_gpu_hour")
+        names = [
+            ((*path, "max_price_per_gpu_hour", name), name) for name in (prices if isinstance(prices, dict) else ())
+        ]
+        lists = entry.get("accelerators")
+        for part, patterns in lists.items() if isinstance(lists, dict) else [("", lists)]:
+            names += _names_in((*path, "accelerators", *([part] if part else [])), patterns)
+        yield from ((place, "accelerator", str(name)) for place, name in names if PATTERN_SIGNS.intersection(str(name)))
+
+
 def named_providers(document: Document) -> Iterator[tuple[Path, str]]:
     """Every provider name (no patterns) and its place: alone, or before a region (``aws/eu-*``)."""
     for pattern_path, kind, name in named_places(document):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.core.documents import Document, Path, path_text
 from broker.core.errors import Problem, did_you_mean
+from broker.core.policy.policy import PolicyName, Source
 from broker.core.values.provider_names import NAMES, is_provider_name
 from policies.conditions import Condition, parse_condition
 from policies.fields import PATTERN_SIGNS
@@ -37,10 +38,13 @@ _KEY_PREFIX = 3  # letters of a key that identify it
 _COMMON_KEYS = frozenset({"name", "scope", "except", "per", "when", *MayAsk.model_fields})
 
 
-def check_conditions(document: Document, text: str) -> tuple[dict[Path, Condition], list[Problem], list[Problem]]:
-    """The conditions of a file by entry, the problems of invalid ones, and warnings for conditions that some jobs
-    cannot evaluate.
+def check_conditions(
+    document: Document, text: str
+) -> tuple[dict[Path, Condition], list[Problem], list[Problem], list[PolicyName]]:
+    """The conditions of a file by entry, the problems of invalid ones, warnings for conditions that some jobs cannot
+    evaluate, and the names in them.
     """
+    names: list[PolicyName] = []
     parsed: dict[Path, Condition] = {}
     problems: list[Problem] = []
     doubts: list[Problem] = []
@@ -66,7 +70,10 @@ def check_conditions(document: Document, text: str) -> tuple[dict[Path, Conditio
         for name, offset in parsed[path].unasked:
             warning = ExpressionError(offset, _absent_field_message(name, parsed[path], budget=path[0] == "budgets"))
             doubts.append(_locate_problem(document, lines, (*path, "when"), expression, warning))
-    return parsed, problems, doubts
+        for kind, name, expected, offset in parsed[path].names:
+            at = _locate_problem(document, lines, (*path, "when"), expression, ExpressionError(offset, ""))
+            names.append(PolicyName(kind, name, Source(document.file, at.line, at.column), expected))
+    return parsed, problems, doubts, names
 
 
 def unclear_days(document: Document) -> list[Problem]:

@@ -339,14 +339,14 @@ def _names_hint(names: Sequence[str], wanted: str, command: str | None) -> str:
     return f"{len(names)} are known, such as {', '.join(examples[:_EXAMPLES])}{advice}"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"`` for the closest known name, or an empty string."""
-    meant = closest(name, known)
+def did_you_mean(name: str, known: Iterable[str], similar: float = 0.6) -> str:
+    """``"; did you mean 'x'?"`` for the closest known name, at least so ``similar``, or an empty string."""
+    meant = closest(name, known, similar)
     return "" if meant is None else f"; did you mean {meant!r}?"
 
 
-def closest(name: str, known: Iterable[str]) -> str | None:
+def closest(name: str, known: Iterable[str], similar: float = 0.6) -> str | None:
     """The most similar known name; None if none is similar."""
     lowered = {candidate.lower(): candidate for candidate in known}
-    matches = get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    matches = get_close_matches(name.lower(), lowered, n=1, cutoff=similar)
     return lowered[matches[0]] if matches else None

@@ -26,6 +26,7 @@ from broker.core.policy.policy import (
     CaseResult,
     Facts,
     IdleLimit,
+    PolicyName,
     RentedHours,
     Source,
     SpotShare,
@@ -383,15 +384,9 @@ class PolicySet(Protocol):
         """The members of a team that the files name, without patterns, in file order; empty if they list none."""
 
     @property
-    def uncertain_names(self) -> Sequence[tuple[str, str, Source]]:
-        """Names in scopes and of approvers that the files alone cannot confirm, in file order: kind (``user``,
-        ``team``, ``project``, ``environment`` or ``approver``), name, place. Without patterns, listed teams and their
-        members."""
-
-    @property
-    def places(self) -> Sequence[tuple[str, str, Source]]:
-        """Patterns in rules about places, in file order: ``provider`` or ``region`` (also ``provider/region``),
-        pattern, place."""
+    def names(self) -> Sequence[PolicyName]:
+        """Names that the files alone cannot confirm: those in scopes and of approvers (without patterns, listed teams
+        and their members), patterns of providers, regions and accelerators, and texts in conditions."""
 
     @property
     def said_at(self) -> Mapping[str, Source]:

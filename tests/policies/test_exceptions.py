@@ -160,8 +160,8 @@ def test_names_are_checked_like_those_of_scopes() -> None:
     assert wrong("max_job_cost: $5, except: [{team: nlp}, {team: [nlp, nlq]}]", more=teams) == [
         "3:68 guardrails[0].except[1].team[1]: no file lists a team 'nlq'; did you mean 'nlp'?"
     ]
-    found = policies("max_job_cost: $5, except: {user: [ann, 'b*'], project: apollo}").uncertain_names
-    assert [(what, name, str(at)) for what, name, at in found] == [
+    found = policies("max_job_cost: $5, except: {user: [ann, 'b*'], project: apollo}").names
+    assert [(name.kind, name.text, str(name.source)) for name in found] == [
         ("user", "ann", "p:3:49"),
         ("project", "apollo", "p:3:70"),
     ]

@@ -78,7 +78,7 @@ def check(text: str) -> None:
         assert all(problem.message.strip() for problem in error.problems)  # noqa: PT017
         return
     assert all(told.startswith("mutated.yaml:") for told in policies.warnings)
-    assert all(source.column for _, _, source in policies.uncertain_names)
+    assert all(name.source.column for name in policies.names)
     asked = action(hold={MoneyKind.CASH: Money.usd(10**9)})
     verdicts = policies.judge(asked, Facts(NOW))
     assert any(verdict.answer is Answer.DENY for verdict in verdicts), "a thousand million dollars went through"

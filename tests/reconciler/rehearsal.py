@@ -26,6 +26,7 @@ from broker.core.policy.policy import (
     Answer,
     CaseResult,
     Facts,
+    PolicyName,
     RentedHours,
     Source,
     SpotShare,
@@ -203,8 +204,7 @@ class OpenPolicy:
     asks: bool = True
     rules: tuple[Rule, ...] = ()
     teams: frozenset[str] = frozenset()
-    uncertain_names: tuple[tuple[str, str, Source], ...] = ()
-    places: tuple[tuple[str, str, Source], ...] = ()
+    names: tuple[PolicyName, ...] = ()
     said_at: Mapping[str, Source] = field(default_factory=dict)
     order_exceptions: tuple[tuple[Any, tuple[str, ...], Source], ...] = ()
     warnings: tuple[str, ...] = ()

@@ -160,9 +160,9 @@ def activate(
 
 def policy_warnings(broker: Broker, policy: PolicySet) -> list[str]:
     """Warnings about valid files: conditions on optional fields, unknown names."""
-    from broker.app.policy.unknown_names import unknown_names, unknown_place_warnings
+    from broker.app.policy.unknown_names import unknown_names
 
-    return [*policy.warnings, *map(str, unknown_names(broker, policy)), *unknown_place_warnings(broker, policy)]
+    return [*policy.warnings, *unknown_names(broker, policy)]
 
 
 def adopt_configured(broker: Broker, *, by: Actor) -> PolicyVersion | None:

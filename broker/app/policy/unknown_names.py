@@ -1,73 +1,95 @@
 """Unknown names in policy files. They may be misspelled, so that a rule applies to no person or has no approver."""
 
 import re
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
 from fnmatch import translate
+from itertools import chain
 from pwd import getpwnam
 
 from broker.app.market.market import freshen
 from broker.app.wiring import Broker
-from broker.core.errors import StoreProblem, did_you_mean
-from broker.core.policy.policy import Source
+from broker.core.errors import StoreProblem, closest, did_you_mean
+from broker.core.job.jobs import Priority, Workload
+from broker.core.market.offers import CapacityType, Interconnect, MoneyKind
+from broker.core.policy.policy import ActionKind, PolicyName
 from broker.core.ports import BudgetSpec, PolicySet
-from broker.core.values.provider_names import NAMES
+from broker.core.values.accelerators import accelerator_names
+from broker.core.values.provider_names import NAMES, provider_name
 from broker.store import is_missing
 
 _PERSON_KINDS = ("user", "approver")
+_CLOSED: Mapping[str, Iterable[str]] = {
+    "action": ActionKind,
+    "workload": Workload,
+    "priority": Priority,
+    "capacity type": CapacityType,
+    "kind of money": MoneyKind,
+    "interconnect": Interconnect,
+    "weekday": ("mon", "tue", "wed", "thu", "fri", "sat", "sun"),
+}
+_SIMILAR = 0.75  # a suggestion for a place or a value that is less similar misleads
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownPolicyName:
-    """An unknown name. ``what`` it names: user, team, project, environment or approver. ``meant``: a suggestion of a
-    similar known name, or empty."""
-
-    what: str
-    name: str
-    source: Source
-    meant: str
-
-    def __str__(self) -> str:
-        if self.what == "approver":
-            reason = "has no account on this machine and no activity in this store"
-            return f"{self.source}: perhaps nobody can approve: {self.name!r} {reason}{self.meant}"
-        return f"{self.source}: no job of {self.what} {self.name!r} is known{self.meant}"
-
-
-def unknown_names(broker: Broker, policy: PolicySet) -> list[UnknownPolicyName]:
-    """The names in scopes and the approvers, in file order, that are in no job of this store and no team's list, and,
-    for people, have no account on this machine. They may still be correct. Names in a scope are not reported if no job
-    has a name of that kind yet, or if the store cannot be read."""
-    name_uses = policy.uncertain_names
-    known_names = _known_names(broker) if name_uses else {}
+def unknown_names(broker: Broker, policy: PolicySet) -> list[str]:
+    """A warning for each name or pattern in a policy file that matches no known name, so that a rule may apply to
+    nothing or has no approver: of people and teams in no job of this store and no team's list, without an account on
+    this machine; of places and machines in no stored offer. They may still be correct. No warning for a kind of name of
+    which none is known, or if the store cannot be read."""
+    if not policy.names:
+        return []
+    found_names = {**_names_in_offers(broker), **_names_in_jobs(broker)}
+    known_names: dict[str, Set[str]] = {
+        kind: {"", *map(str, names)} for kind, names in (*_CLOSED.items(), *found_names.items())
+    }
+    if policy.teams:
+        known_names["team"] = policy.teams
     return [
-        UnknownPolicyName(kind, name, source, did_you_mean(name, known_names.get(kind, ())))
-        for kind, name, source in name_uses
-        if (known_names.get(kind) or kind == "approver")
-        and not _is_known(kind, name, known_names.get(kind, frozenset()))
+        f"{name.source}: {warning}"
+        for name in policy.names
+        if (known := known_names.get(name.kind, frozenset[str]())) - {""} or name.kind == "approver"
+        if (warning := _warning(name, known, known_names))
     ]
 
 
-def unknown_place_warnings(broker: Broker, policy: PolicySet) -> list[str]:
-    """A warning for each pattern of providers or regions that matches no place in any stored offer:
-    a rule that denies nothing, or allows nothing. None if the store cannot be read."""
-    place_uses = policy.places
-    if not place_uses:
-        return []
+def _warning(name: PolicyName, known: Set[str], known_names: Mapping[str, Set[str]]) -> str:
+    kind, text = name.kind, name.text
+    if any(map(name.expected.fullmatch, known)) or (kind in _PERSON_KINDS and has_account(text)):
+        variants = [other for other in known if kind == "accelerator" and other.startswith(f"{text}-")]
+        is_exact = variants and not any(map(name.expected.fullmatch, variants))
+        return (
+            f"{text!r} is that card alone, not {variants[0]}; for all, write .startsWith({text!r})" if is_exact else ""
+        )
+    if kind == "approver":
+        reason = "has no account on this machine and no activity in this store"
+        return f"perhaps nobody can approve: {text!r} {reason}{did_you_mean(text, known)}"
+    if kind in ("user", "team", "project", "environment"):
+        return f"no job of {kind} {text!r} is known{did_you_mean(text, known)}"
+    if kind == "region" and "/" in text:
+        provider = re.compile(translate(text.partition("/")[0]), re.IGNORECASE)
+        if not any(map(provider.match, known_names.get("provider", ()))):
+            kind, text, known = "provider", text.partition("/")[0], known_names["provider"]
+    if kind == "provider" and (alias := closest(text, {*known, *chain(*NAMES.values())}, _SIMILAR)):
+        return f"no known {kind} matches {text!r}; did you mean {provider_name(alias)!r}?"
+    digits = re.sub(r"\D", "", text)
+    alike = [other for other in known if kind != "region" or re.sub(r"\D", "", other) == digits]
+    return f"no known {kind} matches {text!r}{did_you_mean(text, alike, _SIMILAR)}"
+
+
+def _names_in_offers(broker: Broker) -> dict[str, Set[str]]:
+    """The known names of places and machines; none if the store cannot be read."""
     try:
         freshen(broker)
         offers = [series.offer for series in broker.store.market.series()]
     except StoreProblem:
-        return []
-    providers = {*NAMES, *broker.registries.providers, *(offer.provider for offer in offers)}
-    regions = {offer.region for offer in offers} | {offer.location for offer in offers}
-    warnings = []
-    for kind, pattern, source in place_uses:
-        known_names = providers if kind == "provider" else regions
-        expression = re.compile(translate(pattern), re.IGNORECASE)
-        if not any(expression.match(name) for name in known_names):
-            warnings.append(f"{source}: no known {kind} matches {pattern!r}{did_you_mean(pattern, known_names)}")
-    return warnings
+        return {}
+    return {
+        "provider": {*NAMES, *broker.registries.providers, *(offer.provider for offer in offers)},
+        "region": {name for offer in offers for name in (offer.region, offer.location)},
+        "zone": {offer.zone for offer in offers if offer.zone},
+        "instance type": {offer.instance_type for offer in offers},
+        "accelerator": {*accelerator_names(), *(offer.accelerator for offer in offers if offer.accelerator)},
+        "source": {*broker.registries.providers, *(offer.source for offer in offers)},
+    }
 
 
 def unknown_team_warnings(
@@ -80,15 +102,15 @@ def unknown_team_warnings(
         return []
     with broker.store.access.reading() as reader:
         known_teams = {name for person in reader.people() for name in person.teams}
-    known_teams |= {name for kind, name, _ in policy.uncertain_names if kind == "team"}
+    known_teams |= {name.text for name in policy.names if name.kind == "team"}
     if not known_teams or team in known_teams:
         return []
     return [f"warning: no person has a role in team {team!r}, and no policy names it{did_you_mean(team, known_teams)}"]
 
 
-def _known_names(broker: Broker) -> Mapping[str, Set[str]]:
-    """Every known name, by what it names. Known approvers: people on record, and those who submitted a job, applied a
-    policy or gave a standing grant."""
+def _names_in_jobs(broker: Broker) -> dict[str, Set[str]]:
+    """Every known name of people and of what they work for. Known approvers: people on record, and those who submitted
+    a job, applied a policy or gave a standing grant."""
     if is_missing(broker.settings.store_url):
         return {}
     try:
@@ -100,10 +122,6 @@ def _known_names(broker: Broker) -> Mapping[str, Set[str]]:
         return {}
     other_people |= {grant.by for grant in grants} | ({active.by} if active else set())
     return {**names, "approver": names["user"] | other_people}
-
-
-def _is_known(kind: str, name: str, known_names: Set[str]) -> bool:
-    return name in known_names or (kind in _PERSON_KINDS and has_account(name))
 
 
 def has_account(user: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -269,6 +270,17 @@ class Source:
 
     def __str__(self) -> str:
         return place(self.file, self.line, self.column)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyName:
+    """A name or pattern in a policy file: the ``kind`` of name (``user``, ``provider``, ``capacity type``, …), its
+    ``text``, its place, and what a known name has to match in full."""
+
+    kind: str
+    text: str
+    source: Source
+    expected: re.Pattern[str]
 
 
 @dataclass(frozen=True, slots=True)

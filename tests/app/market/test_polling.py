@@ -75,6 +75,7 @@ def rejections(broker: Broker) -> dict[Reason, int]:
 
 def test_a_price_older_than_the_limit_is_infeasible_unless_the_policy_allows_it(clouds: Broker) -> None:
     list(poll_now(clouds, ["cloud"]))
+    accept_prices(clouds, "cloud", by=OLGA)  # there is no price book to compare with
     assert Reason.STALE_PRICE not in rejections(clouds)  # the provider's own limit is three hours
     clouds.settings.prices = {"cloud": PollSettings(max_age=HOUR)}
     list(poll_now(clouds, ["cloud"]))
@@ -123,6 +124,7 @@ def test_a_suspect_poll_is_alerted_once_until_the_source_is_believed_again(
 ) -> None:
     clouds.settings.notify = {"ops": SecretStr("json://127.0.0.1:9/none")}
     list(poll_now(clouds, ["cloud"]))
+    accept_prices(clouds, "cloud", by=OLGA)
     monkeypatch.setattr(OldPriceCloud, "offers", lambda self, query: iter(()))
     [result] = poll_now(clouds, ["cloud"])
     assert (result.status, result.ok, result.failed) == (PollStatus.SUSPECT, False, True)
@@ -135,6 +137,7 @@ def test_a_suspect_poll_is_alerted_once_until_the_source_is_believed_again(
 
 def test_no_job_starts_on_an_offer_of_a_suspect_poll(clouds: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     list(poll_now(clouds, ["cloud"]))
+    accept_prices(clouds, "cloud", by=OLGA)
     monkeypatch.setattr(OldPriceCloud, "offers", lambda self, query: iter(()))
     list(poll_now(clouds, ["cloud"]))
     assert rejections(clouds) == {Reason.SUSPECT_OFFER: 1}
