@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from broker.core.job.jobs import Job, MachineRequest
+from broker.core.job.jobs import Data, Job, MachineRequest
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason, Rejection
+from broker.core.job.snapshots import is_local
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.figures import duration_in_hours, gigabytes, hours, hours_of
 from broker.core.values.money import Money
@@ -89,10 +90,22 @@ def _about_the_job(job: Job, effort: Effort, best: Placement | None) -> Iterator
             "`data.sensitive` is recorded but restricts nothing by itself: limit the places in the job "
             "(`constraints:`) or in a policy (`allowed_locations`)"
         )
-    if job.data.location and job.data.size is None:
-        yield "the size of the data is unknown (`data.size`): transfer costs are not included"
+    place = best.offer.location if best else None
+    if job.data.size is None and job.data.location not in (None, place):
+        yield (
+            f"the size of the data is unknown: its transfer counts as of {gigabytes(effort.data_size)}, which fill the "
+            "disks; write `data.size: 50GB`"
+        )
     if job.data.size and job.data.location is None:
-        yield "the location of the data is unknown (`data.location`): transfer costs are not included"
+        yield (
+            "the location of the data is unknown: its transfer counts at an upper bound; write `data.location: "
+            "provider/region`"
+        )
+    if job.data == Data() and any(not is_local(source) for source in job.file_mounts.values()):
+        yield (
+            "size and location of the mounted data are unknown, so transfer costs are not included; write `data: "
+            "{location: provider/region, size: 50GB}`"
+        )
 
 
 def _about_spot(job: Job, effort: Effort) -> Iterator[str]:

@@ -10,7 +10,7 @@ from functools import cache
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from broker.core.job.jobs import DiskTier, MachineRequest
+from broker.core.job.jobs import DiskTier, Job, MachineRequest
 from broker.core.market.offers import MoneyKind, Offer
 from broker.core.package_data import load_packaged_toml
 from broker.core.values.money import Money
@@ -64,6 +64,7 @@ class EgressRate:
     as_of: date
 
 
+UNKNOWN_PLACE = "an unknown place"
 FREE = EgressRate("*", "*", Money.ZERO, "stays in its region", date.min)
 
 
@@ -124,6 +125,11 @@ def attaches_disk(offer: Offer) -> bool:
 def disk_gib(request: MachineRequest | None) -> int:
     """The size in GiB of the disk that a job's machine gets."""
     return math.ceil(request.disk_gib) if request is not None and request.disk_gib else DEFAULT_GIB
+
+
+def most_data(job: Job) -> int:
+    """Bytes of data of unknown size that a start counts as moving: as much as the disks of its machines hold."""
+    return max(map(disk_gib, job.resources), default=DEFAULT_GIB) * job.num_nodes * 2**30
 
 
 def rate_for(offer: Offer, request: MachineRequest | None) -> DiskRate:

@@ -132,6 +132,24 @@ def test_a_plan_says_that_a_disk_of_unknown_price_counts_at_an_upper_bound(gpubr
         assert f"costs are estimates{words}" in gpubroker("plan", str(path)).out
 
 
+def test_data_of_unknown_size_or_place_is_not_moved_for_nothing(gpubroker: Run, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    machine = "run: x\nresources: {accelerators: 'H100:8', infra: aws/us-east-1, disk_size: 100}\n"
+    for data, moving, note in (
+        ("{location: azure/westeurope}", 9.34, "counts as of 107 GB, which fill the disks"),
+        ("{size: 100GB}", 9.0, "counts at an upper bound"),
+        ("{location: aws/us-east-1}", 0, ""),
+    ):
+        path.write_text(f"{machine}data: {data}\n")
+        plan = gpubroker("plan", str(path), "--json").json
+        (best, *_) = [*plan["placements"], *plan["estimate"]]
+        terms = {term["name"]: float(term["amount"]) for term in best["terms"] if "data" in term["name"]}
+        assert sum(terms.values()) == pytest.approx(moving, abs=0.01)
+        assert note in gpubroker("plan", str(path)).out.replace("\n", " ")
+    path.write_text(f"{machine}file_mounts: {{/d: 's3://bucket'}}\n")
+    assert "size and location of the mounted data are unknown" in " ".join(gpubroker("plan", str(path)).out.split())
+
+
 def test_a_fraction_of_a_card_is_refused_with_the_price_of_a_whole_one(gpubroker: Run, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text("run: x\nresources: {accelerators: 'L4:0.25'}\n")
