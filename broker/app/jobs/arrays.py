@@ -16,7 +16,8 @@ from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.ledger.journal import JournalWriter
 from broker.reconciler.admission.admission import Admission, whole_hold
-from broker.reconciler.controllers.arrays import room_for, start_tasks
+from broker.reconciler.controllers.arrays import StartedTasks, room_for, start_tasks
+from broker.store.store import Store
 
 MAX_SLUG_LENGTH = 22  # of an array's id, to which the tasks' numbers are appended
 
@@ -39,12 +40,25 @@ def begin(
     if the gate admits fewer tasks than have to begin; the caller must then roll the transaction back.
     """
     tx.record(replace(record, job_id=array_id))
-    view = tx.append(array_id, [(None, submission)], now)
-    room = 0 if waits or submission.job.array is None else room_for(plan, submission.job.array.at_once)
-    started = start_tasks(tx, view, plan, policy, now, room=room)
+    started = _start_first(tx, array_id, submission, plan, policy, now, waits=waits)
     if started.refusal is not None:
         raise too_many(started.count, started.refusal, submission.job)
     return tx.append(array_id, [(None, ev.TasksStarted(first=0, count=started.count))], now)
+
+
+def rehearse(store: Store, submission: ev.Submitted, plan: Plan, policy: PolicySet, now: datetime) -> NotAllowed | None:
+    """Why `begin` would refuse the array now; None if it would not. Records nothing."""
+    with store.rehearsal() as rehearsed, rehearsed.writing() as tx:
+        started = _start_first(tx, "rehearsed", submission, plan, policy, now, waits=False)
+    return too_many(started.count, started.refusal, submission.job) if started.refusal is not None else None
+
+
+def _start_first(
+    tx: JournalWriter, id: str, submission: ev.Submitted, plan: Plan, policy: PolicySet, now: datetime, *, waits: bool
+) -> StartedTasks:
+    view = tx.append(id, [(None, submission)], now)
+    room = 0 if waits or submission.job.array is None else room_for(plan, submission.job.array.at_once)
+    return start_tasks(tx, view, plan, policy, now, room=room)
 
 
 def too_many(allowed: int, refusal: Admission, job: Job) -> NotAllowed:
@@ -97,7 +111,7 @@ def outlook_note(array_outlook: ArrayOutlook, job: Job) -> str:
     if array_outlook.begin < parallel:
         text += f" (not {parallel:,}, as max_cost pays for no more)"
     if array_outlook.each:
-        text += f"; {array_outlook.held} are held for those that begin, {array_outlook.each} each"
+        text += f"; {array_outlook.held.up_to_cents()} are held for those that begin, {array_outlook.each.up_to_cents()} each"
     if array_outlook.expected:
         text += f"; all tasks are expected to cost about {array_outlook.expected.up_to_cents()}"
     return text

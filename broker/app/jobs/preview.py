@@ -28,12 +28,13 @@ from broker.app.market.strategy_history import record_market
 from broker.app.policy.unknown_names import unknown_team_warnings
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
-from broker.core.errors import Alternative, BrokerError
+from broker.core.errors import Alternative, BrokerError, NotAllowed
+from broker.core.events import events as ev
 from broker.core.job.jobs import Job
 from broker.core.job.pitfalls import pitfalls
 from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import MISSING_SETUP, Origin, Reason
-from broker.core.market.offers import Offer
+from broker.core.market.offers import CapacityType, Offer
 from broker.core.policy.policy import Action, ActionKind, Answer, LiveAttempt
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.ledger.shares import BudgetShare, budget_shares
@@ -107,7 +108,8 @@ class Preview:
     step after submission; None if it was not determined, or if the job would be queued. ``occupied``, ``market``: the
     running attempts, and the inputs about offers, that the plan took into account. ``strange``: for a job without
     placements, a sentence for each unknown provider that it names; also among the notes. ``alone``: for a job without
-    placements, the offers that its limits of providers, regions or capacity types alone exclude.
+    placements, the offers that its limits of providers, regions or capacity types alone exclude. ``array_refusal``:
+    why an array cannot begin although one task of it could.
     """
 
     job: Job
@@ -129,6 +131,7 @@ class Preview:
     first: FirstMove | None = None
     strange: tuple[str, ...] = ()
     alone: Mapping[Reason, Sequence[Offer]] = field(default_factory=dict)
+    array_refusal: NotAllowed | None = None
 
     @property
     def in_order(self) -> tuple[Placement, ...]:
@@ -176,6 +179,8 @@ class Preview:
             return 3 if any(r.origin is Origin.POLICY for r in self.plan.reasons()) else 4
         if self.admission.short_of is not None or self.needs is not None:
             return 2
+        if self.array_refusal is not None:
+            return 3
         return {Answer.ALLOW: 0, Answer.DENY: 3, Answer.ASK: 6}[self.admission.answer]
 
     def noted(self, *notes: str) -> Preview:
@@ -230,6 +235,12 @@ def preview(
     if job.array is not None:
         outlook = arrays.outlook(job.array, result.job, result.plan, admission, result.max_duration)
         result = result.noted(arrays.outlook_note(outlook, result.job))
+        if admission.answer is Answer.ASK:
+            result = replace(result, array_refusal=arrays.too_many(0, admission, job))
+        elif admission.answer is Answer.ALLOW and not result.waits and not job.after:
+            first = submission(result, basis.now)
+            refused = arrays.rehearse(broker.store, first, result.plan, basis.policy, basis.now)
+            result = replace(result, array_refusal=refused)
     result = _add_first_move(broker, result, admission, basis.policy, by_carbon=by_carbon)
     if admission.short_of is not None:
         result = result.noted(max_cost_error(admission).message)
@@ -242,6 +253,8 @@ def refusal(job_preview: Preview) -> BrokerError:
     """Why the job of a preview cannot be submitted, or not without approval. Its ``exit_code`` must not be 0."""
     if job_preview.exit_code == 4:
         return NoFeasibleCapacity(job_preview)
+    if job_preview.array_refusal is not None:
+        return job_preview.array_refusal
     if job_preview.needs is not None:
         return max_duration_error(job_preview.job, job_preview.needs)
     return (
@@ -249,6 +262,26 @@ def refusal(job_preview: Preview) -> BrokerError:
         if job_preview.admission is None
         else denial_error(job_preview.admission, job_preview.alternatives)
     )
+
+
+def submission(preview: Preview, now: datetime) -> ev.Submitted:
+    """The first event of the job that a preview shows."""
+    return ev.Submitted(
+        job=preview.job,
+        user=preview.by.identity,
+        deadline=preview.job.deadline_at(now),
+        max_duration_seconds=preview.max_duration.total_seconds(),
+        work_seconds=preview.plan.remaining.total_seconds() if preview.plan.remaining else None,
+        on_demand=_baseline(preview.plan),
+    )
+
+
+def _baseline(plan: Plan) -> ev.Baseline | None:
+    """The cheapest on-demand placement, against which savings are measured."""
+    cheapest = plan.cheapest(CapacityType.ON_DEMAND)
+    if cheapest is None:
+        return None
+    return ev.Baseline(pool=cheapest.offer.pool, rate=cheapest.rate, throughput=cheapest.throughput)
 
 
 def plan_job(broker: Broker, job: Job, by: Actor, basis: PlanBasis, *, by_carbon: bool = False) -> Preview:

@@ -25,6 +25,7 @@ from broker.app.jobs.preview import (
     passing_alternatives,
     plan_without_policies,
     strategy_decides,
+    submission,
 )
 from broker.app.jobs.resume import complete_resume_point
 from broker.app.jobs.runs_root import check_or_claim
@@ -40,9 +41,7 @@ from broker.core.events.events import EventBody
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import NothingFits
 from broker.core.job.jobs import Job
-from broker.core.job.placements import Plan
 from broker.core.job.reasons import Reason
-from broker.core.market.offers import CapacityType
 from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import Answer, LiveAttempt
 from broker.core.ports import PolicySet
@@ -394,23 +393,3 @@ def _first_events(
     if strategy_decides(preview, policy):
         return events  # the reconciler asks the strategy where and when
     return [*events, (1, launch_request(job_id, 1, admission.placement))]
-
-
-def submission(preview: Preview, now: datetime) -> ev.Submitted:
-    """The first event of the job that a preview shows."""
-    return ev.Submitted(
-        job=preview.job,
-        user=preview.by.identity,
-        deadline=preview.job.deadline_at(now),
-        max_duration_seconds=preview.max_duration.total_seconds(),
-        work_seconds=preview.plan.remaining.total_seconds() if preview.plan.remaining else None,
-        on_demand=_baseline(preview.plan),
-    )
-
-
-def _baseline(plan: Plan) -> ev.Baseline | None:
-    """The cheapest on-demand placement, against which savings are measured."""
-    cheapest = plan.cheapest(CapacityType.ON_DEMAND)
-    if cheapest is None:
-        return None
-    return ev.Baseline(pool=cheapest.offer.pool, rate=cheapest.rate, throughput=cheapest.throughput)

@@ -224,7 +224,7 @@ class PlanResult(Result):
         holding_admission = admission if admission and job_preview.exit_code in (0, 6) else None
         held_money = holding_admission.money if holding_admission else {}
         first = [*job_preview.in_order[:1], *(estimate.placements[:1] if estimate else ())]
-        sizing, is_refused = job_preview.sizing, job_preview.exit_code in (2, 3, 4)
+        sizing, is_refused, of_array = job_preview.sizing, job_preview.exit_code in (2, 3, 4), job_preview.array_refusal
         return cls.from_parts(
             plan,
             job=job_preview.job,
@@ -251,11 +251,13 @@ class PlanResult(Result):
             waits_for_own_machines=job_preview.waits,
             machines=job_preview.machines,
             verdict=PlanVerdict(
-                answer=admission.answer if admission else None,
+                answer=Answer.DENY if of_array else admission.answer if admission else None,
                 policy_version=policy.version,
                 judged_by=judged_by,
                 verdicts=[VerdictResult.of(verdict) for verdict in admission.verdicts] if admission else [],
-                would_pass=alternatives_text(job_preview.alternatives, admission)
+                would_pass=of_array.message
+                if of_array
+                else alternatives_text(job_preview.alternatives, admission)
                 if admission and job_preview.alternatives is not None
                 else "",
                 advice=refusal(replace(job_preview, alternatives=None)).hint if is_refused else "",
