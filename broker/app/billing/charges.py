@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker.app.alerts.routes import recipients
 from broker.app.billing.charges_file import read_charges
-from broker.app.billing.focus_charges import read_focus_charges
+from broker.app.billing.focus_charges import is_focus_export, read_focus_charges
 from broker.app.results.charges import ChargesResult, SkippedRows
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, UnknownName
@@ -187,14 +187,29 @@ _IMPORT_HINT = "import its bill: gpubroker report charges FILE"
 
 
 def import_file(broker: Broker, file: Path, provider: str = "", *, replace: bool = False) -> ChargesResult:
-    """Import charges from a CSV file (`broker.app.billing.charges_file`), and apply them (`apply_charges`). Idempotent.
+    """Import charges from a CSV file (`broker.app.billing.charges_file`) or a FOCUS export
+    (`broker.app.billing.focus_charges`; only ``provider`` if given), and apply them (`apply_charges`). Idempotent.
     With ``replace``, they replace earlier ones of the same provider and account for the time that they cover; without
     it, only estimated ones: the file may be another part of the bill.
 
     Raises `UnknownName` for an unknown provider, and `InvalidInput` with every invalid line (nothing is stored then),
     or for a provider whose charges are read from its API, because they would count twice.
     """
-    charges = read_charges(file, provider)
+    skipped: Sequence[SkippedRows] = ()
+    if is_focus_export(file):
+        export, wanted = read_focus_charges(file), provider_name(provider)
+        skipped, charges = export.skipped, [charge for charge in export.charges if wanted in ("", charge.provider)]
+        if not charges:
+            raise InvalidInput(f"has no charges in USD{f' of {wanted}' if wanted else ''}", where=str(file))
+    else:
+        charges = read_charges(file, provider)
+    latest = max(charges, key=lambda charge: charge.starts)
+    if latest.starts > broker.clock.now():
+        raise InvalidInput(
+            f"a charge of {latest.amount} begins {latest.starts:%Y-%m-%d %H:%M} UTC, which is in the future",
+            where=str(file),
+            hint="correct its date; charges are imported once their time has begun",
+        )
     names = {charge.provider for charge in charges}
     known_providers = {*broker.registries.providers, *_outstanding_providers(broker, "")}
     for name in sorted(names):
@@ -222,6 +237,7 @@ def import_file(broker: Broker, file: Path, provider: str = "", *, replace: bool
         "replaced": replaced,
         "adjusted": adjusted_attempts,
         "unknown": _unknown_keys(broker, charges),
+        "skipped": skipped,
     }
     return ChargesResult.from_parts(**done, alerts=[charge.title for charge in notices])
 

@@ -31,6 +31,7 @@ MAX_CHARGE = Decimal(10) ** 9
 _COMMA_GROUPED = re.compile(r"-?\d{1,3}((,\d{3})+\.\d+|(,\d{3}){2,})")
 _POINT_GROUPED = re.compile(r"-?\d{1,3}((\.\d{3})+,\d+|(\.\d{3}){2,})")
 _AMBIGUOUS = re.compile(r"-?\d{1,3}[.,]\d{3}")
+_COLUMNS_HINT = "expected key,starts,ends,amount; and provider, account, line, estimated where known; or a FOCUS export"
 _MAX_PROBLEMS = 20  # problems
 
 
@@ -46,7 +47,7 @@ def read_charges(file: Path, provider: str = "") -> list[Charge]:
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(file)) from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInput(f"is not a CSV file in UTF-8: {error}", where=str(file)) from error
+        raise InvalidInput("is not a CSV file in UTF-8", where=str(file), hint=_COLUMNS_HINT) from error
     charges, problems = [], []
     has_point_groups = any(
         _POINT_GROUPED.fullmatch((row["amount"] or "").strip().removeprefix("$")) for _, row in numbered_rows
@@ -76,7 +77,7 @@ def _check_header(file: Path, names: list[str], provider: str) -> None:
         raise InvalidInput(
             f"the header lacks {', '.join(missing_columns)}",
             where=f"{file}:1",
-            hint="expected key,starts,ends,amount; and provider, account, line, estimated where they are known",
+            hint=_COLUMNS_HINT,
         )
 
 

@@ -104,12 +104,23 @@ def read_focus_charges(export: Path) -> FocusCharges:
         except (OSError, EOFError) as error:
             raise InvalidInput(f"cannot be read: {getattr(error, 'strerror', '') or error}", where=str(file)) from error
         except (UnicodeDecodeError, csv.Error) as error:
-            raise InvalidInput(f"is not a CSV file in UTF-8: {error}", where=str(file)) from error
+            raise InvalidInput("is not a CSV file in UTF-8", where=str(file)) from error
     duplicates.check(export)
     skipped_rows = [
         SkippedRows(reason=reason, rows=rows, samples=samples[reason]) for reason, rows in sorted(skipped.items())
     ]
     return FocusCharges(list(sums.charges()), skipped_rows, export_parts.superseded)
+
+
+def is_focus_export(file: Path) -> bool:
+    """Whether it is a folder, is packed or is Parquet, as only exports are, or has a column of FOCUS."""
+    if file.is_dir() or file.suffix.lower() in (".gz", ".parquet"):
+        return True
+    try:
+        with file.open(encoding="utf-8-sig") as stream:
+            return "BilledCost" in stream.readline(100_000)
+    except (OSError, UnicodeDecodeError):
+        return False  # the reader of charges says why
 
 
 def _csv_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

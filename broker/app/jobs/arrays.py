@@ -111,7 +111,8 @@ def outlook_note(array_outlook: ArrayOutlook, job: Job) -> str:
     if array_outlook.begin < parallel:
         text += f" (not {parallel:,}, as max_cost pays for no more)"
     if array_outlook.each:
-        text += f"; {array_outlook.held.up_to_cents()} are held for those that begin, {array_outlook.each.up_to_cents()} each"
+        held, each = array_outlook.held.up_to_cents(), array_outlook.each.up_to_cents()
+        text += f"; {held} are held for those that begin, {each} each"
     if array_outlook.expected:
         text += f"; all tasks are expected to cost about {array_outlook.expected.up_to_cents()}"
     return text

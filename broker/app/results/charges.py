@@ -143,7 +143,8 @@ class AdjustedAttempt(Result):
 class ChargesResult(Result):
     """Charges that were fetched or imported. ``changed``: how many are new, changed or gone, by provider; ``replaced``:
     how many earlier ones they replace; ``alerts``: titles of the notices of differences over the threshold;
-    ``trouble``: providers that could not be queried, with the reason; ``unknown``: keys of no attempt in this store."""
+    ``trouble``: providers that could not be queried, with the reason; ``unknown``: keys of no attempt in this store;
+    ``skipped``: rows of an export that count nothing."""
 
     changed: dict[str, int]
     replaced: dict[str, int]
@@ -152,6 +153,7 @@ class ChargesResult(Result):
     trouble: dict[str, str] = Field(default_factory=dict)
     without_login: list[str] = Field(default_factory=list)
     unknown: list[str] = Field(default_factory=list)
+    skipped: list[SkippedRows] = Field(default_factory=list)
 
 
 def _group_rows(rows: Sequence[Comparison], by: str) -> list[tuple[str, list[Comparison]]]:

@@ -88,7 +88,10 @@ def charges(
     context: typer.Context,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="Import this CSV file: key,starts,ends,amount (or day for the times)."),
+        typer.Argument(
+            metavar="FILE",
+            help="Import this CSV file: key,starts,ends,amount (or day for the times); or this FOCUS export.",
+        ),
     ] = None,
     provider: Annotated[
         str, typer.Option("--provider", "-p", help="Only this provider; of a FILE without a column that names it.")
@@ -108,7 +111,8 @@ def charges(
 
     Columns: key (of the attempt, as in its machine's name: train-k3v9qz-1; empty for charges that are not
     gpubroker's), starts and ends (ISO 8601, UTC) or day, amount (USD); optional: provider, account, line (distinguishes
-    charges for the same time), estimated (yes for charges that may still change).
+    charges for the same time), estimated (yes for charges that may still change). Or an export as FOCUS: CSV (also
+    .csv.gz), Parquet, or a folder of them; with --provider only its rows.
     """
     from broker.app.billing import charges as use_case
 

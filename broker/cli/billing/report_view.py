@@ -357,5 +357,8 @@ def charges_lines(result: ChargesResult) -> Iterator[RenderableType]:
         else:
             yield f"{attempt.key}: billed {attempt.billed}, metered {attempt.metered}; difference posted to the ledger"
     yield from (Text(f"! {title}", style="yellow") for title in result.alerts)
+    yield from (
+        Text(f"{formats.plural(item.rows, 'row')} skipped, {item.reason}", style="dim") for item in result.skipped
+    )
     if result.without_login:
         yield Text(f"not queried, no login: {', '.join(result.without_login)}", style="dim")

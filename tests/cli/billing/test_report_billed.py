@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,36 @@ def test_charges_of_a_provider_under_any_of_its_names_are_matched(
     )
     rows = gpubroker("report", "billed", "--focus", focus, "--by", "attempt", "--json").json["rows"]
     assert [(row["group"], row["billed"]) for row in rows if row["billed"] is not None] == [("over-1", "26.00")]
+
+
+@pytest.mark.parametrize("form", ["bill.csv", "bill.csv.gz", "parts"])
+def test_a_focus_export_is_imported_in_each_form(gpubroker: Any, ran: str, tmp_path: Path, form: str) -> None:
+    day = [f"{LONG_AGO + timedelta(days=number):%Y-%m-%dT00:00:00Z}" for number in range(3)]
+    header = "BilledCost,BillingCurrency,ChargePeriodStart,ChargePeriodEnd,ProviderName,ResourceName"
+    rows = [
+        f"26,USD,{day[0]},{day[2]},pricebook,{ran}",
+        f"9,EUR,{day[0]},{day[1]},pricebook,",
+        f"3,USD,{day[0]},{day[1]},aws,",
+    ]
+    text, path = "\n".join([header, *rows]) + "\n", tmp_path / form
+    if form == "parts":
+        path.mkdir()
+        (path / "part-1.csv").write_text(text)
+    else:
+        path.write_bytes(gzip.compress(text.encode()) if form.endswith("gz") else text.encode())
+    done = gpubroker("report", "charges", path, "--provider", "pricebook", "--json")
+    assert (done.code, list(done.json["changed"])) == (0, ["pricebook"]), done.err
+    assert [item["billed"] for item in done.json["adjusted"]] == ["26.00"]
+    assert [(item["rows"], item["reason"]) for item in done.json["skipped"]] == [(1, "in EUR; amounts are in USD")]
+
+
+def test_a_charge_of_the_future_and_a_file_of_another_kind_are_refused(gpubroker: Any, tmp_path: Path) -> None:
+    path = tmp_path / "bill.csv"
+    path.write_text(f"key,day,amount\n,{datetime.now(UTC) + timedelta(days=40):%Y-%m-%d},12\n")
+    refused = gpubroker("report", "charges", path, "--provider", "pricebook")
+    assert (refused.code, "a charge of $12.00 begins" in refused.err, "in the future" in refused.err) == (2, True, True)
+    path.write_bytes(b"PK\x03\x04\x8b\xff")
+    refused = gpubroker("report", "charges", path, "--provider", "pricebook")
+    assert (refused.code, "is not a CSV file in UTF-8\n" in refused.err) == (2, True)
+    assert "codec" not in refused.err
+    assert "expected key,starts,ends,amount" in refused.err
