@@ -22,7 +22,7 @@ from policies.rules.always import Roster
 from policies.rules.budget import Budget
 from policies.schema import BudgetEntry, GuardrailEntry, PolicyFile, policy_file_model
 from policies.scope import Exempting, Scope
-from policies.semantic_checks import CrossFileChecks, check_conditions, unclear_days, with_key_hint
+from policies.semantic_checks import CrossFileChecks, check_conditions, similar_cards, unclear_days, with_key_hint
 
 _NO_FILES = "none"
 _DIGITS_OF_VERSION = 12
@@ -194,7 +194,12 @@ def _parse_file(document: Document, model: type[PolicyFile], text: str) -> _Pars
         *condition_problems,
     ]
     return _ParsedFile(
-        document, content, parsed_conditions, tuple(all_problems), (*doubts, *unclear_days(document)), tuple(names)
+        document,
+        content,
+        parsed_conditions,
+        tuple(all_problems),
+        (*doubts, *unclear_days(document), *similar_cards(document)),
+        tuple(names),
     )
 
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from broker.core.documents import Document, Path, path_text
 from broker.core.errors import Problem, did_you_mean
 from broker.core.policy.policy import PolicyName, Source
+from broker.core.values.accelerators import accelerator_names
 from broker.core.values.provider_names import NAMES, is_provider_name
 from policies.conditions import Condition, parse_condition
-from policies.fields import PATTERN_SIGNS
+from policies.fields import PATTERN_SIGNS, names_accelerator
 from policies.references import entries, listed_members, named_approvers, named_providers, named_teams
 from policies.rules import GUARDRAILS, RULES
 from policies.scope import MayAsk, restrict_to
@@ -88,6 +89,26 @@ def unclear_days(document: Document) -> list[Problem]:
         elif advice := _reads_as_range(hours["days"]):
             problems.append(document.problem((*path, "working_hours", "days"), advice))
     return problems
+
+
+def similar_cards(document: Document) -> Iterator[Problem]:
+    """A warning for a card that a rule limits or denies, if the rule does not name another one that is called almost
+    so: GB200 beside B200, A10G beside A10."""
+    for path, entry in entries(document):
+        prices, cards = entry.get("max_price_per_gpu_hour"), entry.get("accelerators")
+        limited = prices if isinstance(prices, dict) and "default" not in prices else ()
+        denied = cards.get("deny") or () if isinstance(cards, dict) else ()
+        for key, named in (("max_price_per_gpu_hour", limited), ("accelerators", denied)):
+            names = [named] if isinstance(named, str) else [str(name) for name in named]
+            for name in names:
+                alike = re.compile(f"[A-Z]?{re.escape(name)}[A-Za-z]?")
+                if others := [
+                    card
+                    for card in filter(alike.fullmatch, accelerator_names())
+                    if not any(names_accelerator(other, card) for other in names)
+                ]:
+                    message = f"{name!r} does not stand for {', '.join(others)}; name that, too, if it is meant"
+                    yield document.problem((*path, key, name), message, at_key=True)
 
 
 def _reads_as_range(days: object) -> str:
@@ -246,9 +267,8 @@ class CrossFileChecks:
                     )
 
     def _is_wrong(self, document: Document, path: Path) -> bool:
-        """Whether the entry's scope is unknown because it is invalid. The amount and name of a budget do not matter."""
-        entry = path_text(path)
-        return bool(self._wrong_at(document, path) - {f"{entry}.amount", f"{entry}.name"})
+        """Whether the terms of the entry are unknown because it is invalid. Its name does not matter."""
+        return bool(self._wrong_at(document, path) - {f"{path_text(path)}.name"})
 
     def _wrong_at(self, document: Document, path: Path) -> set[str]:
         """The keys at and below this path that are already reported as invalid."""

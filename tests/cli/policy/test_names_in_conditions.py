@@ -95,3 +95,17 @@ def test_the_hint_at_a_regular_expression_can_be_followed(gpubroker: Any, write:
     refused = gpubroker("policy", "check", write("p.yaml", rule(f"'{pattern}'")))
     assert (refused.code, f"such as {shell}" in refused.err) == (2, True), refused.err
     assert gpubroker("policy", "check", write("p.yaml", rule(shell))).code == 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "others"),
+    [
+        ("max_price_per_gpu_hour: {T4: $1, V100: $1}", ["T4g", "V100S"]),
+        ("max_price_per_gpu_hour: {T4: $1, default: $9}", []),
+        ("accelerators: {deny: [B200, GB200, L40]}", ["L40S"]),
+        ("accelerators: {deny: [A100, H100]}", []),
+    ],
+)
+def test_another_card_of_almost_the_same_name_is_told(gpubroker: Any, write: Any, rule: str, others: list[str]) -> None:
+    told = warnings(gpubroker, write, rule)
+    assert [warning.split("stand for ")[1].split(";")[0] for warning in told] == others
