@@ -51,7 +51,7 @@ def drop_engine_if_closed(offer: Offer) -> Offer:
 
 
 # The regions within, and those that are named alike and lie beyond: London, Zurich and Jovanovac lie in regions that
-# are called European, and Azure's Brazil US in Brazil.
+# are called European.
 TERRITORIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "eu": (
         ("eu-*", "eu_*", "eusc-*", "eur-*", "europe-*", "*europe", "france*", "germany*", "italy*", "poland*", "spain*",
@@ -61,16 +61,17 @@ TERRITORIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
          "eu*-is-*", "*iceland*", "*-gb-*", "eu-zurich-*", "eu-jovanovac-*"),
     ),
     "us": (
-        ("us-*", "us_*", "usgov*", "usdod*", "*us", "*us2", "*us3", "us", "northamerica-us*", "na-us-*"),
-        ("brazilus",),
+        ("us-*", "us_*", "us", "usgov*", "usdod*", "*eastus*", "*westus*", "*centralus*", "northamerica-us*",
+         "na-us-*"),
+        (),
     ),
 }  # fmt: skip
 _ELSEWHERE = (
-    "ap-*", "apac*", "asia-*", "*asia", "oc-*", "sea-*", "australia*", "newzealand*", "japan*", "korea*", "taiwan*",
-    "india-*", "*india", "jioindia*", "indonesia*", "malaysia*", "china*", "cn-*", "jp-*", "kr-*", "sg-*", "ca-*",
-    "canada*", "northamerica-northeast*", "northamerica-south*", "mx-*", "mexico*", "sa-*", "southamerica-*", "brazil*",
-    "chile*", "me-*", "il-*", "israel*", "uae*", "qatar*", "af-*", "africa-*", "southafrica*", "ice-*", "gb-*", "ch-*",
-    "no-*", "is-*",
+    "ap-*", "apac*", "asia-*", "*asia", "oc-*", "sea-sg-*", "australia*", "newzealand*", "japan*", "korea*", "taiwan*",
+    "india-*", "*india", "jioindia*", "indonesia*", "malaysia*", "china*", "cn-*", "jp-*", "kr-*", "sg-*", "canada*",
+    "ca-central*", "ca-west*", "ca-montreal*", "ca-toronto*", "ca-mtl*", "northamerica-northeast*",
+    "northamerica-south*", "mx-*", "mexico*", "sa-*", "southamerica-*", "brazil*", "chile*", "me-*", "il-*", "israel*",
+    "uae*", "qatar*", "af-*", "africa-*", "southafrica*", "ice-*", "gb-*", "ch-*", "no-*", "is-*",
 )  # fmt: skip
 
 
