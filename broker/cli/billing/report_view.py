@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from broker.finops.units import UnitMetrics
 
 _NO_ANOMALY = "no day of the last month had more spending than the recent pattern predicts"
-_MONEY_FIELDS = ("cash", "amortised", "sandbox", "held", "bought", "rented")
 
 
 def _money_column(title: str, rank: int = 0, field: str = "") -> ValueColumn[Any]:
@@ -45,16 +44,12 @@ def _money_column(title: str, rank: int = 0, field: str = "") -> ValueColumn[Any
 # --- spending -------------------------------------------------------------------------------------------------------
 
 
-def spend_lines(console: Console, report: SpendReport) -> Iterator[RenderableType]:
-    """One row per group, and the sums."""
-    sandbox, total = report.sandbox_only, report.total
-    columns: tuple[ValueColumn[SpendGroup], ...] = (
+def _spend_columns(report: SpendReport) -> list[ValueColumn[SpendGroup]]:
+    """Of the table in the terminal and of the page."""
+    cash = [_money_column("cash"), _money_column("amortized", 2, "amortised")]
+    return [
         *(ValueColumn(name, _dimension_value(index)) for index, name in enumerate(report.by.split(","))),
-        *(
-            (_money_column("simulated", field="sandbox"),)
-            if sandbox
-            else (_money_column("cash"), _money_column("amortised", 2))
-        ),
+        *([_money_column("simulated", field="sandbox")] if report.sandbox_only else cash),
         _money_column("held", 1),
         _money_column("bought", 7),
         _money_column("rented", 8),
@@ -62,13 +57,18 @@ def spend_lines(console: Console, report: SpendReport) -> Iterator[RenderableTyp
         ValueColumn("machine-hours", lambda row: f"{row.machine_hours:,.2f}", 6, "right"),
         ValueColumn("attempts", lambda row: f"{row.attempts:,}", 5, "right"),
         ValueColumn("jobs", lambda row: f"{row.jobs:,}", 4, "right"),
-    )
+    ]
+
+
+def spend_lines(console: Console, report: SpendReport) -> Iterator[RenderableType]:
+    """One row per group, and the sums."""
+    sandbox, total = report.sandbox_only, report.total
     if report.rows:
         spent_text = f"{formats.money(total.sandbox)} simulated" if sandbox else f"{formats.money(total.cash)} cash"
         split_text = (
             f"{formats.money(total.bought)} on owned and reserved machines, {formats.money(total.rented)} rented"
         )
-        yield from table_parts(console, columns, report.rows, f"total {spent_text}; {split_text}")
+        yield from table_parts(console, _spend_columns(report), report.rows, f"total {spent_text}; {split_text}")
     else:
         yield "nothing was spent in this period" + ("" if sandbox else "; use --sandbox for simulated money")
     if total.bought_in_advance:
@@ -86,25 +86,17 @@ def _dimension_value(index: int) -> Callable[[SpendGroup], str]:
 
 def spend_page(report: SpendReport) -> str:
     """The report as a page (HTML)."""
-    dimensions = report.by.split(",")
-    grid_rows = [
-        [
-            *row.values,
-            *(formats.money(getattr(row, name)) for name in _MONEY_FIELDS),
-            f"{row.gpu_hours:,.2f}", f"{row.machine_hours:,.2f}", f"{row.attempts:,}", f"{row.jobs:,}",
-        ]
-        for row in report.rows
-    ]  # fmt: skip
+    columns, dimensions = _spend_columns(report), report.by.split(",")
+    rows = [[str(column.value(row)) for column in columns] for row in report.rows]
     start_text = formats.moment(report.since) if report.since else "the beginning"
     end_text = formats.moment(report.until) if report.until else "the present"
-    header = [*dimensions, *_MONEY_FIELDS, "GPU-hours", "machine-hours", "attempts", "jobs"]
     blocks: list[Block] = [
         Heading(f"Spending by {', '.join(dimensions)}", 1),
         Paragraph(
             f"From {start_text} to {end_text}. Amounts are USD; bought is the part on owned and reserved machines."
             f" Time zone of months: {report.timezone}."
         ),
-        Grid(header, grid_rows, figures=len(dimensions)),
+        Grid([column.title for column in columns], rows, figures=len(dimensions)),
     ]
     return html(blocks)
 
@@ -169,7 +161,7 @@ def _team_costs(console: Console, rows: Sequence[TeamCostResult], total: TeamCos
         ValueColumn("team", lambda row: row.team),
         *(
             _money_column("cash"),
-            _money_column("amortised"),
+            _money_column("amortized", field="amortised"),
             _money_column("on own", 2, "on_own"),
             _money_column("rented", 1),
         ),
