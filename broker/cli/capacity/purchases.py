@@ -197,7 +197,7 @@ def purchases(
     """List purchases that wait for approval, were ordered, or are in force, or show one; through a server, those of
     your teams.
 
-    With --order, which can be repeated, a purchase is ordered at most once.
+    --order may be repeated: a purchase is ordered at most once.
     """
     from broker.app.use_cases.capacity import list_purchases, show_purchase
     from broker.cli.capacity import capacity_view

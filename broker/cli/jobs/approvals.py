@@ -30,7 +30,9 @@ app = typer.Typer(no_args_is_help=True, help="Approval requests: list, grant or 
 
 Job = Annotated[
     str,
-    typer.Argument(metavar="JOB", autocompletion=completion.jobs, help="Waiting job, or purchase."),
+    typer.Argument(
+        metavar="JOB|PURCHASE", autocompletion=completion.jobs, help="Waiting job, or purchase that asks for approval."
+    ),
 ]
 
 
@@ -97,7 +99,9 @@ def grant(
     ahead: StandingOptions,
     job: Annotated[
         str | None,
-        typer.Argument(metavar="[JOB]", help="Waiting job or purchase. Without it, a standing grant is created."),
+        typer.Argument(
+            metavar="[JOB|PURCHASE]", help="Waiting job or purchase. Without it, a standing grant is created."
+        ),
     ] = None,
     binding: Annotated[
         str | None, typer.Option("--binding", metavar="HASH", help="Approve a purchase only if it has this hash.")

@@ -36,7 +36,7 @@ def notices(
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum rows, newest first.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """List alerts by recipient: sent, waiting, or failed and why. Or send: what failed, or a test.
+    """List alerts by recipient: sent, waiting, or failed and why. With --retry or --test, send alerts.
 
     Recipients are `GPUBROKER_NOTIFY__NAME`; `\\[routes.NAME]` in gpubroker.toml says what each is told:
     `teams`, `at_least`. Exits with 5 if a delivery failed.
