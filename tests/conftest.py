@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from broker.core.values.clock import ManualClock
     from broker.store import Store
+    from tests.fakes.aws_cloud import AwsCloud
+    from tests.slurm_cluster import SlurmCluster
 
 # The number of examples of a property if its test does not set it. Time is no criterion: machines differ.
 settings.register_profile("quick", deadline=None, max_examples=3)
@@ -224,6 +226,25 @@ def no_collection() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
+
+
+@pytest.fixture(scope="session")
+def aws_server() -> Iterator[AwsCloud]:
+    """The one emulated AWS of this test process; whoever uses it clears it first."""
+    pytest.importorskip("moto", reason="moto is not installed (the extra `dev`)")
+    from tests.fakes.aws_gate import serve_cloud
+
+    with serve_cloud() as cloud:
+        yield cloud
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    """A Slurm of the tests of one file."""
+    from tests.slurm_cluster import own_cluster
+
+    with own_cluster() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

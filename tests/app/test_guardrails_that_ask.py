@@ -16,11 +16,11 @@ from broker.app.wiring import Broker
 from broker.core.events.outcomes import JobState
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
-from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import Answer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from tests.actors import ANN, OLGA, with_clock
+from tests.app.jobs.approving import held
 
 MONEY = "version: 1\npolicy: t\nbudgets: [{name: pretend, amount: $100, period: month, counts: [sandbox]}]\n"
 ASKS = "action: ask, approvers: [olga], expires: 6h"
@@ -49,12 +49,6 @@ def job(broker: Broker) -> Job:
 def previewed(broker: Broker, entry: str) -> Preview:
     guard(broker, entry)
     return preview(broker, job(broker), by=ANN)
-
-
-def held(broker: Broker, job_id: str) -> Money:
-    with broker.store.reading() as look:
-        balance = look.balance(job_id).get(MoneyKind.SANDBOX)
-    return balance.held if balance else Money.ZERO
 
 
 @pytest.fixture

@@ -32,10 +32,10 @@ from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import OwnerMustStart, SecretsMissing
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
-from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.reconciler.controllers.placement import PlacementController
 from tests.actors import ANN, EVERYBODYS, ROOT, person, under
+from tests.app.jobs.approving import held
 from tests.controllers import Asking
 from tests.this_machine import CPUS
 
@@ -50,12 +50,6 @@ def job(broker: Broker, extra: str = "", name: str = "count", cpus: int = 1) -> 
 def grant(broker: Broker, amount: str = "$100") -> None:
     text = f"version: 1\npolicy: t\nbudgets: [{{name: pretend, amount: {amount}, period: month, counts: [sandbox]}}]\n"
     broker.store.activate_policy({"test.yaml": text}, by="test")
-
-
-def held(broker: Broker, job_id: str) -> Money:
-    with broker.store.reading() as look:
-        balance = look.balance(job_id).get(MoneyKind.SANDBOX)
-    return balance.held if balance else Money.ZERO
 
 
 def lose(broker: Broker, view: JobView) -> JobView:

@@ -27,10 +27,10 @@ from broker.core.events.wait_reasons import MoneyEnded, NothingFits
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.job.reasons import Reason
-from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.settings import environment_of
 from tests.actors import ANN, EVERYBODYS
+from tests.app.jobs.approving import held
 from tests.this_machine import CPUS
 
 SANDBOX = "constraints: {providers: [sandbox]}\n"
@@ -44,12 +44,6 @@ def job(broker: Broker, extra: str = "", name: str = "count") -> Job:
 
 def grant(broker: Broker, amount: str = "$100") -> None:
     broker.store.activate_policy({"test.yaml": POLICY.replace("AMOUNT", amount)}, by="test")
-
-
-def held(broker: Broker, job_id: str) -> Money:
-    with broker.store.reading() as look:
-        balance = look.balance(job_id).get(MoneyKind.SANDBOX)
-    return balance.held if balance else Money.ZERO
 
 
 def end(broker: Broker, job_id: str, cause: Cause) -> None:

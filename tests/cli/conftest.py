@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +19,9 @@ from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
 from broker.cli.program import asks_for_json, run
 from broker.core.actors import Actor
+from broker.core.values.clock import SystemClock
 from broker.reconciler.loop import Reconciler
+from broker.store import Store, open_store
 from providers import registry
 from tests.cli.documents import check_any, names_of
 
@@ -95,6 +97,14 @@ def home(ready_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.setattr(registry, "PROVIDERS", {name: registry.PROVIDERS[name] for name in OFFLINE})
     monkeypatch.chdir(tmp_path)
     return home
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    """The store of that home."""
+    opened = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

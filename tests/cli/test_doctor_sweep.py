@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,19 +9,11 @@ from typing import Any
 import pytest
 
 from broker.core.market.offers import MoneyKind
-from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
-from broker.store import Store, open_store
+from broker.store import Store
 
 HOURS_AGO = datetime.now(UTC) - timedelta(hours=5)
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.core.values.clock import SystemClock
-from broker.store import Store, open_store
+from broker.store import Store
 from tests.unreadable import add_newer_event, damage_view
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -124,11 +124,3 @@ class Bench:
 
 def lines(mark: Path) -> list[str]:
     return mark.read_text().splitlines() if mark.exists() else []
-
-
-def alive(pid: int) -> bool:
-    """Whether the process exists and is not a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

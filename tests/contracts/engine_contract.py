@@ -30,7 +30,8 @@ from broker.core.events.outcomes import Cause
 from broker.core.market.machines import ListsMachines
 from broker.core.ports import EngineState, Launch, Observation
 from broker.runfolder.runfolder import RunFolder
-from tests.contracts.engine_bench import NEEDS, SECONDS, Bench, alive, eventually, lines
+from tests.agent.node import alive
+from tests.contracts.engine_bench import NEEDS, SECONDS, Bench, eventually, lines
 
 
 class EngineContract:

@@ -21,7 +21,8 @@ from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
 from broker.engines.detached import Slot
 from broker.engines.local import Local
-from tests.contracts.engine_bench import Bench, alive, eventually, lines
+from tests.agent.node import alive
+from tests.contracts.engine_bench import Bench, eventually, lines
 from tests.contracts.engine_contract import EngineContract
 
 

@@ -23,7 +23,8 @@ from broker.engines.detached import Slot
 from broker.engines.local import Local, LocalSettings
 from broker.engines.register import MachineRegister
 from broker.runfolder.runfolder import RunFolder
-from tests.contracts.engine_bench import Bench, alive, eventually, lines
+from tests.agent.node import alive
+from tests.contracts.engine_bench import Bench, eventually, lines
 from tests.engines.test_local import agent_pid, placement, slot_of
 
 WHOLE = MachineShare(3000, 3072, (("L4", 2),))

@@ -23,16 +23,10 @@ from broker.engines.slurm import SlurmEngine
 from broker.engines.slurm_commands import error_of
 from tests.contracts.engine_bench import Bench, eventually, lines
 from tests.contracts.engine_contract import EngineContract
-from tests.slurm_cluster import SlurmCluster, own_cluster
+from tests.slurm_cluster import SlurmCluster
 
 _NUMBERS = count(1)  # one cluster for all tests: no key twice
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("slurm")]  # one cluster at a time: each has many daemons
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[SlurmCluster]:
-    with own_cluster() as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)

@@ -133,26 +133,17 @@ class Shop(RecordedPurchases):
         return [row for row in self.cloud.reservations.get(REGION, []) if row["State"] != "payment-failed"]
 
 
-@pytest.fixture(scope="session")
-def _cloud() -> Iterator[AwsCloud]:
-    pytest.importorskip("moto", reason="moto is not installed (the extra `dev`)")
-    from tests.fakes.aws_gate import serve_cloud
-
-    with serve_cloud() as cloud:
-        yield cloud
-
-
 @pytest.fixture
-def cloud(_cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AwsCloud:
+def cloud(aws_server: AwsCloud, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AwsCloud:
     """AWS's services, empty, and a login to them."""
-    _cloud.clear()
+    aws_server.clear()
     for variable in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(variable)
     login = {"AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE", "AWS_SECRET_ACCESS_KEY": "not-a-secret"}
     nowhere = {"AWS_CONFIG_FILE": str(tmp_path / "none"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
-    for name, value in {**login, **nowhere, "AWS_ENDPOINT_URL": _cloud.url}.items():
+    for name, value in {**login, **nowhere, "AWS_ENDPOINT_URL": aws_server.url}.items():
         monkeypatch.setenv(name, value)
-    return _cloud
+    return aws_server
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])

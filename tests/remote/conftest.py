@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
@@ -18,20 +17,8 @@ from broker.core.actors import Actor
 from broker.page.application import with_page
 from broker.server.team_server import TeamServer
 from broker.server.transport import Transport
+from tests.cli.conftest import Done
 from tests.server.world import Company, new_world
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass(frozen=True)
@@ -55,7 +42,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamService]:
     world.broker.close()
 
 
-Laptop = Callable[..., Ended]
+Laptop = Callable[..., Done]
 
 
 @pytest.fixture
@@ -69,12 +56,12 @@ def laptop(
     def store() -> NoReturn:
         raise AssertionError("a command through a server opens no store")
 
-    def command(*arguments: str, by: str | None = None) -> Ended:
+    def command(*arguments: str, by: str | None = None) -> Done:
         if by is not None:
             monkeypatch.setenv("GPUBROKER_SERVER", service.url)
             monkeypatch.setenv("GPUBROKER_TOKEN", service.world.usual(by))
         code = run(arguments, store, Actor("somebody"))
         said = capsys.readouterr()
-        return Ended(code, said.out, said.err)
+        return Done(code, said.out, said.err)
 
     return command

@@ -26,7 +26,8 @@ from broker.core.values.money import Money
 from broker.runfolder.runfolder import RunFolder
 from broker.simulation.engine import SandboxEngine
 from broker.simulation.market import World
-from tests.contracts.engine_bench import Bench, alive, eventually, lines
+from tests.agent.node import alive
+from tests.contracts.engine_bench import Bench, eventually, lines
 from tests.contracts.engine_contract import EngineContract
 from tests.engines.test_local import slot_of
 

@@ -4,7 +4,6 @@ be left alone, and when the broker is back it picks everything up, with the bill
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -133,12 +132,6 @@ class Away:
             for attempt in view.attempts:
                 own = [e.amount for e in entries if e.account is Account.SPENT and e.tags.attempt == attempt.number]
                 assert sum(own, Money.ZERO) == metered(attempt, self.broker.clock.now(), look.price_series)
-
-
-@pytest.fixture(autouse=True)
-def nothing_left(tmp_path: Path) -> Iterator[None]:
-    yield
-    kill(processes(tmp_path))
 
 
 def time_of(text: str) -> datetime:

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.program import counted, eventually, start
-from tests.slurm_cluster import SlurmCluster, own_cluster
+from tests.slurm_cluster import SlurmCluster
 from tests.system.conftest import STEPS, EndedJob, finished, saved
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("slurm")]  # one cluster at a time: each has many daemons
@@ -19,12 +18,6 @@ pytestmark = [pytest.mark.system, pytest.mark.xdist_group("slurm")]  # one clust
 # 3.6 $ an hour and machine is a tenth of a cent a second, as the bill is checked with.
 PRICES = {"GPUBROKER_PROVIDERS__SLURM__PRICE_PER_CPU_NODE_HOUR": "3.6"}
 ONLY_GPU = {"GPUBROKER_PROVIDERS__SLURM__PARTITIONS": "gpu"}
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[SlurmCluster]:
-    with own_cluster() as running:
-        yield running
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import pytest
 
 from tests.counts import part
 from tests.program import GPUBROKER, environment, eventually, run
-from tests.slurm_cluster import SlurmCluster, own_cluster
+from tests.slurm_cluster import SlurmCluster
 
 pytestmark = [
     pytest.mark.system,
@@ -58,12 +58,6 @@ class Sessions:
 
     def closed(self, name: str) -> dict[str, Any]:
         return self.until(name, f"{name} is closed", lambda shown: bool(shown["closed"]))
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[SlurmCluster]:
-    with own_cluster() as running:
-        yield running
 
 
 @pytest.fixture(params=[("owned", "slurm")[part(2)]])  # each of them on every second day

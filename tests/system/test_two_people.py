@@ -16,7 +16,7 @@ import pytest
 
 from tests.page.browsing import FormFields
 from tests.program import eventually, kill, processes, run, start
-from tests.slurm_cluster import SlurmCluster, free_ports, own_cluster
+from tests.slurm_cluster import SlurmCluster, free_ports
 from tests.system.conftest import RunBucket
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600), pytest.mark.xdist_group("slurm")]
@@ -72,12 +72,6 @@ class OwnMachine:
     def job(self, id: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self("status", id, "--json").stdout)
         return found
-
-
-@pytest.fixture
-def cluster() -> Iterator[SlurmCluster]:
-    with own_cluster() as running:
-        yield running
 
 
 @pytest.fixture

@@ -34,9 +34,10 @@ def start(broker: Broker, cost: str = "$3", name: str = "big", by: Actor = ANN) 
     return submit(broker, job, by=by)
 
 
-def held(broker: Broker, view: JobView) -> Money:
+def held(broker: Broker, view: JobView | str) -> Money:
+    """Simulated money held for the job, or for that of the id."""
     with broker.store.reading() as look:
-        balance = look.balance(view.id).get(MoneyKind.SANDBOX)
+        balance = look.balance(view if isinstance(view, str) else view.id).get(MoneyKind.SANDBOX)
     return balance.held if balance else Money.ZERO
 
 

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.core.values.clock import SystemClock
 from broker.reconciler.settlement.batch import post_due
-from broker.store import Store, open_store
+from broker.store import Store
 from tests.contracts.sweeping import LONG_AGO, record_jobs
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -40,35 +40,26 @@ guardrails:
 """
 
 
-@pytest.fixture(scope="module")
-def _cloud() -> Iterator[AwsCloud]:
-    pytest.importorskip("moto", reason="moto is not installed (the extra `dev`)")
-    from tests.fakes.aws_gate import serve_cloud
-
-    with serve_cloud() as cloud:
-        yield cloud
-
-
 @pytest.fixture
 def cloud(
-    _cloud: AwsCloud,
+    aws_server: AwsCloud,
     home: Path,
     gpubroker: Gpubroker,
     write: Callable[[str, str], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> AwsCloud:
     """AWS with one block for sale, a login to it, and a policy under which people may buy."""
-    _cloud.clear()
+    aws_server.clear()
     for variable in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(variable)
     login = {"AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE", "AWS_SECRET_ACCESS_KEY": "not-a-secret"}
-    nowhere = {"AWS_CONFIG_FILE": "none", "AWS_SHARED_CREDENTIALS_FILE": "none", "AWS_ENDPOINT_URL": _cloud.url}
+    nowhere = {"AWS_CONFIG_FILE": "none", "AWS_SHARED_CREDENTIALS_FILE": "none", "AWS_ENDPOINT_URL": aws_server.url}
     for name, value in {**login, **nowhere}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(registry, "PROVIDERS", {**registry.PROVIDERS, "aws": "providers.aws.provider:Aws"})
     (home.parent / "gpubroker.toml").write_text('[providers.aws]\nregions = ["us-east-1"]\n', encoding="utf-8")
     starts = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
-    _cloud.blocks = [
+    aws_server.blocks = [
         {
             "region": "us-east-1",
             "CapacityBlockOfferingId": "cb-1",
@@ -84,7 +75,7 @@ def cloud(
         }
     ]
     assert gpubroker("policy", "apply", write("policy.yaml", POLICY)).code == 0
-    return _cloud
+    return aws_server
 
 
 QUOTE = ("capacity", "quote", "H100:8", "--machines", "2", "--for", "2d")

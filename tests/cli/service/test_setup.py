@@ -29,15 +29,6 @@ KEYS = {"AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE", "AWS_SECRET_ACCESS_KEY": "n
 
 
 @pytest.fixture(scope="module")
-def _cloud() -> Iterator[AwsCloud]:
-    pytest.importorskip("moto", reason="moto is not installed (the extra `dev`)")
-    from tests.fakes.aws_gate import serve_cloud
-
-    with serve_cloud() as cloud:
-        yield cloud
-
-
-@pytest.fixture(scope="module")
 def _files() -> Iterator[Files]:
     with serve_files() as files:
         yield files
@@ -45,27 +36,27 @@ def _files() -> Iterator[Files]:
 
 @pytest.fixture
 def aws(
-    _cloud: AwsCloud, _files: Files, skypilot: Callable[[str], None], home: Path, monkeypatch: pytest.MonkeyPatch
+    aws_server: AwsCloud, _files: Files, skypilot: Callable[[str], None], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AwsCloud:
     """An account with a small market, a login to it in the variables, and nothing else."""
     from tests.fakes.aws_cloud import get_products
 
-    _cloud.clear()
+    aws_server.clear()
     tool_logins._aws_session.cache_clear()
-    boto3.client("s3", endpoint_url=_cloud.url, region_name="us-east-1", **_keys())  # boto3 is slow the first time
+    boto3.client("s3", endpoint_url=aws_server.url, region_name="us-east-1", **_keys())  # boto3 is slow the first time
     for variable in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(variable)
-    nowhere = {"AWS_CONFIG_FILE": "none", "AWS_SHARED_CREDENTIALS_FILE": "none", "AWS_ENDPOINT_URL": _cloud.url}
+    nowhere = {"AWS_CONFIG_FILE": "none", "AWS_SHARED_CREDENTIALS_FILE": "none", "AWS_ENDPOINT_URL": aws_server.url}
     for name, value in {**KEYS, **nowhere, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "eu-west-1"}.items():
         monkeypatch.setenv(name, value)
     settings = f'regions = ["eu-west-1"]\nattempts = 1\nspot_advisor_url = "{_files.url}"\n'
     (home.parent / "gpubroker.toml").write_text(f"[providers.aws]\n{settings}", encoding="utf-8")
     machine = product("g5.xlarge", "eu-west-1", GPU="1")
-    _cloud.products = get_products([(machine, [on_demand(machine, "1.0060000000")])])
-    _cloud.quotas["eu-west-1"] = [("Running On-Demand G and VT instances", 64.0)]
+    aws_server.products = get_products([(machine, [on_demand(machine, "1.0060000000")])])
+    aws_server.quotas["eu-west-1"] = [("Running On-Demand G and VT instances", 64.0)]
     _files.put_advisor(advisor({"eu-west-1": {"g5.xlarge": (60, 1)}}))
     skypilot("aws")
-    return _cloud
+    return aws_server
 
 
 def _keys() -> dict[str, str]:

@@ -100,23 +100,14 @@ def skipped_in(rows: list[Offer | SkippedRow]) -> list[str]:
     return [row.reason for row in rows if isinstance(row, SkippedRow)]
 
 
-@pytest.fixture(scope="session")
-def _cloud() -> Iterator[AwsCloud]:
-    pytest.importorskip("moto", reason="moto is not installed (the extra `dev`)")
-    from tests.fakes.aws_gate import serve_cloud
-
-    with serve_cloud() as cloud:
-        yield cloud
-
-
 @pytest.fixture
-def cloud(_cloud: AwsCloud, _nobody_is_logged_in: None, monkeypatch: pytest.MonkeyPatch) -> AwsCloud:
+def cloud(aws_server: AwsCloud, _nobody_is_logged_in: None, monkeypatch: pytest.MonkeyPatch) -> AwsCloud:
     """AWS's services, empty; and a login to them in the environment."""
-    _cloud.clear()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", _cloud.url)
+    aws_server.clear()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", aws_server.url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
-    return _cloud
+    return aws_server
 
 
 @pytest.fixture
@@ -149,10 +140,10 @@ def populated(cloud: AwsCloud, published: Files) -> AwsCloud:
 
 
 @pytest.fixture(scope="session")
-def _login(_cloud: AwsCloud) -> AwsLogin:
+def _login(aws_server: AwsCloud) -> AwsLogin:
     """boto3's clients take long to make: once for all tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", _cloud.url)
+        patch.setenv("AWS_ENDPOINT_URL", aws_server.url)
         patch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
         found = AwsLogin.find(AwsSettings(attempts=1, timeout_seconds=60))

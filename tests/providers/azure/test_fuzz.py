@@ -26,7 +26,7 @@ from providers.azure.provider import reserved_instances, savings_plans, tagged_m
 from providers.azure.settings import AzureSettings
 from providers.azure.spot import SpotScore, eviction_rates, placement_scores
 from tests.contracts.provider_contract import NOW
-from tests.fakes.mutate import mutate
+from tests.fakes.mutate import is_json, mutate
 from tests.fakes.server import HttpAnswer
 from tests.providers.azure.conftest import H100, T4
 
@@ -198,7 +198,7 @@ def check(part: DamagedPart, cloud: AzureCloud, login: AzureLogin, number: int) 
     chance, readable = random.Random(SEED), 0
     for mutant in range(number):
         made = mutate(body, part.rows, chance)
-        readable += _parses(made.body)
+        readable += is_json(made.body)
         damage.body = made.body
         login.begin()
         where = f"mutant {mutant} of seed {SEED}: {made.body[:300]!r}"
@@ -213,14 +213,6 @@ def check(part: DamagedPart, cloud: AzureCloud, login: AzureLogin, number: int) 
             lost = others - set(found.items()) - alone[made.row]
             assert not lost, f"loses {lost}: {where}"
     assert 2 * readable >= number
-
-
-def _parses(body: bytes) -> bool:
-    try:
-        json.loads(body)
-    except ValueError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("mutants", [5, pytest.param(50, marks=pytest.mark.system)])
