@@ -11,8 +11,8 @@ import errno
 import hashlib
 import os
 import shutil
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Callable
@@ -77,31 +77,13 @@ def fetch(store: ObjectFolder, files: Sequence[WantedFile], give_up: Callable[[]
     for file in files:
         if file.size >= _LARGE:
             fetch_one(store, file, give_up, _PARALLEL)
-    _fetch_small_files(iter([file for file in files if file.size < _LARGE]), store, give_up)
-
-
-def _fetch_small_files(files: Iterator[WantedFile], store: ObjectFolder, give_up: Callable[[], bool]) -> None:
-    lock = threading.Lock()
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        while not failures:
-            with lock:
-                file = next(files, None)
-            if file is None:
-                return
-            try:
-                fetch_one(store, file, give_up)
-            except BaseException as error:  # noqa: BLE001 (raised again below, in the caller's thread)
-                failures.append(error)
-
-    threads = [threading.Thread(target=work, name="download", daemon=True) for _ in range(_PARALLEL)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    with ThreadPoolExecutor(_PARALLEL, "download") as pool:
+        downloads = [pool.submit(fetch_one, store, file, give_up) for file in files if file.size < _LARGE]
+        try:
+            for finished in as_completed(downloads):
+                finished.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def fetch_one(store: ObjectFolder, file: WantedFile, give_up: Callable[[], bool], at_once: int = 1) -> None:

@@ -61,14 +61,14 @@ class AttemptJournal:
             self._last_save, self._deferred = wall_now(), None
             self._append(entry)
 
-    def checkpoint_trouble(self, because: str) -> None:
-        """Record a problem with checkpoints, once, and every ten minutes while it lasts."""
+    def trouble(self, kind: str, because: str) -> None:
+        """Record a problem with checkpoints or results, once, and every ten minutes while it lasts."""
         with self._lock:
             now = wall_now()
             if now - self._troubles.get(because, now - _REPEAT_TROUBLE_AFTER) < _REPEAT_TROUBLE_AFTER:
                 return
             self._troubles[because] = now
-            self._append({"kind": "checkpoint_trouble", "at": to_text(self._clock.now()), "because": because})
+            self._append({"kind": kind, "at": to_text(self._clock.now()), "because": because})
 
     def close(self) -> None:
         """End the journal; always records the last checkpoint."""

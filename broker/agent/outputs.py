@@ -139,7 +139,6 @@ class Outputs:
         self._folders: set[str] = set()  # of the results in the index
         self._listed: Sequence[OutputFile] = ()
         self._unwritten = False
-        self._told: set[str] = set()
         self.unsaved: list[str] = []
 
     def start(self) -> None:
@@ -304,6 +303,4 @@ class Outputs:
 
     def _trouble(self, because: str) -> None:
         log.warning("output trouble: %s", because)
-        if because not in self._told:
-            self._told.add(because)
-            self._journal.append("output_trouble", because=because)
+        self._journal.trouble("output_trouble", because)

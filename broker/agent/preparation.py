@@ -40,12 +40,8 @@ class NodePreparation:
         restored: Callable[[Manifest | None], None],
     ) -> None:
         self._store, self._open_folder, self._stops, self._give_up = context.store, beside, stops, stops.must_end
-        self._spec, self._rank, self._scratch, self._journal = (
-            context.spec,
-            context.rank,
-            context.scratch,
-            context.journal,
-        )
+        self._spec, self._rank = context.spec, context.rank
+        self._scratch, self._journal = context.scratch, context.journal
         self._enter, self._restored = enter, restored
 
     def prepare(self) -> CommandEnd | None:

@@ -69,13 +69,7 @@ def kernel_start(pid: int | None = None) -> str | None:
 def orphans(scratch: Path) -> set[int]:
     """The processes that the command of an agent with this scratch folder started, however they left its session: they
     began with the variables of the job, or write to its output, or descend from such a process."""
-    marker = b"GPUBROKER_CHECKPOINT_DIR=" + os.fsencode(scratch / "checkpoints")
-    output = os.path.realpath(scratch / "output.log")
-    pids = set()
-    for folder in _PROC.glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if marker in (folder / "environ").read_bytes().split(b"\0") or any(files_written(folder, output)):
-                pids.add(int(folder.name))
+    pids = _pids_with(f"GPUBROKER_CHECKPOINT_DIR={scratch / 'checkpoints'}", os.path.realpath(scratch / "output.log"))
     return {process.pid for process in descendants(pids, processes())} - {os.getpid()}
 
 
@@ -112,11 +106,15 @@ def guard_mark(guard: int) -> str:
 
 def marked_pids(value: str) -> set[int]:
     """The pids of processes that began with `ENTERED` set to ``value``. Those of other users are not found."""
-    marker = f"{ENTERED}={value}".encode()
+    return _pids_with(f"{ENTERED}={value}")
+
+
+def _pids_with(variable: str, output: str = "") -> set[int]:
     pids = set()
     for folder in _PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if marker in (folder / "environ").read_bytes().split(b"\0"):
+            is_marked = os.fsencode(variable) in (folder / "environ").read_bytes().split(b"\0")
+            if is_marked or (output and any(files_written(folder, output))):
                 pids.add(int(folder.name))
     return pids
 

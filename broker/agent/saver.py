@@ -152,7 +152,7 @@ class Saver:
         for because in self._scanner.problems.values():
             self._trouble(because)
         for because in self._scanner.omitted.values():
-            self._journal.checkpoint_trouble(f"{because}; the rest is saved without it")
+            self._journal.trouble("checkpoint_trouble", f"{because}; the rest is saved without it")
         if final is not None and final.hurry:
             pending = pending[-1:]
         self.unsaved = [finished.name for finished in pending]
@@ -176,7 +176,7 @@ class Saver:
 
     def _trouble(self, because: str) -> None:
         log.warning("checkpoint trouble: %s", because)
-        self._journal.checkpoint_trouble(because if self._final else f"{because}; the agent retries")
+        self._journal.trouble("checkpoint_trouble", because if self._final else f"{because}; the agent retries")
 
     def _save(self, finished: FinishedCheckpoint) -> None:
         if finished.step is not None:

@@ -142,8 +142,8 @@ def test_journal_entries_are_the_brokers_events_and_stay_where_they_are() -> Non
     store = ObjectFolder(MemoryStore())
     journal = AttemptJournal(store, "journal.json", NodeClock())
     journal.append("claimed", host="h")
-    journal.checkpoint_trouble("full")
-    journal.checkpoint_trouble("full")
+    journal.trouble("checkpoint_trouble", "full")
+    journal.trouble("checkpoint_trouble", "full")
     journal.flush()
     before = (store.read_json("journal.json") or {})["entries"]
     for number in range(3000):

@@ -77,7 +77,7 @@ def test_every_entry_of_the_agent_is_an_event(runs: RunFolder, store: ObjectFold
     journal.append("claimed", host="h")
     journal.append("restored", checkpoint=None, step=None, passed_over=[{"checkpoint": "c", "because": "torn"}])
     journal.append("command_started")
-    journal.checkpoint_trouble("full")
+    journal.trouble("checkpoint_trouble", "full")
     journal.checkpoint_saved("c", 5, 100, 0.25)
     journal.append("notice_received", source="s", terminates_at="2026-03-02T12:00:00.000000Z")
     journal.flush()
