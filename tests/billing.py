@@ -33,5 +33,4 @@ def metered(attempt: AttemptView, now: datetime, series_of: SeriesOf) -> Money:
 
 
 def one_by_one(entries: Iterable[Entry]) -> list[Sum]:
-    """Entries as sums of one entry each."""
     return [Sum(**{one.name: getattr(entry, one.name) for one in fields(Entry)}) for entry in entries]

@@ -31,7 +31,6 @@ _PLACES = (
 
 
 def post_quarter(store: Store, seed: int = 1, *, jobs: int = 240) -> None:
-    """Post all entries, in the order of posting."""
     dice = random.Random(seed)
     found = [list(entries) for number in range(jobs) for entries in _job(dice, number)]
     found += [list(_bought(dice, number)) for number in range(6)]

@@ -127,6 +127,5 @@ def body_of(text: str) -> dict[str, Any]:
 
 
 def rows(store: Path, query: str, *values: Any) -> list[tuple[Any, ...]]:
-    """The rows of a query in a store's file."""
     with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
         return connection.execute(query, values).fetchall()

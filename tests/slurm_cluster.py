@@ -88,7 +88,6 @@ class SlurmCluster:
         return {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": _PATH}
 
     def run(self, *command: str) -> str:
-        """Run one of Slurm's commands; returns its output."""
         done = subprocess.run(
             command, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False, timeout=240
         )

@@ -7,6 +7,5 @@ from broker.core.policy.decisions import Decision
 
 
 def decisions_about(broker: Broker, job_id: str) -> list[Decision]:
-    """The recorded decisions about a job, oldest first."""
     with broker.store.reading() as look:
         return list(reversed(look.decisions(job_id=job_id)))

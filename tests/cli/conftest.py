@@ -101,7 +101,6 @@ def home(ready_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 @pytest.fixture
 def store(home: Path) -> Iterator[Store]:
-    """The store of that home."""
     opened = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
     yield opened
     opened.close()

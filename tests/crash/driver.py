@@ -209,7 +209,6 @@ def _forked(life: BrokerLife) -> int:
 
 
 def ask(life: BrokerLife) -> str:
-    """The line that asks for a life."""
     return json.dumps(asdict(life)) + "\n"
 
 

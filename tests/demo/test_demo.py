@@ -22,7 +22,6 @@ pytestmark = pytest.mark.timeout(2 * PATIENCE)
 
 
 def store_of(home: Path) -> Path:
-    """The store of the one demo below ``home``."""
     (found,) = home.glob("demo/*/gpubroker.db")
     return found
 

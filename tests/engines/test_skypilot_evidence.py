@@ -57,7 +57,6 @@ def test_where_no_cloud_can_be_asked_it_is_billed_and_counts_without_a_checkpoin
 
 
 def kept(bench: Bench, handle: str) -> None:
-    """The agent of that handle has kept a checkpoint."""
     key = handle.rpartition(":")[2]
     journal = bench.folder / "runs" / key.removesuffix("-1") / "attempts" / "1" / "journal.json"
     document = json.loads(journal.read_text())

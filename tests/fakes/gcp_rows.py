@@ -109,7 +109,6 @@ def local_ssd(usd: str, *regions: str, how: str = "") -> Json:
 def machine_type(
     name: str, zone: str, cpus: int, gib: str, card: str | None = None, count: int = 0, ssds: int = 0, text: str = ""
 ) -> Json:
-    """One machine type of a zone."""
     row: Json = {
         "kind": "compute#machineType",
         "id": "801012",
@@ -149,7 +148,6 @@ def quota(metric: str, limit: float, usage: float = 0) -> Json:
 
 
 def region(name: str, *quotas: Json) -> Json:
-    """A region with its quotas."""
     return {"kind": "compute#region", "name": name, "status": "UP", "quotas": list(quotas)}
 
 

@@ -301,7 +301,6 @@ def check_tally(tally: MutationTally) -> None:
 
 
 def _offers_by_row(provider: Provider, hijacked: Hijacked, body: Any, rows: Callable[[Any], Any]) -> list[set[Offer]]:
-    """The offers of each row, if it is the only one."""
     found = []
     keys = list(rows(body)) if isinstance(rows(body), dict) else list(range(len(rows(body))))
     for key in keys:

@@ -21,8 +21,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 
 class Fault(Enum):
-    """The faults of an answer."""
-
     THROTTLED = auto()  # 429, with a wait of 7 s
     THROTTLED_FOR_LONG = auto()  # 429, with a wait of an hour
     BUSY = auto()  # 503, with a wait of 7 s

@@ -201,7 +201,6 @@ class Sky:
         self._lost[cluster_name] = self._clusters.pop(cluster_name)
 
     def end_lost(self, cluster_name: str, region: str) -> None:
-        """End the cloud's machines of that cluster."""
         if lost := self._lost.pop(cluster_name, None):
             lost.there = False
             lost.end()

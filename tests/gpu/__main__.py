@@ -58,8 +58,6 @@ class GpuTrial:
 
 
 class Home:
-    """One home of gpubroker."""
-
     def __init__(self, root: Path, trial: GpuTrial) -> None:
         self.root, self._trial = root, trial
         root.mkdir(mode=0o700)

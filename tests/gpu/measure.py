@@ -175,8 +175,6 @@ class Layer:
 
 @dataclass
 class Decoder:
-    """A decoder with its weights."""
-
     shape: Shape
     embedding: torch.Tensor
     layers: list[Layer]

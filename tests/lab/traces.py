@@ -54,7 +54,6 @@ class TracePrices:
         return [f"the trace's own prices count, not {option}" for option, price in given.items() if price]
 
     def pool(self, name: str, counts: Sequence[int], price: Sequence[float], on_demand: float) -> PoolRecord:
-        """The pool's record for the gang; the arguments are for one machine."""
         available = tuple(count >= self.gang for count in counts)
         return PoolRecord(name, available, tuple(self.gang * one for one in price), self.gang * on_demand)
 

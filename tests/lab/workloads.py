@@ -25,7 +25,6 @@ RICH = "version: 1\npolicy: rich\nbudgets: [{name: all, amount: '$10,000,000', p
 
 
 def jobs_of(team: str = "nlp", **more: Any) -> dict[str, Any]:
-    """A team with one class of jobs."""
     one = {
         "name": "train",
         "arrivals": 24,

@@ -64,13 +64,11 @@ class PlayedWorld:
         self._store.activate_policy({"stage.yaml": text}, by="cat")
 
     def submit(self, **said: Any) -> JobView:
-        """Submit a job, and run the reconciler."""
         view = self.ask(**said)
         self.world.look()
         return self.view(view)
 
     def ask(self, **said: Any) -> JobView:
-        """Submit a job."""
         name = f"job{len(self.world.names) + 1}"
         self.world.names.append(name)
         now = self.world.clock.now()

@@ -41,7 +41,6 @@ def stage_folders(world: MoneyWorld) -> Iterator[None]:
 
 
 def effect_of(body: ev.EventBody) -> Effect | None:
-    """The effect of an event, in the terms of a preview."""
     match body:
         case ev.StopRequested(cause=Cause.MOVED):
             return Effect.MOVES

@@ -25,7 +25,6 @@ WAIT = ("wait", {"span": "1h", "looks": 6})
 
 
 def running(world: MoneyWorld, **said: str) -> JobView:
-    """A job that has run for a while."""
     world.do(GCP[0], {**GCP[1], **said})
     world.look()
     world.do(*WAIT)

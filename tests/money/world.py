@@ -144,7 +144,6 @@ class MoneyWorld:
 
     @property
     def terms(self) -> ExpectedPolicy | None:
-        """The policy in force."""
         return self.in_force[-1][1]
 
     def views(self) -> list[JobView]:

@@ -61,7 +61,6 @@ class Browser:
         return self.post(link, {})
 
     def send_form(self, page: str, action: str, **filled: str) -> Any:
-        """Open a page and send its form with that action."""
         return self.post(action, FormFields(self.get(page).text).forms[action] | filled)
 
 

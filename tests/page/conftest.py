@@ -21,7 +21,6 @@ def seen_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="session")
 def seen_world(seen_site: Site) -> Company:
-    """The company behind it."""
     return seen_site.world
 
 

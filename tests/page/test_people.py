@@ -18,7 +18,6 @@ from tests.server.world import client_of
 
 @pytest.fixture
 def adam(site: Site) -> Browser:
-    """The administrator's browser."""
     return site.of("adam")
 
 

@@ -42,8 +42,6 @@ guardrails:
 
 
 class RecordedPurchases:
-    """What a broker recorded of purchases."""
-
     broker: Broker
 
     def money(self, purchase: Purchase) -> tuple[Money, Money]:

@@ -73,7 +73,6 @@ class MarketBench(RecordedPurchases):
     broker: Broker
 
     def quote(self) -> CapacityQuote:
-        """The cheapest quote."""
         found = purchases.quotes(self.broker, self.stall.request, [self.stall.provider])
         assert found.problems == ()
         return found.quotes[0][1]

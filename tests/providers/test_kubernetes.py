@@ -64,8 +64,6 @@ def pod(
 
 
 class KubectlAnswers:
-    """What kubectl prints."""
-
     def __init__(self, *nodes: dict[str, Any], pods: Sequence[dict[str, Any]] = ()) -> None:
         self.nodes, self.pods, self.asked = nodes, pods, list[Sequence[str]]()
 

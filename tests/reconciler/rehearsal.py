@@ -287,11 +287,9 @@ class Stage:
         )  # fmt: skip
 
     def engine_of(self, name: str) -> StageEngine:
-        """The engine of that name."""
         return self.engine
 
     def made_calls(self) -> EngineCalls:
-        """How engines are called."""
         return EngineCalls()
 
     def judge(self) -> LaunchCheck:
@@ -324,7 +322,6 @@ class Stage:
         return job_id
 
     def pass_time(self, by: timedelta = timedelta(0), times: int = 1) -> JobView:
-        """Let time pass and look, so many times."""
         for _ in range(times):
             self.clock.advance(by)
             for key, node in self.mailbox.nodes.items():
@@ -346,7 +343,6 @@ class Stage:
         return view
 
     def attempt(self, number: int) -> AttemptView:
-        """The job's attempt of that number, which there has to be."""
         attempt = self.view.attempt(number)
         assert attempt is not None, f"no attempt {number}"
         return attempt

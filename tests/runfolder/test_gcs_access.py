@@ -52,7 +52,6 @@ def bucket(service: TokenService, monkeypatch: pytest.MonkeyPatch) -> Iterator[G
 
 
 def folder(job: str, tokens: BoundTokens) -> ObjectFolder:
-    """The folder of that job, with the token of `JOB`."""
     return ObjectFolder.open(f"{RUNS}/{job}", NodeAccess(json.dumps(dict(tokens.credentials("mine", JOB)))))
 
 

@@ -105,8 +105,6 @@ def test_a_thousand_wrong_tokens_are_not_looked_up(world: Company, monkeypatch: 
 
 
 class Seconds:
-    """A clock in seconds."""
-
     def __init__(self) -> None:
         self.now = 0.0
 

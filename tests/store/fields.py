@@ -11,8 +11,6 @@ from broker.core.values.money import Money
 
 
 class OfferFields(TypedDict, total=False):
-    """Of `Offer`."""
-
     provider: str
     region: str
     zone: str | None
@@ -30,8 +28,6 @@ class OfferFields(TypedDict, total=False):
 
 
 class TagFields(TypedDict, total=False):
-    """Of `Tags`."""
-
     team: str | None
     project: str | None
     workload: str | None

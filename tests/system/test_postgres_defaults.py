@@ -88,7 +88,6 @@ def set_default(new_postgres: Callable[[], str]) -> Iterator[SetDefault]:
 
 @pytest.fixture
 def opened() -> Iterator[Callable[[str], Store]]:
-    """Opens stores that are closed in the end."""
     made: list[Store] = []
 
     def new(url: str) -> Store:

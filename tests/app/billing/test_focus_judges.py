@@ -61,7 +61,6 @@ def exported(new_broker: Callable[[], Broker], tmp_path: Path) -> Export:
 
 @pytest.fixture
 def quarter(new_broker: Callable[[], Broker], tmp_path: Path) -> Export:
-    """Exports of the simulated quarter."""
     broker = new_broker()
     post_quarter(broker.store)
     return exporter(broker, tmp_path)

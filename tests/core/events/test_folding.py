@@ -30,8 +30,6 @@ def placement(zone: str = "z") -> Placement:
 
 
 class JobLife:
-    """The events of one job."""
-
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.at = NOW

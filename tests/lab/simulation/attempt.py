@@ -25,8 +25,6 @@ from tests.lab.simulation.workload import HOUR, JobClass
 
 
 class AttemptEnd(StrEnum):
-    """What ends an attempt."""
-
     DONE = "done"
     LOST = "lost"
     TIME_USED_UP = "max_duration"

@@ -155,7 +155,6 @@ class VirtualLedger:
         self._unstarted.pop(job_id, None)
 
     def post(self, account: OpenAccount, entries: Sequence[Entry]) -> None:
-        """Post entries of one job."""
         held, dates = account.held, account.dates
         touched = set()
         if entries:

@@ -125,8 +125,6 @@ Submission = tuple[int, int, int]
 
 
 class JobSource(Protocol):
-    """The source of jobs."""
-
     def count(self, size: WorkloadSize) -> int:
         """The total number of jobs."""
 
@@ -149,8 +147,6 @@ class WorkloadSize:
 
 
 class RecordedWait(NamedTuple):
-    """The wait of a recorded job, in seconds."""
-
     team: str
     gpus: int
     waited: int

@@ -83,7 +83,6 @@ def rows_of(provider: Gcp, query: OfferQuery | None = None) -> list[Offer | Skip
 
 
 def offers_of(provider: Gcp, query: OfferQuery | None = None) -> dict[str, Offer]:
-    """The offers by pool."""
     return {row.pool: row for row in rows_of(provider, query) if isinstance(row, Offer)}
 
 

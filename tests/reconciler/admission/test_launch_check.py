@@ -27,8 +27,6 @@ SECOND = timedelta(seconds=1)
 
 @dataclass
 class Noting(OpenPolicy):
-    """Notes what it judges."""
-
     judged: list[tuple[Action, Facts]] = field(default_factory=list)
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:

@@ -129,7 +129,6 @@ def test_a_commit_that_the_database_refuses_is_not_on_record(
 
 
 def told(code: int) -> sqlite3.OperationalError:
-    """What SQLite's driver raises."""
     error = sqlite3.OperationalError("of the driver")
     error.sqlite_errorcode = code
     return error

@@ -47,7 +47,6 @@ def entries_of(
 
 
 def added_up(entries: Sequence[Entry]) -> set[Sum]:
-    """The sums, from all entries."""
     groups: dict[tuple[object, ...], list[Entry]] = defaultdict(list)
     for entry in entries:
         groups[entry.tags.attempt, entry.movement, entry.account, entry.money].append(entry)

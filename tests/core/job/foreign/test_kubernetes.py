@@ -14,7 +14,6 @@ HEAD = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: train}\nspec:\n"
 
 
 def job(container: str, pod: str = "", spec: str = "") -> str:
-    """A Job with these parts."""
     pod_lines = "".join(f"      {line}\n" for line in pod.splitlines())
     spec_lines = "".join(f"  {line}\n" for line in spec.splitlines())
     lines = "".join(f"          {line}\n" for line in container.splitlines())
