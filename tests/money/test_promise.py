@@ -74,7 +74,7 @@ def test_hypothesis_finds_no_sequence_that_breaks_the_promise(on_sqlite: Stage) 
     run_state_machine_as_test(
         lambda: _PromiseMachine(on_sqlite),  # type: ignore[arg-type]  # it calls what makes one, be it a class or not
         settings=settings(
-            max_examples=SEQUENCES if FULL else 3, stateful_step_count=20, deadline=None,
+            max_examples=SEQUENCES // 5 if FULL else 3, stateful_step_count=20, deadline=None,
             suppress_health_check=list(HealthCheck), print_blob=False,
         ),
     )  # fmt: skip
