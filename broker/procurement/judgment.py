@@ -21,11 +21,11 @@ from broker.core.purchases.purchases import Purchase
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
-from broker.ledger.journal import JournalReader
 from broker.procurement.bought_offers import quoted_offer
 from broker.procurement.money import burn_of
 from broker.reconciler.admission.admission import strictest
 from broker.reconciler.admission.facts import facts_of
+from broker.store.jobs.reader import StoreReader
 
 RULE = "purchases"
 """The kind of guardrail that permits purchases; without one nobody can buy."""
@@ -78,7 +78,7 @@ def approvals_needed(undo: Undo) -> int:
 
 
 def judge_purchase(
-    request: PurchaseRequest, policy: PolicySet, snapshot: JournalReader, now: datetime
+    request: PurchaseRequest, policy: PolicySet, snapshot: StoreReader, now: datetime
 ) -> PurchaseJudgement:
     """The verdict of the policies in force. ``now``: UTC."""
     action = _action(request, now)
@@ -90,14 +90,14 @@ def judge_purchase(
 
 
 def judge_again(
-    purchase: Purchase, quote: CapacityQuote, policy: PolicySet, snapshot: JournalReader, now: datetime
+    purchase: Purchase, quote: CapacityQuote, policy: PolicySet, snapshot: StoreReader, now: datetime
 ) -> PurchaseJudgement:
     """The verdict of the policies in force on a purchase whose money is held, at the provider's ``quote``."""
     return judge_purchase(PurchaseRequest.again(purchase, quote), policy, snapshot, now)
 
 
 def purchase_denials(
-    request: PurchaseRequest, policy: PolicySet, snapshot: JournalReader, now: datetime
+    request: PurchaseRequest, policy: PolicySet, snapshot: StoreReader, now: datetime
 ) -> tuple[Verdict, ...]:
     """The guardrails of kind `purchases` that deny it, without budgets and other rules: for capacity that was paid
     elsewhere."""

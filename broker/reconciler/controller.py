@@ -19,11 +19,12 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.events.wait_reasons import WaitReason, same_reason
 from broker.core.market.offers import MoneyKind
 from broker.ledger.entries import Balance, Sum
-from broker.ledger.journal import Journal, StaleJobView, append_if
+from broker.ledger.journal import StaleJobView
 from broker.ledger.meter import Meter
+from broker.store.store import Store, append_if
 
 
-def note_wait(journal: Journal, view: JobView, reason: WaitReason, now: datetime) -> bool:
+def note_wait(journal: Store, view: JobView, reason: WaitReason, now: datetime) -> bool:
     """Record why the job waits, unless the reason is on record already. Returns False: a note alone changes no
     decision."""
     if not same_reason(reason, view.waiting):

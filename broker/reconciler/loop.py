@@ -17,7 +17,7 @@ from broker.core.events import events as ev
 from broker.core.events.events import EventBody
 from broker.core.events.views import AttemptView, JobView
 from broker.core.ports import EngineState
-from broker.ledger.journal import StaleJobView, append_if, writing_if
+from broker.ledger.journal import StaleJobView
 from broker.reconciler import decide
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.admission.launch_check import LaunchCheck
@@ -34,6 +34,7 @@ from broker.reconciler.settlement.batch import Settling
 from broker.reconciler.signals import Signals
 from broker.reconciler.visit_order import visit_order
 from broker.reconciler.worklist import VisitTurns, Worklist, WorkQueue
+from broker.store.store import append_if, writing_if
 
 log = logging.getLogger(__name__)
 

@@ -15,13 +15,14 @@ from datetime import datetime, timedelta
 from broker.core.errors import BrokerError, StoreProblem
 from broker.core.events import events as ev
 from broker.core.events.views import JobView
-from broker.ledger.journal import DatedBody, Journal, StaleJobView, writing_if
+from broker.ledger.journal import DatedBody, StaleJobView
 from broker.reconciler import decide
 from broker.reconciler.controller import isolate_errors
 from broker.reconciler.progress import billed_time
 from broker.reconciler.settlement.batch import catch_up, post_due, release_all
 from broker.reconciler.settlement.settlement import is_metered
 from broker.reconciler.worklist import Worklist
+from broker.store.store import Store, writing_if
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class NewsRecorder:
     """
 
     def __init__(
-        self, journal: Journal, worklist: Worklist, every: timedelta, closing: Callable[[JobView], None]
+        self, journal: Store, worklist: Worklist, every: timedelta, closing: Callable[[JobView], None]
     ) -> None:
         self._journal, self._worklist, self._every, self._closing = journal, worklist, every, closing
         self._noted: dict[str, NotedNews] = {}

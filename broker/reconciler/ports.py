@@ -9,11 +9,11 @@ from datetime import timedelta
 from broker.core.market.offers import Offer
 from broker.core.ports import Engine
 from broker.core.values.clock import Clock
-from broker.ledger.journal import Journal
 from broker.reconciler.controller import Controller
 from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.interpret import Patience
 from broker.runfolder.mailbox import Mailbox
+from broker.store.store import Store
 
 
 def _no_reservations(_: Offer) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ class ReconcilerPorts:
     the tags of machines. ``reservations``: returns the bought capacity to which an offer belongs, as in `Launch`.
     """
 
-    journal: Journal
+    journal: Store
     engines: Callable[[str], Engine]
     mailbox: Mailbox
     clock: Clock

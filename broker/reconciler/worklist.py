@@ -15,9 +15,9 @@ from broker.core.market.offers import MoneyKind, Offer
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Sum, balances
-from broker.ledger.journal import Journal
 from broker.ledger.meter import Meter
 from broker.reconciler.controller import KnownMoney
+from broker.store.store import Store
 
 log = logging.getLogger(__name__)
 _NONE: Mapping[MoneyKind, Balance] = {}
@@ -47,7 +47,7 @@ class Worklist:
     """The cache of open jobs. ``journal``: the store. For one thread. A job that this version cannot read is omitted
     and logged."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Store) -> None:
         self._journal = journal
         self._told: dict[str, str] = {}
         self._views: dict[str, JobView] = {}

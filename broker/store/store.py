@@ -9,11 +9,13 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from sqlalchemy import delete, false, insert, select, update
 
 from broker.core.errors import StoreProblem, UnknownName
+from broker.core.events.events import EventBody
+from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
 from broker.core.market.offers import Offer, OfferQuery
 from broker.core.market.places import drop_engine_if_closed
@@ -23,7 +25,7 @@ from broker.core.purchases.quotes import CapacityQuote
 from broker.core.records import ReaderVersion, reader_version
 from broker.core.values.clock import Clock
 from broker.economics.reserve.holdings import Holding, RecordedHolding
-from broker.ledger.journal import Journal
+from broker.ledger.journal import StaleJobView
 from broker.store.access import access
 from broker.store.access.access import AccessStore
 from broker.store.engine import copies, leader
@@ -47,15 +49,9 @@ from broker.store.schema.jobs import SettingRow
 
 _LEADER_READS = "leader_reads"  # the setting of the store with what the last leader of the jobs could read
 
-if TYPE_CHECKING:
-
-    def _is_a_journal(store: Store) -> Journal:
-        """Never called: with it, the type checker verifies that `Store` implements `Journal`."""
-        return store
-
 
 class Store:
-    """One open store: a `broker.ledger.journal.Journal` and the market, policy and setting tables.
+    """One open store: jobs and money, and the market, policy and setting tables.
 
     Thread-safe; several processes may have the same store open. Every method is one transaction and may raise
     `StoreProblem`.
@@ -334,3 +330,21 @@ def open_store(url: str, *, clock: Clock) -> Store:
         database.close()
         raise
     return Store(database, clock)
+
+
+@contextmanager
+def writing_if(store: Store, view: JobView) -> Iterator[StoreWriter]:
+    """A transaction in which ``view`` is the job's current view. Raises `StaleJobView` if it is not, and what
+    `Store.writing` raises."""
+    with store.writing() as tx:
+        current = tx.job(view.id)
+        if current is None or current.seq != view.seq:
+            raise StaleJobView(f"job {view.id} has changed since event {view.seq}")
+        yield tx
+
+
+def append_if(store: Store, view: JobView, items: Sequence[tuple[int | None, EventBody]], at: datetime) -> JobView:
+    """Append events to a job if ``view`` is its current view; returns the new one. Raises as `writing_if` and
+    `StoreWriter.append`."""
+    with writing_if(store, view) as tx:
+        return tx.append(view.id, items, at)

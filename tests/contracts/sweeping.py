@@ -19,9 +19,9 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.ports import RunsInstances
 from broker.core.values.money import Money
-from broker.ledger.journal import JournalWriter
 from broker.reconciler.sweep import LeftoverState
 from broker.settings import Settings
+from broker.store.jobs.journal import StoreWriter
 from cli import registries
 from tests.actors import EVERYBODYS
 from tests.empty_store import empty_store
@@ -31,7 +31,7 @@ OFFER = Offer("cloud", "r", None, "m", "H100", 8, CapacityType.SPOT, Money.usd("
 PLACEMENT = Placement(OFFER, 1, Money.usd("20"), Money.usd("20"), (), None, None, 0.9, 1.0, 0.1)
 
 
-def record_jobs(tx: JournalWriter, lasted: timedelta = timedelta(0), provider: str = "cloud") -> None:
+def record_jobs(tx: StoreWriter, lasted: timedelta = timedelta(0), provider: str = "cloud") -> None:
     """Record a job whose attempt runs, and one whose attempt ended long ago and lasted for ``lasted``."""
     placement = replace(PLACEMENT, offer=replace(OFFER, provider=provider))
     for job_id in ("runs", "over"):

@@ -33,7 +33,7 @@ from broker.ledger.forecast import (
     threshold,
 )
 from broker.ledger.holds import ledger_rate
-from broker.ledger.journal import JournalReader, OpenHold
+from broker.ledger.journal import OpenHold
 from broker.ledger.shares import BudgetShare, budget_shares
 from broker.store.jobs.reader import StoreReader
 from broker.store.outbox import Dispatch
@@ -135,7 +135,7 @@ class _RunningMachines:
     to_start: Money | None = None
 
 
-def _running_jobs(reader: JournalReader) -> Mapping[tuple[str, str], _RunningMachines]:
+def _running_jobs(reader: StoreReader) -> Mapping[tuple[str, str], _RunningMachines]:
     """The jobs with machines, by job and kind of money."""
     machines_by_job: dict[tuple[str, str], _RunningMachines] = {}
     running = {attempt.job_id for attempt in reader.live_attempts()}
@@ -166,7 +166,7 @@ def _draw(hold: OpenHold, machines: Mapping[tuple[str, str], _RunningMachines], 
     return Draw(hold.burn, running.rate, running.rate.for_duration(running.finish - now))
 
 
-def _pace(reader: JournalReader, spec: BudgetSpec, use: BudgetUse, now: datetime) -> SpendingPace | None:
+def _pace(reader: StoreReader, spec: BudgetSpec, use: BudgetUse, now: datetime) -> SpendingPace | None:
     """The forecast for the rest of the period from the days before today (UTC); None if they are too few."""
     today = datetime.combine(now.astimezone(UTC), time(), UTC)
     days = [float(day.dollars) for day in reader.daily_spending(spec, today - MAX_DAYS * _DAY, today)]
@@ -202,7 +202,7 @@ def _budget_lines(
 
 
 def _budget_line(
-    reader: JournalReader,
+    reader: StoreReader,
     rule: BudgetRule,
     spec: BudgetSpec,
     machines: Mapping[tuple[str, str], _RunningMachines],
@@ -218,7 +218,7 @@ def _budget_line(
     )
 
 
-def current_use(reader: JournalReader, budget: BudgetSpec, now: datetime) -> BudgetUse:
+def current_use(reader: StoreReader, budget: BudgetSpec, now: datetime) -> BudgetUse:
     """The spend and holds of a budget in its current period."""
     window = period_containing(budget.period, budget.timezone, now)
     holds = reader.held(budget, summable_until(budget, now))

@@ -22,16 +22,16 @@ from broker.core.ports import PolicySet
 from broker.core.values.figures import duration_in_hours
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
-from broker.ledger.journal import JournalReader
 from broker.placement.notes import LIMIT_FACTOR
 from broker.reconciler.admission.admission import Admission, admit, min_start_hold
 from broker.reconciler.admission.facts import FactsFor
 from broker.reconciler.admission.hold_limits import HoldLimit
+from broker.store.jobs.reader import StoreReader
 
 if TYPE_CHECKING:
     from broker.app.jobs.preview import Preview
 
-ReaderT = TypeVar("ReaderT", bound=JournalReader)
+ReaderT = TypeVar("ReaderT", bound=StoreReader)
 
 _CENT, _MINUTE = Money(10_000), timedelta(minutes=1)
 _OVER_BUDGET = "over_budget"  # the code of a full budget
@@ -188,7 +188,7 @@ def cached_reading(reader: ReaderT) -> ReaderT:
 
 
 class _CachedReading:
-    def __init__(self, look: JournalReader) -> None:
+    def __init__(self, look: StoreReader) -> None:
         self._look = look
 
     def undecided(self) -> tuple[()]:

@@ -17,13 +17,13 @@ from broker.core.policy.policy import Action, Answer, Verdict
 from broker.core.ports import PolicySet
 from broker.core.values.burns import Burn
 from broker.ledger.entries import Balance
-from broker.ledger.journal import writing_if
 from broker.reconciler.admission.admission import strictest
 from broker.reconciler.admission.approvals import is_record_of, mark_as_request
 from broker.reconciler.admission.facts import facts_of
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
 from broker.store.jobs.journal import StoreWriter
 from broker.store.jobs.reader import StoreReader
+from broker.store.store import writing_if
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from broker.core.events.views import JobView
 from broker.core.policy.approvals import Question, RequestedApproval, StandingGrant, matches_any
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
-from broker.ledger.journal import JournalWriter
 from broker.reconciler.admission.approvals import refuse as refuse_in
+from broker.store.jobs.journal import StoreWriter
 
 _MAX_JOBS = 200  # jobs whose approval requests a full list contains, at most
 
@@ -150,7 +150,7 @@ def refuse(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> Jo
         return refuse_in(tx, current, broker.clock.now(), by=by.identity, note=reason)
 
 
-def _load_open_request(broker: Broker, tx: JournalWriter, view: JobView) -> tuple[JobView, RequestedApproval]:
+def _load_open_request(broker: Broker, tx: StoreWriter, view: JobView) -> tuple[JobView, RequestedApproval]:
     """The job as it is now, and its open request. Raises `NotAllowed` if there is none, or it has expired."""
     current = tx.job(view.id) or view
     request = current.asked

@@ -14,16 +14,16 @@ from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
-from broker.ledger.journal import JournalWriter
 from broker.reconciler.admission.admission import Admission, whole_hold
 from broker.reconciler.controllers.arrays import StartedTasks, room_for, start_tasks
+from broker.store.jobs.journal import StoreWriter
 from broker.store.store import Store
 
 MAX_SLUG_LENGTH = 22  # of an array's id, to which the tasks' numbers are appended
 
 
 def begin(
-    tx: JournalWriter,
+    tx: StoreWriter,
     array_id: str,
     submission: ev.Submitted,
     plan: Plan,
@@ -54,7 +54,7 @@ def rehearse(store: Store, submission: ev.Submitted, plan: Plan, policy: PolicyS
 
 
 def _start_first(
-    tx: JournalWriter, id: str, submission: ev.Submitted, plan: Plan, policy: PolicySet, now: datetime, *, waits: bool
+    tx: StoreWriter, id: str, submission: ev.Submitted, plan: Plan, policy: PolicySet, now: datetime, *, waits: bool
 ) -> StartedTasks:
     view = tx.append(id, [(None, submission)], now)
     room = 0 if waits or submission.job.array is None else room_for(plan, submission.job.array.at_once)

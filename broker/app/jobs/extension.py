@@ -27,7 +27,6 @@ from broker.core.policy.policy import Answer
 from broker.core.values.money import Money, round_distinct
 from broker.core.values.units import print_duration
 from broker.ledger.entries import Balance, Movement
-from broker.ledger.journal import JournalReader, JournalWriter
 from broker.reconciler.admission.admission import Admission, re_place
 from broker.reconciler.admission.approvals import approve_by_standing_grants, ask, mark_as_request
 from broker.reconciler.admission.facts import facts_of
@@ -35,6 +34,8 @@ from broker.reconciler.admission.records import decision_of, held_of, hold_entri
 from broker.reconciler.controllers.arrays import committed
 from broker.reconciler.progress import billed_time
 from broker.reconciler.settlement.settlement import tags_of
+from broker.store.jobs.journal import StoreWriter
+from broker.store.jobs.reader import StoreReader
 
 _TOO_MUCH = "too_much_is_asked"  # a budget's code: the owner's open requests already hold all that they may
 
@@ -125,7 +126,7 @@ def _check_extension(current: JobView, limits: JobLimits, balance: Mapping[Money
         raise InvalidInput(f"max_duration is {print_duration(current.max_duration)} already; expected more than that")
 
 
-def _check_task_limits(tx: JournalWriter, array: JobView, max_cost: Money) -> None:
+def _check_task_limits(tx: StoreWriter, array: JobView, max_cost: Money) -> None:
     """Raises `InvalidInput` for a ``max_cost`` of an array that its tasks may exceed: it is less than they have spent
     and may spend, or tasks run without a limit. Each task got its share when it started."""
     if array.max_cost is None and any(task.max_cost is None for task in tx.open_tasks(array.id)):
@@ -139,7 +140,7 @@ def _check_task_limits(tx: JournalWriter, array: JobView, max_cost: Money) -> No
 
 
 def _judge_and_extend(
-    broker: Broker, tx: JournalWriter, view: JobView, limits: JobLimits, by: Actor, now: datetime
+    broker: Broker, tx: StoreWriter, view: JobView, limits: JobLimits, by: Actor, now: datetime
 ) -> JobView | Admission:
     """The job with its new limits or with a request for them; or the refusal. The decision is recorded, unless the job
     is judged again before money is held for it."""
@@ -196,7 +197,7 @@ def _may_continue_unchanged(view: JobView) -> bool:
     return view.state is JobState.PAUSED_BUDGET and latest is not None and latest.cause not in own_causes
 
 
-def _check_array_limit(reader: JournalReader, task: JobView, array: str, max_cost: Money) -> None:
+def _check_array_limit(reader: StoreReader, task: JobView, array: str, max_cost: Money) -> None:
     """Raises `InvalidInput` for a ``max_cost`` of a task above what is left of the array's ``max_cost``."""
     array_view = reader.job(array)
     if array_view is None or array_view.max_cost is None:
@@ -217,7 +218,7 @@ def _spent_and_held(balance: Mapping[MoneyKind, Balance]) -> tuple[Money, Money]
 
 
 def _judge_limits(
-    broker: Broker, reader: JournalReader, view: JobView, placement: Placement, now: datetime
+    broker: Broker, reader: StoreReader, view: JobView, placement: Placement, now: datetime
 ) -> tuple[Admission, Decision]:
     """The verdict on the money that the job needs under its new limits, on its latest placement, and its record. Judged
     as an extension even if the present hold is enough."""

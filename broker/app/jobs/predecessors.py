@@ -14,8 +14,8 @@ from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import AwaitsJobs
 from broker.core.job.arrays import JobArray, task_id
 from broker.core.job.jobs import Job, Predecessor, When
-from broker.ledger.journal import JournalWriter
 from broker.reconciler.controllers.predecessors import predecessor_states
+from broker.store.jobs.journal import StoreWriter
 
 
 def resolve_predecessors(broker: Broker, job: Job, *, by: Actor) -> Job:
@@ -124,7 +124,7 @@ def replace_names_with_ids(job: Job, ids_by_name: Mapping[str, str]) -> Job:
     return job.model_copy(update={"after": predecessors}) if predecessors else job
 
 
-def record_dependent_job(tx: JournalWriter, job_id: str, submission: ev.Submitted, broker: Broker) -> JobView:
+def record_dependent_job(tx: StoreWriter, job_id: str, submission: ev.Submitted, broker: Broker) -> JobView:
     """Record a job that comes after others. No money is held; the reconciler starts the job later."""
     reason = AwaitsJobs(jobs=tuple(predecessor.job for predecessor in submission.job.after))
     return tx.append(job_id, [(None, submission), (None, ev.NothingFeasible(reason=reason))], broker.clock.now())

@@ -47,11 +47,11 @@ from broker.core.policy.policy import Answer, LiveAttempt
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
-from broker.ledger.journal import JournalWriter
 from broker.reconciler.admission.admission import Admission, admit, is_still_free, reference_price_denial
 from broker.reconciler.admission.approvals import approve_by_standing_grants, ask, mark_as_request
 from broker.reconciler.admission.facts import facts_of, occupied_in
 from broker.reconciler.admission.records import decision_of, hold_entries, launch_request, waits_for_paid
+from broker.store.jobs.journal import StoreWriter
 
 if TYPE_CHECKING:
     from broker.store.jobs.journal import StoreWriter
@@ -354,7 +354,7 @@ def _admit(pending: _PendingSubmission, tx: StoreWriter) -> JobView | Admission 
 
 
 def _judge(
-    preview: Preview, policy: PolicySet, live: Sequence[LiveAttempt], now: datetime, tx: JournalWriter
+    preview: Preview, policy: PolicySet, live: Sequence[LiveAttempt], now: datetime, tx: StoreWriter
 ) -> tuple[Admission, Decision]:
     """The policies' verdict on a plan in this transaction, and its record."""
     facts_for = facts_of(tx, policy, now, live)

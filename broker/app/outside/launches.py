@@ -29,7 +29,6 @@ from broker.core.policy.policy import Answer
 from broker.core.values.figures import length
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Tags, move
-from broker.ledger.journal import JournalReader
 from broker.reconciler.admission.admission import Admission, admit
 from broker.reconciler.admission.approvals import approve_by_standing_grants
 from broker.reconciler.admission.facts import facts_of, occupied_in
@@ -357,7 +356,7 @@ def _tags(launch: OutsideLaunch, placement: Placement, run: int) -> Tags:
     )
 
 
-def _open_holds(reader: JournalReader, id: str) -> list[OpenLaunch]:
+def _open_holds(reader: StoreReader, id: str) -> list[OpenLaunch]:
     """The hold for the launch, by kind of money."""
     holds = []
     balance = reader.balance(id)

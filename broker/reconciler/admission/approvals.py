@@ -20,9 +20,9 @@ from broker.core.policy.approvals import (
 from broker.core.policy.decisions import Decision
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance
-from broker.ledger.journal import JournalWriter
 from broker.reconciler.admission.admission import Admission
 from broker.reconciler.settlement.settlement import pending_hold, release, release_of
+from broker.store.jobs.journal import StoreWriter
 
 _ASKED_AT = "asked_at"  # in `Decision.seen`
 
@@ -75,7 +75,7 @@ def _moment(at: datetime) -> str:
 
 
 def approve_by_standing_grants(
-    tx: JournalWriter, admission: Admission, job_id: str, *, array: bool = False
+    tx: StoreWriter, admission: Admission, job_id: str, *, array: bool = False
 ) -> list[ev.ApprovalGiven]:
     """The events of approvals by standing grants; a move then needs no new approval. The job's money counts against the
     grants from now on, of an ``array`` judged as a whole all of it."""
@@ -98,7 +98,7 @@ def approve_by_standing_grants(
     return approvals
 
 
-def refuse(tx: JournalWriter, view: JobView, now: datetime, *, by: str = "", note: str = "") -> JobView:
+def refuse(tx: StoreWriter, view: JobView, now: datetime, *, by: str = "", note: str = "") -> JobView:
     """Refuse the pending request (``by`` empty: it expired) and release its hold.
 
     A job that never ran ends; one that waits for the answer is paused; a running one continues with its previous

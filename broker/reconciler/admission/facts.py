@@ -24,13 +24,14 @@ from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.budgets import Window, budget_uses, held_in, periods_span, summable_until
-from broker.ledger.journal import JournalReader, OpenHold
+from broker.ledger.journal import OpenHold
+from broker.store.jobs.reader import StoreReader
 
 FactsFor = Callable[[Action], Facts]
 
 
 def facts_of(
-    snapshot: JournalReader, policy: PolicySet, now: datetime, occupied: Sequence[LiveAttempt] | None = None
+    snapshot: StoreReader, policy: PolicySet, now: datetime, occupied: Sequence[LiveAttempt] | None = None
 ) -> FactsFor:
     """The facts for rules, from this snapshot of the store: running attempts, each budget in the periods of an action's
     money, approvals, and capacity in hand. Each is read at most once, however many placements, or windows in the same
@@ -91,13 +92,13 @@ def facts_of(
     return facts_for
 
 
-def occupied_in(snapshot: JournalReader, policy: PolicySet, offers: Iterable[Offer]) -> Sequence[LiveAttempt]:
+def occupied_in(snapshot: StoreReader, policy: PolicySet, offers: Iterable[Offer]) -> Sequence[LiveAttempt]:
     """The running attempts, for a plan over these offers. Read only if a rule or an offer depends on them."""
     is_needed = policy.counts_live or any(offer.slots is not None or offer.capacity_type in BOUGHT for offer in offers)
     return snapshot.live_attempts() if is_needed else ()
 
 
-def grants_of(snapshot: JournalReader, policy: PolicySet, now: datetime) -> Callable[[Action], tuple[Grant, ...]]:
+def grants_of(snapshot: StoreReader, policy: PolicySet, now: datetime) -> Callable[[Action], tuple[Grant, ...]]:
     """Returns the approvals that may apply to an action: its job's and standing ones. They are read once, and only if
     some rule requires approvals."""
     standing: list[Sequence[StandingGrant]] = []
@@ -129,7 +130,7 @@ def lacks_room(policy: PolicySet, action: Action, facts: Facts) -> bool:
 
 
 def add_pending_requests(
-    snapshot: JournalReader, budgets: Sequence[BudgetSpec], uses: Mapping[str, tuple[BudgetUse, ...]], now: datetime
+    snapshot: StoreReader, budgets: Sequence[BudgetSpec], uses: Mapping[str, tuple[BudgetUse, ...]], now: datetime
 ) -> dict[str, tuple[BudgetUse, ...]]:
     """The states of these budgets, each with the pending requests that hold a part of it."""
     waiting = {view.id: view for view in snapshot.undecided()} if budgets else {}
@@ -155,7 +156,7 @@ def waits_with_money(action: Action) -> bool:
     return action.kind is ActionKind.RE_PLACE and action.submitted_at is not None and bool(action.own)
 
 
-def holds_behind(snapshot: JournalReader, budget: BudgetSpec, action: Action, now: datetime) -> list[Burn]:
+def holds_behind(snapshot: StoreReader, budget: BudgetSpec, action: Action, now: datetime) -> list[Burn]:
     """The holds under the budget, from ``now`` on, of jobs that wait behind the judged one."""
     assert action.submitted_at is not None, "only starts of jobs on record are in line"
     until = summable_until(budget, now)

@@ -22,7 +22,6 @@ from broker.core.job.reasons import count_reasons
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
 from broker.ledger.entries import Movement
-from broker.ledger.journal import Journal, JournalReader, JournalWriter, writing_if
 from broker.placement.planner import make_plan
 from broker.reconciler.admission.admission import re_place, subtract_occupied
 from broker.reconciler.admission.approvals import approve_by_standing_grants, usable_balances
@@ -31,6 +30,9 @@ from broker.reconciler.admission.records import decision_of, held_of, hold_entri
 from broker.reconciler.controllers.placement import MarketFor, PlanInputs
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.settlement.settlement import tags_of
+from broker.store.jobs.journal import StoreWriter
+from broker.store.jobs.reader import StoreReader
+from broker.store.store import Store, writing_if
 
 
 class Ruling(Enum):
@@ -77,7 +79,7 @@ class Rejudging:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: Store,
         market: MarketFor,
         policy: Callable[[], PolicySet],
         now: Callable[[], datetime],
@@ -116,7 +118,7 @@ class Rejudging:
             return self._is_valid(snapshot, current, current_attempt, policy, now)
 
     def _is_valid(
-        self, snapshot: JournalReader, view: JobView, attempt: AttemptView, policy: PolicySet, now: datetime
+        self, snapshot: StoreReader, view: JobView, attempt: AttemptView, policy: PolicySet, now: datetime
     ) -> bool:
         last = snapshot.last_judged(view.id, attempt.number)
         return (
@@ -140,7 +142,7 @@ def _is_denied_by_time(view: JobView, attempt: AttemptView, policy: PolicySet, n
 
 
 def _current_placement(
-    snapshot: JournalReader, view: JobView, attempt: AttemptView, market: PlanInputs, now: datetime
+    snapshot: StoreReader, view: JobView, attempt: AttemptView, market: PlanInputs, now: datetime
 ) -> Placement | Objection:
     """The attempt's placement at its offer's current price, or why the job must not start there."""
     requested = attempt.placement
@@ -168,7 +170,7 @@ def _current_placement(
 
 
 def _judge(
-    tx: JournalWriter, view: JobView, attempt: AttemptView, placement: Placement, policy: PolicySet, now: datetime
+    tx: StoreWriter, view: JobView, attempt: AttemptView, placement: Placement, policy: PolicySet, now: datetime
 ) -> Ruling | Objection:
     """Judge the start, with the job's hold and a top-up if necessary, by the rules in force. Records the answer and
     dates the hold from now."""

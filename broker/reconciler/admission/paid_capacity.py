@@ -9,8 +9,8 @@ from typing import Protocol
 from broker.core.job.placements import Plan
 from broker.core.market.offers import BOUGHT, Offer
 from broker.core.policy.policy import LiveAttempt
-from broker.ledger.journal import JournalReader
 from broker.placement.wait_for_reserved import Occupant, WaitForReserved, find_reserved_wait
+from broker.store.jobs.reader import StoreReader
 
 
 class PaidMarket(Protocol):
@@ -23,7 +23,7 @@ class PaidMarket(Protocol):
 
 
 def wait_for_paid(
-    snapshot: JournalReader,
+    snapshot: StoreReader,
     market: PaidMarket,
     live: Sequence[LiveAttempt],
     free: Plan,
@@ -59,7 +59,7 @@ def wait_for_paid(
     return find_reserved_wait(free, plan_of_all, occupants, now=now, since=since, longest=longest)
 
 
-def _expected_finish(snapshot: JournalReader, live: LiveAttempt) -> datetime | None:
+def _expected_finish(snapshot: StoreReader, live: LiveAttempt) -> datetime | None:
     """When that job is expected to finish there, by its plan (UTC); None if unknown."""
     latest = next((view.latest for view in snapshot.views([live.job_id])), None)
     return latest.placement.finish if latest is not None else None

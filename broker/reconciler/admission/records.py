@@ -15,9 +15,9 @@ from broker.core.ports import PolicySet
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Entry, Movement, Tags, move, movements
-from broker.ledger.journal import JournalReader
 from broker.placement.wait_for_reserved import WaitForReserved
 from broker.reconciler.admission.admission import Admission
+from broker.store.jobs.reader import StoreReader
 
 # The kinds of rules whose refusal for lack of money only a person can change. Other refusals may end without a person.
 _MONEY_RULES = ("budget", "budget_required")
@@ -73,7 +73,7 @@ def hold_entries(
     return entries
 
 
-def movements_of(snapshot: JournalReader, job_id: str) -> int:
+def movements_of(snapshot: StoreReader, job_id: str) -> int:
     """The number of the job's movements of money so far."""
     return movements(snapshot.sums([job_id]).get(job_id, ()))
 

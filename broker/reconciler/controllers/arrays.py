@@ -19,7 +19,7 @@ from broker.core.job.placements import Plan
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, cash_sums
-from broker.ledger.journal import Journal, JournalReader, JournalWriter, TaskCounts, append_if, writing_if
+from broker.ledger.journal import TaskCounts
 from broker.reconciler.admission.admission import Admission, admit, as_if_unoccupied, judge_array, whole_hold
 from broker.reconciler.admission.approvals import approve_by_standing_grants
 from broker.reconciler.admission.facts import facts_of
@@ -37,6 +37,9 @@ from broker.reconciler.controller import (
 from broker.reconciler.controllers.continuation import denied_at_gate, is_out_of_money
 from broker.reconciler.controllers.placement import Plans
 from broker.reconciler.settlement.settlement import tags_of
+from broker.store.jobs.journal import StoreWriter
+from broker.store.jobs.reader import StoreReader
+from broker.store.store import Store, append_if, writing_if
 
 # If machines are occupied, the end of a task frees some and is noticed at once; the end of other jobs is not.
 _RECHECK_AFTER = timedelta(seconds=15)
@@ -79,7 +82,7 @@ def room_for(plan: Plan, limit: int) -> int:
 
 
 def start_tasks(
-    tx: JournalWriter, view: JobView, plan: Plan, policy: PolicySet, now: datetime, *, room: int
+    tx: StoreWriter, view: JobView, plan: Plan, policy: PolicySet, now: datetime, *, room: int
 ) -> StartedTasks:
     """Start as many tasks of the array as it has slots, machines and money for.
 
@@ -101,7 +104,7 @@ def start_tasks(
 
 
 def _start(
-    tx: JournalWriter, view: JobView, number: int, limit: Money | None, plan: Plan, policy: PolicySet, now: datetime
+    tx: StoreWriter, view: JobView, number: int, limit: Money | None, plan: Plan, policy: PolicySet, now: datetime
 ) -> Admission | None:
     """Hold the money of one task and record its submission; returns the gate's refusal, if any."""
     job = view.job.of_task(view.id, number, deadline=view.deadline, max_cost=limit)
@@ -138,14 +141,14 @@ def _start(
     return None
 
 
-def _standing_grants(tx: JournalWriter, array: str) -> set[int]:
+def _standing_grants(tx: StoreWriter, array: str) -> set[int]:
     """The numbers of the standing grants that approved the array as a whole."""
     current = tx.job(array)
     approvals = (event.body for event in tx.events(array)) if current is not None and current.grants else ()
     return {body.standing for body in approvals if isinstance(body, ev.ApprovalGiven) and body.standing is not None}
 
 
-def _task_limits(tx: JournalReader, view: JobView, plan: Plan, slots: int, *, others: bool) -> tuple[int, Money | None]:
+def _task_limits(tx: StoreReader, view: JobView, plan: Plan, slots: int, *, others: bool) -> tuple[int, Money | None]:
     """The number of tasks to start, and the maximum cost of each (None: no limit).
 
     Fewer than ``slots`` if the rest of the array's ``max_cost`` does not pay for as many unlimited holds. If it does
@@ -160,14 +163,14 @@ def _task_limits(tx: JournalReader, view: JobView, plan: Plan, slots: int, *, ot
     return count, Money(left.micros // count) if count else None  # no rounding may make it more than is left
 
 
-def committed(snapshot: JournalReader, array: str) -> Money:
+def committed(snapshot: StoreReader, array: str) -> Money:
     """The used part of the array's ``max_cost`` (USD): the cost of closed tasks, and the maximum cost of the others.
     While an array has a limit, each of its tasks has one (`jobs extend` gives none to an array with others)."""
     closed, _ = cash_sums(snapshot.task_money(array, closed=True))
     return sum((task.max_cost for task in snapshot.open_tasks(array) if task.max_cost is not None), closed)
 
 
-def _new_limit(snapshot: JournalReader, array: JobView, task: JobView, paused: int) -> Money | None:
+def _new_limit(snapshot: StoreReader, array: JobView, task: JobView, paused: int) -> Money | None:
     """The ``max_cost`` of a paused task (USD) with its share of what is left of the array's."""
     if task.max_cost is None or array.max_cost is None:
         return None
@@ -177,7 +180,7 @@ def _new_limit(snapshot: JournalReader, array: JobView, task: JobView, paused: i
 class RunningArrays(Controller):
     """Starts tasks, and ends arrays. ``plans``: makes plans for one task, from the array's view."""
 
-    def __init__(self, journal: Journal, policy: Callable[[], PolicySet], plans: MakePlans) -> None:
+    def __init__(self, journal: Store, policy: Callable[[], PolicySet], plans: MakePlans) -> None:
         self._journal = journal
         self._policy = policy
         self._plans = plans

@@ -29,7 +29,6 @@ from broker.core.market.offers import CapacityType, Offer
 from broker.core.policy.decisions import Decision, dump_inputs, inputs_of, seal
 from broker.core.policy.policy import Action, ActionKind, Answer, UnusualSpending
 from broker.core.ports import PolicySet
-from broker.ledger.journal import Journal, JournalReader, JournalWriter, append_if, writing_if
 from broker.reconciler.admission.admission import re_place
 from broker.reconciler.admission.approvals import usable_balances
 from broker.reconciler.admission.facts import facts_of
@@ -38,6 +37,9 @@ from broker.reconciler.controller import AtRest, Controller, ControllerResult, D
 from broker.reconciler.controllers.enforcement import ExceededBudgets, UnusualOf, judge_running
 from broker.reconciler.controllers.placement import Plans, placement_action
 from broker.reconciler.progress import billed_time
+from broker.store.jobs.journal import StoreWriter
+from broker.store.jobs.reader import StoreReader
+from broker.store.store import Store, append_if, writing_if
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ def is_stopped_by_rules(view: JobView) -> bool:
             return False
 
 
-def is_due(snapshot: JournalReader, view: JobView, policy: PolicySet) -> bool:
+def is_due(snapshot: StoreReader, view: JobView, policy: PolicySet) -> bool:
     """Whether the policy in force has not yet judged a job that an earlier one stopped."""
     if not is_stopped_by_rules(view):
         return False
@@ -81,7 +83,7 @@ class Continuation(Controller):
 
     def __init__(
         self,
-        journal: Journal,
+        journal: Store,
         policy: Callable[[], PolicySet],
         plans: Callable[[JobView, PolicySet, datetime], Plans],
         over: ExceededBudgets = lambda policy, now: {},
@@ -123,7 +125,7 @@ class Continuation(Controller):
         return DecideAnew()
 
     def _denied_where_stopped(
-        self, tx: JournalWriter, view: JobView, policy: PolicySet, now: datetime, unusual: UnusualSpending | None
+        self, tx: StoreWriter, view: JobView, policy: PolicySet, now: datetime, unusual: UnusualSpending | None
     ) -> Decision | None:
         """The denial by the rules for running attempts, judged as at the stop; None if they allow it."""
         attempt = view.latest
@@ -135,7 +137,7 @@ class Continuation(Controller):
         return judgment.decision(policy, view, attempt) if judgment.answer is Answer.DENY else None
 
 
-def _action_at_stop(snapshot: JournalReader, view: JobView) -> Action:
+def _action_at_stop(snapshot: StoreReader, view: JobView) -> Action:
     """The action judged at the stop; one without details if it is not on record."""
     try:
         decisions = snapshot.decisions(job_id=view.id, action=ActionKind.CONTINUE, limit=1)
@@ -146,7 +148,7 @@ def _action_at_stop(snapshot: JournalReader, view: JobView) -> Action:
     return inputs.action if inputs is not None else Action(ActionKind.CONTINUE, view.job, view.user)
 
 
-def denied_at_gate(tx: JournalWriter, view: JobView, policy: PolicySet, plans: Plans, now: datetime) -> Decision | None:
+def denied_at_gate(tx: StoreWriter, view: JobView, policy: PolicySet, plans: Plans, now: datetime) -> Decision | None:
     """The gate's refusal of all placements; None if it allows one, or if only the market prevents a start."""
     plan = plans.in_time if plans.in_time.placements else plans.anyhow
     facts_for = facts_of(tx, policy, now)
@@ -174,7 +176,7 @@ class CapacityEnd(Controller):
 
     def __init__(
         self,
-        journal: Journal,
+        journal: Store,
         leaves: Callable[[Offer], datetime | None],
         every: timedelta = timedelta(minutes=1),
     ) -> None:

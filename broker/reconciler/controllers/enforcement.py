@@ -33,10 +33,10 @@ from broker.core.policy.policy import (
 from broker.core.ports import LimitsIdleness, PolicySet
 from broker.ledger.budgets import edges_ahead
 from broker.ledger.entries import Balance
-from broker.ledger.journal import Journal, writing_if
 from broker.reconciler.admission.admission import action_for, strictest
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext
 from broker.reconciler.progress import billed_time
+from broker.store.store import Store, writing_if
 
 log = logging.getLogger(__name__)
 _NONE_EXCEEDED: Mapping[str, tuple[BudgetUse, ...]] = {}
@@ -54,7 +54,7 @@ class Enforcement(Controller):
 
     def __init__(
         self,
-        journal: Journal,
+        journal: Store,
         policy: Callable[[], PolicySet],
         now: Callable[[], datetime],
         usage: UsageOf = lambda view, attempt: (),

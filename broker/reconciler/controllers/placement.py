@@ -16,7 +16,6 @@ from broker.core.market.offers import Offer
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
 from broker.ledger.entries import Movement
-from broker.ledger.journal import Journal, append_if, writing_if
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 from broker.placement.wait_for_reserved import WaitForReserved
@@ -47,6 +46,7 @@ from broker.reconciler.controller import (
 from broker.reconciler.pools import avoided_pools, permanent_refusal, untried_first
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.settlement.settlement import tags_of
+from broker.store.store import Store, append_if, writing_if
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class PlacementController(Controller):
 
     def __init__(
         self,
-        journal: Journal,
+        journal: Store,
         market: MarketFor,
         policy: Callable[[], PolicySet],
         missing_secrets: Callable[[Job], Sequence[str]] = lambda job: (),

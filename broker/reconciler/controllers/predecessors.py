@@ -12,8 +12,8 @@ from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import AwaitsJobs, PredecessorFailed
 from broker.core.job.jobs import Predecessor, When
-from broker.ledger.journal import Journal, append_if
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext, note_wait
+from broker.store.store import Store, append_if
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def predecessor_states(predecessors: Sequence[Predecessor], states: Mapping[str,
 class AwaitPredecessors(Controller):
     """Lets jobs begin whose predecessors have ended as required, and ends jobs of which a predecessor has not."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Store) -> None:
         self._journal = journal
 
     def goes_by(self, about: JobContext) -> Hashable:

@@ -18,7 +18,6 @@ from broker.core.events.wait_reasons import MoveAdvantage, MovesElsewhere
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Availability, CapacityType, Offer
-from broker.ledger.journal import Journal, append_if
 from broker.placement.pricing.time_value import better_place, find_spot_wait, value_of_time
 from broker.placement.shares import current_price
 from broker.placement.strategy import live
@@ -27,6 +26,7 @@ from broker.placement.strategy.situation import Mode, Situation, StrategyDecisio
 from broker.reconciler.controller import AtRest, Controller, ControllerResult, DecideAnew, JobContext, NextLook
 from broker.reconciler.controllers.placement import PlacementAdvice, Plans
 from broker.reconciler.progress import remaining_work
+from broker.store.store import Store, append_if
 
 log = logging.getLogger(__name__)
 
@@ -324,7 +324,7 @@ class Moving(Controller):
 
     def __init__(
         self,
-        journal: Journal,
+        journal: Store,
         strategist: Strategist,
         plans: Callable[[JobView, datetime], Plans],
         every: timedelta = TICK,

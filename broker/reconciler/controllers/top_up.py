@@ -29,7 +29,6 @@ from broker.core.values.money import Money
 from broker.ledger.budgets import edges_ahead
 from broker.ledger.entries import Balance, Movement, cash_sums
 from broker.ledger.holds import STOP_GRACE, burn_of, longest_billing_step
-from broker.ledger.journal import Journal, JournalReader, JournalWriter, writing_if
 from broker.reconciler.admission.admission import Admission, MoreMoney, judge_continuation
 from broker.reconciler.admission.approvals import approve_by_standing_grants, ask, mark_as_request, usable_balances
 from broker.reconciler.admission.facts import facts_of
@@ -38,6 +37,9 @@ from broker.reconciler.controller import AtRest, Controller, ControllerResult, D
 from broker.reconciler.progress import billed_time
 from broker.reconciler.settlement.funds import Funds, funds_of
 from broker.reconciler.settlement.settlement import SeriesOf, tags_of
+from broker.store.jobs.journal import StoreWriter
+from broker.store.jobs.reader import StoreReader
+from broker.store.store import Store, writing_if
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +131,7 @@ def _trigger(funds: Funds, paid: datetime, ends_at: datetime, now: datetime, pac
 class TopUp(Controller):
     """Keeps running attempts funded."""
 
-    def __init__(self, journal: Journal, policy: Callable[[], PolicySet], pace: TopUpPace | None = None) -> None:
+    def __init__(self, journal: Store, policy: Callable[[], PolicySet], pace: TopUpPace | None = None) -> None:
         self._journal = journal
         self._policy = policy
         self._pace = pace or TopUpPace()
@@ -214,7 +216,7 @@ class TopUp(Controller):
 
     def _apply_verdict(
         self,
-        tx: JournalWriter,
+        tx: StoreWriter,
         view: JobView,
         attempt: AttemptView,
         admission: Admission,
@@ -252,7 +254,7 @@ class TopUp(Controller):
         return [(number, ev.StopRequested(cause=Cause.MONEY_REFUSED, by="the policy", reason=denied))]
 
 
-def _read_money(snapshot: JournalReader, view: JobView) -> KnownMoney:
+def _read_money(snapshot: StoreReader, view: JobView) -> KnownMoney:
     ids = [view.id]
     return KnownMoney(
         snapshot.sums(ids).get(view.id, ()), snapshot.meters(ids).get(view.id, {}), snapshot.balance(view.id)
@@ -266,7 +268,7 @@ def _needs_funding(view: JobView, attempt: AttemptView) -> bool:
     return is_launched and not is_stopping and view.asked is None and attempt.placement.money is not MoneyKind.AMORTISED
 
 
-def _was_refused(snapshot: JournalReader, view: JobView, attempt: AttemptView) -> bool:
+def _was_refused(snapshot: StoreReader, view: JobView, attempt: AttemptView) -> bool:
     """Whether a request for more money for this attempt was rejected or expired; it is not repeated."""
     approvals = snapshot.approval_events([view.id]).get(view.id, ())
     refused = (event.at for event in approvals if isinstance(event.body, ev.ApprovalRefused))

@@ -25,7 +25,6 @@ from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.ledger.entries import OUTSIDE, Account, Balance, Entry, Sum, balances
 from broker.ledger.holds import Metering, cost_of
-from broker.ledger.journal import Journal, JournalReader, JournalWriter
 from broker.ledger.meter import Meter
 from broker.reconciler.settlement.settlement import (
     LATE,
@@ -38,6 +37,9 @@ from broker.reconciler.settlement.settlement import (
     settle,
     tags_of,
 )
+from broker.store.jobs.journal import StoreWriter
+from broker.store.jobs.reader import StoreReader
+from broker.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +133,7 @@ AT_ONCE, AT_MOST = 10, 300
 
 
 def post_due(
-    tx: JournalWriter,
+    tx: StoreWriter,
     views: Sequence[JobView],
     now: datetime,
     interval: timedelta = timedelta(0),
@@ -160,7 +162,7 @@ def post_due(
             tx.post(charged_outside(view, tx.sums([view.id]).get(view.id, ()), left, tx.offers, now))
 
 
-def release_all(tx: JournalWriter, views: Sequence[JobView], now: datetime) -> None:
+def release_all(tx: StoreWriter, views: Sequence[JobView], now: datetime) -> None:
     """Settle all attempts of these jobs at the prices known now and release what the jobs still hold."""
     post_due(tx, views, now, late=timedelta.max)
     sums = tx.sums([view.id for view in views]) if views else {}
@@ -178,7 +180,7 @@ class _JobSettlement:
 
 
 def _compute_settlements(
-    snapshot: JournalReader, views: Sequence[JobView], now: datetime, interval: timedelta
+    snapshot: StoreReader, views: Sequence[JobView], now: datetime, interval: timedelta
 ) -> list[_JobSettlement]:
     """The settlements of these jobs, from a snapshot of the store.
 
@@ -197,7 +199,7 @@ def _compute_settlements(
     return settlements
 
 
-def _post(tx: JournalWriter, settlements: Sequence[_JobSettlement], now: datetime) -> None:
+def _post(tx: StoreWriter, settlements: Sequence[_JobSettlement], now: datetime) -> None:
     """Post the settlements of jobs that have not changed since."""
     ids = [item.view.id for item in settlements]
     last, sums, meters = tx.last_events(ids), tx.sums(ids), tx.meters(ids)
@@ -212,7 +214,7 @@ def _post(tx: JournalWriter, settlements: Sequence[_JobSettlement], now: datetim
     tx.keep_meters({item.view.id: item.settled.meters for item in valid})
 
 
-def catch_up(journal: Journal, view: JobView, now: datetime) -> None:
+def catch_up(journal: Store, view: JobView, now: datetime) -> None:
     """Settle a job whose attempts have no meters, as after an upgrade: this reads all its entries, which `post_due`
     would do while it blocks all other writers. Raises `StoreProblem`."""
     with journal.reading() as snapshot:
@@ -229,7 +231,7 @@ class Settling:
     """The settlement queue of one reconciler. ``every``: the interval between settlements of a running machine, in
     broker time."""
 
-    def __init__(self, journal: Journal, every: timedelta, at_once: int = AT_ONCE, at_most: int = AT_MOST) -> None:
+    def __init__(self, journal: Store, every: timedelta, at_once: int = AT_ONCE, at_most: int = AT_MOST) -> None:
         self._journal, self._every = journal, every
         self._at_once, self._at_most = at_once, at_most
         self._line: dict[str, JobView] = {}

@@ -1,5 +1,5 @@
-"""Jobs as event streams, money as entries: `broker.ledger.journal.JournalWriter` over one database transaction; and
-the check that projections follow from events and entries.
+"""Jobs as event streams, money as entries: one database transaction; and the check that projections follow from
+events and entries.
 """
 
 import logging
@@ -44,7 +44,7 @@ _Answer = TypeVar("_Answer")
 
 
 class StoreWriter(StoreReader):
-    """A transaction: `broker.ledger.journal.JournalWriter`."""
+    """A transaction. Leaving it without an exception commits; any exception rolls all of it back."""
 
     def __init__(self, connection: Connection, *, for_leader: bool = False) -> None:
         super().__init__(connection, for_leader=for_leader)

@@ -1,4 +1,4 @@
-"""One consistent snapshot of the store: `broker.ledger.journal.JournalReader`, and lists for people."""
+"""One consistent snapshot of the store: jobs, money and the market, and lists for people."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
@@ -89,8 +89,8 @@ _VIEW = select(*quarantine.COLUMNS).where(JobRow.id == bindparam("job"))
 
 
 class StoreReader:
-    """One consistent snapshot: `broker.ledger.journal.Reading`, and lists for people. Lists omit jobs that this version
-    cannot read and report them in `unreadable`. ``for_leader``: as `Quarantine`."""
+    """One consistent snapshot. Times are UTC, amounts USD. Lists omit jobs that this version cannot read and report
+    them in `unreadable`. ``for_leader``: as `Quarantine`."""
 
     def __init__(self, connection: Connection, *, for_leader: bool = False) -> None:
         self._connection = connection

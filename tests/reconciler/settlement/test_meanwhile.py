@@ -15,9 +15,10 @@ from broker.core.market.offers import MoneyKind
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
-from broker.ledger.journal import JournalReader, JournalWriter
 from broker.reconciler.settlement.batch import Settling, catch_up, post_due
 from broker.store import Store
+from broker.store.jobs.journal import StoreWriter
+from broker.store.jobs.reader import StoreReader
 from tests.reconciler.settlement.test_batch import EVERY, jobs, runs, settlements
 
 
@@ -27,14 +28,14 @@ class Between:
     def __init__(self, store: Store, happens: Callable[[], None]) -> None:
         self._store, self._happens = store, happens
 
-    def reading(self) -> AbstractContextManager[JournalReader]:
+    def reading(self) -> AbstractContextManager[StoreReader]:
         return self._store.reading()
 
-    def asking(self) -> AbstractContextManager[JournalReader]:
+    def asking(self) -> AbstractContextManager[StoreReader]:
         return self._store.asking()
 
     @contextmanager
-    def writing(self) -> Iterator[JournalWriter]:
+    def writing(self) -> Iterator[StoreWriter]:
         self._happens()
         with self._store.writing() as tx:
             yield tx
@@ -42,11 +43,11 @@ class Between:
         self._happens()
 
 
-def claimed(tx: JournalWriter, clock: ManualClock) -> None:
+def claimed(tx: StoreWriter, clock: ManualClock) -> None:
     tx.append("j-0", [(1, Claimed(host="node"))], clock.now())
 
 
-def topped_up(tx: JournalWriter, clock: ManualClock) -> None:
+def topped_up(tx: StoreWriter, clock: ManualClock) -> None:
     now = clock.now()
     tx.post(
         move(
@@ -56,7 +57,7 @@ def topped_up(tx: JournalWriter, clock: ManualClock) -> None:
     )  # fmt: skip
 
 
-def metered(tx: JournalWriter, clock: ManualClock) -> None:
+def metered(tx: StoreWriter, clock: ManualClock) -> None:
     known = tx.meters(["j-0"])["j-0"][1]
     tx.keep_meters({"j-0": {1: replace(known, since=known.since + EVERY / 2)}})
 
@@ -75,7 +76,7 @@ def counted(store: Store, happens: Callable[[], None] = lambda: None) -> tuple[B
 
 def line(journal: Between, store: Store, clock: ManualClock, at_once: int = 10) -> Settling:
     """One in which all that are due wait."""
-    settling = Settling(journal, EVERY, at_once=at_once)
+    settling = Settling(journal, EVERY, at_once=at_once)  # type: ignore[arg-type]  # a double
     for job in jobs(store):
         settling.note(*job, clock.now())
     return settling
@@ -83,7 +84,7 @@ def line(journal: Between, store: Store, clock: ManualClock, at_once: int = 10) 
 
 @pytest.mark.parametrize("change", [claimed, topped_up, metered])
 def test_a_job_of_which_anything_changed_waits_for_the_next_look_and_keeps_nobody(
-    store: Store, clock: ManualClock, change: Callable[[JournalWriter, ManualClock], None]
+    store: Store, clock: ManualClock, change: Callable[[StoreWriter, ManualClock], None]
 ) -> None:
     for number in range(3):
         runs(store, f"j-{number}", clock.now())
