@@ -29,6 +29,7 @@ from broker.core.actors import Role
 from broker.core.errors import did_you_mean
 from broker.core.notices import Severity
 from broker.core.values.money import Money
+from broker.core.values.provider_names import place_name, provider_name
 from broker.core.values.units import parse_duration, parse_size, print_duration, print_size
 
 FILE = "gpubroker.toml"
@@ -256,7 +257,7 @@ class Settings(BaseSettings):
     def _check_location(cls, place: str | None) -> str | None:
         if place is not None and not re.fullmatch(r"[a-z0-9_]+/[a-z0-9-]+", place):
             raise ValueError(f"{place!r} is not a location; expected provider/region, such as gcp/us-central1")
-        return place
+        return place and place_name(place)
 
     @property
     def store_url(self) -> str:
@@ -327,7 +328,11 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
 def check_names(settings: Settings, providers: Collection[str], engines: Collection[str]) -> None:
     """Raises `InvalidInput` for settings of an unknown provider or engine."""
     errors = [
-        ((section, name), f"unknown {kind} {name!r}{did_you_mean(name, known)}", f"{kind}s: {', '.join(sorted(known))}")
+        (
+            (section, name),
+            f"unknown {kind} {name!r}{did_you_mean(provider_name(name), known)}",
+            f"{kind}s: {', '.join(sorted(known))}",
+        )
         for kind, section, names, known in (
             ("provider", "providers", settings.providers, providers),
             ("provider", "prices", settings.prices, providers),

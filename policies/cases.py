@@ -22,9 +22,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from broker.core.documents import Document, print_document, read_document
 from broker.core.errors import InvalidInput, Problem, UnknownName, did_you_mean
@@ -50,11 +50,15 @@ from broker.core.ports import PolicySet
 from broker.core.validation import validate
 from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
+from broker.core.values.provider_names import provider_name
 from broker.core.values.units import PositiveDuration
 from broker.ledger.budgets import periods_touching
 from policies.fields import AttemptCount, GpuCount, GpuHours, Limit, LocalTime, Patterns, Percent, PolicyPart
 
 _MONDAY_NOON = datetime(2026, 1, 5, 12)  # noqa: DTZ001 - a local time, whose zone is UTC as everywhere in cases
+
+
+ProviderName = Annotated[str, AfterValidator(provider_name)]
 
 
 class OfferCase(PolicyPart):
@@ -63,7 +67,7 @@ class OfferCase(PolicyPart):
     time since the price was read.
     """
 
-    provider: str = "aws"
+    provider: ProviderName = "aws"
     region: str = "us-east-1"
     instance_type: str = "machine"
     accelerator: str | None = None
@@ -126,7 +130,7 @@ class RunningCase(PolicyPart):
     environment: str | None = None
     gpus: GpuCount = 1
     accelerator: str = "H100"
-    provider: str = "aws"
+    provider: ProviderName = "aws"
     capacity_type: CapacityType = CapacityType.ON_DEMAND
     money: MoneyKind = MoneyKind.CASH
 

@@ -85,8 +85,13 @@ def named_places(document: Document) -> Iterator[tuple[Path, str, str]]:
     """Every pattern of providers or places: its place in the file, ``provider`` or ``region``, and the pattern as it is
     used."""
     for path, entry in entries(document):
-        for kind, key in (("allowed_locations", "providers"), ("allowed_locations", "regions"),
-                          ("data_residency", "data"), ("data_residency", "run_in")):  # fmt: skip
+        for kind, key in (
+            ("allowed_locations", "providers"),
+            ("allowed_locations", "regions"),
+            ("data_residency", "data"),
+            ("data_residency", "run_in"),
+            ("purchases", "providers"),
+        ):
             value = entry.get(kind)
             names = value.get(key) if isinstance(value, dict) else None
             lists = names.items() if isinstance(names, dict) else [("", names)]

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from broker.core.errors import InvalidInput, UnknownName, did_you_mean
 from broker.core.market.offers import Offer
 from broker.core.market.places import TERRITORIES
+from broker.core.values.provider_names import provider_name
 
 RESIDENCIES = tuple(TERRITORIES)
 _AGREEMENT_HINT = (
@@ -68,7 +69,7 @@ def resolve_places(
                 where="--where compliance",
                 hint=_AGREEMENT_HINT,
             )
-        agreed_providers = [name.lower() for name in recorded[requested]]
+        agreed_providers = [provider_name(name.lower()) for name in recorded[requested]]
         provider_names = tuple(
             name
             for name in agreed_providers

@@ -52,17 +52,19 @@ def capacity_inventory(broker: Broker, *, ask: bool = True) -> CapacityInventory
     )
 
 
-def resolve_provider(broker: Broker, name: str, *, owned: bool) -> tuple[str, str]:
-    """The known provider with that name, ignoring case, and a warning, or empty. The site of owned machines may have
-    any name; there is a warning only if it resembles a known one."""
-    traded_names = {series.offer.provider for series in broker.store.market.series()}
+def resolve_provider(broker: Broker, name: str, site: str = "", *, owned: bool) -> tuple[str, str]:
+    """The known provider with that name, ignoring case, and a warning, or empty: it is unknown, or the ``site`` is
+    no region of its offers. Owned machines may have any provider; one that resembles a known one is warned of."""
+    offers = [series.offer for series in broker.store.market.series()]
     names_by_key = {
-        provider_name.lower(): provider_name for provider_name in (*traded_names, *broker.registries.providers)
+        known.lower(): known for known in (*(offer.provider for offer in offers), *broker.registries.providers)
     }
     if not owned:
         name = provider_name(name)
-    if name.lower() in names_by_key:
-        return names_by_key[name.lower()], ""
+    if known := names_by_key.get(name.lower()):
+        regions = {offer.region for offer in offers if offer.provider == known}
+        is_known = owned or not site or not regions or site in regions
+        return known, "" if is_known else f"no offer of {known} is in {site!r}{did_you_mean(site, regions)}"
     suggestion, unknown_note = did_you_mean(name, names_by_key.values()), f"no provider here is called {name!r}"
     if owned:
         return name, f"{unknown_note}{suggestion} It is recorded as your own site" if suggestion else ""

@@ -142,7 +142,9 @@ def add(
     if kind is not CapacityKind.OWNED and given.provider == "owned":
         raise InvalidInput(f"a {kind} needs a provider", where="--provider", hint="--provider aws")
     begins, ends = _span(given.start, given.term, given.until, broker.clock.now())
-    provider, provider_warning = use_case.resolve_provider(broker, given.provider, owned=kind is CapacityKind.OWNED)
+    provider, provider_warning = use_case.resolve_provider(
+        broker, given.provider, given.site, owned=kind is CapacityKind.OWNED
+    )
     holding = _holding(kind, given, provider, begins, ends)
     if given.price is None and given.hourly is None:
         raise InvalidInput(

@@ -241,7 +241,14 @@ def test_every_door_takes_what_others_call_a_provider(
         assert "no provider" not in plan.out + plan.err
     holding = ("H100:8", "--provider", "oracle", "--site", "us-ashburn-1", "--term", "1y", "--price", "9")
     assert gpubroker("capacity", "add", "reservation", *holding, "--json").json["provider"] == "oci"
+    (misspelled,) = gpubroker(
+        "capacity", "add", "reservation", *holding[:4], "eu-wset-1", *holding[5:]
+    ).err.splitlines()
+    assert misspelled == "warning: no offer of oci is in 'eu-wset-1'; did you mean 'eu-west-1'?"
     assert gpubroker("prices", "poll", "--provider", "Sand-box").code == 0
+    cases = "policies: p.yaml\ncases: [{name: c, expect: deny, offer: {provider: Oracle, price: $1}}]\n"
+    write("p.yaml", "version: 1\nguardrails: [{name: g, allowed_locations: {providers: {deny: oci}}}]\n")
+    assert "1 case passed" in gpubroker("policy", "test", write("p.test.yaml", cases)).out
 
 
 def test_imported_prices_are_compared_with_the_price_book_on_a_new_store(
