@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -183,6 +183,7 @@ def fetch(broker: Broker, provider: str = "") -> ChargesResult:
     return ChargesResult.from_parts(**done, alerts=[one.title for one in notices], without_login=without_login)
 
 
+_LONGEST_BILL = timedelta(days=32)  # how far in advance a charge may end: a monthly fee
 _IMPORT_HINT = "import its bill: gpubroker report charges FILE"
 
 
@@ -203,12 +204,12 @@ def import_file(broker: Broker, file: Path, provider: str = "", *, replace: bool
             raise InvalidInput(f"has no charges in USD{f' of {wanted}' if wanted else ''}", where=str(file))
     else:
         charges = read_charges(file, provider)
-    latest = max(charges, key=lambda charge: charge.starts)
-    if latest.starts > broker.clock.now():
+    now = broker.clock.now()
+    if late := [charge for charge in charges if charge.starts > now or charge.ends > now + _LONGEST_BILL]:
         raise InvalidInput(
-            f"a charge of {latest.amount} begins {latest.starts:%Y-%m-%d %H:%M} UTC, which is in the future",
+            f"a charge of {late[0].amount} from {late[0].starts:%Y-%m-%d} to {late[0].ends:%Y-%m-%d} is in the future",
             where=str(file),
-            hint="correct its date; charges are imported once their time has begun",
+            hint="correct its dates; charges are imported once their time has begun",
         )
     names = {charge.provider for charge in charges}
     known_providers = {*broker.registries.providers, *_outstanding_providers(broker, "")}
@@ -219,7 +220,6 @@ def import_file(broker: Broker, file: Path, provider: str = "", *, replace: bool
             raise InvalidInput(
                 f"charges of {name} are read from its API already; from a file they would count twice", where=str(file)
             )
-    now = broker.clock.now()
     try:
         record_result = broker.store.charges.record(
             charges, source=file.name, at=now, whole=_scopes(charges), replace=replace

@@ -136,7 +136,7 @@ def test_a_charge_of_the_future_and_a_file_of_another_kind_are_refused(gpubroker
     path = tmp_path / "bill.csv"
     path.write_text(f"key,day,amount\n,{datetime.now(UTC) + timedelta(days=40):%Y-%m-%d},12\n")
     refused = gpubroker("report", "charges", path, "--provider", "pricebook")
-    assert (refused.code, "a charge of $12.00 begins" in refused.err, "in the future" in refused.err) == (2, True, True)
+    assert (refused.code, "a charge of $12.00 from" in refused.err, "in the future" in refused.err) == (2, True, True)
     path.write_bytes(b"PK\x03\x04\x8b\xff")
     refused = gpubroker("report", "charges", path, "--provider", "pricebook")
     assert (refused.code, "is not a CSV file in UTF-8\n" in refused.err) == (2, True)
