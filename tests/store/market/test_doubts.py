@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from broker.core.errors import InvalidInput
+from broker.core.market.market_judge import PriceLevels
 from broker.core.market.offers import Doubt, Offer
 from broker.core.values.money import Money
 from broker.market.suspicion import Suspicion
@@ -19,6 +20,7 @@ from tests.store.fields import OfferFields, spot_offer
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
+BOOK = {"H100": {"spot": PriceLevels(Money.usd("2"), Money.usd("3"))}}
 
 
 def offer(name: str, usd: str = "20", at: int = 0, **more: Unpack[OfferFields]) -> Offer:
@@ -27,7 +29,7 @@ def offer(name: str, usd: str = "20", at: int = 0, **more: Unpack[OfferFields]) 
 
 def poll(store: Store, at: int, *offers: Offer, provider: str = "aws", **more: Unpack[PollDetails]) -> PollRun:
     start = T + at * MINUTE
-    more.setdefault("judge", Suspicion())
+    more.setdefault("judge", Suspicion(BOOK))
     return store.record_poll(
         provider,
         started=start,
