@@ -40,7 +40,7 @@ run: 'true'
 resources: {accelerators: 'H100:8', capacity_types: [on_demand, spot]}
 max_duration: 5h
 work: 4h
-data: {location: gcp/eu-1, size: 1MB, sensitive: true}
+data: {location: gcp/eu-1, size: 0GB, sensitive: true}
 """
 
 
