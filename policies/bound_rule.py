@@ -5,8 +5,6 @@ Builds the rules' verdicts. A rule is a `broker.core.ports.Rule` and equals only
 A plan judges hundreds of placements and most rules allow most of them, so allowances are cached.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

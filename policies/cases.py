@@ -16,8 +16,6 @@
         because: company-monthly                           # the rule or the code that must object
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

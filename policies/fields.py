@@ -1,7 +1,5 @@
 """Field types of policy files. Each rejects values that would allow spending by mistake."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta

@@ -1,7 +1,5 @@
 """Combines policy files into the active set: the rules of all files and the built-in rules."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields

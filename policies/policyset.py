@@ -1,7 +1,5 @@
 """The active policies: `broker.core.ports.PolicySet` over bound rules. Pure and immutable."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """References in a policy file and their places: teams, approvers, providers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The people in the tests, and the account under which tests run jobs."""
 
-from __future__ import annotations
-
 from broker.app.wiring import Broker
 from broker.core.actors import Actor, ProcessAccount, Role
 from broker.core.values.clock import Clock

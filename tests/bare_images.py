@@ -4,8 +4,6 @@
 Python: tests of missing versions are skipped.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ The second writes to the terminal; the output of the first follows when both hav
 failed. Ctrl-C reaches both, and each ends as it normally does.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

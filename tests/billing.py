@@ -2,8 +2,6 @@
 same result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import fields
 from datetime import datetime

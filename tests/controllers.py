@@ -1,7 +1,5 @@
 """Calls controllers as the reconciler does, and defines controllers for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

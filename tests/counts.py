@@ -1,7 +1,5 @@
 """The number of tested cases: few in the quick run, more in the system tests."""
 
-from __future__ import annotations
-
 import os
 from datetime import date
 

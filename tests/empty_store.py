@@ -1,7 +1,5 @@
 """Empty SQLite stores. All migrations run once per test process; every store of a test is a copy of that file."""
 
-from __future__ import annotations
-
 import tempfile
 from functools import cache
 from pathlib import Path

@@ -2,8 +2,6 @@
 purchase, the use of the purchase, and simulated money.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 

@@ -2,8 +2,6 @@
 refunds, late charges of providers, and simulated money. Equal seeds give equal ledgers.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import replace

@@ -5,8 +5,6 @@ eight tests of one file, or all tests of an `xdist_group`). In contrast, each wo
 itself.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ The database makes the copies, with one statement per table. So they equal recor
 other days, and a million of them take minutes instead of hours. Times within JSON documents are not changed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The real program in separate processes, and the processes that belong to it: for tests from the outside."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3

@@ -4,8 +4,6 @@ Counts what git tracks: lines of Python in ``broker``, ``providers``, ``policies
 modules and who imports them; commands and options; words of documentation.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import subprocess

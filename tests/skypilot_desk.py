@@ -3,8 +3,6 @@
 `tests.kubernetes` sets up the machines.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -2,8 +2,6 @@
 Needs the extra `skypilot`.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

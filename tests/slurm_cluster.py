@@ -5,8 +5,6 @@ jobs of `urgent` preempt jobs of `gpu` at once, and jobs of `patient` after a gr
 munge and slurm-wlm, and root.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

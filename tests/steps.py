@@ -1,7 +1,5 @@
 """Measures work by the number of steps instead of seconds: the same on any machine, however busy."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from types import FrameType

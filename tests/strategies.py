@@ -4,8 +4,6 @@
 late events and several attempts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache

@@ -5,8 +5,6 @@ suite and names in ``plugin`` the registered name that it tests. So a new plug-i
 one test class whose body is a fixture; if the test class is missing, a test here fails.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from functools import cache

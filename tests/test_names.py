@@ -1,7 +1,5 @@
 """Functions and classes are named by nouns and verbs: no name at module level is a bare participle or pronoun."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

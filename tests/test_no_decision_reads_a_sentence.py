@@ -4,8 +4,6 @@ Examines the syntax of every module for comparisons of texts that are written fo
 with ``==``, ``in`` and the methods that search a text. The remaining ones are listed, with the reason.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

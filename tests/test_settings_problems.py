@@ -1,7 +1,5 @@
 """An error in the settings is reported with its file and line, or its variable, and with a suggestion."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """This machine, as the local engine divides it."""
 
-from __future__ import annotations
-
 import os
 
 CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

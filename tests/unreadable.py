@@ -1,7 +1,5 @@
 """Makes stored records of a job unreadable for this version, in the ways in which that happens."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,8 +1,6 @@
 """The user of this process: the only place that reads the operating system's user. The command line and the Python
 interface act as that person."""
 
-from __future__ import annotations
-
 import os
 from pwd import getpwuid
 

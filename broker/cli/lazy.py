@@ -1,8 +1,6 @@
 """Command groups that build each command on first use. Building a command with thirty options takes 10 ms; running
 another command should not pay for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, MutableMapping
 from functools import partial
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Commands whose options are the fields of a dataclass: a command takes one object instead of twenty parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from inspect import Parameter, Signature, signature

@@ -1,7 +1,5 @@
 """Options that several commands share, and the helper that writes the examples of a command's help."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

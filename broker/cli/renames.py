@@ -1,7 +1,5 @@
 """Commands and options that were removed or renamed, and what to use instead. A release may empty the table."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 # A command, a group, or a command with an option, without `gpubroker`: the message after it. The message begins with

@@ -1,7 +1,5 @@
 """The rules of policy files, a module per subject. Importing this package registers all of them."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pkgutil import iter_modules
 

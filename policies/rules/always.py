@@ -1,7 +1,5 @@
 """Rules that are always active: whose jobs may name a team, and that money needs a budget."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache

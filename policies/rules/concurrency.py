@@ -1,7 +1,5 @@
 """Limits of what runs at once: GPUs and jobs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar

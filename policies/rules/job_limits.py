@@ -1,7 +1,5 @@
 """Limits of a job over all attempts, judged before it starts and while it runs: its cost, and its billed time."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from datetime import timedelta
 from typing import ClassVar, Generic, TypeVar

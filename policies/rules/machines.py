@@ -1,7 +1,5 @@
 """Rules on machines: accelerators, their connection, and how they are paid for."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Limits a job's emissions over all attempts."""
 
-from __future__ import annotations
-
 import math
 import re
 from datetime import timedelta

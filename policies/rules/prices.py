@@ -1,7 +1,5 @@
 """Rules on prices: how high, how old, and from where."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from inspect import cleandoc
 from typing import Any, Literal

@@ -1,8 +1,6 @@
 """Limits renting GPUs in addition to held ones: by the use of the held ones, the length of the job, and the price at
 which holding would pay."""
 
-from __future__ import annotations
-
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.policy.approvals import max_run_time
 from broker.core.policy.coverage import read_facts

@@ -1,7 +1,5 @@
 """Limits each team's share of prepaid capacity."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """A node for tests: real agents as processes over a run folder, quick intervals, polling with a deadline."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Credentials that reach the job's folder alone, renewed through the bucket without being readable there."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests are signed for the region in which the bucket is, whatever region the user's tools are set to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

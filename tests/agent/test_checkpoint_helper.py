@@ -1,8 +1,6 @@
 """The helper for training programs, in programs of its own: it listens for the end, saves whole, and finds its way
 back."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

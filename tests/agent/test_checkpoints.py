@@ -1,7 +1,5 @@
 """Checkpoints in a store: names, verification, restoring, letting go. In memory, no processes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The small parts: documents, clock, journal, output, store errors, accelerators."""
 
-from __future__ import annotations
-
 import errno
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Programs that people run inside a job."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Several nodes, one attempt."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

@@ -1,7 +1,5 @@
 """The agent's store over Cloud Storage, as its discovery document has it; and the double that stands for it."""
 
-from __future__ import annotations
-
 import json
 import os
 import urllib.error

@@ -1,7 +1,5 @@
 """How long a lease holds, whatever the clocks of broker, object store and node show."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given

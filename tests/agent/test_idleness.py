@@ -1,7 +1,5 @@
 """The agent stops what is idle by itself, from its own samples: checkpoint first, with the rule's words."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

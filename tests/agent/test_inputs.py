@@ -1,7 +1,5 @@
 """A job may take results of other jobs as its inputs."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.agent.formats import BadDocument, Spec, WantedInput

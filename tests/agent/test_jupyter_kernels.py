@@ -1,7 +1,5 @@
 """What Jupyter's kernels do, by the documented shape of its REST API (GET /api/kernels)."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The layouts are those of DeepSpeed, Megatron-LM, TensorFlow, Orbax, Composer, Li
 torch.distributed.checkpoint, and of programs that save a model beside its optimizer.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the lease grants, and that nothing outlives it."""
 
-from __future__ import annotations
-
 import signal
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

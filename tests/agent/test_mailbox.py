@@ -1,7 +1,5 @@
 """The agent's correspondence: who asks for the lease is told what holds when it was asked, or later."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

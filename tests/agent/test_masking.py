@@ -1,7 +1,5 @@
 """Values of secrets appear nowhere: for any value, way of printing and moment of an upload."""
 
-from __future__ import annotations
-
 import base64
 import html
 import json

@@ -1,7 +1,5 @@
 """What the agent takes of a machine's memory while a checkpoint goes up, as the kernel counts it."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

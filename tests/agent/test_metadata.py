@@ -1,7 +1,5 @@
 """Interruption notices from the clouds' metadata services: from the first word to a checkpoint that verifies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

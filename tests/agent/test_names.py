@@ -1,7 +1,5 @@
 """Names of files that a file system allows: in documents, in stores, and as people see them."""
 
-from __future__ import annotations
-
 import os
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The time between a notice and the end: how it is shared, and what is said where a checkpoint does not fit into it."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

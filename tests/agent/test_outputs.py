@@ -1,7 +1,5 @@
 """Results reach the run folder: as they appear, at the end, and none that was brought along."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

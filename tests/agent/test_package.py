@@ -1,7 +1,5 @@
 """The agent stands alone: old syntax, few imports, and it runs out of one file on a bare node."""
 
-from __future__ import annotations
-
 import ast
 import os
 import shutil

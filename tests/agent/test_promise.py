@@ -1,7 +1,5 @@
 """A job that promises checkpoints and writes none hears of it: while it runs, or at its end."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.core.events.agent_events import CheckpointsMissing

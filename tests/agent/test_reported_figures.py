@@ -1,7 +1,5 @@
 """Figures that a program reports: recorded as an event, whatever else is in the file."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Agents that are started again on their machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """How a checkpoint comes to a node: several requests at a time, its own files only, a clear word on a full disk."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import shutil

@@ -1,7 +1,5 @@
 """A job may start from the checkpoint of another one."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.agent.formats import BadDocument, Spec

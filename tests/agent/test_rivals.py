@@ -1,7 +1,5 @@
 """Who may run an attempt: one machine, of the newest attempt; and nothing of it survives its agent."""
 
-from __future__ import annotations
-
 import os
 import signal
 

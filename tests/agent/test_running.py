@@ -1,7 +1,5 @@
 """A command under watch: what its end means, by what came when."""
 
-from __future__ import annotations
-
 import time
 from datetime import timedelta
 from types import SimpleNamespace

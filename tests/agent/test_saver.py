@@ -1,7 +1,5 @@
 """Making checkpoints durable when the store, the disk or the program get in the way. One process, a store in memory."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """When a checkpoint of the program is finished, and which formats say of themselves that all of one is there."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

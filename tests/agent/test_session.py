@@ -1,7 +1,5 @@
 """When a session is idle: the rule, and what each sign says."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.agent.formats import SessionSpec

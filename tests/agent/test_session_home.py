@@ -1,7 +1,5 @@
 """The home folder of a session: what is saved of it, and that the next session has it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

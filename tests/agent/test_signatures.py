@@ -1,7 +1,5 @@
 """Who else writes to the object store orders no node about."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

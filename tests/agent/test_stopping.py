@@ -1,7 +1,5 @@
 """Being stopped: by a signal, a notice, or for want of money, always with time to save."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

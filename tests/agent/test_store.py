@@ -1,7 +1,5 @@
 """The store as the agent opens it: variables count, and errors read the same each time."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

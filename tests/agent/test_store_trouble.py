@@ -1,7 +1,5 @@
 """A store that is away, and checkpoints that it has torn."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

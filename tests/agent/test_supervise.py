@@ -1,7 +1,5 @@
 """One rank of an attempt, end to end: how it begins, runs and ends by itself."""
 
-from __future__ import annotations
-
 import os
 from datetime import UTC, datetime
 

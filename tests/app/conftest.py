@@ -1,7 +1,5 @@
 """A broker of one's own for the use cases: real providers, engines and store in a folder of the test's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path

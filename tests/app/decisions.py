@@ -1,7 +1,5 @@
 """The decisions on record."""
 
-from __future__ import annotations
-
 from broker.app.wiring import Broker
 from broker.core.policy.decisions import Decision
 

@@ -1,7 +1,5 @@
 """Prices and use for advice: with a store and without one, and the arithmetic of use."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

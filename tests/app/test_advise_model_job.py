@@ -1,7 +1,5 @@
 """Jobs that name a model are sized by the arithmetic of `advise size`, and the plan says how."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rules of thumb of the active policies, as advice takes them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

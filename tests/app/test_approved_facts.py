@@ -1,7 +1,5 @@
 """An approval covers what it was asked about, through a whole life: asked, approved, launched, preempted, moved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -3,8 +3,6 @@
 `test_query_plans` shows that of the use cases. Here is each query that none of them asks.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import replace

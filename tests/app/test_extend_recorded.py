@@ -1,8 +1,6 @@
 """More money or time for a job is judged, and what was said is on record with all it was said about: `policy explain`
 shows it, and it can be judged again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 

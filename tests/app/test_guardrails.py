@@ -1,8 +1,6 @@
 """What runs is stopped by every guardrail that is about it, checkpoint first, with the rule's words, billed to the
 second; and by none of their near twins. The table is `tests/policies/guardrail_twins.py`."""
 
-from __future__ import annotations
-
 import io
 import os
 

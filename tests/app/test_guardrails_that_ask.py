@@ -1,8 +1,6 @@
 """`action: ask` of a guardrail, from the submission to the answer: the money is held meanwhile, yes lets it go on, and
 no or no answer gives the money back."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

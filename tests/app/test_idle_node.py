@@ -1,7 +1,5 @@
 """The idle rule where it runs: the node holds it by itself, with the broker gone; both sides say the same, once."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.app.jobs import jobs

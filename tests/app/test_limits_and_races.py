@@ -1,7 +1,5 @@
 """What must not slip through between plan, agreement and launch, and who may change a job."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

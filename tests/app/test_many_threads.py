@@ -1,7 +1,5 @@
 """One broker, used by many threads at once for several people, as a server does it."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Requests that nobody has decided hold money: who finds no room is told whose they are, and nobody piles them up."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

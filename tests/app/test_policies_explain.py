@@ -1,7 +1,5 @@
 """`policy explain` says what a plan of the same job says: it judges the placement that the plan takes."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.app.jobs.preview import preview

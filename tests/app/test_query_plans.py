@@ -5,8 +5,6 @@ history from end to end. SQLite also counts how many of its steps a use case tak
 history: that finds an index that is used but does not help.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3

@@ -1,7 +1,5 @@
 """The jobs that a store recorded, played under other policies and with other capacity."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 import pytest

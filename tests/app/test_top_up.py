@@ -1,8 +1,6 @@
 """A spot price that rises under a running job, with real processes: more is held while the policies let it; else it is
 checkpointed, stopped and billed, and goes on to its end once they do."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

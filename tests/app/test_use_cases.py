@@ -1,7 +1,5 @@
 """The use cases on a real store, without running anything: admission, queueing, extension, reports, background."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from contextlib import suppress

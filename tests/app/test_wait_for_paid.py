@@ -1,7 +1,5 @@
 """A job that could rent at once waits for a machine of our own that is about to be free, where its policy lets it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Every figure at once: `make bench`, or python -m tests.bench."""
 
-from __future__ import annotations
-
 import os
 import platform
 from datetime import UTC, datetime

@@ -8,8 +8,6 @@ writers, and those of PostgreSQL's server. While one writer has the store to its
 submissions a second are the most there can be.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

@@ -4,8 +4,6 @@ Each has the limit it must stay within on an ordinary machine. The store of `pla
 offers is of the machine that the job wants.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

@@ -5,8 +5,6 @@ whole AWS price list. A year is measured on one series in twenty and extrapolate
 minutes, 1 GB of disk). CPU and wall seconds of this process; one run each, so run it twice on a busy machine.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sqlite3

@@ -7,8 +7,6 @@ they read sums of closed jobs. Use of 90 days costs what it has. Commands are pr
 to their end, the best of nine: at most 0.5 s.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import tempfile

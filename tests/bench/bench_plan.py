@@ -4,8 +4,6 @@ Three mixes: a whole market, of which few offers can serve the job; one in which
 nothing can serve. Figures are CPU seconds of this process, the best of three.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import time

@@ -3,8 +3,6 @@
 CPU and wall seconds of this process; one run each, so run it twice on a busy machine. The market: `bench_market`.
 """
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -7,8 +7,6 @@ times, its agent has just shown a sign of life, and a policy file judges it. At 
 a look visits every eighth attempt without news (`broker.reconciler.worklist`).
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import random

@@ -9,8 +9,6 @@ With --hostile every third job writes over all documents that its node can reach
 Exit status: 0 all is right, and every kind of fault struck; 1 something is wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

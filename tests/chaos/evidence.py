@@ -1,7 +1,5 @@
 """What is left to tell from what happened, beside the store: marks of the jobs, journals of the agents, manifests."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator

@@ -8,8 +8,6 @@ leases of other jobs, as a node could whose credentials reach the whole bucket. 
 ``MARKS``: a folder for the notes of what it did; a forged command leaves ``hijacked`` there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

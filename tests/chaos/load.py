@@ -1,8 +1,6 @@
 """The jobs of a chaos run: each counts up, a checkpoint a number, prints its secret, saves results, and leaves marks by
 which it can be told afterwards whether it ever ran twice at the same time."""
 
-from __future__ import annotations
-
 import random
 import sys
 import time

@@ -1,7 +1,5 @@
 """An engine that lies while it is told to: about the dead, about what it knows, and about what is new."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

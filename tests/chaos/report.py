@@ -1,7 +1,5 @@
 """The figures of a chaos run as a table."""
 
-from __future__ import annotations
-
 from rich.console import Console
 from rich.table import Table
 

@@ -1,7 +1,5 @@
 """Which fault strikes when: drawn from a seed, so that a run can be repeated. Pure."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

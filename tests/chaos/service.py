@@ -1,8 +1,6 @@
 """The broker as it is served, among liars: `python -m tests.chaos.service serve …` is `gpubroker serve …` with engines
 that do not tell the truth, a clock that jumps, and less patience, so that minutes are enough."""
 
-from __future__ import annotations
-
 import sys
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a chaos run has running: a PostgreSQL, two services over it, a Slurm cluster where there can be one."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The faults that somebody else causes: processes killed and stopped, the store restarted, machines taken back."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

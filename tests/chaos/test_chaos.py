@@ -1,7 +1,5 @@
 """The chaos run itself, cut short."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Whether everything is right after a chaos run: from the evidence that jobs and agents left, then from the store."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The program as people run it, in this process: `cli.registries`, the real parser, a home of its own for each test."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What a command prints with ``--json``, held to the JSON Schema that `gpubroker schema` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Every kind of bad input: a clear error with its place, exit 2, and nothing stored."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the shell offers after Tab, as bash asks for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

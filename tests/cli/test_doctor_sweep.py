@@ -1,7 +1,5 @@
 """`gpubroker doctor --sweep`."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Commands of the documents that are cheap and local are run, with the files that their page shows."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands whose options are the fields of dataclasses."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

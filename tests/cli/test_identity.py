@@ -1,7 +1,5 @@
 """Who runs the command line."""
 
-from __future__ import annotations
-
 import os
 import pwd
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`gpubroker jobs queue`: who waits for a machine, in turn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Names in scopes that no job has used are said when policy files are checked and applied; nothing is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The program as a whole: start-up, help, examples, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

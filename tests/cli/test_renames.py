@@ -1,7 +1,5 @@
 """Removed and renamed commands and options answer with what replaced them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The small things everything is rendered with: documents, words, tables, events in sentences."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """What each command prints with --json is what `gpubroker schema` says of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime

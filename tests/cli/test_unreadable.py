@@ -1,7 +1,5 @@
 """What people are told of a job that this version cannot read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

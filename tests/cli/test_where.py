@@ -1,7 +1,5 @@
 """Filters of lists: ``--where provider=aws,region=eu-*``."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.cli.conftest import Gpubroker

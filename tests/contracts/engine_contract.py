@@ -10,8 +10,6 @@ An engine's own test file subclasses `EngineContract`, names the registered engi
             return Bench(make=lambda: Local(tmp_path / "home", SystemClock()), placement=…, …)
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

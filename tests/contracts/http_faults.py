@@ -12,8 +12,6 @@ Subclass it, define how the provider is created, its simulated market, and wheth
             return Acme(clock=clock, settings=AcmeSettings(base_url=url, **settings))
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, ClassVar
 

@@ -12,8 +12,6 @@ A provider's own test file subclasses `ProviderContract`, names the registered p
 The simulated market of the fixture stays the same between two polls; the suite moves only the clock.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable

@@ -13,8 +13,6 @@ The rule of the case applies to `TEAM` alone. ``stopped`` is an action to which 
 that it passes. The functions below that create jobs, placements and actions are for these cases.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy

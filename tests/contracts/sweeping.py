@@ -1,7 +1,5 @@
 """What a sweep over a cloud's machines must do, for all providers that can list and end machines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace

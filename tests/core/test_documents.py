@@ -1,7 +1,5 @@
 """YAML files: safe, bounded, located, and without the surprises of YAML 1.1."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the crash tests share: a process that lives brokers' lives on request, and how to ask it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

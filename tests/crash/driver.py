@@ -13,8 +13,6 @@ points, too. A point's name says what is written and how often that was done bef
 #1``. Each is written to the life's trace first.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

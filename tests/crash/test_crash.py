@@ -5,8 +5,6 @@ its machine's time and no more, nothing is held, the ledger balances, what peopl
 no machine and no process is left.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path

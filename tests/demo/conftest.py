@@ -1,7 +1,5 @@
 """What tests of the demo share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

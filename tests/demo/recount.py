@@ -4,8 +4,6 @@ Reads the database with Python's own driver and computes in fractions, so that n
 itself: events give attempts, steps and machine times; observed prices give the bill; ledger entries give the money.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from bisect import bisect_right
 from collections import defaultdict

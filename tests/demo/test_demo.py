@@ -1,7 +1,5 @@
 """`gpubroker demo`, the real thing: its figures, its story, and what happens to it when its processes are killed."""
 
-from __future__ import annotations
-
 import json
 import re
 from decimal import ROUND_HALF_EVEN, Decimal

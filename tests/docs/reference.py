@@ -3,8 +3,6 @@
 What is written here is not kept: `make docs` writes it before it builds the site.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -1,7 +1,5 @@
 """What the documents say is true: links lead somewhere, commands exist and take the options shown, examples parse."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

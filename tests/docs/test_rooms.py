@@ -1,7 +1,5 @@
 """The picture of the rooms in ``broker/README.md``."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The table of assumptions: every value in force is in its own range, any may be replaced, a slip is told."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 

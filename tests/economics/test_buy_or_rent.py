@@ -1,7 +1,5 @@
 """Owned, reserved, on demand, spot: the quoted cases, the rules that do and do not hold, what must always be true."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Embedding: compute, vectors and patches by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Energy, carbon and their data."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import replace
 from importlib import resources

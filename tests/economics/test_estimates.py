@@ -1,7 +1,5 @@
 """Estimates as text: three significant digits, whatever the size."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Shapes inferred from the size: published ones as they are, others between their neighbours."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

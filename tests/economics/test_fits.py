@@ -1,7 +1,5 @@
 """Which cards hold what, and the parallelism that follows."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

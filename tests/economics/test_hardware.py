@@ -1,7 +1,5 @@
 """Value for money, the radar, and measured candidates."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.core.errors import InvalidInput

@@ -1,7 +1,5 @@
 """Networks on images: the table against independent counts, memory and speed by hand, what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

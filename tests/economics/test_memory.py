@@ -1,7 +1,5 @@
 """Memory estimates against the ZeRO paper, published model figures and the sizes the field quotes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Published configurations give the published parameter counts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

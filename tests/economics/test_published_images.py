@@ -1,7 +1,5 @@
 """Memory and speed of networks on images against the measurements of ``published/images.toml``, on an H100."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable
 from dataclasses import replace

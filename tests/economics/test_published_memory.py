@@ -1,7 +1,5 @@
 """Estimates of GPU memory against the measurements of ``published/memory.toml``, each with its source."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Estimated speeds of serving against the measurements of ``published/serving.toml``, each with its source."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Quoted rules of thumb: verdicts follow the figures that are passed in, and every command is one that exists."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest

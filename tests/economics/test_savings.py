@@ -1,7 +1,5 @@
 """The savings ladder and the claims around it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The utilization-efficiency curve."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

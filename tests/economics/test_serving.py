@@ -1,7 +1,5 @@
 """Serving plans, queueing, scale to zero, and routing to the smallest model that works."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

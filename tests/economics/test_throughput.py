@@ -1,7 +1,5 @@
 """Speeds: the quoted roofline numbers, training times, and what does not fit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Unit costs: the quoted table to four decimals, break-even against an API, true cluster cost."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What several tests of engines start."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What several tests of the SkyPilot engine share: offers, launches, and the engine on a stand-in of the SDK."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

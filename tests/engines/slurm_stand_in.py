@@ -5,8 +5,6 @@ and the words with which sbatch then fails (none: it succeeds); `options` has th
 command fail.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

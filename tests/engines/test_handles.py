@@ -1,7 +1,5 @@
 """Handles of engines whose machines are processes on this machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The local engine: its contract, and what is particular to it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

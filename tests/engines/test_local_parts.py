@@ -1,7 +1,5 @@
 """Several jobs side by side on this machine: each has its part, and nothing is given twice."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What of a machine is given to jobs, over all brokers on it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

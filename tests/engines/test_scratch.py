@@ -1,7 +1,5 @@
 """The scratch folder of an agent on a machine that other users share."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """The SkyPilot engine: its contract on a stand-in of the SDK whose machines are processes here, and what it concludes
 from SkyPilot's answers. The real API server is in `tests/cloud`."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Clusters that were gone while nobody looked: SkyPilot's server says since when. On the stand-in of the SDK."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta

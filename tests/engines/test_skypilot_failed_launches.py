@@ -1,7 +1,5 @@
 """What is billed while SkyPilot launches, and after a launch that failed."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 from typing import Any

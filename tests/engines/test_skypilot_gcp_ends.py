@@ -1,8 +1,6 @@
 """Who ended a machine, by Compute Engine: Google's own SDK against a Compute Engine that Google's discovery documents
 check."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any

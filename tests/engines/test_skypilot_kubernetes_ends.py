@@ -1,7 +1,5 @@
 """Who ended a pod, by what kubectl lists. On a real cluster: `tests/kubernetes`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path

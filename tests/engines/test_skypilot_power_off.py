@@ -1,7 +1,5 @@
 """The setup of a node calls off that its machine powers off, and fails where it cannot."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

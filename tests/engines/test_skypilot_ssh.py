@@ -1,7 +1,5 @@
 """How people reach a cluster's machines: what SkyPilot's program writes for OpenSSH, found where it writes it."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace

@@ -2,8 +2,6 @@
 Google's flex start is asked for machines.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The Slurm engine on a real cluster: its contract, and Slurm's own preemptions, nodes, and absences."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Jobs that Slurm has forgotten: what their agents wrote says when the nodes were given back. No cluster is asked."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What Slurm says of jobs that have not started, as the engine tells it. No cluster is asked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

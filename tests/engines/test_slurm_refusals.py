@@ -3,8 +3,6 @@
 The real engine and reconciler, and a stand-in of Slurm's commands.
 """
 
-from __future__ import annotations
-
 import errno
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The example programs, run as programs: they learn, they save, they go on."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """The searches among the examples, run as programs: their trials are jobs on this machine."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

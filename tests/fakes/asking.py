@@ -1,7 +1,5 @@
 """Polls a provider that is going to fail."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from broker.core.errors import BrokerError

@@ -2,8 +2,6 @@
 client.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

@@ -4,8 +4,6 @@ The price list has the columns and the first lines of the real one (EC2, 2025). 
 appear one per price dimension, among rows about other systems and tenancies, as in the real file.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -4,8 +4,6 @@ tests.fakes.aws_for_sale``.
 It prints the variables that another terminal needs, and runs until Ctrl-C. Purchases are charged after a second.
 """
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta

@@ -7,8 +7,6 @@ checks both against the model: an answer with a field that AWS does not have is 
 Pinned to one version of moto in constraints.txt: ``moto.core`` is an internal interface.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -4,8 +4,6 @@ Written according to botocore's models and their documentation; `AwsCloud` check
 Tests set what is for sale, the state of new orders, and how often lists omit new orders.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta

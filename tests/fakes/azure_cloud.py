@@ -4,8 +4,6 @@ Answers for which azure-mgmt-compute has models are checked against them; the ot
 Azure, links to a next page contain Azure's own host name. ``AzureCloud`` has the state that tests set.
 """
 
-from __future__ import annotations
-
 import re
 import ssl
 from collections.abc import Callable, Iterator

@@ -2,8 +2,6 @@
 types.
 """
 
-from __future__ import annotations
-
 import datetime
 import typing
 from collections.abc import Iterator

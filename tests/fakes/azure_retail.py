@@ -1,7 +1,5 @@
 """Azure's retail price list: meters as documented by Microsoft, filtered as requested, in pages."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 from urllib.parse import urlencode

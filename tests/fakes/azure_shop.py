@@ -4,8 +4,6 @@ Bodies of azure-mgmt-compute are checked against its models; the others may have
 reference.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Catalogue files in the three layouts, with the irregularities of the published ones."""
 
-from __future__ import annotations
-
 import csv
 import io
 

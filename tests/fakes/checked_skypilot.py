@@ -1,7 +1,5 @@
 """The engine `skypilot` over an API server that only says which clouds it may use: `enabled`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from broker.engines.skypilot.engine import Skypilot

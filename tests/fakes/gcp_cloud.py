@@ -5,8 +5,6 @@ Lists have pages of ``page`` rows; ``stuck`` repeats the second page's token, ``
 first.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

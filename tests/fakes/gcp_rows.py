@@ -3,8 +3,6 @@
 Descriptions have the wording of the public SKU list, and prices are near those of 2026; neither are real quotes.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from decimal import Decimal

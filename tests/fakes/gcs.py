@@ -8,8 +8,6 @@ Only bearer tokens in ``tokens`` are accepted, and those in ``bounds`` within th
 that wrote each object.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -4,8 +4,6 @@ Supports the CEL that is documented for boundaries: conditions on the name of th
 by ``||``. Everything else is refused. Google's library encodes the options twice.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Hyperstack's price book and flavors, according to its OpenAPI document 1.0 (`PricebookModel`, `FlavorFields`)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Lambda's Cloud API: instance types according to its OpenAPI document, for requests with the key."""
 
-from __future__ import annotations
-
 from tests.fakes.server import HttpAnswer, HttpRequest
 from tests.fakes.strict import StrictBody
 

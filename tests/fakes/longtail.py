@@ -4,8 +4,6 @@ Fields as gpuhunt 0.1.34 reads them and as the clouds' public documents have the
 requests it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -2,8 +2,6 @@
 headers as the real ones. ``taken``: set to the time (UTC) at which the machine ends, to make them announce it.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from email.utils import format_datetime
 

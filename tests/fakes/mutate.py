@@ -1,7 +1,5 @@
 """Damages answers, with a seed, so that each damage can be repeated."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

@@ -1,7 +1,5 @@
 """The two documents of Oracle's cost estimator, with their real structure, including unused fields."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """OVHcloud's public catalogue of its Public Cloud, with the fields of ``order.catalog.public.Catalog``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Prime Intellect's availability, according to its OpenAPI document and its SDK ``prime`` (`GPUAvailability`)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pydantic import Field

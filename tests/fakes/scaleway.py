@@ -1,7 +1,5 @@
 """Scaleway's product catalogue and stock, according to its SDK (`PublicCatalogProduct`), and the reference rates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

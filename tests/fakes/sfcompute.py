@@ -1,7 +1,5 @@
 """SF Compute's market: quotes, orders and contracts, with exactly the fields of its command line's types."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Shadeform's API: machine types according to its OpenAPI document, for requests with the key."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from tests.fakes.server import HttpAnswer, HttpRequest

@@ -4,8 +4,6 @@
 with it. `tests/system/test_skypilot_places.py` makes the same requests to both.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path

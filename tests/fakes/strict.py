@@ -1,7 +1,5 @@
 """The base class of a fake's answers: a field that the real service lacks is an error."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict
 
 

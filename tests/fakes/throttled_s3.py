@@ -3,8 +3,6 @@
 Objects are stored as a size: their content is one repeated block. So a checkpoint of any size takes no memory.
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """Vast.ai's search: offers according to its API reference, filtered, ordered and paged as requested."""
 
-from __future__ import annotations
-
 import operator
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Verda's API: login, instance types, stock of each location, and long-term periods."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 from pydantic import Field

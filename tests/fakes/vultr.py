@@ -1,7 +1,5 @@
 """Vultr's public lists of plans, with the fields of its API v2 ("List Plans", "List Bare Metal Plans")."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import Field

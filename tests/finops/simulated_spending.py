@@ -1,7 +1,5 @@
 """Daily spending (USD) of simulated processes that chose no constant of forecasts and alarms: 45 to 240 days each."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Predictions against outcomes, and what runs measured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Days on which more was spent than the recent pattern predicts."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

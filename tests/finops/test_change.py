@@ -1,7 +1,5 @@
 """Why a month cost more than the one before: the parts are all of the change, and each is what its name says."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

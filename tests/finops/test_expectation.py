@@ -1,7 +1,5 @@
 """What the days that are left come to."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

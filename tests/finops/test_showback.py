@@ -1,7 +1,5 @@
 """Dividing a month among teams: all of it, exactly, by the rule that was said."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

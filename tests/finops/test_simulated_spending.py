@@ -2,8 +2,6 @@
 `broker/finops/README.md`, loosely. `pytest -s -m system` prints them.
 """
 
-from __future__ import annotations
-
 from statistics import fmean
 
 import pytest

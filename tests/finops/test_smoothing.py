@@ -1,7 +1,5 @@
 """Models of daily spending, averaged by how likely each is."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

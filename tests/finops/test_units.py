@@ -1,7 +1,5 @@
 """Unit metrics by hand, and what is unknown."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

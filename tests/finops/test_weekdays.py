@@ -1,7 +1,5 @@
 """The week's pattern in daily spending."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

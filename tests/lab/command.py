@@ -1,7 +1,5 @@
 """What the programs of the lab share: options, progress, output, and how errors end."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

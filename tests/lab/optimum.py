@@ -9,8 +9,6 @@ many of them a changeover takes. The programme is exact when tick, work, deadlin
 fractions are rounded in the job's favour, which keeps it a lower bound.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Sequence

@@ -9,8 +9,6 @@ options and seed give the same document.
     python -m tests.lab.placement h100/ --zones together --policies gpubroker,eager-next-region,omniscient
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace

@@ -6,8 +6,6 @@
 - Billing is by the second; the tick in which the job finishes is pro-rated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -10,8 +10,6 @@ per line, or a CSV with one column per series), or a pattern of a year.
     python -m tests.lab.reserve november.csv --history october.csv --policies gpubroker,wang,optimum
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

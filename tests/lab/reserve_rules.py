@@ -9,8 +9,6 @@ With r units bought, a held and o rented on demand in each hour t of T::
 The matrix is a network's, so whole demand has a whole optimum, and no rule can cost less.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 

@@ -11,8 +11,6 @@ does not balance at the end, which is a defect of the broker.
     python -m tests.lab.simulate --last 30d --policy new.yaml
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The document and the tables of a simulation. Times in seconds, amounts as decimal strings in USD."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any

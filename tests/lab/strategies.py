@@ -2,8 +2,6 @@
 published and simple ones for comparison.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The yardstick: exact on small cases, and never above any policy."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

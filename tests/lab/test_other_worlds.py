@@ -1,7 +1,5 @@
 """A history from a different world: the strategy must not be led astray by it, on average, and never misses."""
 
-from __future__ import annotations
-
 from functools import cache
 from random import Random
 from statistics import fmean

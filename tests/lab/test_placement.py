@@ -1,7 +1,5 @@
 """`python -m tests.lab.placement`: the document it prints, determinism, and requests that cannot be replayed."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

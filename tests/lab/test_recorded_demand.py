@@ -6,8 +6,6 @@ constant looks at the other part alone; this test is looked at when the change i
 older than the split and were looked at on all of the series.)
 """
 
-from __future__ import annotations
-
 import os
 from functools import cache
 from pathlib import Path

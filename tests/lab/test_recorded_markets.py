@@ -1,7 +1,5 @@
 """On recorded traces, where there are any: GPUBROKER_TEST_DATA names a folder with ``spot/<family>/…``."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`python -m tests.lab.reserve`: what it measures, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`python -m tests.lab.simulate`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A workload on a virtual clock."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

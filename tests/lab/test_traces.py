@@ -1,7 +1,5 @@
 """Readers: what they read, and where they say a file is wrong."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

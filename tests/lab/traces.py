@@ -10,8 +10,6 @@ one machine, in USD per hour; prices of a market are for the whole gang. Rows co
 hole in the times; holes are noted. Every problem raises `InvalidInput` with the place.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

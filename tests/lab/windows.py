@@ -5,8 +5,6 @@ window's start, including the family's other pools. All pools, deadlines, change
 the same windows, so that figures are comparable pair by pair.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator, Sequence

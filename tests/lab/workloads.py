@@ -1,7 +1,5 @@
 """Small workloads for tests, written as people write them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """For which time, and at which rate, a hold was judged; by hand."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

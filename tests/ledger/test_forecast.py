@@ -1,7 +1,5 @@
 """What a period will come to, and which marks it has passed."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given

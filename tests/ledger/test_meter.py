@@ -1,7 +1,5 @@
 """However prices, ends and clocks are learned, each period bears what its machine time cost, and no more is posted."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta

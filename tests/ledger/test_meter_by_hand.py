@@ -1,7 +1,5 @@
 """A machine at $3.60 an hour, that is ninety cents a quarter of an hour: what is to be posted, to the micro-dollar."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """How a hold falls into the periods of budgets, as people are shown it."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Slots of time: they add up exactly, and ranges of them cover a time without gap or overlap."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from zoneinfo import available_timezones
 

@@ -1,7 +1,5 @@
 """A store's URL on SQLite, and in the system tests on PostgreSQL, too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

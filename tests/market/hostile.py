@@ -5,8 +5,6 @@ good answer by a clock that was set back or far ahead. Of each it holds: what wa
 did not tell again is in doubt, or its poll is a failure; and no job starts on an offer in doubt.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable, Iterator

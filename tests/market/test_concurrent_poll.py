@@ -1,7 +1,5 @@
 """Several providers at once: each isolated from the others' errors, slowness and bugs; time limits; being stopped."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Damaged answers of each adapter: no crash, no price out of this world, and no harm to other rows. Seeded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from importlib import import_module

@@ -1,7 +1,5 @@
 """After a hostile answer, what was known stays, marked, and no job starts on a suspect row."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A document that its server calls unchanged is not read again, by whichever process polls next; its prices hold."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta

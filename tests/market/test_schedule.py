@@ -1,7 +1,5 @@
 """Polling on a schedule: each provider at its pace, also when nobody names one, errors survived, a clean end."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta

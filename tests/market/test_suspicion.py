@@ -1,7 +1,5 @@
 """Which answers and which prices are not believed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Two real processes that poll one store: no duplicate rows, no lost change, one leader."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

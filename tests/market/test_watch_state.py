@@ -1,7 +1,5 @@
 """What a watch sees, when that is worth a notice, and the line of prices in it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -4,8 +4,6 @@ Prints the number of scripts and moves played, each seed that broke a part of th
 short script that breaks it. The exit status is 1 if something was broken.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

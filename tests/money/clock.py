@@ -1,7 +1,5 @@
 """The clocks of the money tests: the true time, and the broker's clock, which may be wrong for a while."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 

@@ -7,8 +7,6 @@ renewed for ``max_unattended``. So a dead broker costs no more than was granted.
 obeys nothing; the record has the times in which only the broker could have stopped a machine.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """A money world for tests of single situations; files that need another one define their own fixtures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -3,8 +3,6 @@
 A process started by ``spawn`` cannot import a ``__main__`` module; so this is a separate module.
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 from collections import Counter

@@ -5,8 +5,6 @@ A script is a list of moves, such as ``("extend", {"job": 0, "max_cost": "$50"})
 seeded one, draw from these tables, and their output can be replayed by `tests.money.play.replay`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta

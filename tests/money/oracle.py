@@ -12,8 +12,6 @@ Only the slack may exceed a limit:
 A machine with a running agent at a fixed price has no slack.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The budget period of a moment, computed independently, with only the time zone database."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo

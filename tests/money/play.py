@@ -3,8 +3,6 @@
 python -m tests.money --sequences 20000 --store sqlite
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The promise, part by part, checked against a finished world: `broken` returns the broken parts."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime

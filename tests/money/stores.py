@@ -1,7 +1,5 @@
 """Stores for many short tests: emptied after each instead of created anew, which takes much longer."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import tempfile

@@ -1,7 +1,5 @@
 """Counts the events in the worlds of many scripts, to show that they put the promise to the test."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from broker.core.market.offers import MoneyKind

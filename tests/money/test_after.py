@@ -1,7 +1,5 @@
 """Jobs that come after others, in the money tests: no money is held for them before they begin."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.app.jobs import jobs, submit

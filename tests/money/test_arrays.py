@@ -1,7 +1,5 @@
 """Arrays in the money tests: the holds, and that each task is done once, at the correct cost, whatever is killed."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

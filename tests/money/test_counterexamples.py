@@ -1,7 +1,5 @@
 """Scripts that once broke the promise. Each is as short as possible, and runs in a fraction of a second."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ file says, however it is extended, however long it waits, whatever its price doe
 Played with the real use cases, reconciler, policies and store, on both databases.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise

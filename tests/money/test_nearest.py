@@ -3,8 +3,6 @@
 Played with the real use cases, policies and store across a month's end, with prices set by the test.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress

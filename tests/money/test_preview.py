@@ -2,8 +2,6 @@
 time the prediction is compared with the effects of the next tick of a new broker process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The preview of a policy for jobs in known states, each set up explicitly."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

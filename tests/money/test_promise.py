@@ -3,8 +3,6 @@ its amount, every hold is released once, the ledger balances, and nothing is lau
 judge.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections import Counter

@@ -3,8 +3,6 @@
 Played with the real use cases, policies and store across a month's end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

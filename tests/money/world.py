@@ -3,8 +3,6 @@ cloud, market, run folders and clock. The script sets the times between ticks; i
 leases.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """``python -m tests.mutants``: how well the tests of the money rooms bite. See README.md beside this file."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,7 +1,5 @@
 """Work done in forked children, each of which may break anything: killed when it shows no progress in time."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import resource

@@ -1,7 +1,5 @@
 """Which tests run which lines of the rooms, and how long each test takes; kept between runs for what did not change."""
 
-from __future__ import annotations
-
 import pickle
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Puts a mutant into a running process: into functions that are loaded already, or into a module before its import."""
 
-from __future__ import annotations
-
 import gc
 import importlib.util
 import sys

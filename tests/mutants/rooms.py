@@ -1,7 +1,5 @@
 """Which files are mutated, and which tests may kill their mutants."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]

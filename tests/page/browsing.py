@@ -1,7 +1,5 @@
 """A browser without JavaScript: it keeps cookies, says where its requests come from, and fills in forms."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any

@@ -3,8 +3,6 @@
 Needs the Debian package `chromium` and PyPI's `playwright`.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The page in this process, over the company of the server's tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A company whose store has more of everything that pages list: to count what a page asks, and to look at pages."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

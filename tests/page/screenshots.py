@@ -5,8 +5,6 @@
 A company with some of everything is served on loopback. Needs what `tests.page.chromium` needs.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Approving and refusing on the page: by those who are asked alone, once, on record."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.core.events.outcomes import JobState

@@ -5,8 +5,6 @@ Needs `chromium`, PyPI's `playwright`, and ``GPUBROKER_AXE``: the file axe.min.j
 `python -m tests.page.screenshots FOLDER` keeps every page as a picture.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

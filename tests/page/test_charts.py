@@ -1,7 +1,5 @@
 """Charts as points, computed without a page."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 from broker.page.charts import HEIGHT, MAX_POINTS, WIDTH, figure_curves

@@ -1,7 +1,5 @@
 """A program logs in with a code that a person enters in the web UI (RFC 8628), and gives its token up (RFC 7009)."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlsplit
 

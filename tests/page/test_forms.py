@@ -1,7 +1,5 @@
 """Requests that change something: only from a form of this page, of this session. OWASP ASVS 5.0: 3.5.1, 3.5.3."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.page.browsing import FROM_HERE, HOME, FormFields, Site

@@ -3,8 +3,6 @@
 A real provider answers, in which anybody is whoever they say; what it would never send comes from one made here.
 """
 
-from __future__ import annotations
-
 import base64
 import hmac
 from collections.abc import Iterator

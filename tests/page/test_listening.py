@@ -1,7 +1,5 @@
 """The page on a real socket, as `gpubroker serve` puts it there; and `serve` without what the page needs."""
 
-from __future__ import annotations
-
 import importlib.util
 import threading
 from collections.abc import Callable

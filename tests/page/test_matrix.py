@@ -1,7 +1,5 @@
 """Every role on every page, for a job of one's own team, of another team, and of none: made from the tables."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Money on the page: entry by entry, day by day."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """What pages show: the figures of the use cases, nothing taken for markup, nothing loaded from elsewhere."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

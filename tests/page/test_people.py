@@ -1,8 +1,6 @@
 """People changed on the page: by administrators alone, who signed in lately and not with a token, on record. OWASP ASVS
 5.0: 7.5.1."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

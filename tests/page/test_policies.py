@@ -1,7 +1,5 @@
 """Policies on the page: rules with their places, and a change that is seen before it is applied."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.page.browsing import FormFields, Site

@@ -1,7 +1,5 @@
 """What a page asks of the store does not grow with the rows that it shows: every page, with a few and with many."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

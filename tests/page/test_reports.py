@@ -1,7 +1,5 @@
 """Reports on the page: the API's figures, down to the jobs and their ledgers."""
 
-from __future__ import annotations
-
 import re
 from datetime import date
 from html import unescape

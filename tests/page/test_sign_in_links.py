@@ -1,7 +1,5 @@
 """One-time sign-in links: used once, expired, replaced, replayed, made up; and the first administrator's."""
 
-from __future__ import annotations
-
 import logging
 from datetime import timedelta
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Signing in and out; sessions that are stolen, over, or whose token is gone. OWASP ASVS 5.0: 3.3.1, 3.3.2, 3.3.4,
 7.2.1 to 7.2.4, 7.3.1, 7.3.2, 7.4.1, 7.4.2."""
 
-from __future__ import annotations
-
 import logging
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """The files of others that browsers load: those of the manifest, unchanged, each with its licence."""
 
-from __future__ import annotations
-
 import tomllib
 from hashlib import sha256
 

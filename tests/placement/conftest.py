@@ -1,7 +1,5 @@
 """Offers and jobs to plan with. Everything not named is such that the offer serves the job."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ranking by emissions, and the figures a guardrail judges by."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

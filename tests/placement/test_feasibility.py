@@ -1,7 +1,5 @@
 """Every reason strikes when it should, in the documented order, and says what was missing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """What a plan says beside its figures: limits, checkpoints, what is not priced, what would do but for something."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """A board ranks as `make_plan` does, whatever the market and the job."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

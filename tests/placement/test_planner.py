@@ -1,7 +1,5 @@
 """Plans: ranking, deadlines, policies, fallbacks; and what must hold for any market."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from datetime import datetime, timedelta

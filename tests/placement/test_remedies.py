@@ -1,7 +1,5 @@
 """The first fix of each rejection, applied to the job file, takes the rejection away."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any

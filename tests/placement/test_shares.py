@@ -1,7 +1,5 @@
 """Parts of one machine: what each job is given by default, and that the sum never exceeds what there is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """How long a job may run that does not say so, and limits that it cannot keep."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Waiting for what is paid for: only where it saves, soon enough, and never past the deadline."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

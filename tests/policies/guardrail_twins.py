@@ -2,8 +2,6 @@
 and a site with one machine to try it on. At the gate the plan and the admission are the real ones; while running, so
 are the local engine, its agents, their processes and the bill."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

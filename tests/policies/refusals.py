@@ -1,7 +1,5 @@
 """Refusals of every rule, and the smallest change by which each would pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

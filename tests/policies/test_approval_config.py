@@ -1,7 +1,5 @@
 """`action: ask`: a guardrail that asks somebody instead of refusing, and lets what was approved pass."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """What people get wrong in policy files: each is refused with its file, line and column, and what was expected."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.core.errors import InvalidInput

@@ -1,7 +1,5 @@
 """Which capacity types come first, and for whom it is another order."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.core.errors import InvalidInput

@@ -1,7 +1,5 @@
 """Cases beside a policy file: a job, the facts, the verdict; and what is said when a case is wrong in itself."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.core.errors import InvalidInput

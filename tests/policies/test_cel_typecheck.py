@@ -1,7 +1,5 @@
 """What the check lets through, the CEL library can evaluate: the two must not disagree about types."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """`when:`: checked when the file is loaded, with the place of what is wrong; evaluated with every request."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any

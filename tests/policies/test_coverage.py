@@ -1,7 +1,5 @@
 """What an approval covers: the facts that the rule looked at, the amount, the time and the GPUs; nothing worse."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

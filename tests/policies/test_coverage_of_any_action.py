@@ -1,7 +1,5 @@
 """An approval of any action covers no other that is worse."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """`except:` of a guardrail: whom that rule, and no other, is not about."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whatever is done to a policy file: a located error or a set of rules, never anything else, never an open gate."""
 
-from __future__ import annotations
-
 import re
 import string
 from pathlib import Path

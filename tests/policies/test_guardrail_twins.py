@@ -1,8 +1,6 @@
 """Every rule at the gate: something it stops, and the near twin that it lets through (`guardrail_twins.py`). What runs
 is tried in `tests/app/test_guardrails.py`, by the same table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

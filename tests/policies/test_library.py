@@ -1,7 +1,5 @@
 """The files that people copy must load, say what they do, and do what they say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

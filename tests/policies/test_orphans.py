@@ -1,7 +1,5 @@
 """Whether and when orphans are ended: said by nobody, never; of several files the most patient holds."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

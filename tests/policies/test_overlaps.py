@@ -1,7 +1,5 @@
 """Limits of one kind for the same jobs: accepted where both take effect; and warnings about conditions."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.core.errors import InvalidInput

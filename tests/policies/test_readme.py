@@ -1,7 +1,5 @@
 """What the documents of policies show can be written as it stands there, and nothing that there is goes unsaid."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Figures are drawn; each case makes the denied request, reads the verdict's figur
 that change, and with a step less.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

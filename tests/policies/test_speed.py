@@ -1,8 +1,6 @@
 """Judging is quick enough to be done for every placement of every plan. Counted are calls of functions, as many on any
 machine, however busy; on an idle one a thousand take about 0.2 ms. The limits are twice what is needed today."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from broker.core.market.offers import MoneyKind

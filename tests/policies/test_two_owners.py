@@ -1,7 +1,5 @@
 """Two budget owners' files: the outcome, its explanation, and what the documents say about it agree."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path

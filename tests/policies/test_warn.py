@@ -1,7 +1,5 @@
 """`action: warn`: a guardrail that is judged and told, and stops nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.core.errors import InvalidInput

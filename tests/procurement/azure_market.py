@@ -1,7 +1,5 @@
 """What Azure sells, behind TLS and a line that can be spoilt."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Kills a buyer at a chosen moment: before or after a write to the store, before or after a call to the provider."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Each kind of product that AWS sells: how it is put up for sale, asked for, bought and paid in the tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta

@@ -4,8 +4,6 @@ A market sells one product: it is a real provider with its real SDK, and a fake 
 real service takes.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -1,8 +1,6 @@
 """A provider behind a bad line: answers are lost after the order was taken, garbled, late, old, or the order arrives
 twice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

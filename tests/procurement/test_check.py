@@ -1,7 +1,5 @@
 """What AWS lists against what was bought and recorded: every way in which they can differ."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from datetime import timedelta
 from typing import Any

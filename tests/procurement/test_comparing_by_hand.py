@@ -1,7 +1,5 @@
 """What the provider lists against what was bought, by hand, and how people are told of a difference."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any

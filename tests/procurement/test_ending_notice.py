@@ -1,7 +1,5 @@
 """People are told before bought machines are gone."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from broker.core.purchases.quotes import PurchaseProduct

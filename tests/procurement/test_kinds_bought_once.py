@@ -1,8 +1,6 @@
 """Every kind of product, killed before and after every write and call, with answers lost, unreadable and listed late:
 exactly one purchase per intent, the hold right, the ledger balanced."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 

@@ -3,8 +3,6 @@
 On demand costs $10 and spot $2.50 per GPU-hour; 16 GPUs were needed in six of ten hours.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

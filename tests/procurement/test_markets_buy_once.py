@@ -1,8 +1,6 @@
 """Every provider beside AWS, by one contract: killed before and after every write and call, with answers lost,
 unreadable, late, old, and orders that arrive twice: one purchase for an intent, the hold right, the ledger balanced."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path

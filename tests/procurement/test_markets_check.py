@@ -1,7 +1,5 @@
 """`capacity list --check` at Google Cloud and Azure: what they list, what was bought, and what others do there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta

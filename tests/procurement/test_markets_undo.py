@@ -1,7 +1,5 @@
 """Undoing what was bought beside AWS, and what becomes of it at its end: each way that the providers have."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta

@@ -4,8 +4,6 @@ before its end with their checkpoints and go on elsewhere, and a review of what 
 The purchase runs against AWS's fake through the real provider; machines and run folders are the rehearsal's.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

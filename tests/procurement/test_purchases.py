@@ -1,7 +1,5 @@
 """A purchase from the quote to the end of its time, and every way in which it does not come about."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Capacity that was bought elsewhere is recorded by people who might buy it, within the terms of their policies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

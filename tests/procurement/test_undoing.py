@@ -1,7 +1,5 @@
 """Undoing purchases, every way and every refusal; and what falls due of those that are paid over their period."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """Orders that carry no mark of ours, as at SF Compute: two of the same could not be told apart."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bought capacity as offers, and when work leaves it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """The long tail through gpuhunt: its real classes, over real sockets, against the small clouds on loopback."""
 
-from __future__ import annotations
-
 import copy
 import json
 import logging

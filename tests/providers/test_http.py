@@ -1,7 +1,5 @@
 """JSON over HTTP: what becomes of each fault of a server. The servers are real, waiting is the clock's."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Hyperstack's flavors become offers at the price of their GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """GPUs that other tools list: those that we do not know are few, and each has its reason."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.core.values.accelerators import canonical

@@ -1,7 +1,5 @@
 """Kubernetes nodes as offers: by hand-written answers of kubectl. On a real cluster: `tests/kubernetes`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Lambda's instance types."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any

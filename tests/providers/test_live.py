@@ -4,8 +4,6 @@ Logins come from where the providers take them (`gpubroker doctor` tells). What 
 to be; read the summary that is printed as well (``-s``): nobody else has seen this service on this day.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

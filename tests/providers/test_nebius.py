@@ -1,7 +1,5 @@
 """Nebius's presets become offers."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager

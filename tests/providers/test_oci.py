@@ -1,7 +1,5 @@
 """Oracle Cloud's GPU shapes and their prices."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """OVHcloud's catalogue becomes offers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

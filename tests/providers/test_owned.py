@@ -1,7 +1,5 @@
 """This machine as owned capacity, with an NVML of our own making."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The hand-written price book."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Prime Intellect's machines become offers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

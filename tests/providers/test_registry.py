@@ -1,7 +1,5 @@
 """Making providers by name."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib import import_module

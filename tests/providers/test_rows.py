@@ -1,7 +1,5 @@
 """Reading rows that somebody else wrote."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import Any
 

@@ -1,7 +1,5 @@
 """RunPod's prices and stock."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The simulated market as a provider."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

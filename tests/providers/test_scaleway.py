@@ -1,7 +1,5 @@
 """Scaleway's machines become offers, in dollars."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """SF Compute's quotes as offers, and its contracts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any

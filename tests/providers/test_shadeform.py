@@ -1,7 +1,5 @@
 """Shadeform's machine types become offers, one a region."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Slurm partitions as offers: by hand-written answers of its commands, and on a real cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Vast.ai's marketplace."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Verda's instance types."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """Vultr's plans become offers, one a region and capacity type; a part of a card is that part."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

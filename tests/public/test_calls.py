@@ -1,7 +1,5 @@
 """A packed call, run as a node runs it, in a process of its own without gpubroker; and how its result is read."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """The Python interface, used as a program uses it: a store of its own, this machine's engine, a real reconciler."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta

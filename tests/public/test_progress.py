@@ -1,7 +1,5 @@
 """`gpubroker.watch`: one line that says how far jobs are, in a notebook and on a terminal."""
 
-from __future__ import annotations
-
 import io
 import sys
 from datetime import timedelta

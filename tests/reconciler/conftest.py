@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from broker.core.values.clock import ManualClock

@@ -1,7 +1,5 @@
 """A stage on which launches are delayed, and judged right before they are made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta

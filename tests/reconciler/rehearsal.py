@@ -4,8 +4,6 @@ Not a stand-in for the real engines (those have their own tests and the contract
 quick to play, faults and lies included.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

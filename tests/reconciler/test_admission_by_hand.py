@@ -1,7 +1,5 @@
 """What the gate holds, judges and lets through, by hand: machines at $12 an hour, billed by whole minutes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta

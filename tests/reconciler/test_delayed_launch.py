@@ -1,7 +1,5 @@
 """A launch that reaches its engine late is judged again first: at present prices, by the rules in force then."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta

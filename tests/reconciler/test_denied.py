@@ -1,7 +1,5 @@
 """Why a job waits that the policy lets go nowhere: in the rule's words, said once, and not where it waits its turn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """What one start moves and how it is posted, in figures worked out by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """When what runs is judged, by what, and what is kept where the policy cannot be read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Rules that only warn a running job, and what is kept of its judgements."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from datetime import timedelta

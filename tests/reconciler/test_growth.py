@@ -1,7 +1,5 @@
 """A job for which no capacity is to be had, or whose launches fail, tries on without growing, and not for ever."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

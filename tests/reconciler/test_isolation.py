@@ -1,7 +1,5 @@
 """One step that fails keeps nothing else waiting: the record, the bill, the user's word and other jobs go on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 

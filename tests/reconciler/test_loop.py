@@ -1,7 +1,5 @@
 """Whole lives of jobs on the rehearsal stage: every way they can go, and the money that goes with each."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """What the planner asks before it places a job: free machines, shares, switches and denials, by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Placing a job again: what changes between its plan and its transaction, and money that does not pay for a start."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """Policies that change between the judgement and its record: what was judged by the old ones is judged anew."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta

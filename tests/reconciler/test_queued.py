@@ -1,7 +1,5 @@
 """Attempts that wait in a queue of their engine's, and machines that are billed while they start."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

@@ -1,8 +1,6 @@
 """Brokers that die, engines that lie or are away, agents that do not obey: no job runs twice, none is forgotten, and
 what ran is billed."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

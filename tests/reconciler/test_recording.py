@@ -1,7 +1,5 @@
 """What is reported of several jobs is recorded in one transaction, and a job with which that fails delays no other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

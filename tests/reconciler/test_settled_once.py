@@ -1,7 +1,5 @@
 """What one settlement draws on a hold, and when what has ended is settled again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

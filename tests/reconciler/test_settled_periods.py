@@ -1,7 +1,5 @@
 """Spend and corrections land in the period in which they were incurred, whatever was known when it was settled."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

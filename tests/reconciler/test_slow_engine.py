@@ -1,7 +1,5 @@
 """An engine whose calls take long holds up nobody else: launches, cancels, settlement and top-ups go on beside it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta

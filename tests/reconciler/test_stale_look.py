@@ -1,7 +1,5 @@
 """What a look at the store has seen may be out of date when its step is taken: then nothing of it is recorded."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.core.events import events as ev

@@ -1,7 +1,5 @@
 """Pools that fail do not starve a job: one that works is reached, however many fail, however and how slowly they do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta

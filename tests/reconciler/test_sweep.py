@@ -1,7 +1,5 @@
 """What is an orphan and what is not: every kind of leftover, and everything that must be left alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

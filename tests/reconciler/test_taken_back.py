@@ -1,8 +1,6 @@
 """What a provider does not charge: a first hour that it interrupted, a machine that never was. The cloud's word about
 it counts alone, whatever the node wrote down and whatever was asked for meanwhile."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """An engine or run folder that does not answer delays the jobs of no other engine."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A job that this version cannot read is left alone by the reconciler, which looks after all others."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The order in which jobs are looked at: what runs first, then who waits, in turn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

@@ -2,8 +2,6 @@
 order.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,8 +1,6 @@
 """The rehearsal stage on a recorded market: a real store, reconciler, placer and strategist on a manual clock, and
 nodes that boot, save and die exactly as the measuring rules of `tests/lab` say."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """A team server on loopback, and the laptop of somebody who has no access to its store."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

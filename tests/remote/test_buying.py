@@ -1,7 +1,5 @@
 """Buying capacity through a team server: quoted, bought, approved, cancelled and sold by command."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The bytes of a file from a server: what a proxy in front of it may do to them."""
 
-from __future__ import annotations
-
 import httpx
 import pytest
 

@@ -1,7 +1,5 @@
 """Command by command: through the server, of this machine alone, or with the reason why not. Made from the program."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import pytest

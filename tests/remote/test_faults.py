@@ -1,7 +1,5 @@
 """Lost and strange answers of a team server: what a person is told, and that nothing is done twice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn

@@ -1,7 +1,5 @@
 """A job's events and output through a team server, so far and as they come."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Logging in and out on a machine without access to the server's store."""
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Offers and recorded prices of a team server: the tables of a store of this machine."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`import gpubroker` with a team server: as the owner of a token, without a store on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

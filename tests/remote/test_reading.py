@@ -1,7 +1,5 @@
 """Reading through a team server: the same documents as on the server, of what a person may see."""
 
-from __future__ import annotations
-
 import hashlib
 from datetime import UTC, datetime
 from pathlib import Path

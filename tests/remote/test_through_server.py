@@ -1,7 +1,5 @@
 """Commands through a team server: as one person, without a store of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Policies tried, months closed and jobs resumed through a team server, without access to its store."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The agent as one file: the same bytes everywhere, and it runs on a Python that knows nothing of gpubroker."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import subprocess

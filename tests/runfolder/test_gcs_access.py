@@ -1,8 +1,6 @@
 """A node's token for Cloud Storage reaches its job's folder and what the job reads, and nothing else: Google's own
 libraries and obstore against a token service and a bucket that hold to the documented boundaries."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Output as it comes to the run folder: each line once, in order, whatever the pieces are cut into."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

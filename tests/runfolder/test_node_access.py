@@ -1,7 +1,5 @@
 """What a node may do in the bucket, judged by an evaluator of IAM policies; and when its credentials are renewed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """What ended jobs leave in the store, and letting it go."""
 
-from __future__ import annotations
-
 import hashlib
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The broker's side of the run folders."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """The API in this process, over a store of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

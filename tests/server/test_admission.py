@@ -1,7 +1,5 @@
 """What Slurm and SkyPilot are answered about launches of their users, and what becomes of the money."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

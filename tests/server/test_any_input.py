@@ -4,8 +4,6 @@ schemathesis draws the requests from the document itself: what it allows, and wh
 that name something name what is there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The routes that change something: who may, once however often it is asked, on record, and from no other site."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 from uuid import uuid4

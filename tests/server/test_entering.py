@@ -1,7 +1,5 @@
 """Tokens that are missing, wrong, stolen, expired or revoked; many wrong ones; what answers and logs tell of them."""
 
-from __future__ import annotations
-
 import logging
 from datetime import timedelta
 from pathlib import Path

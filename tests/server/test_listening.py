@@ -1,7 +1,5 @@
 """The server on a real socket: where it listens, TLS, and what it refuses."""
 
-from __future__ import annotations
-
 import ssl
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What the reading routes answer: the documents of the command line, in pages, without what others' teams do."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

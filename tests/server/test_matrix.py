@@ -1,8 +1,6 @@
 """Every role on every route, for a job of one's own team, of another team, and of none: made from the tables. OWASP
 ASVS 5.0: 8.2.1 to 8.2.3, 8.3.1, 8.4.1."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

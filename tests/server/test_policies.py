@@ -1,7 +1,5 @@
 """Policies through the API: seen beforehand, applied once and on record, refused if somebody else was faster."""
 
-from __future__ import annotations
-
 from uuid import uuid4
 
 import pytest

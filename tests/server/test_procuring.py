@@ -1,7 +1,5 @@
 """Buying, undoing and recording through the API and on the page, at SF Compute's market."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from hashlib import sha256

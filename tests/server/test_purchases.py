@@ -1,7 +1,5 @@
 """Purchases through the API: who sees them, and who approves them, once."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from uuid import uuid4
 

@@ -1,7 +1,5 @@
 """How many requests a token may make."""
 
-from __future__ import annotations
-
 from copy import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """What everybody at the page sees alike is computed once for all of them while that costs much, and never kept long."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """A job's events and output as they happen."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """A small company behind a server: two teams, somebody in each role, jobs of both teams and of none."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The sandbox engine: its contract, and what the simulated market does to its machines."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The simulated market: a pure function of scenario, seed and time, and a demo in which spot is always taken away."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

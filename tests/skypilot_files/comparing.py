@@ -1,7 +1,5 @@
 """A task as SkyPilot read it beside the job that was read here: the same terms for both, and where they differ."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

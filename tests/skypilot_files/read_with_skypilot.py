@@ -1,8 +1,6 @@
 """Reads task files with the installed SkyPilot: a JSON list of [text, variables] in, a JSON list of answers out. A
 process of its own, because SkyPilot writes into its home and takes seconds to import."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

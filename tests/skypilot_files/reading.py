@@ -1,7 +1,5 @@
 """What the installed SkyPilot reads in task files: `read_with_skypilot` in a process and a home of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What of a folder can be taken, and what is said of the rest."""
 
-from __future__ import annotations
-
 import os
 import socket
 import tempfile

@@ -1,7 +1,5 @@
 """Which files a snapshot leaves out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

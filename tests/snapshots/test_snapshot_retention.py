@@ -1,7 +1,5 @@
 """Deleting from a pool: what other trees need stays, in any order of events, and after a deletion that ended early."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable, Iterator

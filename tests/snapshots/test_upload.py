@@ -1,7 +1,5 @@
 """From a folder to a tree in the store, and back into a folder."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Every store test runs on SQLite, and in the system tests on PostgreSQL, too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

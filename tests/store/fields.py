@@ -1,7 +1,5 @@
 """What tests of the store say by keyword of an offer, a poll or an entry's tags, and the offer they start from."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypedDict, Unpack

@@ -1,7 +1,5 @@
 """Forgetting old history: what must stay, and that nothing after the cut-off answers differently."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from itertools import count, pairwise
 from typing import Unpack

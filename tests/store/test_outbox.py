@@ -1,7 +1,5 @@
 """Notices on their way: each key once to each target, and never lost."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Several real processes over one store."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor

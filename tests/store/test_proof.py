@@ -1,8 +1,6 @@
 """`Store.prove`: what is kept follows from events and entries; what does not is found and made anew, a few jobs at a
 time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 

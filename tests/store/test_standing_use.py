@@ -1,7 +1,5 @@
 """What of a standing grant is used: by jobs that are open, and by those that are closed, which is kept as one sum."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 from broker.core.market.offers import MoneyKind

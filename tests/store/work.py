@@ -1,7 +1,5 @@
 """How much a database does for some statements, counted and not timed: the same on every machine."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager

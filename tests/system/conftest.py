@@ -1,8 +1,6 @@
 """What the system tests share: the training example cut short, and how to tell that it ended right; a bucket for run
 folders."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

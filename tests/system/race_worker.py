@@ -5,8 +5,6 @@ Where a part is given the job is ended at once, as a reconciler ends it: that pa
 released.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

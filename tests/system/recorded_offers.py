@@ -1,8 +1,6 @@
 """Offers of every provider as its own adapter reads them: the price book, and each adapter against its fake, which is
 given every machine that the adapter's own tables know. More than 300 different ones, all without a network."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Other schedulers before a running server: SkyPilot's own policy classes, a real Lua, and a real slurmctld."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import json

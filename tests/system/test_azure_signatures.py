@@ -1,8 +1,6 @@
 """A node with a signature instead of a key, on Azurite over TLS, which issues delegation keys and checks signatures. It
 has no directories, so the signature is for the container."""
 
-from __future__ import annotations
-
 import base64
 import json
 import time

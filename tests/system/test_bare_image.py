@@ -3,8 +3,6 @@
 Nothing of gpubroker is installed there, nothing of this environment is handed on, and no privileges are left.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """The broker is gone for hours of the sandbox's time: nothing is killed, nothing runs longer than it is paid for or may
 be left alone, and when the broker is back it picks everything up, with the bill right."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

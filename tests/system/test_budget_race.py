@@ -1,7 +1,5 @@
 """Many processes, one budget: not a micro-dollar too much is promised, nearly all of it is used, nothing is lost."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

@@ -3,8 +3,6 @@
 Real agents with the store's own protocol between: moto's S3, Azurite, and Cloud Storage after its discovery document.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """What reaches a job's command from outside arrives as it was given, executes nothing, and leaks nowhere."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Iterator

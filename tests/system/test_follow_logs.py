@@ -1,7 +1,5 @@
 """`gpubroker logs --follow` while the job runs: on this machine, in the sandbox, and on a real Slurm."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Frameworks as they really save: their checkpoints are taken while they train, whole, and loaded by them again."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from importlib import import_module

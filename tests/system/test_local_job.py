@@ -1,7 +1,5 @@
 """`gpubroker submit examples/training/training.yaml --yes` on this machine, and SIGKILL for everything in it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

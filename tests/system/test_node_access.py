@@ -1,7 +1,5 @@
 """A node with a session of a role instead of a login of its own, on moto's S3, IAM and STS, which check signatures."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from collections.abc import Iterator

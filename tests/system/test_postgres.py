@@ -1,7 +1,5 @@
 """The local job end to end with its store in PostgreSQL."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

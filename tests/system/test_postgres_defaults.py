@@ -1,7 +1,5 @@
 """PostgreSQL as administrators set it up: no default of a role, a database or the server lets a budget be overspent."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime

@@ -1,8 +1,6 @@
 """The recipes for PyTorch, torchrun and the Hugging Face Trainer, as jobs: told that their machine is taken away they
 save, go on elsewhere, and learn the very same as if nothing had happened."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

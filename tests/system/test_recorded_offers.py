@@ -4,8 +4,6 @@ machine at the places that SkyPilot knows. Each is launchable just there and so,
 What this cannot show: that SkyPilot's published catalogue has each of these machines today.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -2,8 +2,6 @@
 folders in S3, providers and notifications that fail, a job that runs. Nothing that is kept, printed or answered has
 one in it."""
 
-from __future__ import annotations
-
 import secrets
 import socket
 import subprocess

@@ -1,8 +1,6 @@
 """Two services on one PostgreSQL: the one that leads is killed again and again while jobs run, and nothing is done
 twice."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Signing in at a real `gpubroker serve`: the first administrator's link from its terminal, and an invited person's."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

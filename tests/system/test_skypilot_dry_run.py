@@ -4,8 +4,6 @@ offers that once could never be launched, as they were sent then and as they are
 `pytest -s tests/system/test_skypilot_dry_run.py` prints both.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

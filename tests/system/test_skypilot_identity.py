@@ -1,7 +1,5 @@
 """The real SkyPilot's own settings during a launch: no credential files of the user's go to a node."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from typing import Any
 

@@ -3,8 +3,6 @@
 The double that the quick tests use is asked the same, so that it accepts what the real one accepts.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A task file means here what it means to the SkyPilot that is installed: read by both, compared field by field."""
 
-from __future__ import annotations
-
 import json
 from importlib.util import find_spec
 from pathlib import Path

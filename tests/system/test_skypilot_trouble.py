@@ -1,7 +1,5 @@
 """The engine's adapter with the real SkyPilot where something of it is missing: what the caller is told to do next."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

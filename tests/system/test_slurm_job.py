@@ -1,8 +1,6 @@
 """The training example on a real Slurm: preempted by a more urgent job, cancelled by a stranger, on nodes that are
 drained, with Slurm itself away for a while; and the bill right."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

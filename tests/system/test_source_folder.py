@@ -1,8 +1,6 @@
 """What becomes of a job's source folder after `submit` changes nothing: on this machine, in the sandbox and on a real
 Slurm, in an attempt that resumes and in a job that runs again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 """Sessions with OpenSSH's own client and server, on this machine and on a real Slurm: entering, idleness, and the home
 folder that goes from one to the next."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,8 +1,6 @@
 """Two people with two folders and two tokens, and no access to the server's store: they submit code with secrets to one
 server before a real Slurm, one approves the other's jobs at the page, and neither does what they may not."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

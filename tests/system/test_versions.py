@@ -1,8 +1,6 @@
 """An older version of the program beside a newer one, on one store. The older one is this program without one field of
 a job: `FIELD`."""
 
-from __future__ import annotations
-
 import json
 import signal
 from datetime import UTC, datetime

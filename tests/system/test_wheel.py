@@ -1,7 +1,5 @@
 """The built wheel in an empty environment, used from a folder that tries to get in its way; and an editable install."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

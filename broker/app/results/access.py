@@ -1,7 +1,5 @@
 """People, API tokens and the audit log as results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Self

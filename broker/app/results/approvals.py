@@ -1,7 +1,5 @@
 """Requests for approval and standing grants as results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Self

@@ -1,7 +1,5 @@
 """Capacity plans and findings as results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Self
 

@@ -1,7 +1,5 @@
 """The documents by name, and the JSON Schema of each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any

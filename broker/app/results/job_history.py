@@ -1,7 +1,5 @@
 """A job with everything that happened to it, the reasons for its places, and the entries of its cost, as results."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Self

@@ -1,7 +1,5 @@
 """Jobs as results."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The files of a job as results: outputs, checkpoints, and those of its submission."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """Notices to people and their delivery, as results."""
 
-from __future__ import annotations
-
 from typing import Self
 
 from broker.app.results.values import Moment, Result

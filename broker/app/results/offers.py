@@ -1,7 +1,5 @@
 """Offers as results, also in groups and with their interruption risk."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from math import isfinite
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """Launches outside gpubroker, as results. Money in USD."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Self

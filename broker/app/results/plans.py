@@ -1,7 +1,5 @@
 """Plans as results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Recorded prices as results: histories, imports, and prunings."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, Self

@@ -1,7 +1,5 @@
 """The state of prices as results."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Self
 

@@ -1,7 +1,5 @@
 """The program's name in printed commands."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """A proposal of purchases as a result, and as the file from which they are bought. Money in USD."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """The queue as a result."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Self
 

@@ -1,8 +1,6 @@
 """Why a job waits, why an attempt is stopped and why a job ended, as text. Refusals by a rule carry the
 words of that rule."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """The service, the sweep, the doctor and the demo as results."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self

@@ -1,7 +1,5 @@
 """The events of a job in words: one sentence per event, for the command line and the page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

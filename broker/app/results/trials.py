@@ -1,8 +1,6 @@
 """Policy previews, tests and replays as results: recorded decisions, test cases, replayed decisions, and the effects of
 a change."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Self
 

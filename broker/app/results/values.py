@@ -1,8 +1,6 @@
 """The base of every result, and how its values are written in JSON: money as decimal strings in USD, times in ISO 8601
 UTC, durations in seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta

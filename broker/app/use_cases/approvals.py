@@ -1,7 +1,5 @@
 """Approvals, extensions, which may need one, and the queue of waiting jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Annotated
 

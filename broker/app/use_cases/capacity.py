@@ -4,8 +4,6 @@ A purchase's id follows from the idempotency key of its request, so that a repet
 purchase. Buying needs the permission and the approvals of the policies, as on the command line.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Budgets and reports. Each use case shows what its caller may see."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory

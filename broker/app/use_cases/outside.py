@@ -1,7 +1,5 @@
 """Launches outside gpubroker that count against its budgets."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Cursors of lists that come in pages."""
 
-from __future__ import annotations
-
 import base64
 import json
 from datetime import datetime

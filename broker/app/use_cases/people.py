@@ -1,7 +1,5 @@
 """The people and service accounts of a team server, their tokens, and the audit log."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

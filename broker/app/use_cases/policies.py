@@ -1,8 +1,6 @@
 """Policies: the rules that a caller may see; files are checked, and a change is previewed and applied; a verdict is
 explained."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Results that are the same for all viewers of the page, computed once for all of them."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict

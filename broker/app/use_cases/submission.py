@@ -1,7 +1,5 @@
 """Submission over the network: a plan, which changes nothing, and a job, whose files are already uploaded."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field

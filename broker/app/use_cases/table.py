@@ -1,8 +1,6 @@
 """The table of use cases that a team server offers. Its API, their permissions, the audit log's actions and what
 commands ask a server are made of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

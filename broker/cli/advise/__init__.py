@@ -1,7 +1,5 @@
 """`gpubroker advise`: size GPU work, compute its cost, recommend purchases and savings."""
 
-from __future__ import annotations
-
 import typer
 
 from broker.cli.lazy import lazy_group

@@ -1,7 +1,5 @@
 """The commands of `gpubroker advise`: options, use case, document."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

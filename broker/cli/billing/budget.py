@@ -1,7 +1,5 @@
 """`gpubroker budget`: limit, spent, held, left and forecast of each budget."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`gpubroker init`: write a job file from answers to questions, or from a file of another program."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """`gpubroker jobs resume`: continue an ended job as a new job."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`gpubroker prices`: poll providers; age, history, import and deletion of prices; watches."""
 
-from __future__ import annotations
-
 import typer
 
 from broker.cli.lazy import lazy_group

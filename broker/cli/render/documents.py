@@ -1,7 +1,5 @@
 """A document from blocks, as Markdown or as a self-contained HTML page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape

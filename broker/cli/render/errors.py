@@ -1,7 +1,5 @@
 """Errors as text: what is wrong, where (with the line of the file), and what to do next."""
 
-from __future__ import annotations
-
 import re
 import traceback
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The option of charts, and their drawing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated

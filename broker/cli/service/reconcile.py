@@ -1,7 +1,5 @@
 """`gpubroker reconcile`: the background process that reconciles running jobs. Other commands start it."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`gpubroker schema`: the JSON Schema of what commands print with --json, of job files and of policy files."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

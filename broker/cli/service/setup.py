@@ -1,7 +1,5 @@
 """`gpubroker setup`: from a login to a cloud to a first job there, step by step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,8 +1,6 @@
 """`gpubroker store`: back up the store and restore it. Refused while logged in to a team server, whose
 store is not on this machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Who may change people and tokens, whom a token lets in, and what the audit log tells of it."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Whoever is to be told hears that somebody is asked: once, whoever looks, and again until it is delivered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 

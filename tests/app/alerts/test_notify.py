@@ -1,7 +1,5 @@
 """Telling people, with the real Apprise and a receiver on loopback."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

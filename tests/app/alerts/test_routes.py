@@ -1,7 +1,5 @@
 """Who is told of what, and when; and that nothing is lost on the way."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

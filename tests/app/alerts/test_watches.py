@@ -1,7 +1,5 @@
 """Watches over a store that is polled: looks, notices, several processes, restarts."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import replace

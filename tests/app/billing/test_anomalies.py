@@ -1,7 +1,5 @@
 """Anomalies on a ledger as it is metered: found on the day, told once, the job named, answers heard."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta

@@ -2,8 +2,6 @@
 forgotten one that costs as much as a median day for three days. `pytest -s -m system` prints the share.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Budgets in use: later charges, marks told once, work stopped, forecasts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Charges from a provider and from files: read, kept, acted on once, and told where they are far off."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """A month of the ledger as FOCUS: every micro-dollar once, in the right month, for ever the same."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable
 from dataclasses import replace

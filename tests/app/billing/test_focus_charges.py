@@ -1,7 +1,5 @@
 """Providers' FOCUS files, read as charges by attempt and compared with the ledger."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

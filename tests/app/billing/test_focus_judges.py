@@ -5,8 +5,6 @@ The latter needs Python 3.12 and much beside it, so it has an environment of its
 says where it is in ``GPUBROKER_FOCUS_VALIDATOR``. What it finds must be exactly `UNSATISFIABLE`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A simulated quarter as FOCUS: every micro-dollar of the ledger once, per team and in all, and prices that add up."""
 
-from __future__ import annotations
-
 import csv
 from collections import defaultdict
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Predictions of a store's runs against what happened, and measured speeds in advice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Spending by several dimensions and by named periods, in files too."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable
 from dataclasses import replace

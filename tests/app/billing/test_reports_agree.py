@@ -3,8 +3,6 @@ months, the total of each report is the ledger's, and so is the sum over each di
 zone, which the policy or its budgets have, and every report names it.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A month's review over a ledger: parts that add up to the micro-dollar, causes by name, advice and what it brought."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta

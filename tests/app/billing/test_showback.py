@@ -1,7 +1,5 @@
 """Showback and chargeback over a ledger: statements stay, corrections follow, all of them together are the ledger."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Unit metrics of a store: runs, utilisation from run folders, and what programs reported."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Capacity and the demand for it, as store and providers know them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta

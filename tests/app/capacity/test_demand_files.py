@@ -1,7 +1,5 @@
 """Files of hourly demand: what is read, and where a file is wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

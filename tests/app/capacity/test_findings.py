@@ -1,7 +1,5 @@
 """Findings from what is on record: attempts, holdings and stored prices."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

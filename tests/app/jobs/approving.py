@@ -1,7 +1,5 @@
 """Jobs that need approval, for tests."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from broker.app.jobs import jobs

@@ -1,7 +1,5 @@
 """The order in which a graph of jobs is submitted, and when a job may begin."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

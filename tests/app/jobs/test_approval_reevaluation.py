@@ -1,7 +1,5 @@
 """What was asked is judged again by the policies in force when it is answered, and once when they change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta

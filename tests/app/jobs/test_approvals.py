@@ -1,7 +1,5 @@
 """Asking first: the money is held, the right people decide, and what was approved is not asked again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

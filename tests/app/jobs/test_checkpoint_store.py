@@ -1,7 +1,5 @@
 """Where checkpoints lie, from the URL of the run folders and the environment, and how many are kept."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 

@@ -1,7 +1,5 @@
 """No room for a job: it is refused beforehand, with nothing stored or held, wherever the disk fills up."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """Where fetched files are written: below the target folder, whatever a job or a server calls them."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Row 1 of a plan is what a submission does now, also where a strategy decides that."""
 
-from __future__ import annotations
-
 import random
 from datetime import timedelta
 from functools import partial

@@ -1,7 +1,5 @@
 """Submissions of several threads in one transaction: each is judged with what those before it hold, as if alone."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence

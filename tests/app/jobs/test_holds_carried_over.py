@@ -1,8 +1,6 @@
 """Jobs that wait into another budget period: their holds together may exceed its amount, and still they run, in the
 order in which they were submitted."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import cast
 

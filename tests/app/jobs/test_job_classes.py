@@ -1,7 +1,5 @@
 """Identical jobs are planned once per market; whatever a plan depends on makes a new one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A job as its submitter gives it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

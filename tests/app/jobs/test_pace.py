@@ -1,7 +1,5 @@
 """Paces from the steps that checkpoints of earlier attempts tell of."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The queue placed together decides for real: who gets the machines that are free, who waits, and who rents."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Recorded capacity that no engine reaches is an offer at its marginal cost, and told beside a plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 

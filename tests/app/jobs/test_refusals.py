@@ -1,7 +1,5 @@
 """What the policies refuse is on record with all that they saw, also where they left no placement to judge."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from datetime import timedelta

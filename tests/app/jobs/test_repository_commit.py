@@ -1,7 +1,5 @@
 """The commit of a repository is looked up once, at submission."""
 
-from __future__ import annotations
-
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path

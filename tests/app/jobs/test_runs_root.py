@@ -1,7 +1,5 @@
 """The run folders of a store's jobs lie in one place: another one is refused before anything is stored or held."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from datetime import timedelta

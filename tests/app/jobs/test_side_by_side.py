@@ -1,7 +1,5 @@
 """Jobs side by side on one machine of our own: placed, queued and given their turn by CPUs, memory and GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress

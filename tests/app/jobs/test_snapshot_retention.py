@@ -1,7 +1,5 @@
 """Which jobs need their snapshot: whatever is open, can be resumed or left results; and what pruning tells."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Carbon: what an hour on an offer emits, and when plans look at it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 

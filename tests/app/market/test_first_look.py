@@ -1,7 +1,5 @@
 """The first look at the market: who is asked before prices are shown first, and when nobody is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """How old what local sources said may get before they are asked again."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Who is polled, with which limits, and what becomes of prices that are too old: through the use cases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What prices were, over a period and at a moment."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Risks from the store: availability of spot, attempts of ours, and nothing where nothing was seen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """How the history in the store becomes ticks."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A month of recorded decisions, for back-tests of policies."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

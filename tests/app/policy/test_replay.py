@@ -1,7 +1,5 @@
 """Recorded decisions, judged again: exactly the same under the same policy, and by hand under another."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Whether a service's duties do their work."""
 
-from __future__ import annotations
-
 from broker.app.service.health import DutyState, Pulses
 
 

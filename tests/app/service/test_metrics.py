@@ -1,7 +1,5 @@
 """The service's page: who may read it, what it says, and that it says so while the store is away."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """The frame of what a service does now and then: one process at a time, and nothing said twice."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

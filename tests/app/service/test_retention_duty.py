@@ -1,7 +1,5 @@
 """The daily deletion of what the active policy no longer keeps: jobs that are due, and no others, each for itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

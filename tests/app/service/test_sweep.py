@@ -1,7 +1,5 @@
 """Sweeping a real store and this machine: orphans are found, told once, and ended when somebody says so."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

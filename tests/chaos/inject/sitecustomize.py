@@ -1,8 +1,6 @@
 """Imported by every Python process of a chaos run at its start: gives the object store its moods, in brokers and in
 agents. Anything else is left alone."""
 
-from __future__ import annotations
-
 import importlib.abc
 import importlib.util
 import os

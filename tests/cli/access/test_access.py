@@ -1,7 +1,5 @@
 """`gpubroker people`, `tokens` and `audit`."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Every command of advice: its examples work, its JSON is one document, bad input says what is wrong."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

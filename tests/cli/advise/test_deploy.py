@@ -1,7 +1,5 @@
 """`advise deploy`: three situations, three sensible answers, each ending in files that are taken as they are."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`advise deploy` and `advise serve`: limited to places, with recorded capacity, split into baseline and bursts."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The field's published numbers, as scripts read them: the fixed flags, and the keys that come out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

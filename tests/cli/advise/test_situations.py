@@ -1,7 +1,5 @@
 """Every command of the twelve situations runs, and the answers say what the page says of them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

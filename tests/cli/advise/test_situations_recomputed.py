@@ -4,8 +4,6 @@ No formula of `broker.economics` is used here: bytes, FLOPs, bytes per second an
 those of the answer; peaks and bandwidths are data-sheet figures (B200: 2,250 TFLOPS BF16, 4,500 FP8, 8 TB/s; H100 SXM:
 989.5 TFLOPS BF16; A100: 312)."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """Ten situations in which independent arithmetic disagreed with the advice once: the command, the new answer, and the
 figure that was computed independently beside it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

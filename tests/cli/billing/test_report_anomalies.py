@@ -1,7 +1,5 @@
 """`gpubroker report anomalies` as people run it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`gpubroker report billed` and `gpubroker report charges`, on a store with one job that cost money."""
 
-from __future__ import annotations
-
 import gzip
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`gpubroker report review` as people run it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`gpubroker report showback` as people run them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`gpubroker report spend` by several dimensions, for named periods and into files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`gpubroker capacity` as people run it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path

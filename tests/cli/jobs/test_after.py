@@ -1,7 +1,5 @@
 """`submit` of jobs that come after others: `after:`, `--after`, and results of one as inputs of the next."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """`gpubroker approvals`, and what submit and extend say where somebody is asked first."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The plan of an array says what its submission says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

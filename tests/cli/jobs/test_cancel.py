@@ -1,7 +1,5 @@
 """`gpubroker cancel`: one job, several, or all of mine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

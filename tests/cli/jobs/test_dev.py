@@ -1,8 +1,6 @@
 """`gpubroker dev` and `gpubroker ssh`, as far as nothing has to run. What runs is tried in
 `tests/system/test_ssh.py`."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from pathlib import Path
 from typing import Any

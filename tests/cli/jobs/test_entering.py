@@ -1,7 +1,5 @@
 """`gpubroker exec`, beside a job that really runs on this machine."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator

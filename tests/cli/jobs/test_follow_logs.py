@@ -1,7 +1,5 @@
 """`gpubroker logs --follow` in one process; while jobs run elsewhere it is tried with the system tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """What is given beside a job file, and jobs without one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

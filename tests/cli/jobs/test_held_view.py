@@ -1,7 +1,5 @@
 """Held money on the command line: of which budget and period it is, and which limit decides it."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from decimal import Decimal

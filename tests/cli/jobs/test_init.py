@@ -1,7 +1,5 @@
 """A job file written by asking."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path

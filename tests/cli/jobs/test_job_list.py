@@ -1,7 +1,5 @@
 """`jobs list` and the output of arrays: why and how far at one look, in a narrow terminal too."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable

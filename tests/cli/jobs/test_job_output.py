@@ -1,7 +1,5 @@
 """What a job prints reaches files unchanged, and a terminal without what would control it."""
 
-from __future__ import annotations
-
 import os
 import pty
 from io import StringIO

@@ -1,7 +1,5 @@
 """What a job leaves behind and what it was made from: `jobs files`, `get`, `diff`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`gpubroker plan`: placements, money, verdict, reasons, and the exit code of each way to fail."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

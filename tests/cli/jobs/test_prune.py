@@ -1,7 +1,5 @@
 """`gpubroker jobs prune`: what it would delete, what it deletes, and what it leaves alone."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

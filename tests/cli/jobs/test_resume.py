@@ -1,7 +1,5 @@
 """Fail, fix, go on: `jobs resume` and `resume_from:`."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A job's secrets are sealed at submission, open for who looks after it alone, and go when it is closed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

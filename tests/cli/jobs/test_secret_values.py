@@ -1,7 +1,5 @@
 """A secret's value occurs nowhere: not in store, notices, run folder, log, page or answer, however a job prints it."""
 
-from __future__ import annotations
-
 import random
 import string
 from base64 import b64encode

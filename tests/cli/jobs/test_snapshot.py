@@ -1,7 +1,5 @@
 """A submitted job runs the files that it was submitted with."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`gpubroker submit` and what comes after it: following, detaching, cancelling, extending, and the exit codes."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """`gpubroker policy decisions`: who was refused what, how much, and why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

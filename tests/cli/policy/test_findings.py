@@ -1,7 +1,5 @@
 """`gpubroker policy findings`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

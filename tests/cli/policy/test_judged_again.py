@@ -1,7 +1,5 @@
 """How `gpubroker policy apply --dry-run` tells what the costs of past decisions go by."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from io import StringIO
 

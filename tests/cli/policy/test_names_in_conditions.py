@@ -1,7 +1,5 @@
 """Names that conditions compare with are known ones, or told."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`gpubroker policy`, `budget` and `report`."""
 
-from __future__ import annotations
-
 import io
 import random
 from pathlib import Path

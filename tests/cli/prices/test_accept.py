@@ -1,7 +1,5 @@
 """Suspect polls, odd prices and skipped rows on the command line, and the person who accepts them."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta

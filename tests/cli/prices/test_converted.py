@@ -1,7 +1,5 @@
 """Prices in another currency: the rate and its day are shown wherever the prices are."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the first look at the market says of each source."""
 
-from __future__ import annotations
-
 from broker.cli.prices.poll import first_poll_text
 from broker.market.poller import PollResult
 from broker.store.records import PollStatus

@@ -1,7 +1,5 @@
 """`gpubroker prices history`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal

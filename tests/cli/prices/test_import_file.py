@@ -1,7 +1,5 @@
 """`gpubroker prices import`."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`gpubroker offers`: filters, order, groups, and what each row says of itself."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import StringIO

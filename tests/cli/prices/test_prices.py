@@ -1,7 +1,5 @@
 """`gpubroker prices poll`, `status` and `prune`, and `gpubroker serve`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta

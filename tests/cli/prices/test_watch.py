@@ -1,7 +1,5 @@
 """`gpubroker prices watch`, with the real Apprise and a receiver on loopback."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Usage errors name the option, what was expected, and the value."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

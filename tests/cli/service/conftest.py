@@ -1,7 +1,5 @@
 """Clouds that the program may use, without a real one."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

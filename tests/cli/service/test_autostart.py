@@ -1,7 +1,5 @@
 """`gpubroker autostart`: a unit that systemd accepts, that only its owner reads, and of which `off` leaves nothing."""
 
-from __future__ import annotations
-
 import configparser
 import plistlib
 import shlex

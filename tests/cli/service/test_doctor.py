@@ -1,7 +1,5 @@
 """`gpubroker doctor` and `gpubroker prices`."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Launches that people made elsewhere: listed, and ended where nobody reported their end."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

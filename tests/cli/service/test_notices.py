@@ -1,7 +1,5 @@
 """`gpubroker notices` as people run it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`gpubroker setup` of the clouds besides AWS, on the fakes of their services and commands."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

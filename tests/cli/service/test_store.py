@@ -1,7 +1,5 @@
 """`gpubroker store backup` and `restore`."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import stat

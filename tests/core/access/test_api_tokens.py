@@ -1,7 +1,5 @@
 """The text of tokens."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

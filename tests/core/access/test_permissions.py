@@ -1,7 +1,5 @@
 """The table of permissions: each role and scope, in one's own team, in another, and without a team."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from itertools import pairwise
 

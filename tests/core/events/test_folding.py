@@ -1,7 +1,5 @@
 """What a view keeps of attempts that never had a machine: it stays small, and says the same as all of them would."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """When a reason is another one, and when only its figures went on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 

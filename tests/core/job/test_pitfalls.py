@@ -1,7 +1,5 @@
 """What a plan says of failures in `run:` that nobody would see, and of secrets that everybody would."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

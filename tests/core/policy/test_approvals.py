@@ -1,7 +1,5 @@
 """What is asked of whom, who may answer, and what an approval covers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

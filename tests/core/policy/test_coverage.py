@@ -1,7 +1,5 @@
 """What a rule saw of an action, as facts with their values."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

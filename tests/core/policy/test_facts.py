@@ -1,7 +1,5 @@
 """Which facts an approval of others covers."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.core.policy.facts import Aspect, Fact, Value, covers

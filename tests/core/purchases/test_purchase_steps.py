@@ -1,7 +1,5 @@
 """A purchase step by step from its events, by hand: who may approve it, what is held for it, what may follow what."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """The accelerator table: figures against published datasheets, names against what providers really say."""
 
-from __future__ import annotations
-
 import tomllib
 from importlib import resources
 

@@ -1,7 +1,5 @@
 """How held money is used up over time, by hand: $48 at $2 an hour from noon on last a day."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Units: what is read, what is refused with which sentence, and that writing is the inverse of reading."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta

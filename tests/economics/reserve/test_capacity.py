@@ -1,7 +1,5 @@
 """The capacity plan of one accelerator, worked by hand, and what must hold of it on any demand."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime, timedelta
 

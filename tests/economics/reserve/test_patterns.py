@@ -4,8 +4,6 @@ A year of demand is known, and the next year is the same; a purchase is for a ye
 of the rule without seasons, patience everywhere: 1.167, 1.143, 1.442 and 1.748.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

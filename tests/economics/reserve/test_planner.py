@@ -1,7 +1,5 @@
 """The planner: what it holds at which price, and what must be true of it on any demand."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The measuring rule, worked by hand, and what must hold of every rule of purchase on any demand."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

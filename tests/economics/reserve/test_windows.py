@@ -1,7 +1,5 @@
 """Windows of the past and stocks of what was bought, against counting by hand."""
 
-from __future__ import annotations
-
 import statistics
 
 import pytest

@@ -1,8 +1,6 @@
 """The broker's decisions about a class of jobs (its plan and its place in the queue), once for each version of the
 market. The functions are those that decide for real jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

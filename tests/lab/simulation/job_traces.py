@@ -8,8 +8,6 @@ Jobs without GPUs, and those that never ran, are left out and counted. Times wit
 Alibaba that have a part of a GPU count as one GPU.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math

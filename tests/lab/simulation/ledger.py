@@ -4,8 +4,6 @@ A job's entries are kept until it is closed; then `broker.ledger.entries.faults`
 sums. So memory holds only what is open.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

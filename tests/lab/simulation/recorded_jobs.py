@@ -1,7 +1,5 @@
 """The recorded jobs of this store as a workload, to simulate them with other policies, capacity or demand."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ Jobs that wait for limited machines are placed together by the production queue,
 each start from there is judged again. Ends settle by the production meter. Equal inputs give equal events and hashes.
 """
 
-from __future__ import annotations
-
 import heapq
 from array import array
 from bisect import insort

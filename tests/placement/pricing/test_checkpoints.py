@@ -1,7 +1,5 @@
 """Intervals and expected runs, against the formulas and against a simulation."""
 
-from __future__ import annotations
-
 import math
 import random
 

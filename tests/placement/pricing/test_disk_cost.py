@@ -1,7 +1,5 @@
 """What a machine's disk costs: the table, and that plans, holds and bills contain it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The egress table: complete, dated, and matched in order."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import pytest

@@ -1,7 +1,5 @@
 """Every dollar of an expected cost: recomputed by hand, and adding up."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Hazard and availability: the prior without data, shrinkage between prior and data, more losses never safer."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence

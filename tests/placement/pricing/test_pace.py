@@ -1,7 +1,5 @@
 """Work converted by what earlier attempts showed, and said so; by the table where nothing was measured."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

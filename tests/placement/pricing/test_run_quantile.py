@@ -1,7 +1,5 @@
 """A hold that follows from the work: it is enough in the stated share of simulated runs, and not much more."""
 
-from __future__ import annotations
-
 import math
 from datetime import timedelta
 from random import Random

@@ -1,7 +1,5 @@
 """What keeping checkpoints costs: the table, the term, and what a plan says of it and of notices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any

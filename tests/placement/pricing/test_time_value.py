@@ -1,7 +1,5 @@
 """Cost against time: what an hour until the finish is worth moves the ranking, makes jobs wait, and makes them move."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

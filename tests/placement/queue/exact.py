@@ -6,8 +6,6 @@ Priorities are solved in turn, each at the minimum that those above allow: first
 burden. For a dozen jobs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 

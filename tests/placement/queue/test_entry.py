@@ -1,7 +1,5 @@
 """From a market and jobs to entries and a round: what options a job has, and long queues in time."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Many jobs at once: rounds that can be kept, rules that hold whatever the jobs, and how near the best there is."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """When a job gets a plan, and when Uniform Progress."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.placement.strategy.choose import session_for

@@ -1,7 +1,5 @@
 """A plan as a strategy sees it: what there is to decide on, and what is not for a strategy to decide."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 

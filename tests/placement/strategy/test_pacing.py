@@ -1,7 +1,5 @@
 """Strategies without a model, on windows worked out by hand. Hours, a tick of one hour, prices 3 and 1."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.placement.strategy.pacing import UniformProgress

@@ -1,7 +1,5 @@
 """The planned strategy: it never misses, uses what it knows, and steps aside when what it knows is not so."""
 
-from __future__ import annotations
-
 from random import Random
 
 import numpy as np

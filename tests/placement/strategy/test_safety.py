@@ -1,7 +1,5 @@
 """The safety net holds whatever a strategy wishes and whatever the market does."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from random import Random
 

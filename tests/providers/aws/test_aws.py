@@ -1,7 +1,5 @@
 """The AWS provider as a whole: the contract, its settings, and what it does not import."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -2,8 +2,6 @@
 charged for an attempt is what was spent on it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import UTC, timedelta
 from pathlib import Path

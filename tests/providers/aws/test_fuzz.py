@@ -1,7 +1,5 @@
 """Damaged price lists and advice: no crash, no price out of this world, and no harm to other rows. Seeded."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import io

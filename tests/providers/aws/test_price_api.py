@@ -1,7 +1,5 @@
 """GetProducts: the same traps as in the bulk list, in JSON."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -1,7 +1,5 @@
 """The bulk price list: the traps that cost money, exactness, and what goes wrong on the way."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

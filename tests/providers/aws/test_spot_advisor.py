@@ -1,7 +1,5 @@
 """The spot advisor without a login: how often machines are taken back, and no price."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Azure's retail prices. Each trap of the price list has a test of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import tomllib

@@ -1,7 +1,5 @@
 """Catalogue files: layouts, traps, and what is refused."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Damaged catalogue files: no crash, no price out of this world, and no harm to other rows. Seeded."""
 
-from __future__ import annotations
-
 import csv
 import io
 import random

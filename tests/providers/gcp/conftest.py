@@ -1,7 +1,5 @@
 """A Google Cloud on loopback, and an environment in which nobody is logged in to the real one."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

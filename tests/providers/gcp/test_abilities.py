@@ -1,7 +1,5 @@
 """Quotas, what is held, spot advice, machines by label and ending them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,8 +1,6 @@
 """Damaged answers of Google's APIs, over HTTP and through its own SDK: no crash, no price out of this world, and no
 harm to what another row says. Seeded."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

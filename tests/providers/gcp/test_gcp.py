@@ -1,7 +1,5 @@
 """The GCP provider as a whole: the contract, faults, settings, what it does not import, and a sweep."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

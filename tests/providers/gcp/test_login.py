@@ -1,7 +1,5 @@
 """Logins: where they are found, what a missing or expired one says, and where requests go."""
 
-from __future__ import annotations
-
 import json
 import ssl
 from collections.abc import Iterator

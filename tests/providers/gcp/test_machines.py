@@ -1,7 +1,5 @@
 """Which machines there are, with which cards and in which terms, and those that are passed over."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any

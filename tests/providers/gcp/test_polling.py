@@ -1,7 +1,5 @@
 """Pages to the end, odd rows, and what else an answer can do to a poll."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

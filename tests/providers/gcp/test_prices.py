@@ -1,8 +1,6 @@
 """Prices composed from SKUs, exact to the micro-dollar, and the traps in Google's wording; each test is named after
 one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction

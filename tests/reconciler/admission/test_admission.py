@@ -1,7 +1,5 @@
 """What pays for a start, and what a refused move means."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 

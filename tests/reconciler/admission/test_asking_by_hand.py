@@ -1,7 +1,5 @@
 """What people are asked, what standing grants let through, and what is given back when the answer is no."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, timezone

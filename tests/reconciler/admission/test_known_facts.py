@@ -1,7 +1,5 @@
 """What the gate reads for the rules: no more than they ask for, and nothing twice."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Which judgement of a requested launch counts, for how long, and what is judged where none does."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta

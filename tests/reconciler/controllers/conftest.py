@@ -1,7 +1,5 @@
 """Fixtures of the controllers' tests."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.store import Store

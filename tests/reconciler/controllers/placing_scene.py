@@ -4,8 +4,6 @@ records.
 Machines cost $12 an hour; the job may run ten hours: $12 × (10 h + a minute billed at once + two minutes to stop) is
 $120.60."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """What runs is judged, too: told to stop with the rule's words, checkpoint first, and paused until somebody acts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta

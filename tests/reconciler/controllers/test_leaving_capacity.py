@@ -1,7 +1,5 @@
 """Work leaves bought capacity before it ends, with its checkpoint, and goes on elsewhere."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Requests a job's next attempt: the hold, the launch request, and the decision on record."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta

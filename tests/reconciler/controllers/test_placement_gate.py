@@ -1,7 +1,5 @@
 """The gate's answers to a placement: approvals, denials, money."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.core.events import events as ev

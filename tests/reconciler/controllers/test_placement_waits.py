@@ -1,7 +1,5 @@
 """Why a job is not placed yet: secrets, the queue, the strategy, the market, prepaid machines."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 

@@ -1,8 +1,6 @@
 """The rolling hour of sessions: money is held for an hour, and renewed while they run. However many renewals race, in
 processes of their own, what is held and spent never exceeds the budget, and what the budget has is given."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta

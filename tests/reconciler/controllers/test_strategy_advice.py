@@ -1,7 +1,5 @@
 """The strategy in the live reconciler: the decisions of `tests/lab` line by line, and deadlines that are kept."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Money that nears its end: more is held in steps, judged and on record; refused to the last, the attempt is stopped
 with the reason; and never is more held than the job's own limits allow."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta

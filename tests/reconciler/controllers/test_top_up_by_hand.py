@@ -1,8 +1,6 @@
 """What more money is asked for, to the cent and the second: a machine at $12 an hour, that is 20 cents a minute, of a
 job that may run ten hours. Two minutes are for stopping."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

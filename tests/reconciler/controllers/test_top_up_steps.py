@@ -1,8 +1,6 @@
 """Looking after the money of one machine, step by step, on a store: $12 an hour, that is 20 cents a minute; two minutes
 are for stopping."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,8 +1,6 @@
 """Settling many jobs, a few in each look: everyone's turn comes, nobody's money is settled twice, and nobody waits for
 prices in vain."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Quoted, metered, billed: when they are compared, and that the ledger ends at what was charged."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 

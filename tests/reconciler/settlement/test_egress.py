@@ -1,7 +1,5 @@
 """Moving data and checkpoints is spent once for each start, in the period of that start."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

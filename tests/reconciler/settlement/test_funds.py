@@ -1,7 +1,5 @@
 """What an attempt lives on, and the lease that follows from it: figures worked out by hand, at $5 an hour."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta

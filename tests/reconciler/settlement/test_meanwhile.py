@@ -1,7 +1,5 @@
 """What happens between a look at what machines cost and the transaction that posts it: one thing at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Machines that came outside of the bought capacity meant for them cost the price on demand, once, whatever happens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

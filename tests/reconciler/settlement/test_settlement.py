@@ -1,7 +1,5 @@
 """What a settlement posts, figure by figure: its tags, its movements, and what a machine that was taken back costs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta

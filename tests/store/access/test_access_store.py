@@ -1,7 +1,5 @@
 """People, tokens, requests and jobs in pages, as the store keeps them, on each database."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Copies of a store that other processes write to, and of one that is damaged."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from contextlib import closing

@@ -1,7 +1,5 @@
 """What a person is told when the database cannot be used."""
 
-from __future__ import annotations
-
 import sqlite3
 import sys
 from pathlib import Path

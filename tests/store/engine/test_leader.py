@@ -2,8 +2,6 @@
 side; a deletion uses them alone.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Making, checking and upgrading the tables."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The first records of a new job in one round trip: the same rows as one by one, all or none of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 

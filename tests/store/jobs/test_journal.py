@@ -1,7 +1,5 @@
 """Event streams and their projection."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

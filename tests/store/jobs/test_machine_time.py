@@ -1,7 +1,5 @@
 """When machines were there, kept beside the events, and what was spent in a period."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from itertools import product
 

@@ -1,7 +1,5 @@
 """All open jobs at a stroke say the same as each job asked by itself."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 from broker.core.events import events as ev

@@ -1,7 +1,5 @@
 """Pages of jobs."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from broker.store import Store

@@ -1,7 +1,5 @@
 """A job that this version cannot read is set aside and told; all others are read, and its money and machines count."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What is kept of each job's money, with the dates of its hold: figures worked out by hand, job by job."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """What teams spent, and what was recorded late, as the databases add it up."""
 
-from __future__ import annotations
-
 from broker.core.values.money import Money
 from broker.finops.focus.months import BillingMonth
 from broker.finops.showback import SharingRules, Statement, TeamCost

@@ -1,7 +1,5 @@
 """What providers charged, as they said it last."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

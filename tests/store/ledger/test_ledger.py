@@ -1,7 +1,5 @@
 """Money in the store: posted once, summed rightly, counted under the right budgets."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How far attempts are settled is kept, and made anew from the entries, on both databases alike."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

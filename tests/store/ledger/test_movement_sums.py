@@ -1,7 +1,5 @@
 """What a job's movements come to is kept as sums: the same as adding up all entries, at a cost that does not grow."""
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence

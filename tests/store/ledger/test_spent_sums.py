@@ -1,7 +1,5 @@
 """What was spent, by the sums that are kept: figures worked out by hand for days, quarters of an hour and edges."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Unpack

@@ -1,7 +1,5 @@
 """Suspect polls keep what was known, odd prices are kept as suspicious, and a person's acceptance is on record."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Unpack

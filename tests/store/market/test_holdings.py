@@ -2,8 +2,6 @@
 be taken back.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """Polls into offers and price series, and the questions asked of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the market was at a moment, what was known then, and series of prices, availability and signals."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count

@@ -1,7 +1,5 @@
 """Watches are kept, and move on one step at a time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 

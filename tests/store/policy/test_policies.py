@@ -1,7 +1,5 @@
 """Policy versions and settings."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

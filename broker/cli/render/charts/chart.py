@@ -1,7 +1,5 @@
 """The content of a chart, independent of its output: lines or bars, with title, axes and units."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Charts in the terminal, through plotext."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from math import ceil, floor, log10

@@ -1,7 +1,5 @@
 """`array:` in a job file: which tasks it stands for, and what is said of one that makes no sense."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """``resources`` in every form that SkyPilot knows."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

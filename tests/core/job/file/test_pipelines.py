@@ -1,7 +1,5 @@
 """Files of several documents: each job comes after the one before it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """A printed job file is read back as the same job."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

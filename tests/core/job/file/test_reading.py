@@ -1,7 +1,5 @@
 """What a job file says, and every mistake in it, once, with its line."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """A Git repository as the working folder: its files are there when the job's own setup begins."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """`session:` in a job file."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Every key of SkyPilot 0.14's task schema is honoured, or refused by name with a reason."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Variables: values that the command line gives, and their places in paths and addresses."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

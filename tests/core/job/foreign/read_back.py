@@ -1,7 +1,5 @@
 """A converted file is read as a job file, so that every key and value that is written is one that jobs have."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

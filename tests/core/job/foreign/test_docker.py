@@ -1,7 +1,5 @@
 """Lines with `docker run` as people write them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
