@@ -12,7 +12,7 @@ from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
 from broker.core.market.offers import CapacityType
-from broker.core.market.places import TERRITORIES, lies_in, territory_named
+from broker.core.market.places import TERRITORIES, has_public_regions, lies_in, territory_named
 from broker.core.policy.facts import Aspect
 from broker.core.policy.policy import Action, Facts, Verdict
 from policies.bound_rule import BoundRule, allow, deny, guardrail
@@ -139,20 +139,29 @@ class DataResidency(BoundRule[Residency]):
                     self,
                     "data_location_unknown",
                     f"{sensitive}the job does not give the location of {what}; the rule covers {covered}, so {place} "
-                    f"is denied; write `data: {{{key}provider/region}}{'}' if mount else ''}`",
+                    f"is denied{self._name_hint(place)}; write `data: {{{key}provider/region}}{'}' if mount else ''}`",
                     place=place,
                 )
             if location is not None and not is_inside and self._covers(location):
                 return deny(
                     self,
                     "outside_of_residency",
-                    f"data in {location} may be processed in {', '.join(self.config.run_in)}, not at {place}",
+                    f"data in {location} may be processed in {', '.join(self.config.run_in)}, not at {place}"
+                    f"{self._name_hint(place)}",
                     place=place,
                     data=location,
                 )
         if is_inside:
             return allow(self, "within_residency", f"data of any place may be processed at {place}")
         return allow(self, "other_data", "does not cover the places of the job's data")
+
+    def _name_hint(self, place: str) -> str:
+        """How the rule allows a place whose name people chose, so that no territory includes it."""
+        names_territory = any(name.lower() in TERRITORIES for name in self.config.run_in)
+        if not names_territory or has_public_regions(place.partition("/")[0]):
+            return ""
+        places = ", ".join((*self.config.run_in, place))
+        return f" (its name does not prove where it is; if it is there, list it: `run_in: [{places}]`)"
 
     def _covers(self, location: str) -> bool:
         """Whether data there is covered: by a pattern, or because it is not known to lie outside of a territory that a
@@ -168,7 +177,8 @@ def _is_inside(places: tuple[str, ...], location: str) -> bool:
     territories = [name for name in map(str.lower, places) if name in TERRITORIES]
     region = location.rpartition("/")[2]
     is_inside = any(lies_in(territory, location) for territory in territories)
-    return is_inside or Names(allow=places).objection(location, region) is None
+    patterns = tuple(name for name in places if name.lower() not in TERRITORIES)
+    return is_inside or (bool(patterns) and Names(allow=patterns).objection(location, region) is None)
 
 
 class Where(PolicyValue[Literal["on_premises"]]):

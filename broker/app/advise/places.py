@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from broker.core.errors import InvalidInput, UnknownName, did_you_mean
 from broker.core.market.offers import Offer
-from broker.core.market.places import TERRITORIES
+from broker.core.market.places import TERRITORIES, lies_in
 from broker.core.values.provider_names import provider_name
 
 RESIDENCIES = tuple(TERRITORIES)
@@ -20,11 +20,12 @@ _AGREEMENT_HINT = (
 @dataclass(frozen=True, slots=True)
 class Places:
     """``providers`` and ``regions`` (``eu-*`` or ``aws/eu-*``): shell-style patterns in lower case; empty: any;
-    ``not_in``: regions that are left out."""
+    ``not_in``: regions that are left out; ``residencies``: territories in which a place is known to lie."""
 
     providers: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     not_in: tuple[str, ...] = ()
+    residencies: tuple[str, ...] = ()
 
     @property
     def limited(self) -> bool:
@@ -37,6 +38,9 @@ class Places:
             return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
 
         provider = offer.provider.lower()
+        location = f"{offer.provider}/{offer.region}"
+        if not all(lies_in(residency, location) for residency in self.residencies):
+            return False
         provider_matches = not self.providers or any(fnmatchcase(provider, pattern) for pattern in self.providers)
         return provider_matches and (not self.regions or matches_any(self.regions)) and not matches_any(self.not_in)
 
@@ -88,7 +92,7 @@ def resolve_places(
         territory, beyond = TERRITORIES[residency.lower()]
         denied = (*denied, *beyond)
         allowed = _intersect(allowed, territory, residency) if allowed else territory
-    return Places(provider_names, allowed, denied)
+    return Places(provider_names, allowed, denied, tuple(residency.lower() for residency in residencies))
 
 
 def _intersect(regions: Iterable[str], territory: Iterable[str], residency: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import chain
 
 from broker.core.market.offers import Offer
-from broker.core.values.provider_names import is_provider_name
+from broker.core.values.provider_names import is_provider_name, provider_name
 
 _OWN_CLOUD = "a cloud with logins of its own"
 _OWN_ZONE = "a zone outside the regions, which an account has to be admitted to"
@@ -56,9 +56,9 @@ TERRITORIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "eu": (
         ("eu-*", "eu_*", "eusc-*", "eur-*", "europe-*", "*europe", "france*", "germany*", "italy*", "poland*", "spain*",
          "sweden*", "finland*", "austria*", "belgium*", "denmark*", "fin-*", "fi-*", "de-*", "fr-*", "nl-*", "es-*",
-         "it-*", "se-*", "ie-*", "pl-*", "cz-*", "ro-*", "bg-*"),
+         "it-*", "se-*", "ie-*", "pl-*", "cz-*", "ro-*", "bg-*", "eu"),
         ("eu-west-2", "eu-central-2", "europe-west2", "europe-west6", "*uk*", "*switzerland*", "*norway*", "eu*-no-*",
-         "eu*-is-*", "*iceland*", "*-gb-*", "eu-zurich-*", "eu-jovanovac-*"),
+         "eu*-is-*", "*iceland*", "*-gb-*", "eu-zurich-*", "eu-dcc-zurich-*", "eu-crissier-*", "eu-jovanovac-*"),
     ),
     "us": (
         ("us-*", "us_*", "us", "usgov*", "usdod*", "*eastus*", "*westus*", "*centralus*", "northamerica-us*",
@@ -75,11 +75,22 @@ _ELSEWHERE = (
 )  # fmt: skip
 
 
+# Their regions are clusters, partitions and sites, which people name: `it-cluster` need not be in Italy.
+_NAMED_BY_PEOPLE = ("kubernetes", "owned", "sandbox", "slurm")
+
+
+def has_public_regions(provider: str) -> bool:
+    """Whether the provider's names of regions are known to say where they are."""
+    return is_provider_name(provider) and provider_name(provider) not in _NAMED_BY_PEOPLE
+
+
 @lru_cache(maxsize=4096)
 def lies_in(territory: str, location: str) -> bool | None:
-    """Whether ``provider/region`` lies in a territory; None if that is not known: only a region of a provider that
-    gpubroker reads, by a name that is known to be of another territory or of none, lies elsewhere."""
+    """Whether ``provider/region`` lies in a territory; None if that is not known: only the name of a public region, of
+    a provider that gpubroker reads, proves where it is."""
     provider, _, region = location.lower().rpartition("/")
+    if not has_public_regions(provider):
+        return None
 
     def named(patterns: Iterable[str]) -> bool:
         return any(fnmatchcase(region, pattern) for pattern in patterns)
@@ -88,8 +99,7 @@ def lies_in(territory: str, location: str) -> bool | None:
     if named(within) and not named(beyond):
         return True
     others = (names for name, (names, _) in TERRITORIES.items() if name != territory)
-    is_elsewhere = is_provider_name(provider) and named((*beyond, *_ELSEWHERE, *chain(*others)))
-    return False if is_elsewhere else None
+    return False if named((*beyond, *_ELSEWHERE, *chain(*others))) else None
 
 
 def territory_named(pattern: str) -> str | None:

@@ -130,6 +130,16 @@ def test_a_region_and_a_residency_hold_together(gpubroker: Any, tmp_path: Path) 
         resolve_places((), ["??-*"], ["eu"])  # it may be anywhere
 
 
+def test_an_offer_at_a_place_that_people_named_is_not_known_to_lie_there() -> None:
+    def there(provider: str) -> bool:
+        offer = Offer(
+            provider, "eu-1", None, "t", "H100", 8, CapacityType.ON_DEMAND, Money.usd("1"), datetime.now(UTC), "test"
+        )
+        return resolve_places(residencies=["eu"]).has(offer)
+
+    assert (there("nebius"), there("slurm"), there("kubernetes")) == (True, False, False)
+
+
 AGREED = {"hipaa": ("aws", "gcp"), "hds": ("ovh",)}
 
 

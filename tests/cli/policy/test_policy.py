@@ -280,6 +280,24 @@ def test_cases_beside_a_policy(gpubroker: Any, policy: Path, write: Any) -> None
     assert document.json["cases"][1]["source"] == f"{cases}:3"
 
 
+def test_a_cluster_named_like_a_country_is_in_the_eu_only_if_the_policy_lists_it(gpubroker: Any, write: Any) -> None:
+    def failed(run_in: str) -> Any:
+        head = "version: 1\nbudgets: [{name: b, amount: $90, period: day}]\n"
+        write("p.yaml", f"{head}guardrails: [{{name: g, data_residency: {{data: eu, run_in: [{run_in}]}}}}]\n")
+        cases = """policies: p.yaml
+cases:
+  - {name: listed, expect: allow, offer: {provider: slurm, region: it-cluster}, job: {data: {location: aws/eu-west-1}}}
+  - {name: away, expect: deny, offer: {provider: aws, region: us-east-1}, job: {data: {location: slurm/us-cluster}}}
+"""
+        return gpubroker("policy", "test", write("p.test.yaml", cases), "--json").json["cases"]
+
+    listed, away = failed("eu, slurm/it-cluster")
+    assert (listed["passed"], away["passed"]) == (True, True)
+    unlisted, _ = failed("eu")
+    assert not unlisted["passed"]
+    assert "list it: `run_in: [eu, slurm/it-cluster]`" in str(unlisted)
+
+
 def test_files_of_cases_are_no_policies(gpubroker: Any, policy: Path, write: Any) -> None:
     cases = write("policy.test.yaml", CASES)
     document = gpubroker("policy", "check", cases.parent, "--json").json

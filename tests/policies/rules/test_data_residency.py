@@ -55,7 +55,7 @@ def test_data_of_unknown_place_is_covered(config: Any, unknown: Job) -> None:
 
 
 @pytest.mark.parametrize("data", ["eu", "*/eu-*", "eu-*", "*/europe-*"])
-@pytest.mark.parametrize("location", ["gcp/europe-west4", "azure/westeurope", "aws/eu-central-1", "hetzner/fi-hel1"])
+@pytest.mark.parametrize("location", ["gcp/europe-west4", "azure/westeurope", "aws/eu-central-1", "scaleway/fr-par-1"])
 def test_a_territory_is_the_regions_of_every_provider(data: str, location: str) -> None:
     moved = action(job=job(data=Data(location=location)))
     provider, region = location.split("/")
@@ -65,7 +65,7 @@ def test_a_territory_is_the_regions_of_every_provider(data: str, location: str) 
     assert residency.judge(near, Facts(NOW)).answer is Answer.ALLOW
 
 
-@pytest.mark.parametrize("location", ["gcp/europe-west2", "aws/us-east-1", "azure/uksouth"])
+@pytest.mark.parametrize("location", ["gcp/europe-west2", "aws/us-east-1", "azure/uksouth", "oci/eu-dcc-zurich-1"])
 def test_regions_that_only_sound_like_a_territory_lie_outside(location: str) -> None:
     british = action(job=job(data=Data(location=location)))
     assert rule({"data": "eu", "run_in": "eu"}).judge(british, Facts(NOW)).code == "other_data"
@@ -101,3 +101,22 @@ def test_what_runs_elsewhere_may_not_go_on_and_its_near_twin_may() -> None:
     assert residency.judge(action(ActionKind.CONTINUE, job=EUROPEAN), Facts(NOW)).answer is Answer.DENY
     near = action(ActionKind.CONTINUE, job=EUROPEAN, placement=placement(region="eu-north-1"))
     assert residency.judge(near, Facts(NOW)).answer is Answer.ALLOW
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["slurm/it-cluster", "kubernetes/es-prod", "owned/de-lab", "kubernetes/europe-lab", "acme/eu-west", "slurm/eu"],
+)
+def test_a_name_that_people_chose_proves_no_territory(place: str) -> None:
+    provider, _, region = place.partition("/")
+    there = action(job=EUROPEAN, placement=placement(provider=provider, region=region))
+    denied = rule({"data": "eu", "run_in": "eu"}).judge(there, Facts(NOW))
+    assert (denied.answer, denied.code) == (Answer.DENY, "outside_of_residency")
+    assert f"list it: `run_in: [eu, {place}]`" in denied.message
+    assert rule({"data": "eu", "run_in": ["eu", place]}).judge(there, Facts(NOW)).answer is Answer.ALLOW
+
+
+@pytest.mark.parametrize("location", ["owned/us-hq", "slurm/us-cluster", "kubernetes/no-gpu", "owned/ch-lab"])
+def test_data_at_a_place_that_people_named_is_covered(location: str) -> None:
+    away = action(job=job(data=Data(location=location)))
+    assert rule({"data": "eu", "run_in": "eu"}).judge(away, Facts(NOW)).code == "outside_of_residency"
