@@ -57,6 +57,11 @@ class Conversion:
         """Note that parts of cards become whole ones. ``asked``: the line that requests them."""
         self.lose(f"{asked}: each part of a card becomes a whole card, because only whole cards are rented")
 
+    def command_of_the_image(self) -> str:
+        """A command in the place of the image's own, which is not known here."""
+        self.lose("the command is the image's own: write it into `run:`")
+        return "echo 'write the command of the image here' >&2; exit 1"
+
     def renamed(self, script: str, prefix: str, names: Mapping[str, str]) -> str:
         """The script with the other program's variables by their names here; those that there are not are noted."""
         unknown = sorted(set(re.findall(rf"\b{prefix}_\w+", script)) - names.keys())

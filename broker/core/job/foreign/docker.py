@@ -44,8 +44,7 @@ def convert(text: str, file: str) -> Conversion:
             case _:
                 _carry(name, value, conversion)
     if not command:
-        conversion.lose("the command is the image's own: write it into `run:`")
-        command = ["sh", "-c", "echo 'write the command of the image here' >&2; exit 1"]
+        command = ["sh", "-c", conversion.command_of_the_image()]
     begin = f"cd {folder}\n" if folder and folder.rstrip("/") not in mounted else ""
     conversion.job["run"] = begin + shell_command(command).strip("\n") + "\n"
     return conversion

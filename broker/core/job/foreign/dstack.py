@@ -17,16 +17,25 @@ _WITHOUT_EFFECT = frozenset(
 )
 _SPOT = {"spot": ["spot"], "on-demand": ["on_demand"], "auto": ["on_demand", "spot"]}
 _MEMORY = re.compile(r"\d+(?:\.\d+)?\s*[GMT]B(?:\.\.(?:\d+\s*[GMT]B)?)?", re.IGNORECASE)
+_VENDORS = frozenset({"nvidia", "amd", "intel"})
 _VARIABLES = {"DSTACK_NODE_RANK": "SKYPILOT_NODE_RANK", "DSTACK_NODES_NUM": "SKYPILOT_NUM_NODES",
-              "DSTACK_GPUS_PER_NODE": "SKYPILOT_NUM_GPUS_PER_NODE", "DSTACK_RUN_NAME": "GPUBROKER_JOB_ID"}  # fmt: skip
+              "DSTACK_NODES_IPS": "SKYPILOT_NODE_IPS", "DSTACK_GPUS_PER_NODE": "SKYPILOT_NUM_GPUS_PER_NODE",
+              "DSTACK_RUN_NAME": "GPUBROKER_JOB_ID"}  # fmt: skip
+# Variables that the script sets itself, from those that a job has.
+_COMPUTED = {
+    "DSTACK_MASTER_NODE_IP": '$(echo "$SKYPILOT_NODE_IPS" | head -n1)',
+    "DSTACK_GPUS_NUM": "$((SKYPILOT_NUM_GPUS_PER_NODE * SKYPILOT_NUM_NODES))",
+}
 
 
 def convert(text: str, file: str) -> Conversion:
-    """The job file of a task. Raises `InvalidInput` for a configuration without commands."""
+    """The job file of a task. Raises `InvalidInput` for a configuration with neither commands nor an image's own, and
+    for a session."""
     data, conversion = dict(read_document(text, file=file, kind="configuration").data), Conversion()
     kind = str(data.get("type"))
     if kind != "task":
-        conversion.lose(f"type: {kind}; it becomes a job (sessions: `gpubroker dev`)")
+        instead = "`max_duration:` says for how long" if kind == "service" else "sessions: `gpubroker dev`"
+        conversion.lose(f"type: {kind}; it becomes a job ({instead})")
     conversion.job |= {"name": job_name(data.get("name") or name_from_file(file)), "workdir": "."}
     image = data.pop("image", None)
     if image:
@@ -51,14 +60,36 @@ def convert(text: str, file: str) -> Conversion:
         conversion.lose(
             f"max_price: {price} an hour; `max_cost:` limits the whole job, a policy the price of a GPU-hour"
         )
-    commands = [str(one) for one in data.pop("commands", None) or data.pop("init", None) or []]
-    if not commands:
-        raise InvalidInput("the configuration has no `commands:`", where=file)
+    commands = _commands(data, kind, bool(image), conversion, file)
+    if ports := data.pop("ports", None):
+        instead = "`ports:` under `resources:` opens them"
+        conversion.lose(f"ports: {ports}, which dstack forwards to your machine; {instead}")
     folder = data.pop("working_dir", None)
     conversion.lose(*(f"{key}: {_short(value)}" for key, value in data.items() if key not in _WITHOUT_EFFECT))
-    script = "\n".join(["set -e", *([f"cd {folder}"] if folder else []), *(one.strip("\n") for one in commands)]) + "\n"
-    conversion.job["run"] = conversion.renamed(script, "DSTACK", _VARIABLES)
+    script = _without_values("\n".join([*([f"cd {folder}"] if folder else []), *commands]) + "\n", conversion)
+    exports = [f"export {name}={value}\n" for name, value in _COMPUTED.items() if re.search(rf"\b{name}\b", script)]
+    names = _VARIABLES | {name: name for name in _COMPUTED}
+    conversion.job["run"] = "".join(["set -e\n", *exports, conversion.renamed(script, "DSTACK", names)])
     return conversion
+
+
+def _commands(data: dict[str, Any], kind: str, has_image: bool, conversion: Conversion, file: str) -> list[str]:
+    """The commands, taken from the configuration."""
+    if commands := data.pop("commands", None) or data.pop("init", None):
+        return [str(command).strip("\n") for command in commands]
+    if kind == "dev-environment":
+        hint = "open one with `gpubroker dev --gpu GPU`; with commands under `init:` it becomes a job"
+        raise InvalidInput("a dev-environment without commands is a session, not a job", where=file, hint=hint)
+    if not has_image:
+        raise InvalidInput("the configuration has no `commands:`", where=file)
+    return [conversion.command_of_the_image()]
+
+
+def _without_values(script: str, conversion: Conversion) -> str:
+    """The script without ``${{ run.args }}`` and its like, which dstack fills in."""
+    pattern = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
+    conversion.lose(*(f"${{{{ {name} }}}} in the commands: it is left out" for name in pattern.findall(script)))
+    return pattern.sub("", script)
 
 
 def _short(value: object) -> str:
@@ -95,22 +126,11 @@ def _largest(sizes: str) -> float:
 
 
 def _gpu(value: object, conversion: Conversion) -> None:
-    """``H100:8``, ``80GB``, ``A100:80GB:4``, ``24GB..``, a number, or a mapping of these."""
-    names: list[str] = []
-    memory, sizes, amount = "", "", 1.0
-    parts = [str(value)]
-    if isinstance(value, Mapping):
-        name = value.get("name")
-        names = [str(one) for one in (name if isinstance(name, list) else [name])] if name else []
-        sizes = str(value.get("memory") or "")
-        parts = [str(value.get("count") or 1)]
-    for part in (piece.strip() for text in parts for piece in text.split(":")):
-        if _MEMORY.fullmatch(part):
-            sizes = part
-        elif re.fullmatch(r"[\d.]*\d(?:\.\.[\d.]*)?", part):
-            amount = float(part.partition("..")[0])
-        elif part.lower() not in ("nvidia", "amd"):
-            names += [one.strip() for one in part.split(",")]
+    """Without name and vendor it is a card of NVIDIA, for which dstack's own image is made."""
+    names, vendor, sizes, amount = _gpu_fields(value)
+    if vendor != "nvidia" and not names and not sizes:
+        sizes = "16GB.."
+        conversion.lose(f"gpu: {_short(value)} names no model; any of 16 GB or more is accepted")
     memory = _least(sizes)
     if not (count := conversion.whole_cards(amount, f"gpu: {_short(value)}")):
         return
@@ -119,12 +139,37 @@ def _gpu(value: object, conversion: Conversion) -> None:
         if (size := lookup(name).memory_gb) > 1.1 * _largest(sizes):
             conversion.lose(f"gpu memory {sizes}: a card {name} has {size:g} GB, and only whole cards are rented")
     if known:
-        requests = [f"{name}:{count}" for name in dict.fromkeys(known)]
-        conversion.resource("accelerators", requests[0] if len(requests) == 1 else requests)
+        several = len(set(known)) > 1  # in no order, as in dstack
+        conversion.resource("accelerators", dict.fromkeys(known, count) if several else f"{known[0]}:{count}")
     elif memory and not names:
-        conversion.resource("accelerators", f"{memory}+:{count}")
+        conversion.resource("accelerators", f"{vendor}:{memory}{'+' if '..' in sizes else ''}:{count}")
+        if not sizes.endswith("..") and ".." in sizes:
+            conversion.lose(f"gpu memory {sizes}: larger cards are accepted, too")
     else:
         conversion.gpus(count, ", ".join(names) or None, f"gpu: {_short(value)}")
+
+
+def _gpu_fields(value: object) -> tuple[list[str], str, str, float]:
+    """Names, vendor, memory and number of ``H100:8``, ``80GB``, ``A100:80GB:4``, ``amd:24GB..``, a number, or a mapping
+    of these."""
+    names: list[str] = []
+    vendor, sizes, amount = "nvidia", "", 1.0
+    parts = [str(value)]
+    if isinstance(value, Mapping):
+        name = value.get("name")
+        names = [str(one) for one in (name if isinstance(name, list) else [name])] if name else []
+        sizes = str(value.get("memory") or "")
+        parts = [str(value.get("count") or 1), *([str(value["vendor"])] if value.get("vendor") else [])]
+    for part in (piece.strip() for text in parts for piece in text.split(":")):
+        if _MEMORY.fullmatch(part):
+            sizes = part
+        elif re.fullmatch(r"[\d.]*\d(?:\.\.[\d.]*)?", part):
+            amount = float(part.partition("..")[0])
+        elif part.lower() in _VENDORS:
+            vendor = part.lower()
+        else:
+            names += [one.strip() for one in part.split(",")]
+    return names, vendor, sizes, amount
 
 
 def _environment(variables: object, conversion: Conversion) -> None:
