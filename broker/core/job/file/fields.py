@@ -39,6 +39,12 @@ def _infra(value: str) -> str:
     return "/".join(parts)
 
 
+def _single_place(value: object) -> object:
+    if isinstance(value, list):
+        raise ValueError("takes one; for several write `any_of`, or `providers` and `regions` under `constraints`")
+    return value
+
+
 def _place(value: str) -> str:
     if not value or not value.isprintable() or re.search(r"[\s/]", value):
         raise ValueError(f"expected one name without spaces and slashes, such as us-east-1; got {value[:70]!r}")
@@ -85,6 +91,8 @@ def _mount(target: str, source: object) -> tuple[str, Any]:
             if key not in STORAGE_KEYS:
                 keys = ", ".join(sorted(STORAGE_KEYS))
                 raise ValueError(f"unknown key {key!r}{did_you_mean(key, STORAGE_KEYS) or f'; known here: {keys}'}")
+        if not source.get("name") and not source.get("source"):
+            raise ValueError("names no bucket; write its `name`, or a `source` such as s3://my-bucket")
     elif not isinstance(source, str) or not source.strip():
         raise ValueError("expected a local path, a bucket such as s3://name, or a mapping with name, source, store, …")
     return target, source
@@ -121,7 +129,7 @@ Workdir = Annotated[
         }
     ),
 ]
-Place = Annotated[str, AfterValidator(_place)]
+Place = Annotated[str, BeforeValidator(_single_place), AfterValidator(_place)]
 Infra = Annotated[str, AfterValidator(_infra)]
 AcceleratorsField = Annotated[
     Accelerators,

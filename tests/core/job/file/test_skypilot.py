@@ -140,3 +140,12 @@ def test_a_task_key_left_empty_is_not_given_as_in_skypilot(key: str) -> None:
 @pytest.mark.parametrize("key", RESOURCE_KEYS)
 def test_a_resources_key_left_empty_is_not_given_as_in_skypilot(key: str) -> None:
     assert job_with({"resources": {key: None}}) == job_with({})
+
+
+@pytest.mark.parametrize(("text", "advice"), [
+    ("resources: {cloud: gcp, region: [us-west1, asia-east1]}", "takes one; for several write `any_of`"),
+    ("file_mounts: {/outputs: {name: null, mode: MOUNT}}", "names no bucket; write its `name`"),
+])  # fmt: skip
+def test_a_refused_value_says_what_to_write(text: str, advice: str) -> None:
+    with pytest.raises(InvalidInput, match=advice):
+        parse_job(f"run: echo x\n{text}\n", file="job.yaml", now=NOW)
