@@ -108,6 +108,8 @@ def job_environment(
     }
     # If SkyPilot launched the agent, the values set by SkyPilot are correct.
     sky.update({name: value for name, value in visible.items() if name in sky})
+    if (index := spec.envs.get("GPUBROKER_TASK_INDEX")) is not None:  # a task of an array, as a job of a pool there
+        sky |= {"SKYPILOT_JOB_RANK": index, "SKYPILOT_NUM_JOBS": spec.envs.get("GPUBROKER_TASK_COUNT", "1")}
     if spec.session is not None:
         own |= {
             "HOME": str(scratch.home),

@@ -62,6 +62,13 @@ def test_the_command_finds_its_environment(node: Node) -> None:
     assert not (node.scratch().stat().st_mode | node.job.stat().st_mode) & 0o077, "private"
 
 
+def test_a_task_of_an_array_finds_its_number_where_jobs_of_skypilot_do(node: Node) -> None:
+    task = {"GPUBROKER_TASK_INDEX": "2", "GPUBROKER_TASK_COUNT": "3"}
+    node.spec("echo $SKYPILOT_JOB_RANK of $SKYPILOT_NUM_JOBS", envs=task)
+    assert node.start(env={"SKYPILOT_JOB_RANK": "0", "SKYPILOT_NUM_JOBS": "1"}).wait(240) == 0
+    assert node.output() == ["2 of 3"]
+
+
 def test_progress_is_what_the_program_says_else_what_its_checkpoints_are_called(node: Node) -> None:
     node.spec('echo \'{"step": 7, "total": 20}\' > $GPUBROKER_PROGRESS_FILE; exec sleep 300')
     node.start()

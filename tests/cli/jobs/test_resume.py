@@ -153,7 +153,7 @@ def test_results_of_all_tasks_are_fetched_and_those_that_failed_are_run_again(
 ) -> None:
     reconciled_by(following)
     fails = f"[ $GPUBROKER_TASK_INDEX = 0 ] || [ -e {tmp_path}/mended ]"
-    run = f"run: 'echo $GPUBROKER_TASK_INDEX of $GPUBROKER_TASK_COUNT > number.txt; {fails}'"
+    run = f"run: 'echo $SKYPILOT_JOB_RANK of $GPUBROKER_TASK_COUNT > number.txt; {fails}'"
     job = JOB.replace("run: exec python3 train.py", f"outputs: [number.txt]\n{run}")
     (project.parent / "job.yaml").write_text(job + "array: {range: 3}\n")
     submitted = gpubroker("submit", "job.yaml", "--yes", "--json")
