@@ -125,10 +125,21 @@ class _Presence:
         return _Presence(self.true & (self.false | right.true), self.false | right.false)
 
 
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """What an expression may be: one of these variables, or of these literal texts, with their offsets."""
+
+    variables: tuple[str, ...] = ()
+    texts: tuple[tuple[str, int], ...] = ()
+
+    def __or__(self, other: _Value) -> _Value:
+        return _Value(self.variables + other.variables, self.texts + other.texts)
+
+
 class _Parser:
     """Parses from left to right; every method returns the type of what it parsed. ``known``: optional fields that are
-    present at this place; ``guarantees``: fields that the last parsed expression guarantees; ``value``: if it was
-    nothing else, its variable, or its literal texts and their offsets.
+    present at this place; ``guarantees``: fields that the last parsed expression guarantees; ``value``: its variables
+    and texts, if it was nothing else.
     """
 
     def __init__(self, text: str, declared: Declarations) -> None:
@@ -140,7 +151,7 @@ class _Parser:
         self.unasked: list[tuple[str, int]] = []
         self.known: frozenset[str] = frozenset()
         self.guarantees = _Presence()
-        self.value: str | list[tuple[str, int]] | None = None
+        self.value = _Value()
         self.names: list[tuple[str, str, str, int]] = []
         self.depth = 0
         self.next()
@@ -184,11 +195,11 @@ class _Parser:
                 self.stop(f"expected a condition before ?; got {_describe(result)}", start)
             known_before, condition = self.known, self.guarantees
             self.known = known_before | condition.true
-            when_true = self.ternary()
+            when_true, value = self.ternary(), self.value
             self.expect(":")
             self.known = known_before | condition.false
             when_false = self.ternary()
-            self.known, self.guarantees, self.value = known_before, _Presence(), None
+            self.known, self.guarantees, self.value = known_before, _Presence(), value | self.value
             result = self.joined(when_true, when_false, start)
         self.depth -= 1
         return result
@@ -212,15 +223,14 @@ class _Parser:
                 right, self.guarantees = self.binary(level + 1), _Presence()
             if sign in ("==", "!=", "in"):
                 self.compare(operand, sign, self.value)
-            self.value = None
+                self.compare(self.value, sign, operand)
+            self.value = _Value()
             left = self.operation(left, sign, right, start, at)
         return left
 
-    def compare(self, first: object, sign: str, second: object) -> None:
-        """Note the texts that a variable is compared with, on either side."""
-        variable, texts = (second, first) if isinstance(first, list) else (first, second)
-        if isinstance(variable, str) and isinstance(texts, list):
-            self.names += [(variable, sign, text, at) for text, at in texts]
+    def compare(self, first: _Value, sign: str, second: _Value) -> None:
+        """Note the texts that a variable is compared with."""
+        self.names += [(variable, sign, text, at) for variable in first.variables for text, at in second.texts]
 
     def beside(self, sign: str, first: int) -> str:
         """The right side of && or ||. Fields that the left side checks are known on the right. CEL evaluates both sides
@@ -289,14 +299,14 @@ class _Parser:
     def primary(self) -> str:
         kind, word, at = self.kind, self.word, self.at
         self.next()
-        self.guarantees, self.value = _Presence(), None
+        self.guarantees, self.value = _Presence(), _Value()
         result: str
         if kind == "number":
             result = "int" if word.isdigit() else "double"
             if result == "int" and int(word) >= 2**63:
                 self.stop("is too large a number", at)
         elif kind == "string":
-            result, self.value = "string", [(word, at)]
+            result, self.value = "string", _Value(texts=((word, at),))
         elif kind == "name" and word in ("true", "false", "null"):
             result = "null" if word == "null" else "bool"
         elif kind == "name" and self.accept("("):
@@ -316,13 +326,13 @@ class _Parser:
 
     def items(self, at: int) -> str:
         kinds: list[str] = []
-        texts: list[tuple[str, int]] = []
+        value = _Value()
         while not self.accept("]"):
             if kinds:
                 self.expect(",")
             kinds.append(self.ternary())
-            texts += self.value if isinstance(self.value, list) else []
-        self.value = texts
+            value |= self.value
+        self.value = value
         if not kinds:
             self.stop("is an empty list", at)
         if len(set(kinds)) > 1:
@@ -336,7 +346,7 @@ class _Parser:
             self.stop(f"unknown variable {name!r}{did_you_mean(name, self.declared) or known_names}", at)
         if isinstance(fields, str):
             self.uses.add(name)
-            self.value = name
+            self.value = _Value((name,))
             return fields
         if not self.accept("."):
             self.stop(f"{name} is a group: expected one of its fields, such as {name}.{next(iter(fields))}", at)
@@ -345,8 +355,8 @@ class _Parser:
             known_names = f"; known are {', '.join(fields)}"
             self.stop(f"{name} has no field {field!r}{did_you_mean(field, fields) or known_names}", field_at)
         self.next()
-        self.value = f"{name}.{field}"
-        self.uses.add(self.value)
+        self.value = _Value((f"{name}.{field}",))
+        self.uses.add(f"{name}.{field}")
         if fields[field].endswith("?") and f"{name}.{field}" not in self.known:
             self.unasked.append((f"{name}.{field}", at))
         return fields[field].removesuffix("?")
@@ -362,7 +372,7 @@ class _Parser:
             del self.unasked[uses_before:]  # has() guards this use
             self.guarantees = _Presence(frozenset({"".join(self.text[start : self.at].split())}))
             self.expect(")")
-            self.value = None
+            self.value = _Value()
             return "bool"
         if name not in _FUNCTIONS:
             self.stop(f"unknown function {name!r}{did_you_mean(name, _FUNCTIONS)}", at)
@@ -371,7 +381,7 @@ class _Parser:
             self.stop(f"{name}() takes the name of a time zone in quotes")
         self.argument(name, accepted)
         self.expect(")")
-        self.value = "time.weekday" if name == "weekday_in" else None
+        self.value = _Value(("time.weekday",) if name == "weekday_in" else ())
         return result
 
     def method(self, of: str) -> str:
@@ -388,7 +398,7 @@ class _Parser:
             self.argument(name, (expected,))
             self.compare(owner, name, self.value)
         self.expect(")")
-        self.value = None
+        self.value = _Value()
         return result
 
     def argument(self, name: str, accepted: tuple[str, ...]) -> None:

@@ -84,7 +84,7 @@ _ASPECTS: Mapping[str, Aspect] = {
 _NAME_KINDS = {
     "action": "action", "user": "user", "job.team": "team", "job.project": "project",
     "job.environment": "environment", "job.workload": "workload", "job.priority": "priority",
-    "job.data_location": "region", "offer.provider": "provider", "offer.region": "region", "offer.zone": "zone",
+    "job.data_location": "location", "offer.provider": "provider", "offer.region": "region", "offer.zone": "zone",
     "offer.instance_type": "instance type", "offer.accelerator": "accelerator", "offer.capacity_type": "capacity type",
     "offer.money": "kind of money", "offer.source": "source", "offer.interconnect": "interconnect",
     "time.weekday": "weekday",

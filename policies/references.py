@@ -80,8 +80,8 @@ def listed_members(documents: Iterable[Document]) -> tuple[str, ...]:
 
 
 def named_places(document: Document) -> Iterator[tuple[Path, str, str]]:
-    """Every pattern of providers or places: its place in the file, ``provider`` or ``region``, and the pattern as it is
-    used."""
+    """Every pattern of providers or places: its place in the file, ``provider`` or ``place`` (a region or a location),
+    and the pattern as it is used."""
     for path, entry in entries(document):
         for kind, key in (
             ("allowed_locations", "providers"),
@@ -95,7 +95,7 @@ def named_places(document: Document) -> Iterator[tuple[Path, str, str]]:
             lists = names.items() if isinstance(names, dict) else [("", names)]
             for part, patterns in lists:
                 for pattern_path, name in _names_in((*path, kind, key, *([part] if part else [])), patterns):
-                    place_kind = "provider" if key == "providers" else "region"
+                    place_kind = "provider" if key == "providers" else "place"
                     if kind == "data_residency" and name.lower() in TERRITORIES:
                         continue
                     yield (

@@ -65,13 +65,19 @@ def _warning(name: PolicyName, known: Set[str], known_names: Mapping[str, Set[st
     if kind in ("user", "team", "project", "environment"):
         return f"no job of {kind} {text!r} is known{did_you_mean(text, known)}"
     if kind == "region" and "/" in text:
+        return f"no known region matches {text!r}: offer.region has no provider; compare offer.provider, too"
+    if kind == "location" and (full_names := [place for place in known if place.endswith(f"/{text}")]):
+        return f"no known location matches {text!r}; did you mean {min(full_names)!r}?"
+    if kind == "place" and "/" in text:
         provider = re.compile(translate(text.partition("/")[0]), re.IGNORECASE)
         if not any(map(provider.match, known_names.get("provider", ()))):
             kind, text, known = "provider", text.partition("/")[0], known_names["provider"]
     if kind == "provider" and (alias := closest(text, {*known, *chain(*NAMES.values())}, _SIMILAR)):
         return f"no known {kind} matches {text!r}; did you mean {provider_name(alias)!r}?"
     digits = re.sub(r"\D", "", text)
-    alike = [other for other in known if kind != "region" or re.sub(r"\D", "", other) == digits]
+    is_place = kind in ("region", "location", "place")
+    alike = [other for other in known if not is_place or re.sub(r"\D", "", other) == digits]
+    kind = "region" if kind == "place" else kind
     return f"no known {kind} matches {text!r}{did_you_mean(text, alike, _SIMILAR)}"
 
 
@@ -84,7 +90,9 @@ def _names_in_offers(broker: Broker) -> dict[str, Set[str]]:
         return {}
     return {
         "provider": {*NAMES, *broker.registries.providers, *(offer.provider for offer in offers)},
-        "region": {name for offer in offers for name in (offer.region, offer.location)},
+        "region": {offer.region for offer in offers},
+        "location": {offer.location for offer in offers},
+        "place": {name for offer in offers for name in (offer.region, offer.location)},
         "zone": {offer.zone for offer in offers if offer.zone},
         "instance type": {offer.instance_type for offer in offers},
         "accelerator": {*accelerator_names(), *(offer.accelerator for offer in offers if offer.accelerator)},

@@ -21,6 +21,12 @@ def warnings(gpubroker: Any, write: Any, rule: str) -> list[str]:
         ("offer.region == 'us-esat-1'", "no known region matches 'us-esat-1'; did you mean 'us-east-1'?"),
         ("offer.region.matches('^eastern')", "no known region matches '^eastern'"),
         ("(offer.region).startsWith('us_east')", "no known region matches 'us_east'"),
+        ("offer.region == 'aws/us-east-1'", "'aws/us-east-1': offer.region has no provider; compare offer.provider"),
+        ("offer.region.startsWith('aws/us-')", "no known region matches 'aws/us-': offer.region has no provider"),
+        ("job.data_location == 'us-east-1'", "location matches 'us-east-1'; did you mean 'aws/us-east-1'?"),
+        ("offer.region == (job.nodes > 0 ? 'us-eats-1' : 'us-east-1')", "no known region matches 'us-eats-1'"),
+        ("(job.nodes > 1 ? offer.region : offer.zone) == 'x1'", "no known region matches 'x1'"),
+        ("'us-eats-1' in [offer.region]", "no known region matches 'us-eats-1'"),
         ("offer.accelerator in ['L40S', 'H10']", "no known accelerator matches 'H10'; did you mean 'H100'?"),
         ("offer.accelerator == 'A100'", "'A100' is that card alone, not A100-80GB"),
         ("offer.capacity_type != 'ondemand'", "capacity type matches 'ondemand'; did you mean 'on_demand'?"),
@@ -40,7 +46,7 @@ def test_a_name_in_a_condition_that_matches_nothing_is_told(
     gpubroker("prices", "poll", "--provider", "pricebook")
     (told,) = warnings(gpubroker, write, f'freeze: {{from: 2026-12-01, to: 2026-12-09}}, when: "{condition}"')
     assert says in told
-    literal = condition.index(says.split("matches ")[-1].split("; ")[0].split(" is ")[0])
+    literal = condition.index(says.split("matches ")[-1].split(": ")[0].split("; ")[0].split(" is ")[0])
     assert told.startswith(
         f"4:{len('  - {name: g, freeze: {from: 2026-12-01, to: 2026-12-09}, when: ') + 2 + literal}:"
     )
@@ -53,6 +59,7 @@ def test_a_name_in_a_condition_that_matches_nothing_is_told(
         "offer.accelerator.startsWith('A100') || offer.accelerator in ['L4', 'T4']",
         "job.workload == 'training' && job.priority != 'low' && offer.capacity_type == 'spot'",
         "offer.interconnect == '' && job.name == 'anything' && time.weekday in ['sat', 'sun']",
+        "job.data_location.startsWith('aws/') && 'aws us-east-1'.contains(offer.region)",
         "offer.region.matches('^(us|eu)-') && !(job.team == 'new')",
     ],
 )
