@@ -218,6 +218,14 @@ class ActivePolicies:
             and not (kind in ("team", "approver") and self.rosters)  # checked at loading
             and not (kind == "user" and members and matches(members, name))
         ]
+        scoped = [
+            (document, path, kind, translate(name), name)
+            for document in self.documents
+            for path, kind, name in named_in_scopes(document)
+            if PATTERN_SIGNS.intersection(name)
+            and ((kind == "team" and self.rosters) or (kind == "user" and members))
+            and not (kind == "user" and restrict_to([name], members))
+        ]
         patterns = [
             (document, path, kind, f"(?i:{translate(name)})", name)
             for document in self.documents
@@ -226,7 +234,7 @@ class ActivePolicies:
         return [
             *(
                 PolicyName(kind, name, source_at(document, path), re.compile(expected))
-                for document, path, kind, expected, name in (*people, *patterns)
+                for document, path, kind, expected, name in (*people, *scoped, *patterns)
             ),
             *self.names_in_conditions,
         ]

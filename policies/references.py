@@ -36,7 +36,7 @@ def named_approvers(document: Document) -> Iterator[tuple[Path, str]]:
 
 
 def named_in_scopes(document: Document) -> Iterator[tuple[Path, str, str]]:
-    """Every name (no patterns) in a scope: its place, its field (``team``, ``user``, …), and the name."""
+    """Every name or pattern in a scope, and of buyers: its place, its field (``team``, ``user``, …), and the name."""
     capacity = document.data.get("capacity")
     exceptions = capacity.get("exceptions") if isinstance(capacity, dict) else None
     order_exceptions = enumerate(exceptions if isinstance(exceptions, list) else [])
@@ -47,8 +47,11 @@ def named_in_scopes(document: Document) -> Iterator[tuple[Path, str, str]]:
     for path, entry in scoped:
         for part, scope in (((*path, "scope"), entry.get("scope")), *excepted_scopes(path, entry)):
             for field_name, value in scope.items() if isinstance(scope, dict) else ():
-                for name_path, name in _plain_names((*part, field_name), value):
+                for name_path, name in _names_in((*part, field_name), value):
                     yield name_path, field_name, name
+        purchases = entry.get("purchases")
+        buyers = purchases.get("buyers") if isinstance(purchases, dict) else None
+        yield from ((place, "user", name) for place, name in _names_in((*path, "purchases", "buyers"), buyers))
 
 
 def excepted_scopes(path: Path, entry: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
@@ -62,7 +65,9 @@ def excepted_scopes(path: Path, entry: dict[str, Any]) -> Iterator[tuple[Path, A
 
 def named_teams(document: Document) -> Iterator[tuple[Path, str]]:
     """Every team name (no patterns) and its place: in a scope, or in a reserved quota."""
-    yield from ((path, name) for path, field_name, name in named_in_scopes(document) if field_name == "team")
+    for path, field_name, name in named_in_scopes(document):
+        if field_name == "team" and not PATTERN_SIGNS.intersection(name):
+            yield path, name
     for path, entry in entries(document):
         quota = entry.get("reserved_quota")
         shares = quota.get("gpus") if isinstance(quota, dict) else None
@@ -124,11 +129,6 @@ def named_providers(document: Document) -> Iterator[tuple[Path, str]]:
         provider, slash, _ = name.partition("/")
         if (slash or kind == "provider") and provider and not PATTERN_SIGNS.intersection(provider):
             yield pattern_path, provider
-
-
-def _plain_names(path: Path, value: object) -> Iterator[tuple[Path, str]]:
-    """The names, without patterns, in one name or a list, and their places."""
-    return ((name_path, name) for name_path, name in _names_in(path, value) if not PATTERN_SIGNS.intersection(name))
 
 
 def _names_in(path: Path, value: object) -> Iterator[tuple[Path, str]]:

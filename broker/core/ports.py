@@ -385,8 +385,9 @@ class PolicySet(Protocol):
 
     @property
     def names(self) -> Sequence[PolicyName]:
-        """Names that the files alone cannot confirm: those in scopes and of approvers (without patterns, listed teams
-        and their members), patterns of providers, regions and accelerators, and texts in conditions."""
+        """Names that the files alone cannot confirm: those in scopes, of buyers and of approvers (without listed teams
+        and members; patterns only if teams or members are listed), patterns of providers, regions and accelerators,
+        and texts in conditions."""
 
     @property
     def said_at(self) -> Mapping[str, Source]:

@@ -54,6 +54,35 @@ def test_a_name_that_is_known_or_cannot_be_judged_is_not(gpubroker: Any, write: 
     assert done.json["warnings"] == []
 
 
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        (
+            "capacity_types: [spot], scope: {team: 'visoin*'}",
+            "team matches 'visoin*'; did you mean 'vision'?",
+        ),
+        ("capacity_types: [spot], except: [{user: 'pdh-*'}]", "no listed user matches 'pdh-*'"),
+        ("capacity_types: [spot], except: {user: 'xan*', team: 'v*'}", "no listed user matches 'xan*'"),
+        (
+            "purchases: {max_commitment: $9, max_term: 14d, approvers: [carl], buyers: [anno]}",
+            "no job of user 'anno' is known",
+        ),
+        (
+            "purchases: {max_commitment: $9, max_term: 14d, approvers: [carl], providers: [amazn]}",
+            "'amazn'; did you mean 'aws'?",
+        ),
+        ("capacity_types: [spot], scope: {team: 'vis*', user: ['a*', 'phd-?']}", ""),
+    ],
+)
+def test_patterns_in_scopes_are_compared_with_the_listed_teams_and_people(
+    gpubroker: Any, write: Any, rule: str, says: str
+) -> None:
+    teams = "teams: {nlp: {members: [anna, 'phd-*']}, vision: {members: [carl]}}\n"
+    file = write("p.yaml", f"{scoped('')}guardrails: [{{name: g, {rule}}}]\n{teams}")
+    warnings = gpubroker("policy", "check", file, "--json").json["warnings"]
+    assert [says in warning for warning in warnings] == [True] * bool(says), warnings
+
+
 def test_members_of_teams_are_known_before_they_submit(gpubroker: Any, write: Any, a_job: None) -> None:
     teams = "teams: {nlp: {members: [new-here, 'phd-*']}}\n"
     known = write("p.yaml", scoped("user: [new-here, phd-7], team: nlp") + teams)

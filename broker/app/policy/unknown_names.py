@@ -43,6 +43,8 @@ def unknown_names(broker: Broker, policy: PolicySet) -> list[str]:
     }
     if policy.teams:
         known_names["team"] = policy.teams
+        members = (name for team in policy.teams for name in policy.members(team))
+        known_names["user"] = {*known_names.get("user", ()), *members}
     return [
         f"{name.source}: {warning}"
         for name in policy.names
@@ -63,6 +65,8 @@ def _warning(name: PolicyName, known: Set[str], known_names: Mapping[str, Set[st
         reason = "has no account on this machine and no activity in this store"
         return f"perhaps nobody can approve: {text!r} {reason}{did_you_mean(text, known)}"
     if kind in ("user", "team", "project", "environment"):
+        if set("*?[") & set(text) and kind in ("user", "team"):
+            return f"no listed {kind} matches {text!r}{did_you_mean(text, known)}"
         return f"no job of {kind} {text!r} is known{did_you_mean(text, known)}"
     if kind == "region" and "/" in text:
         return f"no known region matches {text!r}: offer.region has no provider; compare offer.provider, too"
