@@ -150,17 +150,29 @@ def is_unfinished(name: str) -> bool:
 def step_of(name: str) -> int | None:
     """The step in the name of an entry: the number after "step" or a similar word, else the last number that stands for
     itself. Not those of ``resnet50``, ``7b``, ``fp32``, ``loss=0.25``, of ranks, shards, and times."""
+    return max(_counts(name), default=(0, 0, None))[2]
+
+
+def position_of(name: str) -> tuple[int, ...]:
+    """All numbers that order the entries of a name: (1, 500) of ``epoch_1_step_500``; those after "step" or a similar
+    word, else those that stand for themselves."""
+    counts = _counts(name)
+    return tuple(number for unit, _, number in counts if unit or not any(other for other, _, _ in counts))
+
+
+def _counts(name: str) -> list[tuple[int, int, int]]:
+    """The rank of its word, the place, and the value of each number of a name that may be a step."""
     if "tfevents" in name:
-        return None
+        return []
     stem = re.sub(r"\.[a-z][a-z0-9]*$|\d{5}-of-\d{5}", "", name.lower())
-    best: tuple[int, int, int] | None = None
+    counts = []
     for match in _NUMBER.finditer(stem):
         word, gap, number = match.groups()
         unit = _UNITS.get(word.rstrip("s"), 0)
         decimals = gap == "." and not word and stem[: match.start()][-1:].isdigit()
         if unit or not (word in _NO_STEP or (word and not gap) or decimals or len(number) > _LONGEST_BARE):
-            best = max(best or (0, 0, 0), (unit, match.start(), int(number)))
-    return best[2] if best else None
+            counts.append((unit, match.start(), int(number)))
+    return counts
 
 
 def progress(step: int, total: int | None = None) -> None:

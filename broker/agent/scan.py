@@ -10,9 +10,9 @@ An entry is finished when its name is not that of a draft (`is_unfinished`), and
   small file without a step in its name, such as a tracker, needs no quiet time.
 
 Rest alone proves little: a program that hangs, and fails, leaves half of an entry at rest. So one with a step must
-also look like one that was saved before (its name but for numbers, its files, nine tenths of their size), or be
-followed by another of its name, unless it is the first, or the command has ended well. One of 1 MiB without a step must
-not have become smaller.
+also look like one that was saved before (its name but for numbers, its files, nine tenths of their size), or like a
+next one of its name that was written later, unless it is the first, or the command has ended well. One of 1 MiB without
+a step must not have become smaller.
 
 An entry that is incomplete by its format is never saved. After the command was killed, an entry that was written
 in place, without such a format, may be incomplete and is not saved.
@@ -32,13 +32,13 @@ from pathlib import Path
 from typing import Callable
 
 from broker.agent.entries import DiskEntry, entries_at, with_targets
-from broker.agent.gpubroker_checkpoint import is_unfinished, step_of
-from broker.agent.layout import SMALL, TRACKER, FinishedCheckpoint, TopEntry, checkpoints
+from broker.agent.gpubroker_checkpoint import is_unfinished, position_of, step_of
+from broker.agent.layout import SMALL, TRACKER, FinishedCheckpoint, Position, TopEntry, checkpoints, kind_of, position
 from broker.agent.processes import files_written
 
 _RESTLESS = 600.0  # seconds after which an entry that keeps changing no longer delays the others
 _SIMILAR_SIZE = 0.9  # of the entry of its kind that was saved last
-_NUMBERS = re.compile(r"([-+.]?[0-9a-f]*\d[0-9a-f]*)+")  # also hashes
+_STEPS = 16  # that are remembered after they were removed
 NOTES = ".gpubroker-saved.json"  # entries recorded by the helper's save(): {name: {"inode": …, "step": …}}
 
 
@@ -55,12 +55,12 @@ def open_writers(folder: Path) -> set[str]:
     return names
 
 
-def _kind(name: str) -> str:
-    return _NUMBERS.sub("#", name.lower())
-
-
 def _shape(entries: tuple[DiskEntry, ...]) -> tuple[set[str], int]:
-    return {_kind(entry.path) for entry in entries}, sum(entry.size for entry in entries)
+    return {kind_of(entry.path) for entry in entries}, sum(entry.size for entry in entries)
+
+
+def _modified(entries: tuple[DiskEntry, ...]) -> int:
+    return max(entry.modified for entry in entries)
 
 
 class _Unreadable(Exception):
@@ -96,6 +96,7 @@ class Scanner:
         self._known: set[str] = set()  # entries that are settled whoever has them open
         self._proven: dict[str, tuple[DiskEntry, ...]] = {}  # contents that more than their rest shows to be complete
         self._shapes: dict[str, tuple[set[str], int]] = {}  # of the last saved entry, by kind
+        self._steps: dict[Position, dict[str, DiskEntry]] = {}  # of every entry, its largest file when its step was new
         self._has_steps = False  # whether one with a step was saved
         self._drafts: set[int] = set()  # inodes seen under an unfinished name, now and in the last scan
         self._inodes: set[int] = set()
@@ -120,7 +121,7 @@ class Scanner:
         self._saved[name], shape = entries, _shape(entries)
         self._has_steps |= step_of(name) is not None
         if step_of(name) is not None or shape[1] >= SMALL:
-            self._shapes[_kind(name)] = shape
+            self._shapes[kind_of(name)] = shape
 
     def unsaved(self) -> list[str]:
         """The names of entries in the folder that were neither saved nor restored as they are, drafts included."""
@@ -151,15 +152,33 @@ class Scanner:
         self._settled = {name: self._seen[name] for name in settled}
         seen = [self._top_entry(name, notes, settled=name in settled) for name in sorted(self._seen)]
         self._inodes = self._drafts
+        self._order(seen)
 
         def trusted(name: str) -> bool:
             place = self._folder / name
             return (ended or previous.get(name) == self._seen[name]) and place.exists() and is_whole(place) is not False
 
-        finished = checkpoints(seen, self._read, trusted, ended=ended, clean=ended and not killed)
+        finished = checkpoints(seen, self._steps, self._read, trusted, ended=ended, clean=ended and not killed)
         nonempty = [entry for entry in seen if entry.size]
         self.unfinished = bool(self._drafts or finished) or not all(entry.settled for entry in nonempty)
         return finished
+
+    def _order(self, seen: list[TopEntry]) -> None:
+        """Remember steps in the order in which they were written. One is written again when the largest files of all
+        its entries are others: a later file in an older one, or a copy beside it, makes it no newer."""
+        found: dict[Position, dict[str, DiskEntry]] = {}
+        for entry in sorted(seen, key=lambda entry: (0 if entry.saved else entry.modified, position(entry))):
+            if place := position(entry):
+                found.setdefault(place, {})[entry.name] = max(entry.entries, key=lambda part: part.size)
+        for place, files in found.items():
+            known = self._steps.get(place, {})
+            if not known.items() & files.items():
+                self._steps.pop(place, None)
+                known = {}
+            self._steps[place] = files | known
+        for place in list(self._steps)[:-_STEPS]:
+            if place not in found:
+                del self._steps[place]
 
     def _names(self) -> list[str]:
         """The names of entries that are not drafts."""
@@ -262,13 +281,18 @@ class Scanner:
         return is_complete
 
     def _is_similar(self, name: str) -> bool | None:
-        """Whether an entry at rest looks like the last one of its kind; None if it has a step, and none was saved."""
-        step, kind, (paths, size) = step_of(name), _kind(name), _shape(self._seen[name])
-        if step is not None and any((step_of(other) or 0) > step and _kind(other) == kind for other in self._seen):
-            return True
+        """Whether an entry at rest looks like the last one of its kind, or a next one of its size was written after it;
+        None if it has a step, and none was saved."""
+        place, kind, (paths, size) = position_of(name), kind_of(name), _shape(self._seen[name])
+        modified = _modified(self._seen[name])
+        later = [
+            entries for other, entries in self._seen.items() if kind_of(other) == kind and place < position_of(other)
+        ]
+        sizes = [_shape(entries)[1] for entries in later if place and modified < _modified(entries)]
         if (last := self._shapes.get(kind)) is None:
-            return True if step is None else None
-        return last[0] <= paths and size >= _SIMILAR_SIZE * last[1]
+            return True if sizes or not place else None
+        is_large = size >= _SIMILAR_SIZE * last[1]
+        return (is_large and last[0] <= paths) or any(is_large or other >= _SIMILAR_SIZE * size for other in sizes)
 
     def _notes(self) -> dict[str, dict[str, object]]:
         try:

@@ -145,6 +145,92 @@ LAYOUTS: dict[str, tuple[list[dict[str, str | None]], list[str], int | None]] = 
         ["step_2-loss=-1e-05-07be.bin"],
         2,
     ),
+    "a file whose name holds the letters of a tracker": (
+        [{"round_1": ZIP, "plastic.json": '{"least": 1}'}, {"round_2": ZIP, "last_gain.txt": "1"}, {"round_3": ZIP}],
+        ["last_gain.txt", "plastic.json", "round_3"],
+        3,
+    ),
+    "a tracker that nobody updates": (
+        [{"round_1": ZIP, "last.txt": "1"}, {"round_2": ZIP}, {"round_3": ZIP}],
+        ["last.txt", "round_1", "round_3"],
+        3,
+    ),
+    "two numbers, killed after it hung in the next epoch": (
+        [{"epoch_3-iter_90": "A" * 100}, {"epoch_4-iter_10": "A" * 30}],
+        ["epoch_3-iter_90"],
+        90,
+    ),
+    "two numbers, of which one repeats": (
+        [{"epoch_3-iter_90": ZIP}, {"epoch_4-iter_90": ZIP}],
+        ["epoch_4-iter_90"],
+        90,
+    ),
+    "two files in turn, killed after it hung in one": (
+        [{"side_0": "A" * 100}, {"side_1": "A" * 100}, {"side_0": "B" * 40}],
+        ["side_1"],
+        1,
+    ),
+    "two files in turn": ([{"side_0": ZIP}, {"side_1": ZIP}, {"side_0": ZIP}], ["side_0"], 0),
+    "gone back to an earlier step": (
+        [{"iter_30": ZIP}, {"iter_40": ZIP}, {"iter_50": ZIP}, {"iter_35": ZIP}],
+        ["iter_35"],
+        35,
+    ),
+    "gone back to an earlier step, and killed after it hung there": (
+        [{"iter_30": "A" * 100}, {"iter_40": "A" * 100}, {"iter_35": "A" * 40}],
+        ["iter_40"],
+        40,
+    ),
+    "two halves, the later one smaller": (
+        [{"iter_30/w": "A" * 100}, {"iter_40/w": "A" * 40}, {"iter_50/w": "A"}],
+        ["iter_30/w"],
+        30,
+    ),
+    "a later file in an older folder": (
+        [{"iter_30/w": ZIP * 2}, {"iter_40/w": ZIP * 2}, {"iter_30/metrics.json": "{}"}],
+        ["iter_40/w"],
+        40,
+    ),
+    "two names, killed between them": (
+        [{"net_1": ZIP, "adam_1": ZIP * 2}, {"net_2": ZIP, "adam_2": ZIP * 2}, {"net_3": ZIP}],
+        ["adam_2", "net_2"],
+        2,
+    ),
+    "two names, of which one fails": (
+        [{"net_1": ZIP, "adam_1": ZIP * 2}, {"net_2": ZIP, "adam_2": ZIP * 2}, {"net_3": ZIP}, {"net_4": ZIP}],
+        ["adam_2", "net_2"],
+        2,
+    ),
+    "two names, killed between them after the old ones were removed": (
+        [{"net_1": ZIP, "adam_1": ZIP * 2}, {"net_1": None, "adam_1": None, "adam_2": ZIP * 2}],
+        ["adam_1", "net_1"],
+        1,
+    ),
+    "a copy of the best beside it": (
+        [{"round_1": ZIP}, {"round_2": ZIP}, {"round_3": ZIP}, {"top_round_1": ZIP}],
+        ["round_3", "top_round_1"],
+        3,
+    ),
+    "a copy of the first as the best": (
+        [{"round_1": ZIP, "top_round_1": ZIP}, {"round_2": ZIP}],
+        ["round_2", "top_round_1"],
+        2,
+    ),
+    "smaller copies of the best": (
+        [
+            {"round_1": ZIP * 2, "top_1": ZIP},
+            {"round_2": ZIP * 2},
+            {"round_3": ZIP * 2, "top_3": ZIP},
+            {"round_4": ZIP * 2},
+        ],
+        ["round_4", "top_3"],
+        4,
+    ),
+    "plain files whose loss is no number": (
+        [{"iter_1-loss_0.5": "A" * 100}, {"iter_2-loss_nan": "A" * 100}],
+        ["iter_2-loss_nan"],
+        2,
+    ),
     "tensorboard beside it": (
         [{"step_1": ZIP, "events.out.tfevents.1700000000.host.1.0": "e"}, {"step_2": ZIP}],
         ["events.out.tfevents.1700000000.host.1.0", "step_2"],
