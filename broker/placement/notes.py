@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from broker.core.job.jobs import Data, Job, MachineRequest
+from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason, Rejection
 from broker.core.job.snapshots import is_local
@@ -15,7 +15,7 @@ from broker.core.values.units import print_duration
 from broker.placement.conditions import Conditions
 from broker.placement.feasibility import request_served
 from broker.placement.pricing.checkpoints import daly_interval
-from broker.placement.pricing.data_cost import MONTH, attaches_disk, disk_gib, rate_for
+from broker.placement.pricing.data_cost import MONTH, UNKNOWN_PLACE, attaches_disk, disk_gib, rate_for
 from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
 from broker.placement.pricing.time_value import RENTED
 from broker.placement.shares import may_use_free_cpus
@@ -90,21 +90,26 @@ def _about_the_job(job: Job, effort: Effort, best: Placement | None) -> Iterator
             "`data.sensitive` is recorded but restricts nothing by itself: limit the places in the job "
             "(`constraints:`) or in a policy (`allowed_locations`)"
         )
-    place = best.offer.location if best else None
-    if job.data.size is None and job.data.location not in (None, place):
+    yield from _about_data(job, effort, best.offer.location if best else None)
+
+
+def _about_data(job: Job, effort: Effort, place: str | None) -> Iterator[str]:
+    """What is assumed of the job's data because its file does not say it."""
+    if job.data.size is None and effort.data_size and effort.data_origins != (place,):
         yield (
             f"the size of the data is unknown: its transfer counts as of {gigabytes(effort.data_size)}, which fill the "
             "disks; write `data.size: 50GB`"
         )
-    if job.data.size and job.data.location is None:
+    if effort.data_size and UNKNOWN_PLACE in effort.data_origins:
         yield (
             "the location of the data is unknown: its transfer counts at an upper bound; write `data.location: "
             "provider/region`"
         )
-    if job.data == Data() and any(not is_local(source) for source in job.file_mounts.values()):
+    has_mounts = any(not is_local(source) for source in job.file_mounts.values())
+    if job.data.size is None and not effort.data_size and (has_mounts or job.data.sensitive):
         yield (
-            "size and location of the mounted data are unknown, so transfer costs are not included; write `data: "
-            "{location: provider/region, size: 50GB}`"
+            f"size and location of the {'mounted ' * has_mounts}data are unknown, so transfer costs are not included; "
+            "write `data: {location: provider/region, size: 50GB}`"
         )
 
 

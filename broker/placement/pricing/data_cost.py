@@ -79,14 +79,14 @@ def egress_rates() -> tuple[EgressRate, ...]:
 
 @cache
 def egress_rate(origin: str, destination: str) -> EgressRate:
-    """The rate for data going from ``origin`` to ``destination`` (both ``provider/region``); free within one region."""
+    """The rate for data going from ``origin`` to ``destination`` (both ``provider/region``); free within one region.
+    From `UNKNOWN_PLACE`: its own row, or the dearest of all for that destination."""
     if origin == destination:
         return FREE
-    return next(
-        rate
-        for rate in egress_rates()
-        if fnmatchcase(origin, rate.origin) and fnmatchcase(destination, rate.destination)
-    )
+    rates = [rate for rate in egress_rates() if fnmatchcase(destination, rate.destination)]
+    if origin == UNKNOWN_PLACE:
+        return next((rate for rate in rates if rate.origin == origin), max(rates, key=lambda rate: rate.per_gb))
+    return next(rate for rate in rates if fnmatchcase(origin, rate.origin))
 
 
 DEFAULT_GIB = 256
@@ -127,8 +127,17 @@ def disk_gib(request: MachineRequest | None) -> int:
     return math.ceil(request.disk_gib) if request is not None and request.disk_gib else DEFAULT_GIB
 
 
-def most_data(job: Job) -> int:
-    """Bytes of data of unknown size that a start counts as moving: as much as the disks of its machines hold."""
+def data_origins(job: Job) -> tuple[str, ...]:
+    """The places that a job's data may come from. Mounts without one are where `data.location` says, if it does."""
+    places = [place for _, place in job.data_locations if place is not None or job.data.location is None]
+    return tuple(dict.fromkeys(place or UNKNOWN_PLACE for place in places))
+
+
+def data_bytes(job: Job) -> int:
+    """Bytes of data that a start counts as moving. Data of a stated place and unknown size: as much as the disks of the
+    job's machines hold."""
+    if job.data.size is not None or not any(place for _, place in job.data_locations):
+        return job.data.size or 0
     return max(map(disk_gib, job.resources), default=DEFAULT_GIB) * job.num_nodes * 2**30
 
 

@@ -152,9 +152,11 @@ def _egress(effort: Effort, model: RunModel, place: str) -> list[CostTerm]:
 
 
 def _data_egress(effort: Effort, place: str, starts: float) -> list[CostTerm]:
-    if not effort.data_size or not effort.data_location or effort.data_location == place:
+    """All data, from the dearest of its places: which part is where is not known."""
+    if not effort.data_size:
         return []
-    return _transfer(TransferKind.DATA, effort.data_location, place, effort.data_size, starts, "starts", per_start=1)
+    origin = max(effort.data_origins, key=lambda origin: egress_rate(origin, place).per_gb)
+    return _transfer(TransferKind.DATA, origin, place, effort.data_size, starts, "starts", per_start=1)
 
 
 def _storage_terms(effort: Effort, model: RunModel) -> list[CostTerm]:

@@ -20,7 +20,7 @@ from broker.core.values.accelerators import relative_throughput
 from broker.core.values.figures import hours, hours_of
 from broker.placement.conditions import Conditions
 from broker.placement.pricing.checkpoints import BilledRun, daly_interval, expected_run
-from broker.placement.pricing.data_cost import UNKNOWN_PLACE, KeepingRate, most_data
+from broker.placement.pricing.data_cost import KeepingRate, data_bytes, data_origins
 from broker.placement.pricing.pace import Paces, measured_speed
 
 # Below this number of expected interruptions, the cost lines call them rare hardware failures.
@@ -55,7 +55,7 @@ class Effort:
     write: float
     restart: float
     data_size: int
-    data_location: str | None
+    data_origins: tuple[str, ...]
     start_up: float
     store_location: str | None
     keep: int = 1
@@ -87,8 +87,8 @@ class Effort:
             size=plan.size,
             write=write,
             restart=hours_of(plan.restart if plan.restart is not None else conditions.restart) if declared else 0.0,
-            data_size=job.data.size or (most_data(job) if job.data.location and job.data.size is None else 0),
-            data_location=job.data.location or (UNKNOWN_PLACE if job.data.size else None),
+            data_size=data_bytes(job),
+            data_origins=data_origins(job),
             start_up=hours_of(conditions.start_up),
             store_location=conditions.store_location,
             keep=plan.keep,

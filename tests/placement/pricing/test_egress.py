@@ -20,6 +20,9 @@ from broker.placement.pricing.data_cost import egress_rate, egress_rates
         ("gcp/us-central1", "gcp/asia-east1", "0.08"),
         ("gcp/us-central1", "aws/us-east-1", "0.12"),
         ("owned/local", "aws/us-east-1", "0"),
+        ("an unknown place", "aws/us-east-1", "0.147"),
+        ("an unknown place", "vultr/ewr", "0.12"),
+        ("an unknown place", "owned/local", "0"),
     ],
 )
 def test_known_rates(origin: str, destination: str, per_gb: str) -> None:

@@ -134,7 +134,7 @@ def test_checkpoints_that_cost_nothing_never_make_a_job_less_useful(
     on_one = Work(duration=timedelta(hours=1), accelerator="H100", count=1)
     without = Effort(
         nodes=1, remaining=None, work=length, reference=on_one, resuming=False, checkpoints=False, interval=None,
-        size=None, write=0.0, restart=0.0, data_size=0, data_location=None, start_up=0.1, store_location=None,
+        size=None, write=0.0, restart=0.0, data_size=0, data_origins=(), start_up=0.1, store_location=None,
     )  # fmt: skip
     with_them = replace(without, checkpoints=True, interval=interval)
     runs = [run_model(effort, "H100", throughput, rate, 0.1).run for effort in (with_them, without)]
