@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import re
 import struct
@@ -36,7 +37,8 @@ from broker.agent.gpubroker_checkpoint import is_unfinished, position_of, step_o
 from broker.agent.layout import SMALL, TRACKER, FinishedCheckpoint, Position, TopEntry, checkpoints, kind_of, position
 from broker.agent.processes import files_written
 
-_RESTLESS = 600.0  # seconds after which an entry that keeps changing no longer delays the others
+_RESTLESS = 600.0  # seconds after which an entry that keeps changing no longer delays the others; before, if another
+# was replaced twice meanwhile
 _SIMILAR_SIZE = 0.9  # of the entry of its kind that was saved last
 _STEPS = 16  # that are remembered after they were removed
 NOTES = ".gpubroker-saved.json"  # entries recorded by the helper's save(): {name: {"inode": …, "step": …}}
@@ -89,6 +91,7 @@ class Scanner:
         self._quiet, self._now = quiet, now
         self._since: dict[str, float] = {}  # when the present content of each was first seen
         self._moved: set[str] = set()
+        self._replaced: dict[str, tuple[float, float]] = {}  # the last two times at which each was renamed into place
         self._seen: dict[str, tuple[DiskEntry, ...]] = {}
         self._saved: dict[str, tuple[DiskEntry, ...]] = {}
         self._settled: dict[str, tuple[DiskEntry, ...]] = {}  # at the last scan
@@ -230,6 +233,7 @@ class Scanner:
             self._known.add(name)
             if current != self._settled.get(name):
                 self._proven[name] = current
+                self._replaced[name] = (self._replaced.get(name, (-math.inf, -math.inf))[1], self._now())
             return True
         with contextlib.suppress(FileNotFoundError):
             return (is_unchanged or ended) and self._seems_whole(name, killed=killed, ended=ended)
@@ -250,7 +254,7 @@ class Scanner:
             self._saved.get(name) == current,
             self._has_steps and self._proven.get(name) != current and self._is_similar(name) is None,
             () if settled else self._saved.get(name, ()),
-            restless=self._now() - since > _RESTLESS,
+            restless=max(self._now() - _RESTLESS, *(first for first, _ in self._replaced.values()), -math.inf) > since,
         )
 
     def _read(self, name: str) -> str:

@@ -62,6 +62,17 @@ def test_renamed_into_place_is_finished_at_once(seen: SeenScanner, tmp_path: Pat
     assert seen.scan() == ["step_1"], "also if saving it failed the first time"
 
 
+def test_a_log_does_not_hold_up_a_file_that_is_replaced_again_and_again(seen: SeenScanner, tmp_path: Path) -> None:
+    seen.busy, found = {"output.log"}, []
+    for save in range(3):
+        (tmp_path / "output.log").write_text("line\n" * (save + 1))
+        (tmp_path / ".new").write_text(f"{save}")
+        (tmp_path / ".new").rename(tmp_path / "state.npz")
+        seen.renamed = {"state.npz"}
+        found += seen.scan()
+    assert found == ["state.npz"], "the log goes on while the other is replaced twice"
+
+
 def test_a_folder_with_a_draft_in_it_is_not_whole(tmp_path: Path) -> None:
     (tmp_path / "7" / "default.orbax-checkpoint-tmp-3").mkdir(parents=True)
     (tmp_path / "7" / "_CHECKPOINT_METADATA").write_text("{}")
