@@ -33,6 +33,7 @@ _HEX = rb"[0-9A-Fa-f]"
 _ESCAPES = (  # each by itself, because a value may contain what looks like another one
     re.compile(rb"%%(?P<byte>%s{2})" % _HEX),
     re.compile(rb"(?P<entity>&#?\w{1,8};)"),
+    re.compile(rb"(?P<quote>'(?:\"'\"|\\')')"),
     re.compile(
         rb"\\x(?P<byte>%(hex)s{2})|(?P<point>(?:\\u%(hex)s{4}){1,2}|\\U00%(hex)s{6})|\\(?P<octal>[0-3][0-7]{2})"
         rb"|\\(?P<character>.)" % {b"hex": _HEX}
@@ -40,8 +41,10 @@ _ESCAPES = (  # each by itself, because a value may contain what looks like anot
 )
 _CONTROLS = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"f": b"\f", b"v": b"\v", b"a": b"\a", b"e": b"\x1b"}
 _HEX_BYTE, _NUMBER = re.compile(_HEX + rb"{2}"), re.compile(rb"[0-9]+")
-_HEX_ROW = re.compile(rb"(?:(?:0[xX])?(?:%s{2}){1,4}[^0-9A-Za-z\n]{1,3}){2,}(?:0[xX])?(?:%s{2}){1,4}" % (_HEX, _HEX))
-_DECIMAL_ROW = re.compile(rb"(?:[0-9]{1,3}[^0-9A-Za-z.\n]{1,3}){3,}[0-9]{1,3}")
+_HEX_ROW = re.compile(
+    rb"(?:(?:[0\\]?[xX])?(?:%s{2}){1,4}[^0-9A-Za-z\n]{1,8}){2,}(?:[0\\]?[xX])?(?:%s{2}){1,4}" % (_HEX, _HEX)
+)
+_DECIMAL_ROW = re.compile(rb"(?:[0-9]{1,3}[^0-9A-Za-z\n]{1,8}){3,}[0-9]{1,3}")
 
 
 class Mask:
@@ -136,6 +139,8 @@ def _resolve(escape: re.Match[bytes]) -> bytes:
 def _unescape(text: bytes, kind: str | None) -> bytes:
     if kind == "byte":
         return bytes.fromhex(text[-2:].decode())
+    if kind == "quote":
+        return b"'"
     if kind == "octal":
         return bytes([int(text[1:], 8)])
     if kind == "character":
@@ -150,6 +155,7 @@ def _values_in(value: bytes) -> Iterator[bytes]:
     """The value, and the values that it contains."""
     yield value
     inner = {match[1].strip(b"\"'") for match in _SETTING.finditer(value)}
+    inner |= {unquote_to_bytes(part) for part in inner}
     for match in _URL.finditer(value):
         inner.update(unquote_to_bytes(part) for part in (match[2] or b"").split(b":", 1))
     with contextlib.suppress(ValueError, RecursionError):

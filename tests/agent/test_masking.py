@@ -4,6 +4,7 @@ import base64
 import html
 import json
 import re
+import shlex
 import textwrap
 import traceback
 from collections.abc import Callable
@@ -96,6 +97,7 @@ def uploaded(store: ObjectFolder) -> bytes:
     return b"".join(store.read(path) or b"" for path in sorted(store.sizes("attempts")))
 
 
+@example("p@w0r7", str)
 @given(st.text("aB1äß漢🔑<&\\/%+:@=#$!", min_size=6, max_size=20), st.sampled_from([str, *FORMS]))
 def test_what_a_program_reads_from_a_value_is_hidden(password: str, way: Callable[[str], str]) -> None:
     for secret in (
@@ -103,8 +105,26 @@ def test_what_a_program_reads_from_a_value_is_hidden(password: str, way: Callabl
         json.dumps({"type": "x", "login": [{"password": password}]}),
         f'HOST=db\nexport PASSWORD="{password}"\n',
         f"host: db\npassword: {password}\n",
+        f"user=bob&password={quote(password, safe='')}",
     ):
         assert way(password) not in Mask([secret]).text(f"cannot log in: {way(password)} is wrong")
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        shlex.quote("k7Q'vv2'Lm9"),
+        "+ curl -H 'Token: k7Q'\\''vv2'\\''Lm9'",
+        str([hex(byte) for byte in b"k7Q'vv2'Lm9"]),
+        "".join(f"'\\x{byte:02x}', " for byte in b"k7Q'vv2'Lm9"),
+        "    ".join(f"{byte:02x}" for byte in b"k7Q'vv2'Lm9"),
+        ".".join(map(str, b"k7Q'vv2'Lm9")),
+    ],
+)
+def test_quotes_of_shells_and_lists_of_bytes_hide_nothing(printed: str) -> None:
+    hidden = Mask(["k7Q'vv2'Lm9"]).text(printed)
+    assert len(hidden) == len(printed)
+    assert not re.findall(r"[^\W_]", re.sub("curl -H|Token|0?x", "", hidden)), hidden
 
 
 def test_the_address_of_a_url_and_the_frame_of_a_key_stay() -> None:
