@@ -15,7 +15,7 @@ large clouds.
 
 from collections.abc import Mapping
 from decimal import Decimal
-from math import comb, sqrt
+from math import comb, inf, sqrt
 
 from broker.core.market.market_judge import (
     AnswerCounts,
@@ -40,6 +40,7 @@ _MAX_NAMED = 4  # the maximum number of groups named in a message
 BAND = 4  # factor below the lowest median, and above the highest
 JUMP = 4  # factor of the offer's own previous price
 _VCPU = 4  # a further factor below, as vCPUs are threads or cores, shared or not
+_GIB_PER_VCPU = 32  # the memory that the largest machines have for each vCPU; more of it counts as further vCPUs
 _ABOVE_ON_DEMAND = Decimal("1.02")
 # For a capacity type without known prices: a related one, and the factors of its price levels between which a price is
 # believed.
@@ -103,6 +104,8 @@ class Suspicion:
             unknown = f"{price}/h; no other price of {offer.accelerator or 'machines without accelerators'} is known"
             return None if previous is not None else OddPrice(Doubt.UNCOMPARED, unknown)
         low, high = bounds
+        if not offer.accelerator and (offer.memory_gib or 0) > _GIB_PER_VCPU * (offer.cpus or inf):
+            unit_price, unit = Money(int(price.micros * _GIB_PER_VCPU / (offer.memory_gib or 1))), "32 GiB"
         if low <= unit_price <= high:
             return None
         # An implausible price that a person accepted may change further, within the limit of a jump.

@@ -24,10 +24,14 @@ _CLOSED_PLACES = {
     ),
     "azure": (
         (r"us(gov|dod|nat|sec).*|china.*|germany(central|northeast)|delos.*|bleu.*", _OWN_CLOUD),
-        (r"(att|microsoft|vzw|sgx)[a-z]+\d?|losangeles|perth|portland|jioindia.*", _OWN_ZONE),
+        (r"(att|microsoft|vzw|sgx)[a-z]+\d?|losangeles|perth|portland|jioindia.*|.*euap", _OWN_ZONE),
     ),
     "gcp": ((r"u-.*", _OWN_CLOUD),),
-    "oci": ((r"[a-z]+-gov-.*|us-(langley|luke)-.*", _OWN_CLOUD),),
+    "oci": (
+        (r"[a-z]+-(gov|dcc)-.*|us-(langley|luke|westjordan|somerset|thames)-.*|us-ashburn-2", _OWN_CLOUD),
+        (r"eu-(frankfurt|madrid)-2|eu-(jovanovac|crissier)-.*|me-abudhabi-[234]|me-alain-.*", _OWN_CLOUD),
+        (r"ap-(chiyoda|ibaraki|hobsonville|suwon)-.*|ap-(seoul|chuncheon)-2", _OWN_CLOUD),
+    ),
 }
 
 

@@ -114,12 +114,15 @@ def test_an_older_file_does_not_rewrite_what_is_known(gpubroker: Any, vms: Path)
     assert "--dated" in done.err
 
 
+REALMS = ["eu-frankfurt-2", "ap-chiyoda-1", "me-dcc-muscat-1", "eu-jovanovac-1"]
+
+
 @pytest.mark.parametrize(
     ("provider", "closed", "usual"),
     [
         (
             "azure",
-            ["usgovvirginia", "chinaeast2", "attatlanta1", "perth"],
+            ["usgovvirginia", "chinaeast2", "attatlanta1", "perth", "eastus2euap"],
             ["eastus2", "centralus", "germanywestcentral"],
         ),
         (
@@ -128,7 +131,7 @@ def test_an_older_file_does_not_rewrite_what_is_known(gpubroker: Any, vms: Path)
             ["us-east-1", "eu-west-3"],
         ),
         ("gcp", ["u-germany-northeast1"], ["us-central1", "europe-west4-a"]),
-        ("oci", ["us-gov-ashburn-1", "us-langley-1"], ["us-ashburn-1", "uk-london-1"]),
+        ("oci", ["us-gov-ashburn-1", "us-langley-1", *REALMS], ["us-ashburn-1", "eu-madrid-3"]),
     ],
 )
 def test_places_that_are_closed_to_an_ordinary_account_are_listed_and_not_launched_in(
@@ -213,6 +216,15 @@ def test_a_wrong_option_says_what_was_expected(gpubroker: Any, vms: Path, argume
     done = gpubroker("prices", "import", vms, *arguments)
     assert done.code == 2
     assert says in done.err
+
+
+@pytest.mark.parametrize(("memory", "doubts"), [("768", 1), ("2", 0)])
+def test_a_machine_without_gpus_is_judged_by_its_memory_too(
+    gpubroker: Any, write: Callable[[str, str], Path], memory: str, doubts: int
+) -> None:
+    rows = [["m", "", "", "0.5", memory, "", "0.004", "", "us-east-1", ""]]
+    done = gpubroker("prices", "import", write("v.csv", table(SKYPILOT_COLUMNS, rows)), "--provider", "aws", "--json")
+    assert done.json["offers_doubted"] == doubts
 
 
 def test_a_file_that_is_not_there_is_said(gpubroker: Any) -> None:
