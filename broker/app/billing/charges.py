@@ -21,7 +21,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.notices import Notice, Severity
 from broker.core.ports import HasCharges
 from broker.core.values.money import Money
-from broker.core.values.provider_names import provider_name
+from broker.core.values.provider_names import NAMES, provider_name
 from broker.finops.focus.months import BillingMonth
 from broker.ledger.entries import Entry
 from broker.reconciler.admission.records import attempt_key, job_of
@@ -184,6 +184,7 @@ def fetch(broker: Broker, provider: str = "") -> ChargesResult:
 
 
 _LONGEST_BILL = timedelta(days=32)  # how far in advance a charge may end: a monthly fee
+_OLDEST_BILL = timedelta(days=3653)
 _IMPORT_HINT = "import its bill: gpubroker report charges FILE"
 
 
@@ -211,8 +212,14 @@ def import_file(broker: Broker, file: Path, provider: str = "", *, replace: bool
             where=str(file),
             hint="correct its dates; charges are imported once their time has begun",
         )
+    if early := [charge for charge in charges if charge.starts < now - _OLDEST_BILL]:
+        raise InvalidInput(
+            f"a charge of {early[0].amount} from {early[0].starts.date()} is more than ten years old",
+            where=str(file),
+            hint="correct its dates",
+        )
     names = {charge.provider for charge in charges}
-    known_providers = {*broker.registries.providers, *_outstanding_providers(broker, "")}
+    known_providers = {*NAMES, *broker.registries.providers, *_outstanding_providers(broker, "")}
     for name in sorted(names):
         if name not in known_providers:
             raise UnknownName("provider", name, known_providers)

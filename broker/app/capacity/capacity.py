@@ -15,7 +15,7 @@ from broker.core.market.capacity import Reservation
 from broker.core.market.offers import SANDBOX, CapacityType, Offer, OfferQuery
 from broker.core.ports import HasReservations
 from broker.core.purchases.quotes import SellsCapacity
-from broker.core.values.provider_names import provider_name
+from broker.core.values.provider_names import NAMES, provider_name
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
 
 _MAX_PROOF_BYTES = 5 << 20  # bytes
@@ -55,10 +55,12 @@ def capacity_inventory(broker: Broker, *, ask: bool = True) -> CapacityInventory
 def resolve_provider(broker: Broker, name: str, site: str = "", *, owned: bool) -> tuple[str, str]:
     """The known provider with that name, ignoring case, and a warning, or empty: it is unknown, or the ``site`` is
     no region of its offers. Owned machines may have any provider; one that resembles a known one is warned of."""
+    from broker.app.market.market import freshen
+
+    freshen(broker)
     offers = [series.offer for series in broker.store.market.series()]
-    names_by_key = {
-        known.lower(): known for known in (*(offer.provider for offer in offers), *broker.registries.providers)
-    }
+    known_names = (*(offer.provider for offer in offers), *broker.registries.providers, *NAMES)
+    names_by_key = {known.lower(): known for known in known_names}
     if not owned:
         name = provider_name(name)
     if known := names_by_key.get(name.lower()):

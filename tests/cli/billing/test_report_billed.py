@@ -135,6 +135,11 @@ def test_a_charge_of_the_future_and_a_file_of_another_kind_are_refused(gpubroker
     path.write_text(f"key,day,amount\n,{datetime.now(UTC) + timedelta(days=40):%Y-%m-%d},12\n")
     refused = gpubroker("report", "charges", path, "--provider", "pricebook")
     assert (refused.code, "a charge of $12.00 from" in refused.err, "in the future" in refused.err) == (2, True, True)
+    path.write_text("key,day,amount,provider\n,0001-01-01,12.50,vultr\n")
+    refused = gpubroker("report", "charges", path)
+    assert (refused.code, "a charge of $12.50 from 0001-01-01 is more than ten years old" in refused.err) == (2, True)
+    path.write_text(f"key,day,amount,provider\n,{datetime.now(UTC) - timedelta(days=4):%Y-%m-%d},12.50,do\n")
+    assert gpubroker("report", "charges", path, "--json").json["changed"] == {"digitalocean": 1}
     path.write_bytes(b"PK\x03\x04\x8b\xff")
     refused = gpubroker("report", "charges", path, "--provider", "pricebook")
     assert (refused.code, "is not a CSV file in UTF-8\n" in refused.err) == (2, True)

@@ -67,6 +67,7 @@ def test_what_cost_nothing_is_said_so(gpubroker: Gpubroker) -> None:
         ("reservation", "SANDBOX", "sandbox", ""),
         ("reservation", "sandbx", "sandbx", "warning: no provider here is called 'sandbx'; did you mean 'sandbox'?"),
         ("reservation", "zzz", "zzz", "warning: no provider here is called 'zzz'; known are "),
+        ("reservation", "crusoe", "crusoe", ""),
         ("owned", "basement", "basement", ""),
         ("owned", "ownd", "ownd", "did you mean 'owned'? It is recorded as your own site"),
     ],
@@ -79,6 +80,12 @@ def test_a_provider_that_is_perhaps_misspelt_is_warned_of(
     assert (done.code, done.json["provider"]) == (0, recorded)
     assert says in done.err
     assert bool(says) == bool(done.err)
+
+
+def test_a_site_that_is_perhaps_misspelt_is_warned_of_in_a_new_store(gpubroker: Gpubroker) -> None:
+    terms = ("--provider", "aws", "--site", "us-eats-1", "--price", "9", "--term", "1y")
+    done = gpubroker("capacity", "add", "reservation", "H100:8", *terms)
+    assert (done.code, "no offer of aws is in 'us-eats-1'; did you mean 'us-east-1'?" in done.err) == (0, True)
 
 
 def test_a_plan_from_a_file_and_stated_prices(gpubroker: Gpubroker, write: Write, tmp_path: Path) -> None:
