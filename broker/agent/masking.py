@@ -1,12 +1,12 @@
 """Hides the values of a job's secrets in everything that the agent sends on for people: output, evidence, events.
 
 Values are also what a program reads from a value, from 6 bytes on: user and password of a URL, strings of JSON, what
-follows a ``name=`` or ``name: ``, each decoded. A value is found whole, and in any part of 8 bytes or more: as it is,
-in base64 and base32 (also inside a longer text), as hexadecimal or decimal bytes with any separators, in UTF-16, and
-with any of its characters escaped as in URLs, JSON, HTML, Python and shells. Each byte becomes an asterisk, so sizes
-and offsets stay. Not hidden: scheme and host of a value that is a URL, values shorter than 4 bytes, and what a program
-changes in another way, such as compressed or encoded twice. Results and checkpoints are the program's own files and
-stay as they are.
+follows a ``name=`` or ``name: ``, text in base64, each decoded. A value is found whole, and in any part of 8 bytes or
+more: as it is, in base64 and base32 (also inside a longer text), as hexadecimal or decimal bytes between which are up
+to 8 blanks and signs, in UTF-16, and with any of its characters escaped as in URLs, JSON, HTML, Python and shells.
+Each byte becomes an asterisk, so sizes and offsets stay. Not hidden: scheme and host of a value that is a URL, values
+shorter than 4 bytes, and what a program changes in another way, such as compressed or encoded twice. Results and
+checkpoints are the program's own files and stay as they are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import json
 import re
 import sys
 from array import array
-from base64 import b32encode, b64encode, urlsafe_b64encode
+from base64 import b32encode, b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Callable
@@ -28,7 +28,7 @@ REACH = 12 * _PART - 1
 """Bytes around a piece of a text that decide what is hidden in the piece; an escaped character takes up to 12."""
 _URL = re.compile(rb"([a-z][a-z0-9+.-]{0,30}://)(?:([^/?#]*)@)?[^/?#@]*", re.IGNORECASE)
 _PEM_FRAME = re.compile(rb"-----[A-Z ]+-----")
-_SETTING = re.compile(rb"(?:^|[;&?,{\s])[\w.-]+(?: ?= ?|: )(\"[^\"]*\"|'[^']*'|[^;&\s]+)")
+_SETTING = re.compile(rb"(?:^|[;&?,{\s])[\w.-]+(?: ?= ?|: )(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^;&\s]+)")
 _HEX = rb"[0-9A-Fa-f]"
 _ESCAPES = (  # each by itself, because a value may contain what looks like another one
     re.compile(rb"%%(?P<byte>%s{2})" % _HEX),
@@ -154,8 +154,11 @@ def _unescape(text: bytes, kind: str | None) -> bytes:
 def _values_in(value: bytes) -> Iterator[bytes]:
     """The value, and the values that it contains."""
     yield value
-    inner = {match[1].strip(b"\"'") for match in _SETTING.finditer(value)}
-    inner |= {unquote_to_bytes(part) for part in inner}
+    written = {match[1].strip(b"\"'") for match in _SETTING.finditer(value)}
+    text = _text_in_base64(value)
+    inner = {value.strip(), text, *text.split(b":", 1), *written}
+    for text in written:
+        inner |= {re.sub(rb"\\(.)", rb"\1", text), unquote_to_bytes(text), unquote_to_bytes(text.replace(b"+", b" "))}
     for match in _URL.finditer(value):
         inner.update(unquote_to_bytes(part) for part in (match[2] or b"").split(b":", 1))
     with contextlib.suppress(ValueError, RecursionError):
@@ -163,6 +166,14 @@ def _values_in(value: bytes) -> Iterator[bytes]:
     for part in inner:
         if len(part) >= _MIN_INNER and part != value:
             yield from _values_in(part)
+
+
+def _text_in_base64(value: bytes) -> bytes:
+    """The printable text of which the value is the base64 form; empty if it is none."""
+    with contextlib.suppress(ValueError):
+        decoded = b64decode(value, validate=True)
+        return decoded if decoded.decode().isprintable() else b""
+    return b""
 
 
 def _strings(document: object) -> Iterator[str]:

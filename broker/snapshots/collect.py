@@ -5,6 +5,7 @@ possible.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,32 +23,23 @@ _GIT, _SKYPILOT = ".gitignore", ".skyignore"
 _NAMED = GitIgnoreSpec.from_lines(
     [
         *(".env", ".env.*", "*.env", ".envrc", "!.env.example", "!.env.sample", "!.env.template", "!.env.dist"),
-        *(
-            ".netrc",
-            "_netrc",
-            ".npmrc",
-            ".yarnrc.yml",
-            ".pypirc",
-            ".pgpass",
-            ".my.cnf",
-            ".boto",
-            ".s3cfg",
-            ".passwd-s3fs",
-        ),
-        *(".git-credentials", ".vault-token", "kaggle.json", "*.tfstate", "*.tfstate.*", "*.tfvars"),
+        *(".netrc", ".netrc.*", "_netrc", ".npmrc", ".yarnrc.yml", ".pypirc", ".pgpass", ".my.cnf", ".boto", ".s3cfg"),
+        *(".passwd-s3fs", ".git-credentials", ".vault-token", ".databrickscfg", ".modal.toml", "kaggle.json"),
+        *("*.tfstate", "*.tfstate.*", "*.tfvars", "*.p12", "*.pfx", "kubeconfig", ".secrets", "credentials.json"),
+        *("secrets.json", "secrets.toml", "secrets.yaml", "secrets.yml", "application_default_credentials.json"),
         *("id_rsa*", "id_ed25519*", "id_ecdsa*", "id_dsa*", ".ssh/", ".gnupg/", ".aws/", ".azure/", ".oci/", ".kube/"),
-        *(
-            "**/.config/gcloud/",
-            "**/.docker/config.json",
-            "**/.huggingface/token",
-            "application_default_credentials.json",
-        ),
-        *(".venv", ".conda/", ".pixi/", ".direnv/", "node_modules/", ".terraform/", ".vagrant/"),
+        *("**/.config/gcloud/", "**/.config/gh/", "**/.config/rclone/", "**/.docker/config.json"),
+        *("**/.huggingface/token", "**/.cache/huggingface/token"),
+        *(".venv", ".conda/", ".pixi/", ".direnv/", ".nox/", "node_modules/", ".terraform/", ".vagrant/"),
         *("wandb/", "mlruns/", "lightning_logs/", "tb_logs/", ".neptune/", ".aim/"),
     ]
 )
-"""Secrets of this machine, and what its programs installed or recorded; a submitter is told that it is left out."""
-_KEY_FILES = ("", ".json", ".key", ".p8", ".pem")
+"""Secrets of this machine, and what its programs installed or recorded, by names in lower case; a submitter is told of
+what is left out."""
+_KEY_FILES = frozenset(
+    ("", ".asc", ".cer", ".crt", ".json", ".key", ".p8", ".pem", ".ppk", ".rsa", ".toml", ".txt", ".yaml", ".yml")
+)
+_PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY( BLOCK)?-----|^PuTTY-User-Key-File-")
 _LARGEST_KEY = 64 << 10
 _CACHES = GitIgnoreSpec.from_lines(
     ("__pycache__/", ".ipynb_checkpoints/", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".tox/", ".DS_Store")
@@ -225,7 +217,7 @@ def _entries_below(
         path = place.relative_to(root).as_posix()
         is_folder = item.is_dir(follow_symlinks=False)
         ignored, pattern_path = rules.decision_for(path, folder=is_folder), f"{path}/" if is_folder else path
-        if ignored is None and (_NAMED.match_file(pattern_path) or _is_private_key(place)):
+        if ignored is None and (_NAMED.match_file(pattern_path.lower()) or _is_private_key(place)):
             left_out.append(path)
             continue
         if ignored or (ignored is None and _CACHES.match_file(pattern_path)):
@@ -245,10 +237,10 @@ def _entries_below(
 
 def _is_private_key(place: Path) -> bool:
     """Whether a file contains a private key, as those of SSH, TLS and service accounts do."""
-    if place.suffix not in _KEY_FILES or not place.is_file() or place.stat().st_size > _LARGEST_KEY:
+    if place.suffix.lower() not in _KEY_FILES or not place.is_file() or place.stat().st_size > _LARGEST_KEY:
         return False
     try:
-        return b"PRIVATE KEY-----" in place.read_bytes()
+        return _PRIVATE_KEY.search(place.read_bytes()) is not None
     except OSError:
         return False
 

@@ -48,6 +48,9 @@ FORMS: tuple[Callable[[str], str], ...] = (
     lambda value: "".join(f"\\u{unit:04x}" for unit in memoryview(value.encode("utf-16-le")).cast("H")),
     lambda value: "".join(f"&#{ord(character)};" for character in value),
     lambda value: base64.b32encode(value.encode()).decode(),
+    lambda value: shlex.quote(value)[1:-1].replace("'\"'\"'", r"'\''"),
+    lambda value: str([hex(byte) for byte in value.encode()]),
+    lambda value: ".".join(map(str, value.encode())),
     html.escape,
 )
 WAYS: tuple[Callable[[str], str], ...] = (
@@ -106,6 +109,8 @@ def test_what_a_program_reads_from_a_value_is_hidden(password: str, way: Callabl
         f'HOST=db\nexport PASSWORD="{password}"\n',
         f"host: db\npassword: {password}\n",
         f"user=bob&password={quote(password, safe='')}",
+        f"https://db.example.com/x?user=bob&sig={quote(password, safe='')}",
+        json.dumps({"auths": {"r.example.com": {"auth": base64.b64encode(f"bob:{password}".encode()).decode()}}}),
     ):
         assert way(password) not in Mask([secret]).text(f"cannot log in: {way(password)} is wrong")
 

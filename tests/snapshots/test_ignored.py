@@ -60,7 +60,11 @@ def test_secrets_and_installed_files_are_left_out_by_default_and_named(tmp_path:
     key = '{"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----\\nMII"}'
     left = {".env": "TOKEN=x", "node_modules/x": "", "src/wandb/run": "", "account.json": key, "prod.env": "TOKEN=x"}
     left |= {"deep/.config/gcloud/x": "", "deep/.env.production": "", "deep/.ssh/config": "", "id_ed25519_work": ""}
+    pem = "-----BEGIN EC PRIVATE KEY-----\nMII"
+    left |= {"key.PEM": pem, "certs/full.crt": pem, "sa.yaml": f"key: |\n  {pem}", "k.ppk": "PuTTY-User-Key-File-3: x"}
+    left |= {"mine.asc": "-----BEGIN PGP PRIVATE KEY BLOCK-----", "PROD.ENV": "TOKEN=x", "app/secrets.toml": "x = 1"}
     kept = {"a": "", ".env.example": "", "data.json": "{}", "src/env.py": "", "deep/.config/app.json": "{}"}
+    kept |= {"ca.crt": "-----BEGIN CERTIFICATE-----", "notes.txt": "where the PRIVATE KEY----- is"}
     write(tmp_path, {**left, **kept, "src/__pycache__/a.pyc": ""})
     names_left = {"node_modules", "src/wandb", "deep/.config/gcloud", "deep/.ssh", *left} - {
         *("node_modules/x", "src/wandb/run", "deep/.config/gcloud/x", "deep/.ssh/config")
