@@ -8,7 +8,8 @@ from broker.app.advise.assumptions import load_assumptions
 from broker.app.advise.history import HOUR, Interval
 from broker.app.capacity.plan import full_hour, has_current_price, hourly_usage, usd
 from broker.app.wiring import Broker
-from broker.core.market.offers import CapacityType, Offer, OfferOrder, OfferQuery
+from broker.core.market.offer_order import OfferOrder
+from broker.core.market.offers import CapacityType, Offer, OfferQuery
 from broker.economics.assumptions import Assumptions
 from broker.economics.reserve.capacity_findings import SHORTEST, AcceleratorUse, CapacityFinding, findings
 from broker.economics.reserve.holdings import Holding, HoldingKind

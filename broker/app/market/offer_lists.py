@@ -10,7 +10,8 @@ from broker.app.market.risk import risks
 from broker.app.results.offers import OfferGroupList, OfferGroupResult, OfferList, OfferRiskList, OfferWithRisk
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
-from broker.core.market.offers import Availability, Offer, OfferOrder
+from broker.core.market.offer_order import OfferOrder
+from broker.core.market.offers import Availability, Offer
 from broker.core.values.accelerators import nearest
 
 _CPU = "cpu"

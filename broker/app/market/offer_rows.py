@@ -10,7 +10,8 @@ from broker.app.jobs.recorded_capacity import is_recorded
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName, did_you_mean
 from broker.core.job.jobs import Job
-from broker.core.market.offers import Availability, CapacityType, Offer, OfferOrder, OfferQuery
+from broker.core.market.offer_order import OfferOrder
+from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
 from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.core.values.provider_names import provider_name

@@ -22,7 +22,8 @@ from broker.app.use_cases.paging import Cursor, cursor_of, parse_cursor
 from broker.app.use_cases.shared_results import share_result
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
-from broker.core.market.offers import SANDBOX, Availability, CapacityType, Offer, OfferOrder, OfferQuery
+from broker.core.market.offer_order import OfferOrder
+from broker.core.market.offers import SANDBOX, Availability, CapacityType, Offer, OfferQuery
 from broker.core.values.money import Money
 
 MAX_OFFERS = 1_000

@@ -22,7 +22,7 @@ from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, table_parts
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
-from broker.core.market.offers import OfferOrder
+from broker.core.market.offer_order import OfferOrder
 
 if TYPE_CHECKING:
     from broker.app.results.offers import (

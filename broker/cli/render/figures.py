@@ -1,15 +1,18 @@
 """The option of charts, and their drawing."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from broker.cli.render.charts.chart import Chart
-from broker.cli.render.charts.terminal import render_chart
 from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from broker.cli.render.charts.chart import Chart
 
 _MAX_WIDTH = 200  # columns of a chart on a terminal
 _PIPE_WIDTH = 100  # columns of a chart in a file or a pipe
@@ -26,6 +29,8 @@ def draw(terminal: Terminal, charts: Callable[[], Sequence[Chart]], drawing: Dra
     """Draw the charts in the terminal, if the option says so."""
     if not drawing.chart:
         return
+    from broker.cli.render.charts.terminal import render_chart
+
     chart_list = list(charts())
     console = terminal.err if terminal.as_json else terminal.out
     width = min(console.width, _MAX_WIDTH) if console.is_terminal else _PIPE_WIDTH

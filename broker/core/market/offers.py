@@ -240,14 +240,3 @@ class OfferQuery:
     providers: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     max_price: Money | None = None
-
-
-class OfferOrder(StrEnum):
-    """Sort order of a list of offers."""
-
-    GPU_PRICE = "gpu-price"
-    PRICE = "price"
-    PROVIDER = "provider"
-    GPU = "gpu"
-    AGE = "age"
-    INTERRUPTIONS = "interruptions"

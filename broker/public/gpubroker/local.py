@@ -37,7 +37,7 @@ from broker.core.events.events import Event
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
-from broker.core.market.offers import OfferOrder
+from broker.core.market.offer_order import OfferOrder
 from broker.core.values.money import Money
 from broker.settings import check_names, read_settings
 from cli import registries

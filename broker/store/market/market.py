@@ -10,7 +10,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, case, func, select, tuple_
 
 from broker.core.job.reasons import Reason
-from broker.core.market.offers import MoneyKind, Offer, OfferOrder, OfferQuery
+from broker.core.market.offer_order import OfferOrder
+from broker.core.market.offers import MoneyKind, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.store.engine.statement_cache import cached_statement, distinct, one_of
 from broker.store.engine.times import from_micros, to_micros

@@ -13,7 +13,8 @@ from broker.app.market.offer_lists import MatchingOffers, group_offers
 from broker.app.results.offers import OfferList, OfferResult, OfferRiskList, OfferWithRisk
 from broker.cli.prices import offers
 from broker.cli.prices import offers as view
-from broker.core.market.offers import Availability, CapacityType, Doubt, Offer, OfferOrder
+from broker.core.market.offer_order import OfferOrder
+from broker.core.market.offers import Availability, CapacityType, Doubt, Offer
 from broker.core.values.money import Money
 from broker.placement.pricing.hazard import HazardBasis, ObservedTime, Risk
 

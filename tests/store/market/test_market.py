@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.core.job.reasons import Reason
-from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferOrder, OfferQuery
+from broker.core.market.offer_order import OfferOrder
+from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.store import Store
 from broker.store.market import market
