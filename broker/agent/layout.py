@@ -26,7 +26,8 @@ saved with the next one, and at the end."""
 TRACKER = 1 << 10
 """The largest size of a tracker in bytes."""
 LAG = 2
-"""The number of later, finished steps after which a file called latest is none that the program keeps up to date."""
+"""The number of later, finished steps after which a file called latest is none that the program keeps up to date, and
+of later entries after which a smaller size is usual."""
 _LATEST = re.compile(
     r"((latest|last|newest)([-_]?(checkpoint|checkpointed|iteration|step|rank\d+))*|checkpoint)(\.\w+)?"
 )

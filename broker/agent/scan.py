@@ -34,7 +34,17 @@ from typing import Callable
 
 from broker.agent.entries import DiskEntry, entries_at, with_targets
 from broker.agent.gpubroker_checkpoint import is_unfinished, position_of, step_of
-from broker.agent.layout import SMALL, TRACKER, FinishedCheckpoint, Position, TopEntry, checkpoints, kind_of, position
+from broker.agent.layout import (
+    LAG,
+    SMALL,
+    TRACKER,
+    FinishedCheckpoint,
+    Position,
+    TopEntry,
+    checkpoints,
+    kind_of,
+    position,
+)
 from broker.agent.processes import files_written
 
 _RESTLESS = 600.0  # seconds after which an entry that keeps changing no longer delays the others; before, if another
@@ -295,8 +305,10 @@ class Scanner:
         sizes = [_shape(entries)[1] for entries in later if place and modified < _modified(entries)]
         if (last := self._shapes.get(kind)) is None:
             return True if sizes or not place else None
-        is_large = size >= _SIMILAR_SIZE * last[1]
-        return (is_large and last[0] <= paths) or any(is_large or other >= _SIMILAR_SIZE * size for other in sizes)
+        if size >= _SIMILAR_SIZE * last[1]:
+            return bool(sizes) or last[0] <= paths
+        alike = sum(other >= _SIMILAR_SIZE * size for other in sizes)  # smaller ones outvote those that were saved
+        return alike >= min(LAG, sum(kind_of(other) == kind for other in self._saved))
 
     def _notes(self) -> dict[str, dict[str, object]]:
         try:

@@ -181,6 +181,11 @@ LAYOUTS: dict[str, tuple[list[dict[str, str | None]], list[str], int | None]] = 
         ["iter_40"],
         40,
     ),
+    "gone back to an earlier step, and two halves there": (
+        [{"iter_40": "A" * 100}, {"iter_50": "A" * 100}, {"iter_31": "A" * 40}, {"iter_32": "A" * 40}],
+        ["iter_50"],
+        50,
+    ),
     "two halves, the later one smaller": (
         [{"iter_30/w": "A" * 100}, {"iter_40/w": "A" * 40}, {"iter_50/w": "A"}],
         ["iter_30/w"],
