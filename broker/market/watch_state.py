@@ -51,11 +51,13 @@ def evaluate(
     """
     if watch.trigger is Trigger.STALE:
         return _stale(watch, fresh, now)
+    offers = tuple(offers)
     live = _live(watch, offers)
     believed = [offer for offer in live if offer.doubt is None]
     current = [offer for offer in believed if offer.max_age is None or now - offer.as_of <= offer.max_age]
     if not live:
-        return WatchFinding((), "none is offered")
+        listed = any(watch.fits(offer) for offer in offers)
+        return WatchFinding((), "only list prices, which no watch takes" if listed else "none is offered")
     if not believed:
         return WatchFinding(None, "every offer is suspicious: see `gpubroker offers --where price_kind=doubted`")
     if not current:

@@ -78,6 +78,8 @@ def init(
 
     message = f"Wrote {file}. To see its cost: gpubroker plan {file}"
     left = [f"Not carried over from {source}:", *(f"  - {sentence}" for sentence in lost)] if lost else []
+    if source is not None and "outputs" not in answers:
+        left.append("Files that the job writes are lost with its machine unless it names them: `outputs: [FOLDER]`.")
     terminal.result(WrittenJobFile(file=file, text=text, lost=lost), lambda: [*left, message])
 
 

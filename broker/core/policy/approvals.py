@@ -78,12 +78,13 @@ class RequestedApproval:
 
     def whom(self, requester: str) -> str:
         """The approvers in a sentence: ``ann or bob``; for several rules with different approvers, ``ann or bob, and
-        carl``.
+        carl``; and that the only one may not decide.
         """
+        alone = f"nobody ({requester} may not decide their own request unless the rule says `own_requests: true`)"
         groups = []
         for question in self.open:
             names = [name for name in question.approvers if question.may_answer(name, requester)]
-            groups.append(" or ".join(sorted(names or question.approvers)))
+            groups.append(" or ".join(sorted(names)) or alone)
         return ", and ".join(dict.fromkeys(groups))
 
     def questions_for(self, person: str, requester: str) -> tuple[Question, ...]:

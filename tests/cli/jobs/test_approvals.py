@@ -67,6 +67,14 @@ def test_granting_needs_the_right_person(gpubroker: Gpubroker) -> None:
     assert "approved by olga (big): agreed" in gpubroker("status", job, by=OLGA).out
 
 
+def test_the_only_approver_is_told_that_nobody_may_decide_their_request(
+    gpubroker: Gpubroker, sandbox_job: Path
+) -> None:
+    asked = gpubroker("submit", sandbox_job, "--yes", "--json", by=OLGA)
+    shown = gpubroker("status", asked.json["id"], by=OLGA).out
+    assert "nobody (olga may not decide their own request unless the rule says `own_requests: true`)" in shown
+
+
 def test_what_no_rule_asks_any_more_needs_no_approval_and_what_is_denied_by_now_gets_none(
     gpubroker: Gpubroker, write: Any
 ) -> None:

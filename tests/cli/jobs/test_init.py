@@ -53,6 +53,7 @@ def test_a_script_of_slurm_is_converted_and_submission_says_how(gpubroker: Run, 
         assert len(refused.err.splitlines()) == 1
     done = gpubroker("init", str(tmp_path / "bert.yaml"), "--from", str(script))
     assert (done.code, "of the cluster alone: --partition" in done.out) == (0, True)
+    assert "Files that the job writes are lost with its machine unless it names them: `outputs: [FOLDER]`." in done.out
     planned = gpubroker("plan", str(tmp_path / "bert.yaml"), "--json")
     assert (planned.code, planned.json["job"]["name"], planned.json["max_duration"]) == (0, "bert", 7200)
     own = tmp_path / "own.yaml"

@@ -107,6 +107,12 @@ def test_without_targets_it_says_that_nobody_is_told(gpubroker: Any) -> None:
     assert "no recipients" in gpubroker("prices", "watch", "list").out
 
 
+def test_a_watch_of_what_has_only_list_prices_says_so(gpubroker: Any) -> None:
+    assert "$" in gpubroker("offers", "--gpu", "H100", "--offline").out
+    done = gpubroker("prices", "watch", "add", "below=99", "--gpu", "H100")
+    assert "only list prices, which no watch takes" in done.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
