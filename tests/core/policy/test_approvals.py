@@ -55,7 +55,11 @@ def action(hold: str = "100", *, user: str = "alice", **more: Any) -> Action:
         (("alice", "bob"), False, "bob"),
         (("alice", "bob"), True, "alice or bob"),
         (("lead-*",), False, "lead-*"),
-        (("alice",), False, "alice"),  # nobody else is named, and saying so is what the answer is for
+        (
+            ("alice",),
+            False,
+            "nobody (alice may not decide their own request unless the rule says `own_requests: true`)",
+        ),
     ],
 )
 def test_nobody_is_told_to_ask_themselves(approvers: tuple[str, ...], own: bool, whom: str) -> None:
