@@ -18,7 +18,7 @@ _SHORT = {
 }  # fmt: skip
 _FLAGS = {"exclusive", "requeue", "no-requeue", "overcommit", "hold", "parsable", "contiguous", "oversubscribe"}
 _WITHOUT_EFFECT = frozenset(
-    {"partition", "account", "qos", "mail-type", "mail-user", "requeue", "exclusive", "parsable", "open-mode",
+    {"partition", "qos", "mail-type", "mail-user", "requeue", "exclusive", "parsable", "open-mode",
      "comment", "distribution", "hint", "nice", "overcommit", "oversubscribe", "no-requeue", "wckey", "cpu-bind",
      "gpu-bind"}
 )  # fmt: skip
@@ -53,6 +53,8 @@ def convert(text: str, file: str) -> Conversion:
     for name in ("output", "error"):
         if (path := options.pop(name, None)) is not None:
             conversion.lose(f"--{name}={path}: the output is kept; `gpubroker logs JOB` prints it")
+    if (account := options.pop("account", None)) is not None:
+        conversion.lose(f"--account={account}: if a budget is for a team of that name, write `team: {account}`")
     if (before := options.pop("dependency", None)) is not None:
         conversion.lose(f"--dependency={before}: name the jobs under `after:`")
     others = {name: value for name, value in options.items() if name not in _WITHOUT_EFFECT}
@@ -111,8 +113,10 @@ def _machine(options: dict[str, str], conversion: Conversion) -> None:
             f"{tasks} tasks on each node: the command runs once there; `torchrun --nproc-per-node {tasks}` starts more"
         )
     for name, times in (("mem", 1), ("mem-per-cpu", max(cpus, 1) * tasks), ("mem-per-gpu", max(gpus, 1))):
-        if (memory := _gib(options.pop(name, None))) > 0:
+        if (memory := _gib(asked := options.pop(name, None))) > 0:
             conversion.resource("memory", gibibytes(memory * times))
+        elif asked is not None:
+            conversion.lose(f"--{name}={asked}, all memory of a node: write what the job needs, such as `memory: 64+`")
 
 
 def _gpus(options: dict[str, str], conversion: Conversion, nodes: int, tasks: int) -> int:

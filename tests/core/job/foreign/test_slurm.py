@@ -47,11 +47,14 @@ CASES: list[tuple[str, dict[str, Any], str, tuple[str, ...]]] = [
         ("8 tasks on each node", "torchrun --nproc-per-node 8", "--constraint=v100"),
     ),
     (
-        "#!/bin/bash\n#SBATCH --gpus=a100:16\n#SBATCH --nodes=4\n#SBATCH --mem=0\n#SBATCH --requeue\n"
+        "#!/bin/bash\n#SBATCH --gpus=a100:16\n#SBATCH --nodes=4\n#SBATCH --mem=0\n#SBATCH -A nlp\n#SBATCH --requeue\n"
         "#SBATCH --signal=B:USR1@120\n#SBATCH --dependency=afterok:123\nbash run.sh\n",
         {"nodes": 4, "machine": "A100:4", "memory": None},
         "bash run.sh\n",
-        ("--signal=B:USR1@120", "--dependency=afterok:123: name the jobs under `after:`"),
+        (
+            *("--signal=B:USR1@120", "--dependency=afterok:123: name the jobs under `after:`"),
+            *("--account=nlp: if a budget is for a team of that name, write `team: nlp`", "--mem=0, all memory of a"),
+        ),
     ),
     (
         "#!/bin/bash\n#SBATCH --array=1,3,5-9:2\n#SBATCH --export=NONE,WANDB_MODE=offline,HF_TOKEN\n"
