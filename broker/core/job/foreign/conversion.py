@@ -10,8 +10,9 @@ from typing import Any
 from broker.core.errors import UnknownName
 from broker.core.values.accelerators import canonical
 
-_DEFAULT_GPU = "nvidia:16GB+"
-_SLICE = re.compile(r"(?:^|[-_.])(?:mig-)?(?:\d+c\.)?\d+g\.\d+gb", re.IGNORECASE)  # NVIDIA MIG: 3g.20gb
+_SLICE = re.compile(  # NVIDIA MIG: 3g.20gb; AMD: cpx_nps4
+    r"(?:^|[-_.])(?:(?:mig-)?(?:\d+c\.)?\d+g\.\d+gb|[dqct]px(?:[-_]nps\d)?\b)", re.IGNORECASE
+)
 
 
 @dataclass
@@ -32,19 +33,25 @@ class Conversion:
         else:
             self.job.setdefault("envs", {})[name] = value
 
-    def gpus(self, count: int, model: str | None, asked: str) -> None:
+    def gpus(self, count: int, model: str | None, asked: str, vendor: str = "nvidia") -> None:
         """Request accelerators. ``model``: as the other program calls it; ``asked``: the line that requests them."""
-        if model is not None and (part := _SLICE.search(model)):
-            self.lose_share(asked)
-            model = model[: part.start()] or None
-        name = None if model is None else accelerator_name(model)
+        model = model and self.whole_model(model, asked)
+        name = accelerator_name(model) if model else None
         if name is None:
-            problem = "names no model" if model is None else f"names a model that is not known here ({model})"
+            problem = "names no model" if not model else f"names a model that is not known here ({model})"
             accepts = (
-                f"any NVIDIA GPU of 16 GB or more is accepted: write the one that the job needs, such as `H100:{count}`"
+                f"any {vendor.upper()} GPU of 16 GB or more is accepted: write the one that the job needs, such as "
+                f"`{'MI300X' if vendor == 'amd' else 'H100'}:{count}`"
             )
             self.lost.append(f"{asked} {problem}; {accepts}")
-        self.resource("accelerators", f"{name or _DEFAULT_GPU}:{count}")
+        self.resource("accelerators", f"{name or f'{vendor}:16GB+'}:{count}")
+
+    def whole_model(self, model: str, asked: str) -> str:
+        """The model without the name of a slice, which is noted; empty if it names the slice alone."""
+        if part := _SLICE.search(model):
+            self.lose_share(asked)
+            return model[: part.start()]
+        return model
 
     def whole_cards(self, amount: float, asked: str) -> int:
         """The number of cards to request; that a part of a card becomes a whole one is noted."""

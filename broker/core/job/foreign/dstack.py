@@ -128,6 +128,7 @@ def _largest(sizes: str) -> float:
 def _gpu(value: object, conversion: Conversion) -> None:
     """Without name and vendor it is a card of NVIDIA, for which dstack's own image is made."""
     names, vendor, sizes, amount = _gpu_fields(value)
+    names = [conversion.whole_model(name, f"gpu: {_short(value)}") for name in names]
     if vendor != "nvidia" and not names and not sizes:
         sizes = "16GB.."
         conversion.lose(f"gpu: {_short(value)} names no model; any of 16 GB or more is accepted")
@@ -146,7 +147,7 @@ def _gpu(value: object, conversion: Conversion) -> None:
         if not sizes.endswith("..") and ".." in sizes:
             conversion.lose(f"gpu memory {sizes}: larger cards are accepted, too")
     else:
-        conversion.gpus(count, ", ".join(names) or None, f"gpu: {_short(value)}")
+        conversion.gpus(count, ", ".join(names) or None, f"gpu: {_short(value)}", vendor)
 
 
 def _gpu_fields(value: object) -> tuple[list[str], str, str, float]:

@@ -42,8 +42,9 @@ def convert(text: str, file: str) -> Conversion:
     conversion.job["name"] = job_name(metadata.get("name") or str(metadata.get("generateName", "job")).rstrip("-"))
     spec, pod = _at(manifest, "spec"), _at(manifest, "spec")
     template = _at(spec, "jobTemplate", "spec", "template") or _at(spec, "template") or manifest
-    notes = {**_at(template, "metadata", "labels"), **_at(template, "metadata", "annotations")}
-    conversion.lose(*(f"{key}: {value}, of the pod" for key, value in notes.items() if "gpu" in key.lower()))
+    parts = [_at(part, "metadata", kind) for part in (manifest, template) for kind in ("labels", "annotations")]
+    notes = {key: value for part in parts for key, value in part.items() if re.search("gpu|fraction", key.lower())}
+    conversion.lose(*(f"{key}: {value}, of the pod" for key, value in notes.items()))
     if manifest["kind"] == "CronJob":
         conversion.lose(f"schedule: {spec.get('schedule')}; submit the job by cron, or by your own scheduler")
         spec = _at(spec, "jobTemplate", "spec")
@@ -129,7 +130,7 @@ def _machine(container: Mapping[str, Any], pod: Mapping[str, Any], conversion: C
         if count := conversion.whole_cards(_amount(asked := limits.pop(name, 0)), f"{name}: {asked}"):
             model = next((str(selector.pop(key)) for key in _MODELS if key in selector), None)
             if instance is None or model is not None:
-                conversion.gpus(count, model, f"{name}: {count}")
+                conversion.gpus(count, model, f"{name}: {count}", name.partition(".")[0])
     if instance is not None:
         conversion.resource("instance_type", instance)
     if (cpus := limits.pop("cpu", None)) is not None:

@@ -120,12 +120,16 @@ CASES: list[tuple[str, dict[str, Any], str, tuple[str, ...]]] = [
         ("$SKYPILOT_NODE_RANK",),
     ),
     (
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: share, annotations: {gpu-memory: 4096}}\n"
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: share, annotations: {gpu-memory: 4096, run.ai/fraction: 0.5}}\n"
         "spec:\n  containers:\n  - {name: a, image: x, args: [run], "
         "resources: {limits: {nvidia.com/gpu.shared: 2}}}\n",
         {"name": "share"},
         "run\n",
-        ("gpu-memory: 4096, of the pod", "gpu.shared: 2: each part of a card becomes a whole card"),
+        (
+            "gpu-memory: 4096, of the pod",
+            "run.ai/fraction: 0.5, of the pod",
+            "gpu.shared: 2: each part of a card becomes a whole card",
+        ),
     ),
     (
         job("image: registry.example.org/train:1\n"),

@@ -120,7 +120,9 @@ JOB = "apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {containers: [{i
     [
         ("#!/bin/sh\n#SBATCH --gres=gpu:1g.10gb:1\ntrue\n", "nvidia:16GB+:1"),
         ("#!/bin/sh\n#SBATCH --gpus-per-node=a100_3g.20gb:2\ntrue\n", "A100:2"),
+        ("#!/bin/sh\n#SBATCH --gres=gpu:mi300x_cpx_nps4:1\ntrue\n", "MI300X:1"),
         ("type: task\ncommands: [a]\nresources: {gpu: 'A100:0.5'}\n", "A100:1"),
+        ("type: task\ncommands: [a]\nresources: {gpu: {name: h100-mig-2g.20gb}}\n", "H100:1"),
         (JOB + ", resources: {limits: {nvidia.com/gpu: 500m}}}]}}}\n", "nvidia:16GB+:1"),
     ],
 )
