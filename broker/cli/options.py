@@ -55,7 +55,7 @@ OneAttempt = Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="
 OneNode = Annotated[int | None, typer.Option("--node", min=0, help="Only this node; 0 is the first.")]
 MaxCost = Annotated[str | None, typer.Option("--max-cost", metavar="USD", help="New total cost limit, such as $900.")]
 MaxDuration = Annotated[
-    str | None, typer.Option("--max-duration", metavar="TIME", help="New total limit of billed time, such as 72h.")
+    str | None, typer.Option("--max-duration", metavar="TIME", help="New total limit of machine time, such as 72h.")
 ]
 
 WhatIfPolicies = Annotated[

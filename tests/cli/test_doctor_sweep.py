@@ -41,7 +41,7 @@ def test_nothing_is_left_over(gpubroker: Any, home: Path) -> None:
 def test_it_says_what_it_cannot_see_on_this_machine(gpubroker: Any, write: Any) -> None:
     done = gpubroker("submit", write("job.yaml", "run: 'true'\n"), "--yes", "--detach")
     assert done.code == 0, done.err
-    assert "not seen on this machine" in gpubroker("doctor", "--sweep").out
+    assert "cannot be recognized" in gpubroker("doctor", "--sweep").out
 
 
 def test_it_is_a_dry_run_unless_told(gpubroker: Any, orphan: None, store: Store) -> None:

@@ -25,8 +25,8 @@ Amount = Annotated[str | None, Field(max_length=40)]
 
 
 def extend_job(by: Caller, id: str, max_cost: Amount = None, max_duration: Amount = None) -> JobDetails:
-    """Raise a job's limit of cost (``$900``) or billed time (``72h``). Status 202: it needs an approval; until then the
-    old limits apply."""
+    """Raise a job's limit of cost (``$900``) or machine time (``72h``). Status 202: it needs an approval; until then
+    the old limits apply."""
     view = extension.extend(by.broker, changeable(by, id), _limits(max_cost, max_duration), by=by.actor)
     approvers.notify_approvers(by.broker, view)
     return details.details(by.broker, view)

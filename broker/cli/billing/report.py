@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Report spending, and compare it with provider charges. Through a server: of the teams that you may see.",
+    help="Report spending, and compare it with provider charges. A server reports only on teams that you may see.",
 )
 Month = Annotated[str, typer.Option("--month", metavar="MONTH", help=MONTH_HELP)]
 

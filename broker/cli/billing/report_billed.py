@@ -188,7 +188,8 @@ def showback(
         typer.Option("--freeze", help="Charge the teams for a closed month: freeze its statement permanently."),
     ] = False,
     frozen: Annotated[
-        bool, typer.Option("--frozen", help="Show the frozen statement of the month; without --month, list them.")
+        bool,
+        typer.Option("--frozen", help="Show the frozen statement of the month; without --month, list all of them."),
     ] = False,
     timezone: Timezone = None,
     as_json: AsJson = False,

@@ -185,7 +185,8 @@ def _buy_lines(terminal: Terminal, file: Path, lines: list[int], payer: PayerOpt
 def purchases(
     context: typer.Context,
     id: Annotated[
-        str | None, typer.Argument(metavar="PURCHASE", help="Show this one: capacity, price, approvals and events.")
+        str | None,
+        typer.Argument(metavar="PURCHASE", help="Show this purchase: capacity, price, approvals and events."),
     ] = None,
     every: WithClosed = False,
     order: Annotated[
@@ -194,10 +195,10 @@ def purchases(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List purchases that wait for approval, were ordered, or are in force, or show one; through a server, those of
-    your teams.
+    """List the purchases that wait for approval, were ordered, or are in force. Through a server, only those of your
+    teams.
 
-    --order may be repeated: a purchase is ordered at most once.
+    With PURCHASE, show that one. --order may be repeated: a purchase is ordered at most once.
     """
     from broker.app.use_cases.capacity import list_purchases, show_purchase
     from broker.cli.capacity import capacity_view

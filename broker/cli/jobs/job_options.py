@@ -58,14 +58,17 @@ Regions = Annotated[
     typer.Option(
         "--region",
         autocompletion=completion.regions,
-        help="Only there; may be a pattern (us-*). Repeatable.",
+        help="Only in this region, or pattern of regions (us-*). Repeatable.",
         rich_help_panel=_PANEL,
     ),
 ]
 Providers = Annotated[
     list[str] | None,
     typer.Option(
-        "--provider", autocompletion=completion.providers, help="Only there. Repeatable.", rich_help_panel=_PANEL
+        "--provider",
+        autocompletion=completion.providers,
+        help="Only at this provider. Repeatable.",
+        rich_help_panel=_PANEL,
     ),
 ]
 JobFolder = Annotated[
@@ -85,7 +88,7 @@ class MachineOptions:
     gpu: Gpu = None
     cpus: Annotated[str | None, _text_option("--cpus", "CPUs of the machine, at least.", "N")] = None
     memory: Annotated[str | None, _text_option("--memory", "Memory, at least, such as 64GB.", "SIZE")] = None
-    spot: Annotated[bool | None, _text_option("--spot/--on-demand", "Only spot machines, or none.")] = None
+    spot: Annotated[bool | None, _text_option("--spot/--on-demand", "Only spot machines, or no spot machines.")] = None
     region: Regions = None
     provider: Providers = None
     team: Annotated[str | None, _text_option("--team", "The team whose budget pays.")] = None
@@ -103,7 +106,7 @@ class JobOptions:
     )
     max_cost: Annotated[str | None, _text_option("--max-cost", "Stop before it costs more, such as $40.", "USD")] = None
     max_duration: Annotated[
-        str | None, _text_option("--max-duration", "Stop after this billed time, such as 12h.", "TIME")
+        str | None, _text_option("--max-duration", "Stop after this machine time of all attempts, such as 12h.", "TIME")
     ] = None
     deadline: Annotated[
         str | None, _text_option("--deadline", "Finish by then: 8h from now, or 2030-01-31T18:00Z.", "TIME")

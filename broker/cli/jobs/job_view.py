@@ -190,7 +190,7 @@ def job_story(job: JobHistory) -> Iterator[RenderableType]:
     yield Text(f"\nEvents (time since {formats.moment(job.submitted_at)})", style="bold")
     yield from event_lines(job.events, job.submitted_at)
     if job.max_cost is None and not job.state.final:
-        yield Text(f"\nstops after {formats.length(job.max_duration)} of billed time", style="dim")
+        yield Text(f"\nstops after {formats.length(job.max_duration)} of machine time", style="dim")
     yield from _failed_task_lines(job)
     yield from _retention_lines(job)
     yield from time_scale_note(job.time_scale)

@@ -72,7 +72,7 @@ def plan(
 
     The job is a file, or a command after `--`. Through a server, the plan uses the prices and policies of the server
     and takes one job, without --policy; nothing is uploaded. Exits with the code of `gpubroker submit`: 0 allowed, 2
-    invalid file, 3 denied by a policy, 4 no feasible capacity, 6 approval needed.
+    invalid file, 3 denied by a policy, 4 no capacity fits, 6 approval needed.
     """
     from broker.cli.jobs import plan_view
 

@@ -95,7 +95,7 @@ def _heading(plan_result: PlanResult) -> Text:
         time_left = formats.length(plan_result.deadline - plan_result.made_at)
         text.append(f", deadline {formats.moment(plan_result.deadline)} (in {time_left})")
     unasked = "" if job.max_duration is not None else " (no `max_duration` is given)"
-    text.append(f", stopped after {formats.length(plan_result.max_duration)} of billed time{unasked}")
+    text.append(f", stopped after {formats.length(plan_result.max_duration)} of machine time{unasked}")
     if plan_result.max_cost is not None:
         text.append(f" or {formats.money(plan_result.max_cost)}")
     return text

@@ -22,8 +22,8 @@ def survey_lines(files: Survey) -> Iterator[str]:
     yield f"Files: {formats.plural(files.files, 'file')}, {size_text(files.size)}, from {roots}{git}."
     if files.left_out:
         left_out_names = ", ".join(files.left_out)
-        reason = f"secrets, or what programs installed or recorded here; `!NAME` in {IGNORE_FILE} includes it"
-        yield f"Not included: {left_out_names} ({reason}, but for virtual environments)."
+        reason = f"secrets, or what programs installed or recorded here; `!NAME` in {IGNORE_FILE} includes them"
+        yield f"Not included: {left_out_names} ({reason}, except virtual environments)."
 
 
 @contextmanager

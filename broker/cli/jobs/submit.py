@@ -70,15 +70,16 @@ def submit(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a job: show plan and verdict, ask for confirmation, follow events and output to the job's end.
+    """Submit a job: show its plan and what the policies say, ask for confirmation, follow it to its end.
 
     The job is a file, or a command after `--`. Of several jobs, each begins after those that it names under `after:`;
-    the last one is followed. The money is held before the launch. The job continues when this command, terminal or
-    login session ends. Exits with 0 if the job succeeded, 7 if it failed or was cancelled, 3 if a policy denies it or
-    its money is used up, 4 if no capacity is feasible, 6 if it is waiting for approval.
+    the output is that of the last one. The money is held before the launch. The job continues when this command,
+    terminal or login session ends. Exits with 0 if the job succeeded (with --detach: was submitted), 7 if it failed or
+    was cancelled, 3 if a policy denies it or its money is used up, 4 if no capacity fits it, 6 if it is waiting for
+    approval.
 
-    Through a server, one job is submitted at a time. Files that the server has are not uploaded again; secrets are
-    encrypted for the server before they leave this machine.
+    Through a server, one job is submitted at a time. Only files that the server does not have yet are uploaded; secrets
+    are encrypted for the server before they leave this machine.
     """
     terminal = Terminal.of(context)
     requested = job_options.add_predecessors(
@@ -202,10 +203,10 @@ def with_time_limit(terminal: Terminal, broker: Broker, job: Job, how: SubmitMan
         return job
     if how.yes:
         terminal.say(
-            f"No time limit given: it is stopped after {formats.length(default)} of billed time (--max-duration)."
+            f"No time limit given: it is stopped after {formats.length(default)} of machine time (--max-duration)."
         )
         return job
-    answer = typer.prompt("No time limit given. Stop it after how much billed time?", default="24h", err=True)
+    answer = typer.prompt("No time limit given. Stop it after how much machine time?", default="24h", err=True)
     return job.model_copy(update={"max_duration": filters.time_span_option("--max-duration", answer)})
 
 

@@ -31,9 +31,9 @@ def autostart(
     switch: Annotated[Switch, typer.Argument(metavar="on|off|status", help="Default: status.")] = Switch.STATUS,
     as_json: AsJson = False,
 ) -> None:
-    """Continue jobs after a restart of this machine: start the reconciler at login, with systemd or launchd.
+    """Continue jobs after a restart of this machine: at login, systemd or launchd starts the process that runs them.
 
-    It ends when no job is left. Run `on` again after you changed GPUBROKER_* variables. On macOS it was never tried.
+    It ends when no job is left. Run `on` again after you changed GPUBROKER_* variables. It was never tried on macOS.
     """
     from broker.app.service.autostart import state, turn_off, turn_on
 
@@ -44,7 +44,7 @@ def autostart(
 
 
 def _lines(current: AutostartState) -> Iterator[str]:
-    running = "a reconciler is running" if current.running else "no reconciler is running"
+    running = "a background process runs the jobs" if current.running else "no background process runs"
     if not current.on:
         yield f"off ({running}); to continue jobs after a restart of this machine: `gpubroker autostart on`"
         return

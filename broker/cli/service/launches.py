@@ -43,7 +43,7 @@ def launch_lines(console: Console, launch_list: OutsideLaunchList) -> Iterator[R
     if launch_list.launches:
         yield from table_parts(console, _LAUNCH_COLUMNS, launch_list.launches)
     elif not launch_list.overdue:
-        yield "no launch made elsewhere is open"
+        yield "no launch outside gpubroker is open"
 
 
 EXAMPLES = examples(
@@ -66,10 +66,10 @@ def launches(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List SkyPilot and Slurm launches outside gpubroker that count against its budgets, until their end is reported.
+    """List the open SkyPilot and Slurm launches outside gpubroker, which count against its budgets.
 
     Overdue ones come first: they are past their approved run time, and their machines may still run at a cost that is
-    in no budget. The others follow, oldest first.
+    in no budget. The others follow, oldest first. Slurm reports the end of a launch itself; with SkyPilot, use --end.
 
     With --end, the cost of a launch is spent, and the rest of the held money is released. It ends no machine: do that
     with SkyPilot or Slurm first. A launch that has ended stays as it is. If the store has people, only a person who may

@@ -55,10 +55,10 @@ def serve(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the broker: reconcile jobs, poll prices, send alerts, answer the API, show the web UI.
+    """Run the broker: place and watch jobs, poll prices, send alerts, answer the API, show the web UI.
 
     It serves the store of this machine, also while you are logged in to a server.
-    Runs until Ctrl-C or SIGTERM. If several instances share a store, one reconciles jobs and one polls prices; the
+    Runs until Ctrl-C or SIGTERM. If several instances share a store, one looks after jobs and one polls prices; the
     others stand by and take over. Without an instance, running jobs continue, but no job is re-placed.
     GPUBROKER_PRICES__<NAME>__EVERY sets a provider's poll interval; by default it follows from the maximum age of its
     prices. The web UI and the API (/api/v1) need the extra `server`; on an address other than loopback they need TLS or

@@ -110,7 +110,7 @@ def test_without_targets_it_says_that_nobody_is_told(gpubroker: Any) -> None:
 def test_a_watch_of_what_has_only_list_prices_says_so(gpubroker: Any) -> None:
     assert "$" in gpubroker("offers", "--gpu", "H100", "--offline").out
     done = gpubroker("prices", "watch", "add", "below=99", "--gpu", "H100")
-    assert "only list prices, which no watch takes" in done.out
+    assert "only list prices, which watches ignore" in done.out
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_on_writes_a_private_unit_and_off_removes_all_of_it(gpubroker: Any, user
     assert gpubroker("autostart", "off").code == 0
     assert [path for path in sorted(user_home.rglob("*")) if ".config" not in str(path)] == before
     assert not unit.parent.exists()
-    assert gpubroker("autostart", "status").out.startswith("off (no reconciler is running)")
+    assert gpubroker("autostart", "status").out.startswith("off (no background process runs)")
 
 
 def test_submit_offers_it_once_on_this_machine(user_home: Path) -> None:

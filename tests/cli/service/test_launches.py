@@ -22,7 +22,7 @@ LAUNCH = "outside:slurm-4f1c"
 
 
 def test_an_open_launch_is_listed_and_ended_once(gpubroker: Gpubroker, home: Path) -> None:
-    assert "no launch made elsewhere is open" in gpubroker("launches").out
+    assert "no launch outside gpubroker is open" in gpubroker("launches").out
     assert "hint: see `gpubroker launches`" in gpubroker("launches", "--end", "NONSENSE").err
     began = datetime.now(UTC) - timedelta(hours=2)
     burn = Burn(Money.usd(40), began, began + timedelta(hours=10), Money.usd(4))
@@ -72,4 +72,4 @@ def test_a_launch_whose_time_is_over_is_listed_until_somebody_has_looked(gpubrok
     assert f"OVERDUE {launch}: 2 × H100 at aws us-east-1, launched by mo" in gpubroker("launches").out
     assert gpubroker("launches", "--end", launch, "--ran", "3h").code == 2, "it was judged two hours ago"
     assert gpubroker("launches", "--end", launch, "--json").json == {"id": launch, "cost_usd": "0.00"}
-    assert "no launch made elsewhere is open" in gpubroker("launches").out
+    assert "no launch outside gpubroker is open" in gpubroker("launches").out
