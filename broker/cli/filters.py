@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from datetime import datetime as moment
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -72,7 +71,7 @@ def moment_ahead_option(option: str, text: str, now: datetime) -> datetime:
     from broker.core.values.units import parse_duration
 
     try:
-        return moment.fromisoformat(text).astimezone(UTC)
+        return datetime.fromisoformat(text).astimezone(UTC)
     except ValueError:
         pass
     try:

@@ -30,18 +30,19 @@ def budget(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show details of this budget.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the budgets: period, limit, spent, held, left and forecast. Through a server: those of your teams alone.
+    """List the budgets: period, limit, spent, held, left and forecast.
 
-    With NAME, also its scope and alerts, and the money held by each job in each period.
+    With NAME, also its scope and alerts, and the money held by each job in each period. A server shows the budgets
+    that count only jobs of teams that you may see.
     """
     from broker.app.use_cases import money
     from broker.cli.billing import budget_view
 
     terminal = Terminal.of(context)
     terminal.adopt()
-    listing = None if name else terminal.ask(money.list_budgets)
-    names = [name] if name else [row.id for row in listing.budgets] if listing and drawing.chart else []
-    details = [terminal.ask(money.show_budget, one, by_day=drawing.chart) for one in names]
+    listing = terminal.ask(money.list_budgets) if name is None else None
+    names = [name] if name is not None else [row.id for row in listing.budgets] if listing and drawing.chart else []
+    details = [terminal.ask(money.show_budget, budget_name, by_day=drawing.chart) for budget_name in names]
     draw(terminal, lambda: [budget_view.budget_chart(row) for row in details], drawing)
     if listing is None:
         terminal.result(details[0], lambda: budget_view.budget_lines(terminal.out, details[0]))

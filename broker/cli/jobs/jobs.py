@@ -153,12 +153,15 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show one job: state, cost and events. Without JOB, list the newest jobs; `gpubroker jobs list` has filters."""
-    if job is None and not (wait or attempts):
+    if wait and attempts:
+        raise InvalidInput("--wait and --attempts cannot be combined", hint="gpubroker status JOB --wait")
+    if job is None and (wait or attempts):
+        option = "--wait" if wait else "--attempts"
+        raise InvalidInput(f"{option} needs a JOB", hint=f"gpubroker status JOB {option}")
+    if job is not None and mine:
+        raise InvalidInput("--mine belongs to the list", hint="leave it out, or the JOB")
+    if job is None:
         list_jobs(context, None, mine, 30, as_json)
-    elif job is None or mine or (wait and attempts):
-        wrong, needs = ("--mine", "no JOB") if mine else ("--wait", "JOB and no --attempts")
-        wrong, needs = ("--attempts", "JOB") if job is None and attempts else (wrong, needs)
-        raise InvalidInput(f"{wrong} takes {needs}", hint="gpubroker status JOB --wait")
     elif attempts:
         _show_attempts(Terminal.of(context), job)
     else:
@@ -340,7 +343,7 @@ def extend(
     max_duration: MaxDuration = None,
     as_json: AsJson = False,
 ) -> None:
-    """Raise a job's limit of cost or billed time; a paused job resumes.
+    """Raise a job's limit of cost or machine time; a paused job resumes.
 
     The policies judge the extension. Exits with 6 if it needs approval first; meanwhile a running job continues within
     its current limits.

@@ -44,16 +44,18 @@ def notices(
     from broker.app.alerts.notify import notice_list
 
     terminal = Terminal.of(context)
-    if failed + retry + test > 1 or (recipient and not test):
-        raise InvalidInput("give one of --failed, --retry and --test, and recipients with --test alone")
+    if failed + retry + test > 1:
+        raise InvalidInput("--failed, --retry and --test cannot be combined")
+    if recipient and not test:
+        raise InvalidInput("recipients belong to --test", hint=f"gpubroker notices {' '.join(recipient)} --test")
     if test:
         _send_test(terminal, recipient or [])
     elif retry:
         _retry(terminal)
     else:
-        found = notice_list(terminal.broker(), failed=failed, limit=limit)
+        alerts = notice_list(terminal.broker(), failed=failed, limit=limit)
         empty_text = "everything was delivered" if failed else "no alerts were sent yet"
-        terminal.result(found, lambda: map(notice_text, found.notices) if found.notices else [empty_text])
+        terminal.result(alerts, lambda: map(notice_text, alerts.notices) if alerts.notices else [empty_text])
 
 
 def _retry(terminal: Terminal) -> None:
