@@ -110,15 +110,19 @@ def dependency_order(submission: Sequence[Job]) -> list[Job]:
         ) from None
 
 
-def replace_names_with_ids(job: Job, ids_by_name: Mapping[str, str]) -> Job:
-    """The job with the ids of jobs of its own submission instead of their names. ``ids_by_name``: ids by name."""
+def replace_names_with_ids(job: Job, submitted: Mapping[str, JobView]) -> Job:
+    """The job with the ids of ``submitted`` jobs of its own submission, by name, and of their tasks instead of their
+    names."""
+
+    def id_of(name: str) -> str:
+        array_name, _, number = name.rpartition("-")
+        view, array_view = submitted.get(name), submitted.get(array_name)
+        if view is None and array_view and array_view.job.array and array_view.job.array.has_task(name, array_name):
+            return task_id(array_view.id, int(number))
+        return view.id if view else name
+
     predecessors = tuple(
-        predecessor.model_copy(
-            update={
-                "job": ids_by_name.get(predecessor.job, predecessor.job),
-                "folder": predecessor.folder or predecessor.job,
-            }
-        )
+        predecessor.model_copy(update={"job": id_of(predecessor.job), "folder": predecessor.folder or predecessor.job})
         for predecessor in job.after
     )
     return job.model_copy(update={"after": predecessors}) if predecessors else job

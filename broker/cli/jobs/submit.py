@@ -104,7 +104,7 @@ def submit_graph(terminal: Terminal, broker: Broker, requested: Sequence[Job], m
     submitted_views: dict[str, JobView] = {}
 
     def with_ids(job: Job) -> Job:
-        return predecessors.replace_names_with_ids(job, {name: view.id for name, view in submitted_views.items()})
+        return predecessors.replace_names_with_ids(job, submitted_views)
 
     try:
         for job in earlier:

@@ -105,6 +105,23 @@ def test_a_task_of_an_array_that_ended_before_it_never_begins(
     assert (ended["state"], ended["after"][0]["job"]) == ("cancelled", f"{array}-2")
 
 
+def test_a_task_of_an_array_of_the_same_submission_is_not_that_of_an_earlier_one(
+    gpubroker: Gpubroker, tmp_path: Path
+) -> None:
+    write(
+        tmp_path,
+        sweep=HEAD + "name: sweep\narray: {range: 3}\nrun: 'true'\n",
+        judge=HEAD + "name: judge\nafter: sweep-1\nrun: x\n",
+    )
+    earlier = gpubroker("submit", "sweep.yaml", "--yes", "--detach", "--json").json["id"]
+    done = gpubroker("submit", "judge.yaml", "sweep.yaml", "--yes", "--detach", "--json")
+    assert done.code == 0, done.err
+    (before,) = done.json["after"]
+    assert before["job"] in {f"{job['id']}-1" for job in gpubroker("jobs", "list", "--json").json["jobs"]} - {
+        f"{earlier}-1"
+    }
+
+
 def test_a_cycle_is_refused_with_its_names_and_half_a_graph_is_taken_back(gpubroker: Gpubroker, tmp_path: Path) -> None:
     write(tmp_path, prepare=PREPARE + "after: sweep\n", sweep=SWEEP)
     refused = gpubroker("submit", "prepare.yaml", "sweep.yaml", "--yes")
