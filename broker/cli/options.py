@@ -1,5 +1,6 @@
 """Options that several commands share, and the helper that writes the examples of a command's help."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -72,6 +73,9 @@ SpotPrice = Annotated[
 ]
 
 
+_MAX_EXAMPLE_WIDTH = 75  # with the margins of the help, and what continues the line: 80
+
+
 def check_one_line(text: str) -> str:
     """Check text that a user gives for the record. The broker prints it next to its own lines, so it must not contain
     line breaks or control characters. Raises `typer.BadParameter`."""
@@ -87,4 +91,16 @@ Reason = Annotated[
 
 def examples(*lines: str) -> str:
     """The examples at the end of a command's help. Each line is a complete command; a test parses all of them."""
-    return "\n".join(["[bold]Examples[/bold]", *(line.replace("[", r"\[") for line in lines)])
+    return "\n".join(["[bold]Examples[/bold]", *(_fold(line).replace("[", r"\[") for line in lines)])
+
+
+def _fold(line: str) -> str:
+    """A command that is too long for a terminal of 80 columns is continued, before an option, as a shell reads it."""
+    start, *options = re.split(r" (?=--)", line)
+    rows = [start]
+    for option in options:
+        if len(rows[-1]) + len(option) > _MAX_EXAMPLE_WIDTH:
+            rows.append(f"  {option}")
+        else:
+            rows[-1] += f" {option}"
+    return " \\\n".join(rows)

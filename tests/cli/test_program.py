@@ -111,9 +111,9 @@ def test_every_command_is_documented_with_examples_that_parse(words: tuple[str, 
     assert "\n" not in command.help.replace("\n\n", ""), "a paragraph is broken where the source is"
     for parameter in command.params:
         assert parameter.help, f"{' '.join(words)}: {parameter.name} has no help"
-    examples = [
-        line for line in (command.epilog or "").replace(r"\[", "[").splitlines() if line.startswith("gpubroker")
-    ]
+    epilog = (command.epilog or "").replace(r"\[", "[")
+    assert max(map(len, epilog.splitlines())) <= 78, "an example breaks within a terminal of 80 columns"
+    examples = [line for line in epilog.replace("\\\n", "").splitlines() if line.startswith("gpubroker")]
     assert examples
     by_words = dict(ALL)
     for example in examples:

@@ -22,7 +22,7 @@ COMMON = {"--gpu", "--price", "--where", "--assume", "--json", "--chart"}
 
 def lines_of(name: str) -> list[list[str]]:
     """The examples in a command's help, as arguments."""
-    epilog = GROUP.commands[name].epilog.replace("\\[", "[")
+    epilog = GROUP.commands[name].epilog.replace("\\[", "[").replace("\\\n", "")
     return [shlex.split(line)[1:] for line in epilog.splitlines()[1:]]
 
 
