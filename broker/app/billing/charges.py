@@ -183,8 +183,8 @@ def fetch(broker: Broker, provider: str = "") -> ChargesResult:
     return ChargesResult.from_parts(**done, alerts=[one.title for one in notices], without_login=without_login)
 
 
-_LONGEST_BILL = timedelta(days=32)  # how far in advance a charge may end: a monthly fee
-_OLDEST_BILL = timedelta(days=3653)
+_MAX_ADVANCE = timedelta(days=32)  # a monthly fee may be charged in advance
+_MAX_AGE = timedelta(days=3653)
 _IMPORT_HINT = "import its bill: gpubroker report charges FILE"
 
 
@@ -202,21 +202,22 @@ def import_file(broker: Broker, file: Path, provider: str = "", *, replace: bool
         export, wanted = read_focus_charges(file), provider_name(provider)
         skipped, charges = export.skipped, [charge for charge in export.charges if wanted in ("", charge.provider)]
         if not charges:
-            raise InvalidInput(f"has no charges in USD{f' of {wanted}' if wanted else ''}", where=str(file))
+            raise InvalidInput(f"has no charges{f' of {wanted}' if wanted else ''} in USD", where=str(file))
     else:
         charges = read_charges(file, provider)
     now = broker.clock.now()
-    if late := [charge for charge in charges if charge.starts > now or charge.ends > now + _LONGEST_BILL]:
+    for charge in charges:
+        if charge.starts < now - _MAX_AGE:
+            mistake = "begins more than ten years ago"
+        elif charge.starts > now:
+            mistake = "begins in the future"
+        elif charge.ends > now + _MAX_ADVANCE:
+            mistake = f"ends more than {_MAX_ADVANCE.days} days from now"
+        else:
+            continue
+        period = f"{charge.starts.date()} to {charge.ends.date()}"
         raise InvalidInput(
-            f"a charge of {late[0].amount} from {late[0].starts:%Y-%m-%d} to {late[0].ends:%Y-%m-%d} is in the future",
-            where=str(file),
-            hint="correct its dates; charges are imported once their time has begun",
-        )
-    if early := [charge for charge in charges if charge.starts < now - _OLDEST_BILL]:
-        raise InvalidInput(
-            f"a charge of {early[0].amount} from {early[0].starts.date()} is more than ten years old",
-            where=str(file),
-            hint="correct its dates",
+            f"a charge of {charge.amount} for {period} {mistake}", where=str(file), hint="correct its dates"
         )
     names = {charge.provider for charge in charges}
     known_providers = {*NAMES, *broker.registries.providers, *_outstanding_providers(broker, "")}

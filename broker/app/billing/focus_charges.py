@@ -114,9 +114,9 @@ def read_focus_charges(export: Path) -> FocusCharges:
 
 def is_focus_export(file: Path) -> bool:
     """Whether it is a folder, is packed or is Parquet, as only exports are, or has a column of FOCUS."""
-    if file.is_dir() or file.suffix.lower() in (".gz", ".parquet"):
-        return True
     try:
+        if file.is_dir() or file.suffix.lower() in (".gz", ".parquet"):
+            return True
         with file.open(encoding="utf-8-sig") as stream:
             return "BilledCost" in stream.readline(100_000)
     except (OSError, UnicodeDecodeError):

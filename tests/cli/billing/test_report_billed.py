@@ -1,7 +1,7 @@
 """`gpubroker report billed` and `gpubroker report charges`, on a store with one job that cost money."""
 
 import gzip
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +132,15 @@ def test_a_focus_export_is_imported_in_each_form(gpubroker: Any, ran: str, tmp_p
 
 def test_a_charge_of_the_future_and_a_file_of_another_kind_are_refused(gpubroker: Any, tmp_path: Path) -> None:
     path = tmp_path / "bill.csv"
-    path.write_text(f"key,day,amount\n,{datetime.now(UTC) + timedelta(days=40):%Y-%m-%d},12\n")
-    refused = gpubroker("report", "charges", path, "--provider", "pricebook")
-    assert (refused.code, "a charge of $12.00 from" in refused.err, "in the future" in refused.err) == (2, True, True)
-    path.write_text("key,day,amount,provider\n,0001-01-01,12.50,vultr\n")
-    refused = gpubroker("report", "charges", path)
-    assert (refused.code, "a charge of $12.50 from 0001-01-01 is more than ten years old" in refused.err) == (2, True)
+    today = datetime.now(UTC).date()
+    for starts, ends, mistake in (
+        (today + timedelta(days=2), today + timedelta(days=3), "begins in the future"),
+        (today - timedelta(days=2), today + timedelta(days=34), "ends more than 32 days from now"),
+        (date(1, 1, 1), today, "begins more than ten years ago"),
+    ):
+        path.write_text(f"key,starts,ends,amount,provider\n,{starts},{ends},12.50,vultr\n")
+        refused = gpubroker("report", "charges", path)
+        assert (refused.code, f"a charge of $12.50 for {starts} to {ends} {mistake}" in refused.err) == (2, True)
     path.write_text(f"key,day,amount,provider\n,{datetime.now(UTC) - timedelta(days=4):%Y-%m-%d},12.50,do\n")
     assert gpubroker("report", "charges", path, "--json").json["changed"] == {"digitalocean": 1}
     path.write_bytes(b"PK\x03\x04\x8b\xff")
