@@ -117,7 +117,7 @@ _HOUR = timedelta(hours=1)
 @dataclass(frozen=True, eq=False)
 class Condition:
     """A checked condition. ``unasked``: optional fields it uses unguarded, and their offsets in the text. ``names``:
-    what it compares with known names: the kind of name, the text, what a known name has to match, and the offset."""
+    what it compares with known names: the kind of name, the text, the pattern of a known name, and the offset."""
 
     text: str
     uses: frozenset[str]
@@ -184,22 +184,23 @@ def parse_condition(text: str) -> Condition:
     except ValueError as error:
         raise cel_typecheck.ExpressionError(0, f"cannot be parsed: {str(error).splitlines()[0]}") from error
     names = [
-        (_NAME_KINDS[variable], *_name_in(sign, _compile(literal).execute({})), at)
+        (_NAME_KINDS[variable], name, _pattern_of(sign, name), at)
         for variable, sign, literal, at in checked.names
         if variable in _NAME_KINDS
+        for name in (_compile(literal).execute({}),)
     ]
     return Condition(text, checked.uses, checked.unasked, tuple(names))
 
 
-def _name_in(sign: str, text: str) -> tuple[str, re.Pattern[str]]:
-    """A text that a condition compares with, and what a name has to match for it to be met."""
+def _pattern_of(sign: str, text: str) -> re.Pattern[str]:
+    """The pattern of the names for which a comparison with that text is true (of ``!=``: false)."""
     if sign == "matches":
         try:
-            return text, re.compile(f".*(?:{text}).*")
+            return re.compile(f".*(?:{text}).*")
         except re.error:  # CEL's syntax differs a little
-            return text, re.compile(".*")
+            return re.compile(".*")
     form = {"startsWith": "{}.*", "endsWith": ".*{}", "contains": ".*{}.*"}.get(sign, "{}")
-    return text, re.compile(form.format(re.escape(text)))
+    return re.compile(form.format(re.escape(text)))
 
 
 def _try_out(function: str, literal: str, at: int) -> None:

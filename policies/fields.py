@@ -1,9 +1,10 @@
 """Field types of policy files. Each rejects values that would allow spending by mistake."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Annotated, Generic, Self, TypeVar
 from zoneinfo import available_timezones
 
@@ -113,6 +114,7 @@ def names_accelerator(pattern: str, accelerator: str) -> bool:
 
 
 _REGULAR_EXPRESSION = re.compile(r"[\^$\\()|+]|\.[*+?]")
+_MAX_EXAMPLES = 4  # shell-style patterns in an error
 
 
 def parse_places(value: object) -> tuple[str, ...]:
@@ -127,21 +129,24 @@ def parse_providers(value: object) -> tuple[str, ...]:
 
 def _reject_regex(pattern: str) -> str:
     if _REGULAR_EXPRESSION.search(pattern):
-        patterns = _shell_patterns(pattern)
+        patterns = list(islice(_shell_patterns(pattern), _MAX_EXAMPLES))
         example = repr(patterns[0]) if len(patterns) == 1 else f"[{', '.join(patterns)}]"
         raise ValueError(f"{pattern!r} is a regular expression; patterns here are as in a shell, such as {example}")
     return pattern
 
 
-def _shell_patterns(pattern: str) -> list[str]:
-    """About what a regular expression says, as patterns of a shell, one for each alternative."""
-    if group := re.search(r"\((?:\?:)?([^()]*)\)[+*?]?", pattern):
-        before, after = pattern[: group.start()], pattern[group.end() :]
-        return [shell for part in group[1].split("|") for shell in _shell_patterns(f"{before}{part}{after}")]
-    if "|" in pattern:
-        return [shell for part in pattern.split("|") for shell in _shell_patterns(part)]
-    simple = re.sub(r"\\[dws][+*]?|\.[*+?]|\[[^]]*\][+*]", "*", pattern)
-    return [re.sub(r"[\^$\\()+]", "", simple)]
+def _shell_patterns(expression: str) -> Iterator[str]:
+    """Shell-style patterns that match about what a regular expression does, one for each alternative. Lazy: their
+    number doubles with each group."""
+    group = re.search(r"\((?:\?:)?([^()]*)\)[+*?]?", expression)
+    before, after = (expression[: group.start()], expression[group.end() :]) if group else ("", "")
+    alternatives = (group[1] if group else expression).split("|")
+    if group or len(alternatives) > 1:
+        for part in alternatives:
+            yield from _shell_patterns(f"{before}{part}{after}")
+        return
+    simple = re.sub(r"\\[dws][+*]?|\.[*+?]|\[[^]]*\][+*]", "*", expression)
+    yield re.sub(r"[\^$\\()+]", "", simple)
 
 
 def parse_limit(value: object) -> Money:

@@ -196,7 +196,7 @@ def _parse_file(document: Document, model: type[PolicyFile], text: str) -> _Pars
         content,
         parsed_conditions,
         tuple(all_problems),
-        (*doubts, *unclear_days(document), *similar_cards(document)),
+        (*doubts, *unclear_days(document), *(similar_cards(document) if content else ())),
         tuple(names),
     )
 

@@ -218,7 +218,7 @@ class ActivePolicies:
             and not (kind in ("team", "approver") and self.rosters)  # checked at loading
             and not (kind == "user" and members and matches(members, name))
         ]
-        scoped = [
+        people_patterns = [
             (document, path, kind, translate(name), name)
             for document in self.documents
             for path, kind, name in named_in_scopes(document)
@@ -233,8 +233,8 @@ class ActivePolicies:
         ]
         return [
             *(
-                PolicyName(kind, name, source_at(document, path), re.compile(expected))
-                for document, path, kind, expected, name in (*people, *scoped, *patterns)
+                PolicyName(kind, name, source_at(document, path), re.compile(expression))
+                for document, path, kind, expression, name in (*people, *people_patterns, *patterns)
             ),
             *self.names_in_conditions,
         ]

@@ -18,7 +18,7 @@ from broker.core.policy.policy import PolicyName, Source
 from broker.core.values.accelerators import accelerator_names
 from broker.core.values.provider_names import NAMES, is_provider_name
 from policies.conditions import Condition, parse_condition
-from policies.fields import PATTERN_SIGNS, names_accelerator
+from policies.fields import PATTERN_SIGNS, names_accelerator, parse_accelerator
 from policies.references import entries, listed_members, named_approvers, named_providers, named_teams
 from policies.rules import GUARDRAILS, RULES
 from policies.scope import MayAsk, restrict_to
@@ -71,9 +71,9 @@ def check_conditions(
         for name, offset in parsed[path].unasked:
             warning = ExpressionError(offset, _absent_field_message(name, parsed[path], budget=path[0] == "budgets"))
             doubts.append(_locate_problem(document, lines, (*path, "when"), expression, warning))
-        for kind, name, expected, offset in parsed[path].names:
+        for kind, name, pattern, offset in parsed[path].names:
             at = _locate_problem(document, lines, (*path, "when"), expression, ExpressionError(offset, ""))
-            names.append(PolicyName(kind, name, Source(document.file, at.line, at.column), expected))
+            names.append(PolicyName(kind, name, Source(document.file, at.line, at.column), pattern))
     return parsed, problems, doubts, names
 
 
@@ -92,22 +92,22 @@ def unclear_days(document: Document) -> list[Problem]:
 
 
 def similar_cards(document: Document) -> Iterator[Problem]:
-    """A warning for a card that a rule limits or denies, if the rule does not name another one that is called almost
-    so: GB200 beside B200, A10G beside A10."""
+    """A warning for each card that a rule limits or denies without naming one with almost the same name: GB200 beside
+    B200, A10G beside A10. The form of the file must be valid."""
     for path, entry in entries(document):
         prices, cards = entry.get("max_price_per_gpu_hour"), entry.get("accelerators")
         limited = prices if isinstance(prices, dict) and "default" not in prices else ()
         denied = cards.get("deny") or () if isinstance(cards, dict) else ()
-        for key, named in (("max_price_per_gpu_hour", limited), ("accelerators", denied)):
-            names = [named] if isinstance(named, str) else [str(name) for name in named]
-            for name in names:
-                alike = re.compile(f"[A-Z]?{re.escape(name)}[A-Za-z]?")
+        for key, value in (("max_price_per_gpu_hour", limited), ("accelerators", denied)):
+            names = {name: parse_accelerator(name) for name in ([value] if isinstance(value, str) else value)}
+            for name, card in names.items():
+                alike = re.compile(f"[A-Z]?{re.escape(card)}[A-Za-z]?")
                 if others := [
-                    card
-                    for card in filter(alike.fullmatch, accelerator_names())
-                    if not any(names_accelerator(other, card) for other in names)
+                    other
+                    for other in filter(alike.fullmatch, accelerator_names())
+                    if not any(names_accelerator(pattern, other) for pattern in names.values())
                 ]:
-                    message = f"{name!r} does not stand for {', '.join(others)}; name that, too, if it is meant"
+                    message = f"{name!r} does not include {', '.join(others)}; name it, too, if you mean it"
                     yield document.problem((*path, key, name), message, at_key=True)
 
 

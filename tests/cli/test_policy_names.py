@@ -72,6 +72,7 @@ def test_a_name_that_is_known_or_cannot_be_judged_is_not(gpubroker: Any, write: 
             "'amazn'; did you mean 'aws'?",
         ),
         ("capacity_types: [spot], scope: {team: 'vis*', user: ['a*', 'phd-?']}", ""),
+        ("capacity_types: [spot], when: \"job.team == ''\"", ""),
     ],
 )
 def test_patterns_in_scopes_are_compared_with_the_listed_teams_and_people(

@@ -31,10 +31,10 @@ _SIMILAR = 0.75  # a suggestion for a place or a value that is less similar misl
 
 
 def unknown_names(broker: Broker, policy: PolicySet) -> list[str]:
-    """A warning for each name or pattern in a policy file that matches no known name, so that a rule may apply to
-    nothing or has no approver: of people and teams in no job of this store and no team's list, without an account on
-    this machine; of places and machines in no stored offer. They may still be correct. No warning for a kind of name of
-    which none is known, or if the store cannot be read."""
+    """A warning for each name or pattern in a policy file that matches no known name, so that its rule may apply to
+    nothing or have no approver. Known are the people and teams of this store's jobs and of the files, people with an
+    account on this machine, and the places and machines of stored offers. Other names may still be correct. There is no
+    warning where no name of that kind is known, or if the store cannot be read."""
     if not policy.names:
         return []
     found_names = {**_names_in_offers(broker), **_names_in_jobs(broker)}
@@ -42,7 +42,7 @@ def unknown_names(broker: Broker, policy: PolicySet) -> list[str]:
         kind: {"", *map(str, names)} for kind, names in (*_CLOSED.items(), *found_names.items())
     }
     if policy.teams:
-        known_names["team"] = policy.teams
+        known_names["team"] = {"", *policy.teams}
         members = (name for team in policy.teams for name in policy.members(team))
         known_names["user"] = {*known_names.get("user", ()), *members}
     return [
@@ -55,12 +55,11 @@ def unknown_names(broker: Broker, policy: PolicySet) -> list[str]:
 
 def _warning(name: PolicyName, known: Set[str], known_names: Mapping[str, Set[str]]) -> str:
     kind, text = name.kind, name.text
-    if any(map(name.expected.fullmatch, known)) or (kind in _PERSON_KINDS and has_account(text)):
+    if any(map(name.pattern.fullmatch, known)) or (kind in _PERSON_KINDS and has_account(text)):
         variants = [other for other in known if kind == "accelerator" and other.startswith(f"{text}-")]
-        is_exact = variants and not any(map(name.expected.fullmatch, variants))
-        return (
-            f"{text!r} is that card alone, not {variants[0]}; for all, write .startsWith({text!r})" if is_exact else ""
-        )
+        if not variants or any(map(name.pattern.fullmatch, variants)):
+            return ""
+        return f"{text!r} is that card alone, not {min(variants)}; for all, write .startsWith({text!r})"
     if kind == "approver":
         reason = "has no account on this machine and no activity in this store"
         return f"perhaps nobody can approve: {text!r} {reason}{did_you_mean(text, known)}"

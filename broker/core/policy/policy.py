@@ -275,12 +275,12 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class PolicyName:
     """A name or pattern in a policy file: the ``kind`` of name (``user``, ``provider``, ``capacity type``, …), its
-    ``text``, its place, and what a known name has to match in full."""
+    ``text``, its place, and the ``pattern`` that a known name has to match in full."""
 
     kind: str
     text: str
     source: Source
-    expected: re.Pattern[str]
+    pattern: re.Pattern[str]
 
 
 @dataclass(frozen=True, slots=True)

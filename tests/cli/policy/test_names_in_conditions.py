@@ -91,6 +91,7 @@ def test_patterns_that_match_nothing_are_told(gpubroker: Any, write: Any, rule: 
         (r"eu-(north|south)-\d", "[eu-north-*, eu-south-*]"),
         ("us-.+|ca-.+", "[us-*, ca-*]"),
         (r"^ap-[a-z]+-\d+$", "'ap-*-*'"),
+        ("u-" + "(a|b)" * 12, f"[u-{'a' * 12}, u-{'a' * 11}b, u-{'a' * 10}ba, u-{'a' * 10}bb]"),
     ],
 )
 def test_the_hint_at_a_regular_expression_can_be_followed(gpubroker: Any, write: Any, pattern: str, shell: str) -> None:
@@ -108,9 +109,15 @@ def test_the_hint_at_a_regular_expression_can_be_followed(gpubroker: Any, write:
         ("max_price_per_gpu_hour: {T4: $1, V100: $1}", ["T4g", "V100S"]),
         ("max_price_per_gpu_hour: {T4: $1, default: $9}", []),
         ("accelerators: {deny: [B200, GB200, L40]}", ["L40S"]),
+        ("accelerators: {deny: [b200, gb200, l40]}", ["L40S"]),
         ("accelerators: {deny: [A100, H100]}", []),
     ],
 )
 def test_another_card_of_almost_the_same_name_is_told(gpubroker: Any, write: Any, rule: str, others: list[str]) -> None:
     told = warnings(gpubroker, write, rule)
-    assert [warning.split("stand for ")[1].split(";")[0] for warning in told] == others
+    assert [warning.split("include ")[1].split(";")[0] for warning in told] == others
+
+
+def test_cards_that_are_no_list_are_refused(gpubroker: Any, write: Any) -> None:
+    refused = gpubroker("policy", "check", write("p.yaml", f"{HEAD}  - {{name: g, accelerators: {{deny: 5}}}}\n"))
+    assert (refused.code, "expected a name or a list of names" in refused.err) == (2, True), refused.err
