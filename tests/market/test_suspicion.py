@@ -122,6 +122,12 @@ def test_a_price_far_from_what_such_gpus_cost_is_odd() -> None:
     assert judged(offer("8", CapacityType.SPOT)) is None
 
 
+@pytest.mark.parametrize(("memory", "doubt"), [(None, Doubt.TOO_HIGH), (3200, Doubt.TOO_HIGH), (6400, None)])
+def test_memory_beyond_32_gib_a_vcpu_is_paid_for_too(memory: float | None, doubt: Doubt | None) -> None:
+    large = offer("6400", accelerator=None, count=0, cpus=100.0, memory_gib=memory)
+    assert judged(large) is doubt
+
+
 def test_a_price_that_jumps_is_odd_and_one_that_was_accepted_may_move_on() -> None:
     assert judged(offer("24"), before="22") is None
     assert judged(offer("24"), before="4.9") is Doubt.SUDDEN

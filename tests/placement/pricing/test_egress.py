@@ -4,8 +4,9 @@ from datetime import date
 
 import pytest
 
+from broker.core.job.jobs import Data, Job
 from broker.core.values.money import Money
-from broker.placement.pricing.data_cost import egress_rate, egress_rates
+from broker.placement.pricing.data_cost import DEFAULT_GIB, data_bytes, egress_rate, egress_rates
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,11 @@ def test_an_unknown_provider_is_never_free() -> None:
     found = egress_rate("nobody/nowhere", "aws/us-east-1")
     assert found.per_gb > Money.ZERO
     assert "assumption" in found.source
+
+
+def test_data_of_unknown_size_fills_the_disks_of_all_machines() -> None:
+    job = Job(name="j", run="x", num_nodes=3, data=Data(location="aws/us-east-1"))
+    assert data_bytes(job) == 3 * DEFAULT_GIB * 2**30
 
 
 def test_every_row_is_dated_sourced_and_reachable() -> None:

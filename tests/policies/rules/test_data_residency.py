@@ -36,10 +36,11 @@ def test_other_data_may_go_anywhere() -> None:
     assert rule({"run_in": "*/eu-*"}).judge(american, Facts(NOW)).answer is Answer.DENY
 
 
-def test_sensitive_data_must_say_where_it_is() -> None:
-    residency = rule({"run_in": "*/eu-*"})
+@pytest.mark.parametrize("region", ["us-east-1", "eu-west-1"])
+def test_sensitive_data_must_say_where_it_is(region: str) -> None:
+    secret = action(job=job(data=Data(sensitive=True)), placement=placement(region=region))
 
-    assert residency.judge(action(job=job(data=Data(sensitive=True))), Facts(NOW)).code == "data_location_unknown"
+    assert rule({"run_in": "*/eu-*"}).judge(secret, Facts(NOW)).code == "data_location_unknown"
 
 
 UNKNOWN = (job(), job(file_mounts={"/data": "s3://eu-patients"}), job(data=Data(size=10**12)))
