@@ -56,8 +56,8 @@ def evaluate(
     believed = [offer for offer in live if offer.doubt is None]
     current = [offer for offer in believed if offer.max_age is None or now - offer.as_of <= offer.max_age]
     if not live:
-        listed = any(watch.fits(offer) for offer in offers)
-        return WatchFinding((), "only list prices, which watches ignore" if listed else "none is offered")
+        has_list_prices = any(watch.fits(offer) for offer in offers)
+        return WatchFinding((), "only list prices, which watches ignore" if has_list_prices else "none is offered")
     if not believed:
         return WatchFinding(None, "every offer is suspicious: see `gpubroker offers --where price_kind=doubted`")
     if not current:

@@ -94,16 +94,16 @@ def _about_the_job(job: Job, effort: Effort, best: Placement | None) -> Iterator
 
 
 def _about_data(job: Job, effort: Effort, place: str | None) -> Iterator[str]:
-    """What is assumed of the job's data because its file does not say it."""
+    """What is assumed about the job's data because its file does not say."""
     if job.data.size is None and effort.data_size and effort.data_origins != (place,):
         yield (
-            f"the size of the data is unknown: its transfer counts as of {gigabytes(effort.data_size)}, which fill the "
-            "disks; write `data.size: 50GB`"
+            f"the size of the data is unknown: its transfer is priced for full disks, {gigabytes(effort.data_size)}; "
+            "write `data.size: 50GB`"
         )
     if effort.data_size and UNKNOWN_PLACE in effort.data_origins:
         yield (
-            "the location of the data is unknown: its transfer counts at an upper bound; write `data.location: "
-            "provider/region`"
+            "the location of the data is unknown: its transfer is priced at the highest rate, to your own machines at "
+            "none; write `data.location: provider/region`"
         )
     has_mounts = any(not is_local(source) for source in job.file_mounts.values())
     if job.data.size is None and not effort.data_size and (has_mounts or job.data.sensitive):

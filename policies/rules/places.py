@@ -156,7 +156,7 @@ class DataResidency(BoundRule[Residency]):
         return allow(self, "other_data", "does not cover the places of the job's data")
 
     def _name_hint(self, place: str) -> str:
-        """How the rule allows a place whose name people chose, so that no territory includes it."""
+        """How to allow a place that is in no territory because people chose its name; else empty."""
         names_territory = any(name.lower() in TERRITORIES for name in self.config.run_in)
         if not names_territory or has_public_regions(place.partition("/")[0]):
             return ""

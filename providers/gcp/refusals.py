@@ -25,6 +25,15 @@ from providers.gcp.settings import NAME
 from providers.http import retry_after, setting, without_logins
 from providers.rows import short
 
+if TYPE_CHECKING:
+    import requests
+
+_MAX_CHARACTERS = 300  # characters of a service's message
+_THROTTLED = {"rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED"}
+_DISABLED = {"accessNotConfigured", "SERVICE_DISABLED"}
+_QUOTA = {"quotaExceeded", "QUOTA_EXCEEDED"}
+_NETWORK = f"is the network up, and are {setting(NAME, 'compute_url')} and {setting(NAME, 'billing_url')} right?"
+
 
 def unreadable() -> tuple[type[Exception], ...]:
     """The exceptions of Google's parsers: their own error, and those that they pass on unchanged."""
@@ -102,16 +111,6 @@ def _message_type(field: Any) -> Any:
     from google.protobuf.message_factory import GetMessageClass
 
     return GetMessageClass(field.message_type)
-
-
-if TYPE_CHECKING:
-    import requests
-
-_MAX_CHARACTERS = 300  # characters of a service's message
-_THROTTLED = {"rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED"}
-_DISABLED = {"accessNotConfigured", "SERVICE_DISABLED"}
-_QUOTA = {"quotaExceeded", "QUOTA_EXCEEDED"}
-_NETWORK = f"is the network up, and are {setting(NAME, 'compute_url')} and {setting(NAME, 'billing_url')} right?"
 
 
 class NotFound(Refused):

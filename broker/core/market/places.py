@@ -79,31 +79,31 @@ _ELSEWHERE = (
 )  # fmt: skip
 
 
-# Their regions are clusters, partitions and sites, which people name: `it-cluster` need not be in Italy.
+# Providers whose regions are clusters, partitions and sites, named by people: `it-cluster` need not be in Italy.
 _NAMED_BY_PEOPLE = ("kubernetes", "owned", "sandbox", "slurm")
 
 
 def has_public_regions(provider: str) -> bool:
-    """Whether the provider's names of regions are known to say where they are."""
+    """Whether the names of the provider's regions tell where they are."""
     return is_provider_name(provider) and provider_name(provider) not in _NAMED_BY_PEOPLE
 
 
 @lru_cache(maxsize=4096)
 def lies_in(territory: str, location: str) -> bool | None:
-    """Whether ``provider/region`` lies in a territory; None if that is not known: only the name of a public region, of
-    a provider that gpubroker reads, proves where it is."""
+    """Whether ``provider/region`` lies in a territory; None if that is not known. Only the name of a public region of a
+    provider that gpubroker reads proves where it is."""
     provider, _, region = location.lower().rpartition("/")
     if not has_public_regions(provider):
         return None
 
-    def named(patterns: Iterable[str]) -> bool:
+    def matches_any(patterns: Iterable[str]) -> bool:
         return any(fnmatchcase(region, pattern) for pattern in patterns)
 
     within, beyond = TERRITORIES[territory]
-    if named(within) and not named(beyond):
+    if matches_any(within) and not matches_any(beyond):
         return True
     others = (names for name, (names, _) in TERRITORIES.items() if name != territory)
-    return False if named((*beyond, *_ELSEWHERE, *chain(*others))) else None
+    return False if matches_any((*beyond, *_ELSEWHERE, *chain(*others))) else None
 
 
 def territory_named(pattern: str) -> str | None:

@@ -77,8 +77,8 @@ class RequestedApproval:
         return tuple(sorted({name for question in self.open for name in question.approvers}))
 
     def whom(self, requester: str) -> str:
-        """The approvers in a sentence: ``ann or bob``; for several rules with different approvers, ``ann or bob, and
-        carl``; and that the only one may not decide.
+        """The approvers in words: ``ann or bob``; for several rules with different approvers, ``ann or bob, and carl``;
+        ``nobody`` with the reason if the requester is the only one.
         """
         alone = f"nobody ({requester} may not decide their own request unless the rule says `own_requests: true`)"
         groups = []

@@ -80,7 +80,7 @@ def egress_rates() -> tuple[EgressRate, ...]:
 @cache
 def egress_rate(origin: str, destination: str) -> EgressRate:
     """The rate for data going from ``origin`` to ``destination`` (both ``provider/region``); free within one region.
-    From `UNKNOWN_PLACE`: its own row, or the dearest of all for that destination."""
+    From `UNKNOWN_PLACE`: its own row, or the highest rate to that destination."""
     if origin == destination:
         return FREE
     rates = [rate for rate in egress_rates() if fnmatchcase(destination, rate.destination)]
@@ -128,14 +128,14 @@ def disk_gib(request: MachineRequest | None) -> int:
 
 
 def data_origins(job: Job) -> tuple[str, ...]:
-    """The places that a job's data may come from. Mounts without one are where `data.location` says, if it does."""
+    """The places that a job's data may come from. Mounts without one count as being at `data.location`, if given."""
     places = [place for _, place in job.data_locations if place is not None or job.data.location is None]
     return tuple(dict.fromkeys(place or UNKNOWN_PLACE for place in places))
 
 
 def data_bytes(job: Job) -> int:
-    """Bytes of data that a start counts as moving. Data of a stated place and unknown size: as much as the disks of the
-    job's machines hold."""
+    """Bytes of data that each start moves. If only its place is stated: as much as the disks of the job's machines
+    hold."""
     if job.data.size is not None or not any(place for _, place in job.data_locations):
         return job.data.size or 0
     return max(map(disk_gib, job.resources), default=DEFAULT_GIB) * job.num_nodes * 2**30

@@ -152,7 +152,7 @@ def _egress(effort: Effort, model: RunModel, place: str) -> list[CostTerm]:
 
 
 def _data_egress(effort: Effort, place: str, starts: float) -> list[CostTerm]:
-    """All data, from the dearest of its places: which part is where is not known."""
+    """For all data, at the rate from the dearest of its places: how much is where is not known."""
     if not effort.data_size:
         return []
     origin = max(effort.data_origins, key=lambda origin: egress_rate(origin, place).per_gb)

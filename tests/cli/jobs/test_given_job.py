@@ -136,16 +136,16 @@ def test_data_of_unknown_size_or_place_is_not_moved_for_nothing(gpubroker: Run, 
     machine = "run: x\nresources: {accelerators: 'H100:8', infra: aws/us-east-1, disk_size: 100}\n"
     mount, size = "file_mounts: {/d: 's3://bucket'}", "size: 100GB"
     for data, moving, note in (
-        ("{location: azure/westeurope}", 9.34, "counts as of 107 GB, which fill the disks"),
-        ("{size: 100GB}", 14.7, "counts at an upper bound"),
+        ("{location: azure/westeurope}", 9.34, "is priced for full disks, 107 GB"),
+        ("{size: 100GB}", 14.7, "is priced at the highest rate"),
         ("{location: aws/us-east-1}", 0, ""),
         (f"{{{size}, mounts: {{/d: gcp/europe-west4}}}}\n{mount}", 12.0, ""),
         (f"{{{size}, location: aws/us-east-1, mounts: {{/d: gcp/europe-west4}}}}\n{mount}", 12.0, ""),
-        (f"{{mounts: {{/d: gcp/europe-west4}}}}\n{mount}", 12.88, "counts as of 107 GB, which fill the disks"),
+        (f"{{mounts: {{/d: gcp/europe-west4}}}}\n{mount}", 12.88, "is priced for full disks, 107 GB"),
         (f"{{{size}, location: aws/us-east-1}}\n{mount}", 0, ""),
         (f"{{sensitive: true}}\n{mount}", 0, "size and location of the mounted data are unknown"),
         ("{sensitive: true}", 0, "size and location of the data are unknown"),
-        ("{mounts: {/d: azure/eastus}}\nfile_mounts: {/d: 's3://b', /e: 's3://c'}", 15.78, "at an upper bound"),
+        ("{mounts: {/d: azure/eastus}}\nfile_mounts: {/d: 's3://b', /e: 's3://c'}", 15.78, "at the highest rate"),
     ):
         path.write_text(f"{machine}data: {data}\n")
         plan: Any = gpubroker("plan", str(path), "--json").json
