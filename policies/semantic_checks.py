@@ -96,18 +96,18 @@ def similar_cards(document: Document) -> Iterator[Problem]:
     B200, A10G beside A10. The form of the file must be valid."""
     for path, entry in entries(document):
         prices, cards = entry.get("max_price_per_gpu_hour"), entry.get("accelerators")
-        limited = prices if isinstance(prices, dict) and "default" not in prices else ()
-        denied = cards.get("deny") or () if isinstance(cards, dict) else ()
-        for key, value in (("max_price_per_gpu_hour", limited), ("accelerators", denied)):
+        price_limits = prices if isinstance(prices, dict) and "default" not in prices else ()
+        denied_cards = cards.get("deny") or () if isinstance(cards, dict) else ()
+        for key, value in (("max_price_per_gpu_hour", price_limits), ("accelerators", denied_cards)):
             names = {name: parse_accelerator(name) for name in ([value] if isinstance(value, str) else value)}
             for name, card in names.items():
-                alike = re.compile(f"[A-Z]?{re.escape(card)}[A-Za-z]?")
-                if others := [
-                    other
-                    for other in filter(alike.fullmatch, accelerator_names())
-                    if not any(names_accelerator(pattern, other) for pattern in names.values())
+                similar_name = re.compile(f"[A-Z]?{re.escape(card)}[A-Za-z]?")
+                if neighbors := [
+                    neighbor
+                    for neighbor in filter(similar_name.fullmatch, accelerator_names())
+                    if not any(names_accelerator(pattern, neighbor) for pattern in names.values())
                 ]:
-                    message = f"{name!r} does not include {', '.join(others)}; name it, too, if you mean it"
+                    message = f"{name!r} does not include {', '.join(neighbors)}; list it, too, if you mean it"
                     yield document.problem((*path, key, name), message, at_key=True)
 
 

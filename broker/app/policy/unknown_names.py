@@ -79,9 +79,9 @@ def _warning(name: PolicyName, known: Set[str], known_names: Mapping[str, Set[st
         return f"no known {kind} matches {text!r}; did you mean {provider_name(alias)!r}?"
     digits = re.sub(r"\D", "", text)
     is_place = kind in ("region", "location", "place")
-    alike = [other for other in known if not is_place or re.sub(r"\D", "", other) == digits]
+    candidates = [other for other in known if not is_place or re.sub(r"\D", "", other) == digits]
     kind = "region" if kind == "place" else kind
-    return f"no known {kind} matches {text!r}{did_you_mean(text, alike, _SIMILAR)}"
+    return f"no known {kind} matches {text!r}{did_you_mean(text, candidates, _SIMILAR)}"
 
 
 def _names_in_offers(broker: Broker) -> dict[str, Set[str]]:

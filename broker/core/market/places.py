@@ -102,8 +102,8 @@ def lies_in(territory: str, location: str) -> bool | None:
     within, beyond = TERRITORIES[territory]
     if matches_any(within) and not matches_any(beyond):
         return True
-    others = (names for name, (names, _) in TERRITORIES.items() if name != territory)
-    return False if matches_any((*beyond, *_ELSEWHERE, *chain(*others))) else None
+    other_territories = (patterns for name, (patterns, _) in TERRITORIES.items() if name != territory)
+    return False if matches_any((*beyond, *_ELSEWHERE, *chain(*other_territories))) else None
 
 
 def territory_named(pattern: str) -> str | None:
