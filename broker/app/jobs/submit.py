@@ -173,13 +173,14 @@ def record_refusal(broker: Broker, preview: Preview) -> None:
 
 
 def new_job_id(name: str, max_length: int = 24) -> str:
-    """A new random id that shows the job's name, ``max_length`` characters of it: a–z, 0–9 and dashes,
-    7 characters more,
-    so that every engine accepts it as a name, also with an attempt number appended."""
+    """A new random id that shows the job's name, ``max_length`` characters of it, and 7 characters more: a–z, 0–9
+    and dashes, so that every engine accepts it as a name, also with an attempt number appended. What follows the name
+    begins with a letter: ``sweep-2`` is the second task of ``sweep``, never the beginning of its id."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:max_length].rstrip("-") or "job"
     if not slug[0].isalpha():
         slug = f"j-{slug}"[:max_length].rstrip("-")
-    suffix = "".join(secrets.choice("abcdefghjkmnpqrstuvwxyz23456789") for _ in range(6))
+    letters = "abcdefghjkmnpqrstuvwxyz"
+    suffix = secrets.choice(letters) + "".join(secrets.choice(letters + "23456789") for _ in range(5))
     return f"{slug}-{suffix}"
 
 

@@ -94,9 +94,10 @@ def test_a_task_that_has_not_begun_is_waited_for(
 
 
 def test_a_task_of_an_array_that_ended_before_it_never_begins(
-    gpubroker: Gpubroker, tmp_path: Path, reconciled_by: Callable[[ModuleType], None]
+    gpubroker: Gpubroker, tmp_path: Path, reconciled_by: Callable[[ModuleType], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, sweep=HEAD + "name: sweep\narray: {range: 3}\nrun: 'true'\n", judge=HEAD + "name: judge\nrun: x\n")
+    monkeypatch.setattr("secrets.choice", lambda letters: letters[-8])  # a 2, where digits are allowed
     array = gpubroker("submit", "sweep.yaml", "--yes", "--detach", "--json").json["id"]
     assert gpubroker("submit", "judge.yaml", "--after", "sweep-3", "--yes").code == 2, "it has no such task"
     assert gpubroker("cancel", "sweep", "--yes").code == 0
