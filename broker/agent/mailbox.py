@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import queue
 import threading
 import time
@@ -26,10 +25,12 @@ from broker.agent.names import escape_unprintable
 from broker.agent.output import OutputUploader
 from broker.agent.rank import RankContext
 from broker.agent.store import StoreTrouble
+from broker.agent.usage import Usage
 
 log = logging.getLogger("gpubroker-agent")
 _MAX_SAMPLES = 2000
 _MAX_METRICS, _LONGEST_NAME = 32, 64
+_USE_EVERY = 6  # so many times the interval of reported metrics: an hour
 _TOO_LARGE = 1e300  # NaN and infinity are not below it
 
 
@@ -64,6 +65,7 @@ class NodeMailbox:
         self._samples: list[dict[str, Any]] = []
         self._sample_every, self._sampled, self._metrics_dirty = context.spec.intervals.metrics, 0.0, False
         self._idleness = Idleness()
+        self._usage, self._usage_at = Usage(), time.monotonic()
         self._idle: tuple[tuple[LeaseIdleLimit, ...], str] | None = None
         self._known_ends: set[int] = set()
         self._thread = threading.Thread(target=self._run, name="mailbox", daemon=True)
@@ -127,6 +129,7 @@ class NodeMailbox:
     def _close(self, ending: Exit, deadline: float, is_closed: threading.Event) -> None:
         self._thread.join()
         self._report(every=0.0)
+        self._record_use(every=0.0)
         self._journal.close()
         pause = min(self._spec.intervals.mail, 1.0)
         while time.monotonic() < deadline:
@@ -171,6 +174,15 @@ class NodeMailbox:
             self._reported, self._reported_at = (step, metrics), time.monotonic()
             self._journal.append("metrics_reported", step=step, metrics=metrics)
 
+    def _record_use(self, *, every: float) -> None:
+        """Put the use of the machine into the journal if ``every`` seconds have passed. Only on the first node."""
+        if self._rank or time.monotonic() - self._usage_at < every:
+            return
+        figures = self._usage.take()
+        if figures:
+            self._usage_at = time.monotonic()
+            self._journal.append("resources_used", figures=figures)
+
     def fenced(self) -> bool:
         """Whether a newer attempt of the job exists. Raises StoreTrouble."""
         return newer_exists(self._store, self._spec.attempt)
@@ -190,6 +202,7 @@ class NodeMailbox:
                     return
                 self._heartbeat()
                 self._report(every=self._spec.intervals.figures)
+                self._record_use(every=_USE_EVERY * self._spec.intervals.figures)
                 self._journal.flush()
                 if time.monotonic() - self._last_log >= self._spec.intervals.log:
                     self._output.upload()
@@ -255,26 +268,22 @@ class NodeMailbox:
             "phase": self.phase,
             "step": step,
             "total": total,
-            "gpus": self._samples[-1]["gpus"] if self._samples else [],
-            "pid": os.getpid(),
-            "rank": self._rank,
         }
         self._store.write_json(self._path("heartbeat.json"), document)
 
     def _sample(self) -> None:
-        """Sample the accelerators if it is time.
+        """Sample the accelerators and the machine if it is time.
 
         When the file is full, every other sample is dropped and the rate is halved, so that its size is bounded.
         """
         if time.monotonic() - self._sampled >= self._sample_every:
             self._sampled = time.monotonic()
-            samples = gpu.sample()
-            if samples:
-                self._samples.append(
-                    {"at": to_text(self._clock.now()), "gpus": [gpu_sample.to_json() for gpu_sample in samples]}
-                )
+            gpus = [gpu_sample.to_json() for gpu_sample in gpu.sample()]
+            self._usage.add_sample(gpus)
+            if gpus:
+                self._samples.append({"at": to_text(self._clock.now()), "gpus": gpus})
                 self._metrics_dirty = True
-                percent = busiest(self._samples[-1]["gpus"])
+                percent = busiest(gpus)
                 if percent is not None:
                     self._idleness.add_sample(percent, self._sampled * self._clock.scale)
                 if len(self._samples) > _MAX_SAMPLES:

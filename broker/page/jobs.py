@@ -115,7 +115,12 @@ def job_usage(by: By, id: str) -> Response:
     else:
         trouble = ""
     curves = [
-        (usage.attempt, figure_curve("busy", [(sample.at, sample.percent) for sample in usage.samples], Scale(0, 100)))
+        (
+            usage.attempt,
+            story.use_text(usage.use),
+            usage.samples
+            and figure_curve("busy", [(sample.at, sample.percent) for sample in usage.samples], Scale(0, 100)),
+        )
         for usage in usages
     ]
     values = {"id": id, "curves": curves, "trouble": trouble, "wide": WIDTH, "high": HEIGHT}

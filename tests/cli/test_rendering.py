@@ -30,6 +30,7 @@ from broker.core.events.agent_events import (
     NoticeTooShort,
     OutputsSaved,
     OutputTrouble,
+    ResourcesUsed,
     Restored,
 )
 from broker.core.events.events import Event
@@ -173,7 +174,7 @@ ABOUT_ATTEMPTS = (
     ev.LaunchRequested, ev.Launched, ev.LaunchDelayed, ev.ToppedUp, ev.HoldDated, ev.MachineUp, Claimed, Restored,
     CommandStarted, CheckpointSaved, CheckpointTrouble, NoticeTooShort, NoticeReceived,
     ev.StopRequested, ev.AttemptEnded, ev.RemovalDelayed, ev.MachineGone, ev.Queued, ev.HoldDated,
-    CheckpointsMissing, OutputsSaved, OutputTrouble, MetricsReported,
+    CheckpointsMissing, OutputsSaved, OutputTrouble, MetricsReported, ResourcesUsed,
 )  # fmt: skip
 
 
@@ -189,6 +190,7 @@ def sample(body: type[RecordOfKind]) -> Any:
         "because": "so", "state": JobState.FAILED, "key": "k", "engine": "local", "placement": placement,
         "handle": "h", "since": NOW, "checkpoint": "c-1", "source": "imds", "cause": Cause.PREEMPTED, "gone_at": NOW,
         "program": "nvidia-smi", "metrics": {"tokens": 3e9},
+        "figures": {"memory": {"samples": 2, "mean": 3.0, "peak": 4.0}},
         "size": 14_000_000_000, "seconds": 45.0, "notice_seconds": 30.0, "amount": Money.usd("3"), "until": NOW,
         "every": 15.0, "files": 3, "rate": Money.usd("2"), "trigger": HoldTrigger.ENDS,
         "first": 0, "count": 3,

@@ -17,6 +17,7 @@ from broker.app.results.jobs import AttemptDetails, AttemptList, FailedTask, Job
 from broker.app.service.background import leader_objection
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, StoreProblem
+from broker.core.events.agent_events import ResourceUse
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
 from broker.core.policy.decisions import Decision, inputs_of
@@ -139,18 +140,20 @@ MAX_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class AttemptSamples:
-    """The samples of one attempt, oldest first: percent of the busiest accelerator of a node."""
+    """The samples of one attempt, oldest first: percent of the busiest accelerator of a node. ``use``: of its first
+    machine."""
 
     attempt: int
+    use: ResourceUse
     samples: Sequence[Usage]
 
 
 def gpu_use(broker: Broker, view: JobView) -> Sequence[AttemptSamples]:
     """The samples of the job's newest attempts that have any, the newest attempt first. Raises `Unreachable`."""
     folder = run_folders(broker).of(view.id)
-    attempts = [entry.number for entry in view.attempts if entry.claimed_at is not None][-MAX_ATTEMPTS:]
-    samples = [AttemptSamples(number, folder.usage(number)) for number in reversed(attempts)]
-    return [entry for entry in samples if entry.samples]
+    attempts = [entry for entry in view.attempts if entry.claimed_at is not None][-MAX_ATTEMPTS:]
+    samples = [AttemptSamples(entry.number, entry.use, folder.usage(entry.number)) for entry in reversed(attempts)]
+    return [entry for entry in samples if entry.samples or entry.use]
 
 
 _PLACEMENT_KINDS = (ActionKind.LAUNCH, ActionKind.RE_PLACE)

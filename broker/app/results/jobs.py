@@ -14,7 +14,7 @@ from broker.app.results.money import BudgetShareResult, MoneyByKind, budget_shar
 from broker.app.results.story import placement_text
 from broker.app.results.values import Figure, Moment, Result, Seconds
 from broker.core.errors import UnreadableJob
-from broker.core.events.agent_events import PassedOver
+from broker.core.events.agent_events import PassedOver, ResourceUse
 from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import AttemptView, JobView, SavedCheckpoint
 from broker.core.events.wait_reasons import EndReason, OwnerMustStart, SecretsMissing, WaitReason
@@ -63,7 +63,8 @@ class AttemptPlacement(Result):
 
 
 class AttemptDetails(Result):
-    """One attempt. Times are null where it has not happened."""
+    """One attempt. Times are null where it has not happened. ``use``: of its first machine, by name, in the units of
+    `broker.core.events.agent_events.ResourceUse`; empty if nothing was measured."""
 
     number: int
     key: str
@@ -87,6 +88,7 @@ class AttemptDetails(Result):
     step: int | None
     passed_over: list[PassedOver]
     checkpoints: list[CheckpointResult]
+    use: ResourceUse
 
     @classmethod
     def of(cls, attempt: AttemptView, now: datetime) -> Self:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import reduce
 from itertools import groupby
 
 from broker.app.results import reasons
@@ -19,7 +20,10 @@ from broker.core.events.agent_events import (
     NoticeTooShort,
     OutputsSaved,
     OutputTrouble,
+    ResourcesUsed,
+    ResourceUse,
     Restored,
+    add_use,
 )
 from broker.core.events.events import Event
 from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState
@@ -122,6 +126,8 @@ def story_lines(all_events: Sequence[Event], start: datetime, moment: TimeFormat
             text = f"{len(events)} checkpoints, the last{_checkpoint_name(last_event.body)}"
         elif len(events) > 1 and isinstance(last_event.body, MetricsReported):
             text = f"the program reports {len(events)} times, the last {_metrics_text(last_event.body)}"
+        elif len(events) > 1 and isinstance(last_event.body, ResourcesUsed):
+            text = use_text(reduce(add_use, (e.body.figures for e in events if isinstance(e.body, ResourcesUsed))))
         if text:
             lines.append(
                 StoryLine(last_event.at, last_event.at - start, f"attempt {last_event.attempt}: {text}", Tone.PLAIN)
@@ -288,8 +294,8 @@ def _agent_sentence(body: ev.EventBody) -> tuple[str, Tone]:
             return checkpoints_missing(body), Tone.ODD
         case OutputsSaved():
             return f"{figures.plural(body.files, 'result')} saved, {gigabytes(body.size)}", Tone.PLAIN
-        case MetricsReported():
-            return f"the program reports {_metrics_text(body)}", Tone.PLAIN
+        case MetricsReported() | ResourcesUsed():
+            return _figures_text(body), Tone.PLAIN
         case OutputTrouble():
             return f"results could not be saved: {body.because}", Tone.ODD
         case NoticeTooShort():
@@ -324,6 +330,26 @@ def _attempt_end_sentence(body: ev.AttemptEnded) -> tuple[str, Tone]:
     status = f" with exit status {body.exit_status}" if body.exit_status and not has_status else ""
     style = {AttemptState.SUCCEEDED: Tone.GOOD, AttemptState.FAILED: Tone.BAD}.get(state, Tone.ODD)
     return f"{cause_text(body.cause)}{status}{_step_text(body.step)}{evidence}", style
+
+
+def _figures_text(body: MetricsReported | ResourcesUsed) -> str:
+    return use_text(body.figures) if isinstance(body, ResourcesUsed) else f"the program reports {_metrics_text(body)}"
+
+
+def use_text(use: ResourceUse) -> str:
+    """``GPU 31 % busy, GPU memory 9 GiB at most, CPU 40 % (peak 98 %), memory 22 GiB at most``"""
+    texts = {
+        "gpu": "GPU {0.mean:.0f} % busy",
+        "gpu_memory": "GPU memory {0.peak:.3g} GiB at most",
+        "power": "{0.mean:.0f} W",
+        "gpu_waits_cpu": "GPU waits {0.mean:.0f} % for the CPU",
+        "gpu_waits_disk": "GPU waits {0.mean:.0f} % for disks",
+        "cpu": "CPU {0.mean:.0f} % (peak {0.peak:.0f} %)",
+        "memory": "memory {0.peak:.3g} GiB at most",
+        "disk_read": "{0.mean:.3g} MB/s from disks",
+        "network": "{0.mean:.3g} MB/s received",
+    }
+    return ", ".join(text.format(use[name]) for name, text in texts.items() if name in use and use[name].peak)
 
 
 def _metrics_text(body: MetricsReported) -> str:

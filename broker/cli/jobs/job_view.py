@@ -15,7 +15,7 @@ from broker.app.results import reasons
 from broker.app.results.job_history import JobHistory
 from broker.app.results.jobs import AttemptDetails, AttemptList, JobDetails, JobList, PauseKind, TaskStates
 from broker.app.results.program_name import program_name
-from broker.app.results.story import MachineContext, StoryLine, Tone, cause_text, story_line, story_lines
+from broker.app.results.story import MachineContext, StoryLine, Tone, cause_text, story_line, story_lines, use_text
 from broker.cli.render import formats
 from broker.cli.render.tables import ValueColumn, indent_text, table_parts
 from broker.core.events.events import Event
@@ -377,6 +377,7 @@ def attempt_table(console: Console, attempt_list: AttemptList) -> list[Renderabl
         ValueColumn("from step", lambda row: step(row.resumed_from_step), 3, "right"),
         ValueColumn("to step", lambda row: step(last_step(row)), 2, "right"),
         ValueColumn("checkpoints", lambda row: str(len(row.checkpoints)), 7, "right"),
+        ValueColumn("used", lambda row: use_text(row.use), 8, folds=True),
         ValueColumn(
             "end reason", lambda row: "; ".join(filter(None, [cause_text(row.cause), row.evidence])), folds=True
         ),

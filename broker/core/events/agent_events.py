@@ -1,6 +1,7 @@
 """The entries of the agent's journal as events: what happens on the machine. The broker observes or decides all other
 events."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal, get_args
 
@@ -91,6 +92,38 @@ class MetricsReported(RecordOfKind):
     metrics: dict[Annotated[str, StringConstraints(max_length=64)], FiniteFloat] = Field(max_length=32)
 
 
+class Reading(Record):
+    """The mean and the peak of ``samples`` samples."""
+
+    samples: int = Field(ge=1)
+    mean: FiniteFloat
+    peak: FiniteFloat
+
+    def __add__(self, other: "Reading") -> "Reading":
+        samples = self.samples + other.samples
+        mean = (self.mean * self.samples + other.mean * other.samples) / samples
+        return Reading(samples=samples, mean=mean, peak=max(self.peak, other.peak))
+
+
+ResourceUse = dict[str, Reading]
+"""The use of a machine, by name; a name that is missing was not measured. Percent: ``gpu`` (the busiest accelerator),
+``gpu_idle`` (samples with ``gpu`` below 5), ``gpu_waits_cpu`` and ``gpu_waits_disk`` (accelerator time without work
+while the processors were saturated, or waited for disks), ``cpu`` (of the job's processors). GiB: ``gpu_memory`` (the
+fullest accelerator), ``memory``. W: ``power`` (all accelerators). MB/s: ``disk_read``, ``network`` (received)."""
+
+
+def add_use(use: Mapping[str, Reading], more: Mapping[str, Reading]) -> ResourceUse:
+    """Both together."""
+    return {**use, **{name: use[name] + reading if name in use else reading for name, reading in more.items()}}
+
+
+class ResourcesUsed(RecordOfKind):
+    """What the first machine of the attempt used since the last such event, about an hour ago, or since its begin."""
+
+    kind: Literal["resources_used"] = "resources_used"
+    figures: dict[Annotated[str, StringConstraints(max_length=64)], Reading] = Field(max_length=32)
+
+
 class NoticeTooShort(RecordOfKind):
     """Recorded before any interruption: uploading a checkpoint took ``seconds``, longer than the time left after a
     preemption notice of ``source``, which precedes the end of the machine by ``notice_seconds``. After an interruption
@@ -122,6 +155,7 @@ AgentEvent = (
     | OutputsSaved
     | OutputTrouble
     | MetricsReported
+    | ResourcesUsed
     | NoticeTooShort
     | NoticeReceived
 )

@@ -10,7 +10,9 @@ from broker.core.events.agent_events import (
     Claimed,
     CommandStarted,
     NoticeReceived,
+    ResourcesUsed,
     Restored,
+    add_use,
 )
 from broker.core.events.events import Event
 from broker.core.events.outcomes import OUTCOMES, AttemptState
@@ -131,5 +133,7 @@ def _apply_agent_event(attempt: AttemptView, body: ev.EventBody, at: datetime) -
             return replace(attempt, running_at=at, state=_later_state(attempt, AttemptState.RUNNING))
         case NoticeReceived():
             return replace(attempt, notice_at=at, state=_later_state(attempt, AttemptState.STOPPING))
+        case ResourcesUsed():
+            return replace(attempt, use=add_use(attempt.use, body.figures))
         case _:
             return attempt

@@ -1,10 +1,10 @@
 """The current state of a job and its attempts, folded from events by `broker.core.events.lifecycle`. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from broker.core.events import events as ev
-from broker.core.events.agent_events import PassedOver
+from broker.core.events.agent_events import PassedOver, ResourceUse
 from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState, Next
 from broker.core.events.wait_reasons import EndReason, StopReason, WaitReason
 from broker.core.job.jobs import Job
@@ -64,6 +64,7 @@ class AttemptView:
     checkpoints: tuple[SavedCheckpoint, ...] = ()
     passed_over: tuple[PassedOver, ...] = ()
     removal_delayed: bool = False  # the engine failed to end its machine; the broker retries
+    use: ResourceUse = field(default_factory=dict)  # of its first machine so far
     agent_events: int = 0  # how many entries of the agent's journal are folded in
 
     @property
