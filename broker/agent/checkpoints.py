@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,7 +30,7 @@ from typing import Any, Callable
 from broker.agent import download
 from broker.agent.clock import from_text, to_text
 from broker.agent.download import Torn, WantedFile
-from broker.agent.entries import FILE, apply_metadata, check_entry
+from broker.agent.entries import FILE, PLAIN_FOLDER, apply_metadata, check_entry
 from broker.agent.formats import VERSION, BadDocument
 from broker.agent.names import safe_name
 from broker.agent.store import ObjectFolder, to_bytes
@@ -72,7 +74,8 @@ def attempt_of(checkpoint: str) -> int | None:
 @dataclass(frozen=True)
 class SavedFile:
     """One file, link or empty folder of a checkpoint. ``path`` is relative to the checkpoint folder of the node,
-    ``object`` to that in the store, as an unchanged file may lie with an older checkpoint; ``size`` in bytes."""
+    ``object`` to that in the store, as an unchanged file may lie with an older checkpoint; ``size`` in bytes;
+    ``modified``: when the program changed a file, in ns since 1970 by the machine's clock, 0 if unknown."""
 
     path: str
     object: str
@@ -82,6 +85,7 @@ class SavedFile:
     kind: str = FILE
     mode: int = 0o644
     target: str = ""
+    modified: int = 0
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SavedFile:
@@ -90,7 +94,8 @@ class SavedFile:
             if text.startswith("/") or ".." in Path(text).parts:
                 raise BadDocument(f"a path that leaves its folder: {text}")
         size, rank = int(values["size"]), int(values.get("rank", 0))
-        return cls(path, object_path, size, str(values["sha256"]), rank, *check_entry(values, path))
+        entry = check_entry(values, path)
+        return cls(path, object_path, size, str(values["sha256"]), rank, *entry, int(values.get("modified", 0)))
 
 
 @dataclass(frozen=True)
@@ -248,7 +253,10 @@ def _fetch(
             # The other nodes may have restored it by now, as they did not read this file.
             store.write(_torn_path(checkpoint), to_bytes({"version": VERSION, "rank": rank, "because": str(reason)}))
             raise TornForOneNode(f"{checkpoint}: {reason}") from None
+        for folder in (place for place in staging.rglob("*") if place.is_dir()):
+            folder.chmod(PLAIN_FOLDER)
         apply_metadata(staging, own)
+        _set_times(staging, own)
         for entry in staging.iterdir():
             target = into / entry.name
             if target.is_dir() and not target.is_symlink():
@@ -257,6 +265,19 @@ def _fetch(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return manifest
+
+
+def _set_times(root: Path, files: Sequence[SavedFile]) -> None:
+    """Give files their times of change, and folders those of their newest file, because programs go by them; no later
+    than now. Raises OSError."""
+    times: dict[Path, int] = {}
+    for file in files:
+        if file.modified:
+            path = Path(file.path)
+            for place in (path, *path.parents[:-1]):
+                times[root / place] = max(times.get(root / place, 0), min(file.modified, time.time_ns()))
+    for place, at in times.items():
+        os.utime(place, ns=(at, at))
 
 
 def files_for(manifest: Manifest, rank: int, nodes: int) -> list[SavedFile]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Callable, Protocol
 
 _PIECE = 1 << 20
 FILE, LINK, FOLDER = "file", "link", "folder"
-_PLAIN_FOLDERS = (0o755, 0o775)  # as made with the usual umasks
+PLAIN_FOLDER = 0o755
+_PLAIN_FOLDERS = (PLAIN_FOLDER, 0o775)  # as made with the usual umasks
 
 Tell = Callable[[str, str, bool], None]
 """Receives an entry that cannot be kept, the reason, and whether content may be lost."""
@@ -89,8 +90,8 @@ def kind_of(mode: int) -> str:
     return "device"
 
 
-def entries_at(place: Path, root: Path, tell: Tell) -> Iterator[DiskEntry]:
-    """The entry and everything below it. Folders are listed if they are empty or have a mode of their own."""
+def entries_at(place: Path, root: Path, tell: Tell, plain: Sequence[int] = _PLAIN_FOLDERS) -> Iterator[DiskEntry]:
+    """The entry and everything below it. Folders are listed if they are empty or have none of the ``plain`` modes."""
     path = place.relative_to(root).as_posix()
     try:
         info = place.lstat()
@@ -103,10 +104,10 @@ def entries_at(place: Path, root: Path, tell: Tell) -> Iterator[DiskEntry]:
                 yield DiskEntry(path, LINK, 0o777, 0, *state, target)
         elif stat.S_ISDIR(info.st_mode):
             children = sorted(place.iterdir())
-            if path != "." and (not children or mode not in _PLAIN_FOLDERS):
+            if path != "." and (not children or mode not in plain):
                 yield DiskEntry(path, FOLDER, mode, 0, 0, info.st_ino)
             for child in children:
-                yield from entries_at(child, root, tell)
+                yield from entries_at(child, root, tell, plain)
         elif not stat.S_ISREG(info.st_mode):
             tell(path, f"a {kind_of(info.st_mode)}, which cannot be kept", False)
         elif not os.access(place, os.R_OK):

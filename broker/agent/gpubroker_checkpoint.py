@@ -31,7 +31,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -125,13 +125,40 @@ def publish(source: str | os.PathLike[str], name: str | None = None, step: int |
 
 
 def resume() -> Path | None:
-    """The newest checkpoint to resume from: the most recently written finished entry of the folder, one with a step in
-    its name if there is any. None at the first start."""
-    entries = [path for path in folder().iterdir() if not is_unfinished(path.name) and path.exists()]
-    numbered = [path for path in entries if step_of(path.name) is not None]
-    return max(numbered or entries, key=lambda path: path.stat().st_mtime_ns, default=None)
+    """The newest checkpoint to resume from: the largest finished entry of the step that was begun last (`in_order`); if
+    no name has a step, the entry that was written last. None at the first start."""
+    place = folder()
+    names = {path.name for path in place.iterdir()}
+    found = {name: _largest_file(place / name) for name in names - drafts(names)}
+    entries = {name: (size, written) for name, (size, written) in found.items() if size}
+    steps = in_order({name: written for name, (_, written) in entries.items() if not (place / name).is_symlink()})
+    if not steps:
+        return max((place / name for name in entries), key=lambda path: entries[path.name][1], default=None)
+    newest = (name for name in entries if position_of(name) == steps[-1])
+    return place / max(newest, key=lambda name: (entries[name][0], -entries[name][1]))
 
 
+def _largest_file(entry: Path) -> tuple[int, int]:
+    """Its bytes and its time of change (ns); 0 bytes if there is none."""
+    sizes = [(0, 0)]
+    for path in [entry, *entry.rglob("*")]:
+        with contextlib.suppress(OSError):
+            if path.is_file():
+                sizes.append((path.stat().st_size, path.stat().st_mtime_ns))
+    return max(sizes)
+
+
+def in_order(written: Mapping[str, int]) -> list[tuple[int, ...]]:
+    """The steps of these entries, as `position_of` tells them, in the order in which they were begun. ``written``: when
+    the largest file of each entry was changed. At the same time, the numbers decide."""
+    begun: dict[tuple[int, ...], int] = {}
+    for name, at in written.items():
+        if place := position_of(name):
+            begun[place] = min(at, begun.get(place, at))
+    return sorted(begun, key=lambda place: (begun[place], place))
+
+
+_MARK = "-unfinished"
 _DRAFT = re.compile(
     r"^\.|~$|^~|\.part$|^tmp[a-z0-9_]{8}$|^tmp(?:step|ckpt|checkpoint)|\dtmp$"
     r"|(?<![a-z0-9])(tmp\d*|temp(?![^a-z0-9]*\d)|partial|incomplete|unfinished|~)(?![a-z0-9])"
@@ -145,6 +172,13 @@ _NO_STEP = {"rank", "shard", "part", "worker", "node", "device", "gpu", "state",
 def is_unfinished(name: str) -> bool:
     """Whether the name of an entry says that it is still being written, in the way of any framework."""
     return _DRAFT.search(name.lower()) is not None
+
+
+def drafts(names: Collection[str]) -> set[str]:
+    """The entries that are still being written: by their own names, or because ``X-unfinished`` lies beside X or
+    ``X.ckpt``, as NeMo marks them."""
+    marked = [name.removesuffix(_MARK) for name in names if name.endswith(_MARK)]
+    return {name for name in names if is_unfinished(name) or any(f"{name}.".startswith(f"{x}.") for x in marked)}
 
 
 def step_of(name: str) -> int | None:

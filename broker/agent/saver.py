@@ -217,7 +217,8 @@ class Saver:
         except (FileNotFoundError, Changed) as error:
             self._discard(checkpoint)
             raise Changed(path) from error
-        return SavedFile(path, target, size, digest.hexdigest(), self._rank, FILE, entry.mode)
+        sha256 = digest.hexdigest()
+        return SavedFile(path, target, size, sha256, self._rank, FILE, entry.mode, modified=entry.modified)
 
     def _pieces(self, entry: DiskEntry, update: Callable[[bytes], object]) -> Iterator[bytes]:
         """The file's content; raises Changed if it differs from the scan."""

@@ -9,12 +9,16 @@ An entry is finished when its name is not that of a draft (`is_unfinished`), and
 - its format does not show that, and it stayed unchanged for the quiet time while no process had it open for writing; a
   small file without a step in its name, such as a tracker, needs no quiet time.
 
+Where its format shows that something is missing (`broker.agent.file_formats`), an entry counts in none of these ways. A
+draft of another name in a folder (``x.tmp`` without x) leaves the folder to the same doubt as no format does: it counts
+once a next one of its kind was written later, or if those before had such a draft, too.
+
 Rest alone proves little: a program that hangs, and fails, leaves half of an entry at rest. So one with a step must
 also look like one that was saved before (its name but for numbers, its files, nine tenths of their size), or like a
 next one of its name that was written later, unless it is the first, or the command has ended well. One of 1 MiB without
 a step must not have become smaller.
 
-An entry that is incomplete by its format is never saved. After the command was killed, an entry that was written
+After the command was killed, an entry that was written
 in place, without such a format, may be incomplete and is not saved.
 """
 
@@ -29,11 +33,12 @@ import re
 import struct
 import sys
 import time
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Callable
 
-from broker.agent.entries import DiskEntry, entries_at, with_targets
-from broker.agent.gpubroker_checkpoint import is_unfinished, position_of, step_of
+from broker.agent.entries import PLAIN_FOLDER, DiskEntry, entries_at, with_targets
+from broker.agent.file_formats import is_whole
+from broker.agent.gpubroker_checkpoint import drafts, in_order, is_unfinished, position_of, step_of
 from broker.agent.layout import (
     LAG,
     SMALL,
@@ -51,6 +56,9 @@ _RESTLESS = 600.0  # seconds after which an entry that keeps changing no longer 
 # was replaced twice meanwhile
 _SIMILAR_SIZE = 0.9  # of the entry of its kind that was saved last
 _STEPS = 16  # that are remembered after they were removed
+_DRAFT_OF = re.compile(  # "default.orbax-checkpoint-tmp-17", "weights.bin.tmp": of "default", of "weights.bin"
+    r"([^.].*?)(?:[-._](?:[a-z]+-)*(?:tmp|temp|partial|incomplete|unfinished)(?:[-._]?\d+)*|\.part|~)", re.IGNORECASE
+)
 NOTES = ".gpubroker-saved.json"  # entries recorded by the helper's save(): {name: {"inode": …, "step": …}}
 
 
@@ -179,31 +187,29 @@ class Scanner:
     def _order(self, seen: list[TopEntry]) -> None:
         """Remember steps in the order in which they were written. One is written again when the largest files of all
         its entries are others: a later file in an older one, or a copy beside it, makes it no newer."""
-        found: dict[Position, dict[str, DiskEntry]] = {}
-        for entry in sorted(seen, key=lambda entry: (0 if entry.saved else entry.modified, position(entry))):
-            if place := position(entry):
-                found.setdefault(place, {})[entry.name] = max(entry.entries, key=lambda part: part.size)
-        for place, files in found.items():
+        numbered = [entry for entry in seen if position(entry)]
+        largest = {entry.name: max(entry.entries, key=lambda part: part.size) for entry in numbered}
+        order = in_order({entry.name: 0 if entry.saved else largest[entry.name].modified for entry in numbered})
+        for place in order:
+            files = {name: file for name, file in largest.items() if position_of(name) == place}
             known = self._steps.get(place, {})
             if not known.items() & files.items():
                 self._steps.pop(place, None)
                 known = {}
             self._steps[place] = files | known
         for place in list(self._steps)[:-_STEPS]:
-            if place not in found:
+            if place not in order:
                 del self._steps[place]
 
     def _names(self) -> list[str]:
         """The names of entries that are not drafts."""
+        names = {place.name for place in self._folder.iterdir()} - {NOTES}
+        unfinished = drafts(names)
         self._drafts = set()
-        names = []
-        for place in self._folder.iterdir():
-            if not is_unfinished(place.name):
-                names.append(place.name)
-            else:
-                with contextlib.suppress(FileNotFoundError):
-                    self._drafts.add(place.lstat().st_ino)
-        return names
+        for name in unfinished:
+            with contextlib.suppress(FileNotFoundError):
+                self._drafts.add((self._folder / name).lstat().st_ino)
+        return sorted(names - unfinished)
 
     def _look(self, name: str) -> tuple[DiskEntry, ...]:
         """The entry and everything below it. Raises _Unreadable."""
@@ -215,7 +221,7 @@ class Scanner:
                 raise _Unreadable(f"{path}: {because}")
 
         place = self._folder / name
-        disk_entries = entries_at(place, self._folder, tell)
+        disk_entries = entries_at(place, self._folder, tell, (PLAIN_FOLDER,))
         if not place.is_symlink():
             disk_entries = with_targets(disk_entries, self._folder, tell)
         entries = tuple(sorted(disk_entries))
@@ -238,14 +244,15 @@ class Scanner:
             self._since[name] = self._now()
         self._known.discard(name)
         inode = (self._folder / name).lstat().st_ino if (self._folder / name).exists() else 0
+        is_known = current in (self._saved.get(name), self._settled.get(name)) or (self._folder / name).is_symlink()
         renamed = notes.get(name, {}).get("inode") == inode or inode in self._inodes or name in self._moved
-        if renamed or current in (self._saved.get(name), self._settled.get(name)) or (self._folder / name).is_symlink():
-            self._known.add(name)
-            if current != self._settled.get(name):
-                self._proven[name] = current
-                self._replaced[name] = (self._replaced.get(name, (-math.inf, -math.inf))[1], self._now())
-            return True
         with contextlib.suppress(FileNotFoundError):
+            if is_known or (renamed and self._is_whole(name) is not False):
+                self._known.add(name)
+                if current != self._settled.get(name):
+                    self._proven[name] = current
+                    self._replaced[name] = (self._replaced.get(name, (-math.inf, -math.inf))[1], self._now())
+                return True
             return (is_unchanged or ended) and self._seems_whole(name, killed=killed, ended=ended)
         return False
 
@@ -272,31 +279,48 @@ class Scanner:
             return (self._folder / name).read_text("utf-8", "replace")
         return ""
 
-    def _seems_whole(self, name: str, *, killed: bool, ended: bool) -> bool:
-        """Whether an entry that was written in place, and no longer changes, is complete."""
-        place = self._folder / name
+    def _is_whole(self, name: str) -> bool | None:
+        """As `is_whole`, for an entry that may be unreadable. Raises FileNotFoundError."""
         try:
-            is_complete = is_whole(place)
+            return is_whole(self._folder / name)
         except FileNotFoundError:
             raise
         except OSError:  # reading it fails again, and is reported, when it is saved
+            return None
+
+    def _seems_whole(self, name: str, *, killed: bool, ended: bool) -> bool:
+        """Whether an entry that was written in place, and no longer changes, is complete."""
+        is_complete, place, similar = self._is_whole(name), self._folder / name, self._is_similar(name)
+        drafts_inside = self._new_drafts(name)
+        if is_complete and drafts_inside:
             is_complete = None
         if is_complete is False and ended:
             self.problems[name] = f"{name} is not whole: it was not written to its end"
-        if is_complete is None and killed and self._is_similar(name) is False:
+        if is_complete is None and killed and drafts_inside:
+            self.problems[name] = f"{name} seems not to be whole: {drafts_inside[0]} in it has the name of a draft"
+        elif is_complete is None and killed and similar is False:
             self.problems[name] = f"{name} seems not to be whole: it is smaller than the one before, or has fewer files"
         if is_complete is None:
             is_small = step_of(name) is None and sum(entry.size for entry in self._seen[name]) <= TRACKER
             quiet = 0.0 if is_small and not place.is_dir() else self._quiet
-            rests = self._now() - self._since[name] >= quiet and self._is_similar(name) is not False
-            return not killed and (ended or rests)
+            rests = self._now() - self._since[name] >= quiet
+            return not killed and (ended or (rests and (similar or (similar is None and not drafts_inside))))
         if is_complete:
             self._proven[name] = self._seen[name]
         return is_complete
 
+    def _new_drafts(self, name: str) -> list[str]:
+        """The paths of drafts in a folder: of names that are not beside them, and that the last one of its kind did not
+        have."""
+        usual = self._shapes.get(kind_of(name), (set[str](), 0))[0]
+        paths = {PurePosixPath(entry.path) for entry in self._seen[name] if kind_of(entry.path) not in usual}
+        places = {place for path in paths for place in (path, *path.parents) if len(place.parts) > 1}
+        found = ((place, _DRAFT_OF.fullmatch(place.name)) for place in places if is_unfinished(place.name))
+        return sorted(str(place) for place, draft in found if draft and place.with_name(draft[1]) not in places)
+
     def _is_similar(self, name: str) -> bool | None:
         """Whether an entry at rest looks like the last one of its kind, or a next one of its size was written after it;
-        None if it has a step, and none was saved."""
+        None if none was saved, and it has a step or a draft."""
         place, kind, (paths, size) = position_of(name), kind_of(name), _shape(self._seen[name])
         modified = _modified(self._seen[name])
         later = [
@@ -304,7 +328,7 @@ class Scanner:
         ]
         sizes = [_shape(entries)[1] for entries in later if place and modified < _modified(entries)]
         if (last := self._shapes.get(kind)) is None:
-            return True if sizes or not place else None
+            return True if sizes or not (place or self._new_drafts(name)) else None
         if size >= _SIMILAR_SIZE * last[1]:
             return bool(sizes) or last[0] <= paths
         alike = sum(other >= _SIMILAR_SIZE * size for other in sizes)  # smaller ones outvote those that were saved
@@ -316,68 +340,6 @@ class Scanner:
         except (OSError, ValueError):
             return {}
         return {k: v for k, v in notes.items() if isinstance(v, dict)} if isinstance(notes, dict) else {}
-
-
-_TRAINER_FOLDER = re.compile(r"checkpoint-\d+")
-_TRAINER_STATE, _TRAINER_ARGUMENTS = "trainer_state.json", "training_args.bin"
-_SHARD, _METADATA = ".distcp", ".metadata"
-_ZIP, _ZIP_END, _END_SIZE, _LONGEST_COMMENT = b"PK\x03\x04", b"PK\x05\x06", 22, 0xFFFF
-_LONGEST_HEADER = 100 << 20  # what the library itself accepts of safetensors
-
-
-def is_whole(entry: Path) -> bool | None:
-    """True if the format shows that the checkpoint is complete, False if it shows that something is missing, None if it
-    shows neither. Raises OSError if the entry cannot be read or disappears meanwhile."""
-    if not entry.is_dir():
-        return _is_whole_file(entry)
-    verdict: bool | None = None
-    for place, folders, names in os.walk(entry):
-        folder = Path(place)
-        if any(is_unfinished(name) and not name.startswith(".") for name in (*folders, *names)):
-            return False
-        if any(name.endswith(_SHARD) for name in names):
-            if _METADATA not in names:
-                return False
-            verdict = True if folder == entry else verdict
-        if any(_is_whole_file(folder / name) is False for name in names):
-            return False
-    return _is_trainer_whole(entry) if verdict is None else verdict
-
-
-def _is_trainer_whole(entry: Path) -> bool | None:
-    if not _TRAINER_FOLDER.fullmatch(entry.name):
-        return None
-    try:
-        state = json.loads((entry / _TRAINER_STATE).read_bytes())
-    except FileNotFoundError:
-        return False if (entry / _TRAINER_ARGUMENTS).exists() else None
-    except ValueError:
-        return False
-    return True if isinstance(state, dict) and "global_step" in state else None
-
-
-def _is_whole_file(path: Path) -> bool | None:
-    with path.open("rb") as file:
-        start = file.read(8)
-        size = os.fstat(file.fileno()).st_size
-        if path.suffix == ".safetensors":
-            return _is_safetensors_whole(file.read(min(int.from_bytes(start, "little"), _LONGEST_HEADER)), start, size)
-        if not start.startswith(_ZIP):
-            return None
-        file.seek(max(0, size - _END_SIZE - _LONGEST_COMMENT))
-        return _ZIP_END in file.read()
-
-
-def _is_safetensors_whole(header: bytes, start: bytes, size: int) -> bool:
-    length = int.from_bytes(start, "little")
-    if len(start) < 8 or len(header) < length:
-        return False
-    try:
-        tensors = json.loads(header)
-        ends = [int(tensor["data_offsets"][1]) for name, tensor in tensors.items() if name != "__metadata__"]
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-        return False
-    return size >= 8 + length + max(ends, default=0)
 
 
 _IN_MOVED_TO = 0x80

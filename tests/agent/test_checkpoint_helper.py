@@ -90,6 +90,21 @@ print(resume().name, resume().read_text())
     assert said(code, folder) == "None\nstep_2 2"
 
 
+def test_the_newest_is_the_step_that_was_begun_last_however_files_were_touched_since(folder: Path) -> None:
+    code = """
+for step in (5, 50, 31):
+    (folder() / f"iter_{step}").mkdir()
+    (folder() / f"iter_{step}" / "w").write_text("weights")
+    os.utime(folder() / f"iter_{step}" / "w", (step, step) if step != 31 else (60, 60))
+(folder() / "iter_50" / "eval.json").write_text("{}")
+(folder() / "best_iter_5").write_text("weights")
+(folder() / "iter_60-unfinished").touch()
+(folder() / "iter_60").write_text("half")
+print(resume().name)
+"""
+    assert said(code, folder) == "iter_31"
+
+
 def test_what_breaks_in_between_is_not_there(folder: Path) -> None:
     code = """
 try:

@@ -236,6 +236,29 @@ LAYOUTS: dict[str, tuple[list[dict[str, str | None]], list[str], int | None]] = 
         ["iter_2-loss_nan"],
         2,
     ),
+    "nemo, killed while it wrote": (
+        [
+            {"gpt--step=100-last-unfinished": "", "gpt--step=100-last.ckpt": ZIP},
+            {"gpt--step=100-last-unfinished": None},
+            {"gpt--step=200-last-unfinished": "", "gpt--step=200-last.ckpt": ZIP},
+        ],
+        ["gpt--step=100-last.ckpt"],
+        100,
+    ),
+    "folders with a temporary file that stays, killed in the next": (
+        [
+            {"step_100/w": "A" * 100, "step_100/temp.bin": "t"},
+            {"step_200/w": "A" * 100, "step_200/temp.bin": "t"},
+            {"step_300/w.tmp": "A" * 100, "step_300/temp.bin": "t"},
+        ],
+        ["step_200/temp.bin", "step_200/w"],
+        200,
+    ),
+    "json that grows, killed in it": (
+        [{"step_1.json": '{"a": [1, 2]}'}, {"step_2.json": '{"a": [1, 2, 3'}],
+        ["step_1.json"],
+        1,
+    ),
     "tensorboard beside it": (
         [{"step_1": ZIP, "events.out.tfevents.1700000000.host.1.0": "e"}, {"step_2": ZIP}],
         ["events.out.tfevents.1700000000.host.1.0", "step_2"],
@@ -274,6 +297,27 @@ def test_what_a_framework_wrote_is_found_again_after_a_kill(framework: str, tmp_
     paths = [path for path in (tmp_path / "again").rglob("*") if path.is_symlink() or path.is_file()]
     assert sorted(path.relative_to(tmp_path / "again").as_posix() for path in paths) == expected
     assert found.step == step
+
+
+def test_folders_come_back_with_their_modes_and_times(tmp_path: Path) -> None:
+    store, scratch = ObjectFolder(MemoryStore()), Scratch(tmp_path)
+    scratch.make()
+    places = {"step_1": 0o755, "step_1/shared": 0o775, "step_1/open": 0o777, "step_1/own": 0o700}
+    for moment, (name, mode) in enumerate(places.items(), start=1):
+        (scratch.checkpoints / name).mkdir()
+        (scratch.checkpoints / name / "w").write_text("w")
+        os.utime(scratch.checkpoints / name / "w", (moment, moment))
+        (scratch.checkpoints / name).chmod(mode)
+    here = RankContext(store, Spec("j", 1, "j-1", "true"), 0, scratch, AttemptJournal(store, None, NodeClock()))
+    saver = Saver(here, Scanner(scratch.checkpoints, set), lambda: False, lambda: None)
+    for _ in range(2):
+        saver._pass(None)
+    umask = os.umask(0o077)  # as that of an agent
+    assert restore(store, tmp_path / "again", 0).manifest is not None
+    os.umask(umask)
+    assert {name: (tmp_path / "again" / name).stat().st_mode & 0o777 for name in places} == places
+    assert [int((tmp_path / "again" / name / "w").stat().st_mtime) for name in places] == [1, 2, 3, 4]
+    assert int((tmp_path / "again" / "step_1").stat().st_mtime) == 4, "of its newest file"
 
 
 def check_restored(store: ObjectFolder, into: Path) -> Manifest | None:

@@ -1,15 +1,20 @@
 """When a checkpoint of the program is finished, and which formats say of themselves that all of one is there."""
 
+import io
 import json
 import os
+import pickle
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
+import numpy
 import pytest
 
-from broker.agent.scan import NOTES, Renames, Scanner, is_whole, open_writers
+from broker.agent.file_formats import is_whole
+from broker.agent.scan import NOTES, Renames, Scanner, open_writers
 
 
 class SeenScanner:
@@ -73,10 +78,44 @@ def test_a_log_does_not_hold_up_a_file_that_is_replaced_again_and_again(seen: Se
     assert found == ["state.npz"], "the log goes on while the other is replaced twice"
 
 
-def test_a_folder_with_a_draft_in_it_is_not_whole(tmp_path: Path) -> None:
-    (tmp_path / "7" / "default.orbax-checkpoint-tmp-3").mkdir(parents=True)
-    (tmp_path / "7" / "_CHECKPOINT_METADATA").write_text("{}")
-    assert is_whole(tmp_path / "7") is False
+@pytest.mark.parametrize("draft", ["default.orbax-checkpoint-tmp-3/array", "weights.bin.incomplete", "w.tmp"])
+def test_a_folder_with_a_draft_in_it_counts_once_a_next_one_is_written(
+    seen: SeenScanner, tmp_path: Path, draft: str
+) -> None:
+    for step in (7, 8):
+        (tmp_path / f"{step}" / draft).parent.mkdir(parents=True)
+        (tmp_path / f"{step}" / draft).write_text("a")
+        os.utime(tmp_path / f"{step}" / draft, (step, step))
+        for _ in range(3):
+            assert seen.scan() == (["7"] if step == 8 else []), "the draft may be all that the program left"
+    assert seen.scan(ended=True, killed=True) == ["7"]
+    assert "has the name of a draft" in seen.scanner.problems["8"], "it is told"
+
+
+@pytest.mark.parametrize("name", ["temp.bin", "tmp/a", "partial.json", "model.part-1", "w.tmp and w"])
+def test_a_name_of_a_draft_that_is_no_draft_hides_no_checkpoint(seen: SeenScanner, tmp_path: Path, name: str) -> None:
+    for file in name.split(" and "):
+        (tmp_path / "step_7" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "step_7" / file).write_text("{}")
+    assert seen.scan() + seen.scan() == ["step_7"]
+
+
+def test_what_a_marker_beside_it_calls_unfinished_is_not_one_until_the_marker_is_gone(
+    seen: SeenScanner, tmp_path: Path
+) -> None:
+    """As NeMo writes its checkpoints."""
+    (tmp_path / "gpt--step=100-last-unfinished").touch()
+    (tmp_path / "gpt--step=100-last.ckpt").write_text("weights")
+    assert seen.scan() + seen.scan() == []
+    (tmp_path / "gpt--step=100-last-unfinished").unlink()
+    assert seen.scan() == ["gpt--step=100-last.ckpt"]
+
+
+def test_what_was_cut_short_and_renamed_is_not_taken(seen: SeenScanner, tmp_path: Path) -> None:
+    (tmp_path / "step_1.npy").write_bytes(written("npy")[:-1])
+    seen.renamed = {"step_1.npy"}
+    assert seen.scan() + seen.scan() + seen.scan(ended=True) == []
+    assert "not whole" in seen.scanner.problems["step_1.npy"]
 
 
 @pytest.mark.parametrize("draft", [".step_1", "step_1.tmp", "step_1.partial", "1.orbax-checkpoint-tmp-173"])
@@ -196,6 +235,8 @@ def test_a_folder_that_is_gone_is_an_error_of_the_system(tmp_path: Path) -> None
 def test_a_folder_of_torch_distributed_checkpoint_is_whole_with_its_metadata(tmp_path: Path) -> None:
     folder = tmp_path / "step_10"
     folder.mkdir()
+    (folder / "__1_0.distcp").write_bytes(b"shard")
+    assert is_whole(folder) is None, "another node writes the metadata"
     (folder / "__0_0.distcp").write_bytes(b"shard")
     assert is_whole(folder) is False
     (folder / ".metadata").write_bytes(b"pickle")
@@ -254,7 +295,46 @@ def test_safetensors_begin_with_their_length(tmp_path: Path, cut: int) -> None:
     assert is_whole(path) is (cut == 0)
 
 
-@pytest.mark.parametrize("content", [b"", b"P", b"weights", b"\x80\x04pickle"])
+def written(kind: str) -> bytes:
+    """A complete file of that kind."""
+    file = io.BytesIO()
+    array = numpy.arange(30_000, dtype="f4")
+    if kind == "npy":
+        numpy.save(file, array)
+    elif kind == "json":
+        file.write(json.dumps({"step": 1, "losses": [0.5] * 300}).encode())
+    elif kind == "tar":
+        with tarfile.open(fileobj=file, mode="w:") as archive:
+            member = tarfile.TarInfo("weights")
+            member.size = 20_000
+            archive.addfile(member, io.BytesIO(b"w" * member.size))
+    elif kind == "hdf5":
+        head = b"\x89HDF\r\n\x1a\n" + bytes([0, 0, 0, 0, 0, 8, 8, 0]) + bytes(8)
+        file.write(head + b"".join(value.to_bytes(8, "little") for value in (0, 0, 4096)) + bytes(4096 - 48))
+    else:
+        pickle.dump({"step": 1, "model": array, "small": [1, "a"], "more": [array, array + 1]}, file, int(kind[-1]))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["npy", "json", "tar", "hdf5", "pickle 4", "pickle 5"])
+def test_a_file_that_was_cut_anywhere_is_not_whole(kind: str, tmp_path: Path) -> None:
+    path, data = tmp_path / ("state.json" if kind == "json" else "step_1"), written(kind)
+    path.write_bytes(data)
+    assert is_whole(path) is (True if kind[:3] in ("npy", "pic") else None)
+    complete = 21_000 if kind == "tar" else len(data)  # at the end of an archive there are only zeros
+    for end in {*range(600, complete, max(1, len(data) // 50)), *range(complete - 3, complete)}:
+        path.write_bytes(data[:end])
+        assert is_whole(path) is False, end
+
+
+def test_several_pickles_in_one_file_say_nothing_wrong(tmp_path: Path) -> None:
+    (tmp_path / "step_1").write_bytes(written("pickle 4") * 2)
+    assert is_whole(tmp_path / "step_1") is not False
+    (tmp_path / "step_1").write_bytes(written("pickle 4") + b"raw bytes of tensors")
+    assert is_whole(tmp_path / "step_1") is not False
+
+
+@pytest.mark.parametrize("content", [b"", b"P", b"weights", b"\x80\x02pickle"])
 def test_others_say_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "step_1").write_bytes(content)
     assert is_whole(tmp_path / "step_1") is None

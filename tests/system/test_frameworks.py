@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.agent.scan import is_whole
+from broker.agent.file_formats import is_whole
 from tests.agent.node import Node
 
 pytestmark = [
