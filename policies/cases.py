@@ -30,6 +30,7 @@ from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.policy import arrays
 from broker.core.policy.policy import (
     Action,
     ActionKind,
@@ -149,8 +150,8 @@ class BusyCase(PolicyPart):
 
 
 class PolicyCase(PolicyPart):
-    """A request and its expected verdict. Times are UTC. ``asks``: the money to hold; default: the cost of
-    ``max_duration`` (or the policy's default) at the price. ``because``: rules or codes that must object.
+    """A request and its expected verdict. Times are UTC. ``asks``: the money to hold, of one task of an array; default:
+    the cost of ``max_duration`` (or the policy's default) at the price. ``because``: rules or codes that must object.
     """
 
     name: str
@@ -247,8 +248,10 @@ def _wrong_jobs(document: Document) -> list[Problem]:
 def _judge(policy: PolicySet, case: PolicyCase, job: Job, source: Source) -> CaseResult:
     action, facts = action_and_facts(policy, case, job)
     verdicts = tuple(policy.judge(action, facts))
-    order = (Answer.ALLOW, Answer.ASK, Answer.DENY)
-    answer = max((verdict.answer for verdict in verdicts), key=order.index)
+    if job.array is not None and action.kind is ActionKind.LAUNCH:  # what runs are its tasks
+        of_all = tuple(policy.judge(arrays.action_of_all(action, job.array, job.max_cost), facts))
+        verdicts = arrays.verdicts_with_all(verdicts, of_all, policy)
+    answer = max((verdict.answer for verdict in verdicts), key=arrays.STRICTNESS.index)
     objections = [verdict for verdict in verdicts if verdict.answer is not Answer.ALLOW]
     missing = [word for word in case.because if not any(word in _words(verdict) for verdict in objections)]
     failure = ""

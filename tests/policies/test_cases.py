@@ -17,6 +17,8 @@ guardrails:
   - {name: idle, idle_shutdown: {below: 5%, for: 30m}}
   - {name: office, working_hours: {from: "08:00", to: "20:00"}, scope: {workload: development}}
   - {name: short, max_job_duration: 24h}
+  - {name: dear, max_job_cost: $50, scope: {project: sweep}}
+  - {name: wide, approve_above: {gpus: 8, approvers: [ann]}, scope: {project: sweep}}
 """
 
 
@@ -50,6 +52,12 @@ def wrong(case: str) -> str:
         "expect: allow, action: continue, busy: [{ago: 31m, percent: 90%}, {ago: 1m}]",
         "expect: deny, job: {max_duration: 25h}, because: max_job_duration",
         "expect: deny, action: continue, ran_for: 24h, because: short",
+        "expect: deny, job: {project: sweep, max_duration: 10h, array: {range: 6, parallel: 1}}, because: dear",
+        "expect: allow, job: {project: sweep, max_duration: 10h, array: {range: 5, parallel: 1}}",
+        "expect: allow, job: {project: sweep, max_duration: 10h, array: {range: 6, parallel: 1}, max_cost: $50}",
+        "expect: ask, job: {project: sweep, max_duration: 1h, array: {range: 9, parallel: 9}}, because: wide, "
+        "offer: {accelerator: L4}",
+        "expect: allow, job: {project: sweep, max_duration: 10h, array: {range: 99, parallel: 99}}, action: re_place",
         "expect: deny, job: {max_cost: $2,000}, asks: $1,500, because: monthly",
     ],
 )

@@ -18,6 +18,7 @@ from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import RuleObjection
 from broker.core.market.offers import MoneyKind, Offer
 from broker.core.market.shares import MachineShare
+from broker.core.policy import arrays
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts, LiveAttempt, Source, Verdict
 from broker.core.ports import PolicySet
 from broker.core.values.burns import Burn
@@ -40,8 +41,6 @@ from broker.reconciler.admission.hold_limits import HoldLimit
 
 HOLD_QUANTILE = 95.0
 """The percentage of a job's possible runs that its hold covers, if the policies do not set another one."""
-_JOB_RULES = ("max_job_cost", "approve_above", "max_kg_co2e")  # of an array, they judge all tasks together
-_STRICTNESS = (Answer.ALLOW, Answer.ASK, Answer.DENY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Admission:
 
 def strictest(verdicts: Iterable[Verdict]) -> Answer:
     """The strictest answer of several verdicts; allow without any."""
-    return max((v.answer for v in verdicts), key=_STRICTNESS.index, default=Answer.ALLOW)
+    return max((v.answer for v in verdicts), key=arrays.STRICTNESS.index, default=Answer.ALLOW)
 
 
 def denials(policy: PolicySet, action: Action, facts: Facts) -> Deny:
@@ -208,36 +207,14 @@ def judge_array(
 ) -> Admission:
     """The judgment of one task of the array, by rules about a job as if all tasks were one job: the money of all, at
     most the array's ``max_cost``, and the machines of those that run at once. Other rules judge task by task."""
-    action, placement = admission.action, admission.placement
-    total_hold = {kind: amount * array.count for kind, amount in admission.money.items()}
-    if max_cost is not None:
-        for kind in total_hold.keys() - {MoneyKind.AMORTISED}:
-            total_hold[kind] = min(total_hold[kind], max_cost)
-    rate = placement.kg_co2e_per_hour
-    all_placements = replace(
-        placement,
-        nodes=placement.nodes * array.at_once,
-        rate=placement.rate * array.at_once,
-        expected_cost=placement.expected_cost * array.count,
-        kg_co2e_per_hour=None if rate is None else rate * array.count,
+    action_of_all = arrays.action_of_all(
+        replace(admission.action, placement=admission.placement, hold=admission.money), array, max_cost, array_id
     )
-    action_of_all = replace(action, job_id=array_id, placement=all_placements, hold=total_hold)
-    verdicts = tuple(
-        max(array_verdict, task_verdict, key=lambda verdict: _STRICTNESS.index(verdict.answer))
-        if _is_about_job(task_verdict, policy)
-        else task_verdict
-        for task_verdict, array_verdict in zip(
-            admission.verdicts, policy.judge(action_of_all, facts_for(action_of_all)), strict=True
-        )
-    )
+    of_all = tuple(policy.judge(action_of_all, facts_for(action_of_all)))
+    verdicts = arrays.verdicts_with_all(admission.verdicts, of_all, policy)
     if verdicts == admission.verdicts:
         return admission
     return replace(admission, answer=strictest(verdicts), action=action_of_all, verdicts=verdicts)
-
-
-def _is_about_job(verdict: Verdict, policy: PolicySet) -> bool:
-    condition = "" if verdict.rule == "budget" else policy.when(verdict.name)
-    return verdict.rule in _JOB_RULES or any(group in condition for group in ("spend.", "placement."))
 
 
 def hold_quantile(job: Job, policy: PolicySet) -> float:
