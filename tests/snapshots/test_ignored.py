@@ -63,7 +63,9 @@ def test_secrets_and_installed_files_are_left_out_by_default_and_named(tmp_path:
     pem = "-----BEGIN EC PRIVATE KEY-----\nMII"
     left |= {"key.PEM": pem, "certs/full.crt": pem, "sa.yaml": f"key: |\n  {pem}", "k.ppk": "PuTTY-User-Key-File-3: x"}
     left |= {"mine.asc": "-----BEGIN PGP PRIVATE KEY BLOCK-----", "PROD.ENV": "TOKEN=x", "app/secrets.toml": "x = 1"}
-    kept = {"a": "", ".env.example": "", "data.json": "{}", "src/env.py": "", "deep/.config/app.json": "{}"}
+    left |= {"rclone.conf": "pass = x", "release.JKS": "", ".cargo/credentials.toml": "", "sub/.m2/settings.xml": ""}
+    kept = {".cargo/config.toml": "", "settings.xml": ""}
+    kept |= {"a": "", ".env.example": "", "data.json": "{}", "src/env.py": "", "deep/.config/app.json": "{}"}
     kept |= {"ca.crt": "-----BEGIN CERTIFICATE-----", "notes.txt": "where the PRIVATE KEY----- is"}
     write(tmp_path, {**left, **kept, "src/__pycache__/a.pyc": ""})
     names_left = {"node_modules", "src/wandb", "deep/.config/gcloud", "deep/.ssh", *left} - {
