@@ -1,7 +1,7 @@
 """The active policies: `broker.core.ports.PolicySet` over bound rules. Pure and immutable."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import translate
@@ -241,8 +241,19 @@ class ActivePolicies:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Possible mistakes in the files: conditions on optional fields, unclear working days."""
-        return [f"{Source(file, doubt.line, doubt.column)}: {doubt.message}" for file, doubt in sorted(self.doubts)]
+        """Possible mistakes in the files: conditions on optional fields, unclear working days, sole approvers."""
+        doubts = [f"{Source(file, doubt.line, doubt.column)}: {doubt.message}" for file, doubt in sorted(self.doubts)]
+        return [*doubts, *self._sole_approvers()]
+
+    def _sole_approvers(self) -> Iterator[str]:
+        """A warning for each rule with one approver, whose own requests nobody can approve."""
+        for rule in self.rules:
+            first, *others = self.approvers(rule.name) or ("*",)
+            if not (others or PATTERN_SIGNS.intersection(first) or self.own_requests(rule.name)):
+                yield (
+                    f"{rule.source}: {first} is the only approver of {rule.name!r}, so nobody can approve {first}'s "
+                    "own requests; add another approver, or `own_requests: true`"
+                )
 
     def when(self, rule: str) -> str:
         """The condition of the named rule as written; empty without one."""
@@ -257,7 +268,12 @@ class ActivePolicies:
         """The approvers of the named rule, as names or patterns; empty if it requires no approval. Once files list
         teams, a pattern matches only their members.
         """
-        return restrict_to(self._approvers.get(rule, ()), self._members)
+        approval = self._approvals.get(rule)
+        return restrict_to(approval.approvers, self._members) if approval else ()
+
+    def own_requests(self, rule: str) -> bool:
+        """Whether the approvers of the named rule may approve their own requests."""
+        return rule in self._approvals and self._approvals[rule].own_requests
 
     @property
     def needs_usage(self) -> bool:
@@ -282,15 +298,13 @@ class ActivePolicies:
     @cached_property
     def asks(self) -> bool:
         """Whether some rule requires an approval."""
-        return bool(self._approvers)
+        return bool(self._approvals)
 
     @cached_property
-    def _approvers(self) -> Mapping[str, tuple[str, ...]]:
+    def _approvals(self) -> Mapping[str, ApprovalConfig]:
         """By rule name, for guardrails with `action: ask` and rules that always require an approval."""
-        rule_approvers = {rule.name: getattr(getattr(rule, "config", None), "approvers", ()) for rule in self.rules}
-        return {name: approvers for name, approvers in rule_approvers.items() if approvers} | {
-            n: a.approvers for n, a in self.asking.items()
-        }
+        configs: Iterable[tuple[str, Any]] = ((rule.name, getattr(rule, "config", None)) for rule in self.rules)
+        return {name: config for name, config in configs if getattr(config, "approvers", ())} | {**self.asking}
 
     @cached_property
     def _exempting(self) -> Mapping[str, Exempting]:

@@ -399,7 +399,7 @@ class PolicySet(Protocol):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Likely mistakes, one sentence each with its place: conditions on optional fields, unclear working days."""
+        """Likely mistakes, one sentence each with its place: conditions on optional fields, sole approvers, …"""
 
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         """The budgets that a job of that user falls under; their ledger state goes into `Facts.budgets`."""
@@ -428,6 +428,9 @@ class PolicySet(Protocol):
 
     def approvers(self, rule: str) -> tuple[str, ...]:
         """The approvers of the named rule, as names or patterns; empty if it requires no approval."""
+
+    def own_requests(self, rule: str) -> bool:
+        """Whether the approvers of the named rule may approve their own requests."""
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         """Every rule's verdict, the built-in ones (membership, no budget → no cash) included, in file order."""

@@ -185,3 +185,29 @@ def test_a_pattern_asks_members_of_teams_only(entry: str) -> None:
         (4, "approvers[1]"), (4, "approvers[2]"),
     ]  # fmt: skip
     assert "no team has a member who matches 'bo*', so nobody can approve" in pattern.message
+
+
+@pytest.mark.parametrize(
+    ("approvers", "more", "warns"),
+    [
+        ("[olga]", "", True),
+        ("[olga]", ", own_requests: true", False),
+        ("[olga, paul]", "", False),
+        ("['lead-*']", "", False),
+    ],
+)
+@pytest.mark.parametrize("written", ["max_job_cost: $500, action: ask", "approve_above: {cost: $500}"])
+def test_a_sole_approver_is_warned_of(written: str, approvers: str, more: str, warns: bool) -> None:
+    settings = f", approvers: {approvers}{more}"
+    entry = f"{written[:-1]}{settings}}}" if written.endswith("}") else f"{written}{settings}"
+    found = load({"p.yaml": f"version: 1\nguardrails:\n  - {{name: dear, {entry}}}\n"}).warnings
+    assert len(found) == warns
+    assert all("olga is the only approver of 'dear'" in text for text in found)
+
+
+def test_of_a_pattern_that_matches_one_listed_person_that_person_is_the_sole_approver() -> None:
+    teams = "teams:\n  nlp: {members: [lead-ann, bob]}\n"
+    rule = "guardrails:\n  - {name: dear, max_job_cost: $500, action: ask, approvers: ['lead-*']}\n"
+    (warning,) = load({"p.yaml": f"version: 1\n{teams}{rule}"}).warnings
+    assert warning.startswith("p.yaml:5:")
+    assert "lead-ann is the only approver" in warning

@@ -231,6 +231,9 @@ class OpenPolicy:
     def approvers(self, rule: str) -> tuple[str, ...]:
         return ()
 
+    def own_requests(self, rule: str) -> bool:
+        return False
+
     def members(self, team: str) -> tuple[str, ...]:
         return ()
 

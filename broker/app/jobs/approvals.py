@@ -1,6 +1,6 @@
 """Approval requests: list, grant and refuse them; standing grants (approvals given in advance)."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -16,7 +16,6 @@ from broker.core.events.events import Event
 from broker.core.events.lifecycle import request_after
 from broker.core.events.views import JobView
 from broker.core.policy.approvals import Question, RequestedApproval, StandingGrant, matches_any
-from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.reconciler.admission.approvals import refuse as refuse_in
 from broker.store.jobs.journal import StoreWriter
@@ -240,7 +239,7 @@ def give_standing(broker: Broker, grant_request: GrantRequest, *, by: Actor) -> 
     )
     if not rules:
         raise NotAllowed(f"{approver} is not an approver in the active policy", hint="see `gpubroker policy show`")
-    if approver in grant_request.users and not any(_allows_own_requests(policy, name) for name in rules):
+    if approver in grant_request.users and not any(map(policy.own_requests, rules)):
         other_approvers = sorted({name for rule in rules for name in approvers_by_rule[rule]} - {approver})
         raise NotAllowed(
             f"people may not approve their own requests, so the grant would never apply to {approver}",
@@ -262,13 +261,6 @@ def give_standing(broker: Broker, grant_request: GrantRequest, *, by: Actor) -> 
     )
     with broker.store.writing() as tx:
         return tx.give_standing(standing_grant)
-
-
-def _allows_own_requests(policy: PolicySet, rule: str) -> bool:
-    """Whether a rule allows people to approve their own requests: ``own_requests`` next to its name or in its terms."""
-    rule_terms = policy.written(rule)
-    terms = [rule_terms, *(value for value in rule_terms.values() if isinstance(value, Mapping))]
-    return any(term.get("own_requests") is True for term in terms)
 
 
 def unknown_grantees(broker: Broker, grant_request: GrantRequest) -> list[str]:

@@ -99,7 +99,7 @@ app = typer.Typer(no_args_is_help=True, help="Check, activate, show and test pol
 def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -> None:
     """Check policy files and report every error with line and column. Changes nothing.
 
-    Warns of likely mistakes: unknown names, conditions on optional job fields.
+    Warns of likely mistakes: unknown names, conditions on optional job fields, a rule with only one approver.
     """
     from broker.app.policy.policies import case_files
     from broker.app.use_cases.policies import check_policy
@@ -163,10 +163,10 @@ def explain(
     policy: WhatIfPolicies = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the verdict of every rule on a job, and the facts that the rules see.
+    """Show what every rule decides on a job, and the facts that the rules see.
 
     The rules judge the placement that the plan selects; if they allow none, the best placement that they deny. For a
-    submitted job (ID or name instead of a file), shows the recorded verdicts.
+    submitted job (ID or name instead of a file), shows the recorded decisions.
     """
     from broker.app.use_cases.jobs import job_decisions
     from broker.cli.policy import policy_view, trial_view
@@ -175,7 +175,7 @@ def explain(
     if not job.exists() and job.suffix not in (".yaml", ".yml"):
         if policy:
             hint = "give its job file; `gpubroker policy apply --dry-run` judges past decisions again"
-            raise InvalidInput("a submitted job has the verdicts on record", where="--policy", hint=hint)
+            raise InvalidInput("a submitted job has its decisions on record", where="--policy", hint=hint)
         decisions = terminal.ask(job_decisions, terminal.job_id(str(job)))
         terminal.result(decisions, lambda: trial_view.recorded_lines(terminal.out, decisions))
         return
