@@ -84,7 +84,7 @@ class Defaults(PolicyPart):
     """Defaults for jobs, and switches. With several files, the shortest ``max_duration`` applies; a switch is on if at
     least one file sets it and every file that mentions it says true.
 
-    ``max_duration``: billed time of a job over all attempts. ``allow_reference_prices``: launch at list prices that are
+    ``max_duration``: machine time of all attempts of a job. ``allow_reference_prices``: launch at list prices that are
     not live. ``allow_stale_prices``: launch at prices older than the provider's limit, for example during a long
     outage. ``cpu_jobs_on_gpus``: jobs without accelerators may use GPU machines. ``value_of_time``: USD that finishing
     an hour earlier is worth for a job that gives neither a deadline nor a value; the lowest of several files applies.

@@ -19,7 +19,7 @@ from policies.scope import ApprovalConfig
 
 class Thresholds(ApprovalConfig):
     """Requires an approval by one of ``approvers`` when a job may cost more than ``cost`` (USD in total, without
-    prepaid capacity), run longer than ``duration`` (total billed time), or use more than ``gpus`` at once.
+    prepaid capacity), run longer than ``duration`` (total machine time), or use more than ``gpus`` at once.
     """
 
     cost: Limit | None = None

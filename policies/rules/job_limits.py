@@ -1,4 +1,4 @@
-"""Limits of a job over all attempts, judged before it starts and while it runs: its cost, and its billed time."""
+"""Limits of a job over all attempts, judged before it starts and while it runs: its cost, and its machine time."""
 
 from abc import abstractmethod
 from datetime import timedelta
@@ -71,7 +71,7 @@ class MaxJobCost(JobLimit[Amount, Money]):
 
 
 class Length(PolicyValue[PositiveDuration]):
-    """Maximum billed time of one job over all attempts, such as ``48h``."""
+    """Maximum machine time of one job over all attempts, such as ``48h``."""
 
 
 @guardrail("max_job_duration")

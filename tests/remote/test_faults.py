@@ -206,4 +206,4 @@ def test_recorded_verdicts_are_not_judged_by_other_files(laptop: Laptop, tmp_pat
     file = tmp_path / "team.yaml"
     file.write_text(POLICY)
     refused = laptop("policy", "explain", "mine", "--policy", str(file), by="adam")
-    assert (refused.code, "--policy: a submitted job has the verdicts on record" in refused.err) == (2, True)
+    assert (refused.code, "--policy: a submitted job has its decisions on record" in refused.err) == (2, True)

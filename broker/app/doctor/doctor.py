@@ -299,13 +299,13 @@ def _reconciler(broker: Broker) -> DoctorFinding:
     is_running, work_left = background.is_running(broker), background.has_work_left(broker)
     facts = {"running": is_running, "work_left": work_left, "log": str(broker.settings.home / "reconciler.log")}
     if is_running:
-        return DoctorFinding("reconciler", Health.OK, "running", facts=facts)
+        return DoctorFinding("background process", Health.OK, "running", facts=facts)
     if work_left:
         message = "not running, although jobs need it: they continue, but none is re-placed or settled"
         return DoctorFinding(
-            "reconciler", Health.PROBLEM, message, "any command restarts it: gpubroker jobs list", facts
+            "background process", Health.PROBLEM, message, "any command restarts it: gpubroker jobs list", facts
         )
-    return DoctorFinding("reconciler", Health.OK, "not running; no job needs it", facts=facts)
+    return DoctorFinding("background process", Health.OK, "not running; no job needs it", facts=facts)
 
 
 def _autostart(broker: Broker) -> Iterator[DoctorFinding]:

@@ -43,8 +43,8 @@ def claim(broker: Broker) -> None:
         reason = f"jobs that have not ended: {join_names(open_jobs, 1)}"
         hint = "or wait until they have ended, or cancel them"
     elif broker.store.is_led():
-        reason = "a reconciler that uses that place still runs"
-        hint = "or stop `gpubroker serve`; a background reconciler ends within seconds: submit again then"
+        reason = "a background process that uses that place still runs"
+        hint = "or stop `gpubroker serve`; a background process ends within seconds: submit again then"
     else:
         broker.store.set_setting(_KEY, runs_url)
         return

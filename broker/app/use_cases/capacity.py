@@ -114,7 +114,7 @@ def preview_purchase(
     project: Text | None = None,
     environment: Text | None = None,
 ) -> PurchasePreviewResult:
-    """The effect of buying a quote: the verdict of the policies, the money held, the approvals. Changes nothing."""
+    """The effect of buying a quote: the decision of the policies, the money held, the approvals. Changes nothing."""
     by.require(Permission.BUY, team)
     payer = purchases.Payer(team, project, environment)
     offered = by.broker.store.quote(quote)

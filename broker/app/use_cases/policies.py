@@ -154,7 +154,7 @@ def explain_policy(
         Field(description="Judge by these instead of the active policy, which needs the right to change policies."),
     ] = None,
 ) -> PolicyExplanation:
-    """Every rule's verdict on a job; for those who see all teams, also the facts that the rules see."""
+    """What every rule decides on a job; for those who see all teams, also the facts that the rules see."""
     job = submittable_job(by, job_file)
     if files is not None:
         by.require(Permission.CHANGE_POLICIES, None)

@@ -217,7 +217,7 @@ def quote_lines(console: Console, quote_list: QuoteList) -> Iterator[RenderableT
     )
     if quote_list.quotes:
         yield from table_parts(console, columns, quote_list.quotes)
-        yield Text("to see the verdict of the policies: gpubroker capacity buy # --dry-run", style="dim")
+        yield Text("to see what the policies decide: gpubroker capacity buy # --dry-run", style="dim")
     else:
         yield "No matching capacity is on sale."
     if quote_list.asked:

@@ -29,7 +29,7 @@ AtMost = Annotated[
 Ceiling = Annotated[
     str | None, typer.Option("--ceiling", metavar="USD", help="Maximum cost, which is held. Default: the quoted price.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show verdict, cost and terms; change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show decision, cost and terms; change nothing.")]
 NothingBought = Annotated[
     bool,
     typer.Option("--nothing-bought", help="The order had no answer, and the provider's console shows no purchase."),

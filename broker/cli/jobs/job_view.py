@@ -233,7 +233,7 @@ def _obstacle_lines(job: JobHistory) -> Iterator[RenderableType]:
     for trouble in job.troubles:
         yield indent_text(Text(trouble, style="yellow"), 2)
     if not (job.closed or job.reconciled or job.waits_for_people):
-        yield Text("  no reconciler is running: the job is not re-placed until one runs", style="yellow")
+        yield Text("  no background process is running: the job is not re-placed until one runs", style="yellow")
 
 
 def _failed_task_lines(job: JobHistory) -> Iterator[RenderableType]:

@@ -118,7 +118,7 @@ def _state_text(line: BudgetTermsResult) -> str:
 _MAX_NAMED = 8
 ANSWER_TEXTS = {Answer.ALLOW: ("allows", "green"), Answer.ASK: ("asks", "yellow"), Answer.DENY: ("denies", "red")}
 _VERDICTS: tuple[ValueColumn[VerdictResult], ...] = (
-    ValueColumn("verdict", lambda row: Text("warns", "yellow") if row.warns else Text(*ANSWER_TEXTS[row.answer])),
+    ValueColumn("answer", lambda row: Text("warns", "yellow") if row.warns else Text(*ANSWER_TEXTS[row.answer])),
     ValueColumn("rule", lambda row: row.name or row.rule),
     ValueColumn("message", lambda row: row.message, folds=True),
     ValueColumn("source", lambda row: row.source, 1),

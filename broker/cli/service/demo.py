@@ -149,7 +149,7 @@ def _show_plan(terminal: Terminal, demo_run: Demo) -> Preview:
     from broker.app.jobs.plans import plan_result
     from broker.cli.jobs import plan_view
 
-    _show_heading(terminal, "2  The plan and the policy's verdict")
+    _show_heading(terminal, "2  The plan and the policy's decision")
     job_preview = demo_run.plan()
     terminal.show(*plan_view.plan_screen(terminal.out, plan_result(demo_run.broker, job_preview, limit=4)))
     return job_preview
@@ -161,7 +161,7 @@ def _show_run(terminal: Terminal, demo_run: Demo, job_preview: Preview) -> None:
 
     _show_heading(terminal, "3  The run")
     view = demo_run.start(job_preview)
-    terminal.show(f"{view.id}: money held, launch requested; the background reconciler runs the job from now on.")
+    terminal.show(f"{view.id}: money held, launch requested; the background process runs the job from now on.")
     with terminal.live() as live:
 
         def waiting(current_view: JobView) -> None:

@@ -200,7 +200,7 @@ _LEFTOVER_KINDS = {
 _STANDING_TEXTS = {
     "orphan": "orphan",
     "too_young": "too recent to judge",
-    "reconciler": "handled by the reconciler",
+    "reconciler": "handled by the background process",
     "another_store": "owned by another store",
     "unknown_owner": "owner unknown",
 }

@@ -64,7 +64,7 @@ def serve(
     prices. The web UI and the API (/api/v1) need the extra `server`; on an address other than loopback they need TLS or
     --plain-http. They accept the tokens of `gpubroker tokens create`, the web UI also the links of `gpubroker people
     invite`; on a terminal, it prints such a link for the first administrator until there is one. With --json, the
-    document printed at the end counts polls and reconciler passes.
+    document printed at the end counts polls and passes over the jobs.
     """
     from broker.app.alerts.watches import WatchDuty
     from broker.app.jobs.runs_root import claim

@@ -258,7 +258,7 @@ class JobFields(Record):
 class Job(JobFields):
     """Desired work, with exactly one of ``resources`` (acceptable machines, best first) and ``model``.
 
-    ``deadline``: a duration from submission, or a time (UTC). ``max_duration``: billed time over all attempts; None for
+    ``deadline``: a duration from submission, or a time (UTC). ``max_duration``: machine time of all attempts; None for
     the policy's default. ``value_of_time``: USD per hour of an earlier finish, for a job without a deadline; None for
     the policy's. ``max_unattended``: rented machines stop, checkpoint first, after this time without a broker; the
     shorter of this and the policy's applies. ``envs`` values reach the command verbatim; ``secrets`` names variables

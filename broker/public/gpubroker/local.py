@@ -68,7 +68,7 @@ class StoreBackend:
         return self._broker.clock.now()
 
     def rest(self) -> None:
-        """Wait until the next look at a job; start a background reconciler that stopped."""
+        """Wait until the next look at a job; start a background process that stopped."""
         background.revive(self._broker)
         self._broker.clock.sleep(_POLL_SECONDS)
 

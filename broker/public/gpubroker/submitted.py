@@ -84,7 +84,7 @@ class SubmittedJob(Generic[T]):
 
     def wait(self, timeout: Timeout = None) -> JobDetails:
         """Wait until the job has ended and its bill is settled, or until it needs a person to continue;
-        its ``state`` says which. During the wait, a background reconciler that stopped is started again.
+        its ``state`` says which. During the wait, a background process that stopped is started again.
 
         Raises `TimedOut` if ``timeout`` (wall clock) ends first; the job continues, also after Ctrl-C.
         """

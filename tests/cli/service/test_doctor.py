@@ -38,7 +38,7 @@ def test_a_fresh_install_is_healthy(gpubroker: Any, home: Path, monkeypatch: pyt
         "runs",
         "gpu",
         "store",
-        "reconciler",
+        "background process",
         "policy",
         "engine",
         "provider",
@@ -135,7 +135,7 @@ def test_a_store_elsewhere_has_a_disk_of_its_own(gpubroker: Any, tmp_path: Path,
 
 def test_jobs_without_a_reconciler_are_a_problem(gpubroker: Any, job: Path) -> None:
     gpubroker("submit", job, "--yes", "--detach")  # the tests' programs start no reconciler
-    (finding,) = findings(gpubroker)["reconciler"]
+    (finding,) = findings(gpubroker)["background process"]
     assert finding["health"] == "problem"
     assert finding["fix"]
 
