@@ -91,11 +91,12 @@ def started(
     return job_id
 
 
-def finished(store: Store, number: int, at: datetime, **changes: Any) -> str:
-    """Let a job run for two hours from ``at`` (UTC): settled twice, ended, the rest of its hold released, closed."""
+def finished(store: Store, number: int, at: datetime, told: Sequence[EventBody] = (), **changes: Any) -> str:
+    """Let a job run for two hours from ``at`` (UTC): settled twice, ended, the rest of its hold released, closed.
+    ``told``: what its agent reports after an hour."""
     job_id = started(store, number, at, of="past", **changes)
     ends: Sequence[tuple[int, list[tuple[int | None, ev.EventBody]]]] = (
-        (1, []),
+        (1, [(1, body) for body in told]),
         (2, [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=at + 2 * HOUR))]),
     )
     for hours, bodies in ends:
@@ -104,7 +105,7 @@ def finished(store: Store, number: int, at: datetime, **changes: Any) -> str:
             view = tx.append(job_id, bodies, now) if bodies else tx.job(job_id)
             assert view is not None
             post_due(tx, [view], now)
-            if bodies:
+            if hours == 2:
                 tx.post(release(view, tx.sums([job_id])[job_id], now))
                 tx.append(job_id, [(None, ev.JobEnded(state=JobState.SUCCEEDED)), (None, ev.JobClosed())], now)
     return job_id

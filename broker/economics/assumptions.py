@@ -335,6 +335,7 @@ class Assumptions:
     steady_share: float = _savings(0, "share of demand", _SHARE, "steady for a year or more")
     spare_hours_share: float = _savings(0, "share of hours", _SHARE, "paid without work")
     idle_hours_below: float = _savings(0.05, "share of hours", _SHARE, "the target for paid hours without work")
+    spot_share: float = _savings(0.70, "share of hours", _PART, "the target for training that could run on spot")
     small_model: float = _savings(3e9, "parameters", _ANY, "up to which quantization brings little")
     pool_below_utilization: float = _savings(0.50, "share", _SHARE, "pool small jobs")
     load_data_below_utilization: float = _savings(0.70, "share", _SHARE, "GPUs wait for data")

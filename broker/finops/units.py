@@ -2,40 +2,134 @@
 difference in cost over the difference in a reported metric). Pure. A metric without a denominator is None: unknown."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from fractions import Fraction
 
+from broker.core.events.agent_events import ResourceUse
+from broker.core.job.jobs import Workload
 from broker.core.market.offers import BOUGHT, CapacityType
+from broker.core.values.accelerators import lookup
 from broker.core.values.money import Money
 from broker.economics.figures import Figure
 from broker.finops.change import Month, total
 from broker.finops.idle import IdleCapacity
 
-IDLE_BELOW_PERCENT = 5.0
-"""Percent of utilization below which an accelerator is idle."""
-
-_HOUR = 3_600_000  # milliseconds
+HOUR = 3_600_000  # milliseconds
 _MILLION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredAttempt:
-    """The accelerators of an attempt in the time: ``time`` in milliseconds of accelerators, ``price`` (USD an hour of
-    one of them, None: unknown), and the samples of their utilization in percent, of the busiest one."""
+    """The accelerators of an attempt in a time: ``time`` in milliseconds of accelerators, ``price`` (USD an hour of one
+    of them, None: unknown), ``use`` of the first machine. ``owner``: a team's project; ``job``: the name of its job.
+    ``may_use_spot``: no guardrail forbids it; ``checkpoint_gap``: the mean time between its checkpoints, None with
+    fewer than three."""
 
+    job_id: str
+    attempt: int
     time: int
     price: Money | None
-    percents: Sequence[float]
+    owner: str = ""
+    job: str = ""
+    user: str = ""
+    workload: str = ""
+    accelerator: str = ""
+    capacity_type: CapacityType = CapacityType.ON_DEMAND
+    may_use_spot: bool = False
+    checkpoint_gap: timedelta | None = None
+    use: ResourceUse = field(default_factory=dict)
+
+    @property
+    def spent(self) -> Money | None:
+        return None if self.price is None else self.price.share(self.time, HOUR)
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Shares: accelerator use in training and in inference at least, idle hours at most, spot among the hours that
+    could run on it at least."""
+
+    training: float
+    inference: float
+    idle: float
+    spot: float
+
+    def of(self, workload: str) -> float:
+        """The least use of accelerators in such work."""
+        return self.inference if workload == Workload.INFERENCE else self.training
+
+
+@dataclass(frozen=True, slots=True)
+class UseShares:
+    """What samples measured, as shares of the hours with samples (null: none): use in training, in inference and in
+    all work, idle hours (below 5 % of use), waiting for data, the processors' use, and the fullest memory of
+    accelerators at its peak as a share of the card's, on average over the hours."""
+
+    training: Figure | None = None
+    inference: Figure | None = None
+    every: Figure | None = None
+    idle: Figure | None = None
+    waiting: Figure | None = None
+    cpu: Figure | None = None
+    gpu_memory: Figure | None = None
+
+
+def mean_use(attempts: Iterable[MeasuredAttempt], name: str) -> float:
+    """The mean of a figure in percent, as a share, over the time of the attempts that measured it; 0 without any."""
+    return _mean_use(attempts, name) or 0.0
+
+
+def _mean_use(attempts: Iterable[MeasuredAttempt], name: str) -> float | None:
+    measured = [attempt for attempt in attempts if name in attempt.use]
+    time = sum(attempt.time for attempt in measured)
+    return sum(attempt.use[name].mean * attempt.time for attempt in measured) / time / 100 if time else None
+
+
+def use_shares(attempts: Sequence[MeasuredAttempt]) -> UseShares:
+    """The shares over all these attempts."""
+
+    def of(workload: Workload) -> float | None:
+        return _mean_use((attempt for attempt in attempts if attempt.workload == workload), "gpu")
+
+    in_memory = [
+        (attempt.use["gpu_memory"].peak / lookup(attempt.accelerator).memory_gib, attempt.time)
+        for attempt in attempts
+        if "gpu_memory" in attempt.use
+    ]
+    memory_time = sum(time for _, time in in_memory)
+    waits = [_mean_use(attempts, name) for name in ("gpu_waits_cpu", "gpu_waits_disk")]
+    return UseShares(
+        training=of(Workload.TRAINING),
+        inference=of(Workload.INFERENCE),
+        every=_mean_use(attempts, "gpu"),
+        idle=_mean_use(attempts, "gpu_idle"),
+        waiting=sum(filter(None, waits)) if any(share is not None for share in waits) else None,
+        cpu=_mean_use(attempts, "cpu"),
+        gpu_memory=sum(share * time for share, time in in_memory) / memory_time if memory_time else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MonthCosts:
+    """Unit costs of a month (USD; null: unknown): of a successful run, a million tokens, a thousand predictions."""
+
+    month: str
+    spent: Money
+    runs: int
+    per_run: Money | None
+    per_million_tokens: Money | None
+    per_thousand_predictions: Money | None
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedTokens:
-    """The tokens that a job reported for the period, and its spending in it (USD)."""
+    """The tokens and predictions that a job reported for the period, and its spending in it (USD)."""
 
     tokens: float
     spent: Money
+    predictions: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +160,7 @@ class UnitMetrics:
     ``measured_hours``: those of attempts with samples of their utilization; ``busy_hours`` and ``idle_hours``
     (below 5 %) are parts of them, ``idle_cost`` at the prices of placement. ``capacity_use``: the used share of held
     capacity; ``coverage``: the share of all hours that ran on it. ``quality``: of the metric that was asked for;
-    ``unread``: attempts whose samples could not be reached."""
+    ``trend``: months, the oldest first."""
 
     since: datetime
     until: datetime
@@ -95,8 +189,12 @@ class UnitMetrics:
     coverage: Figure | None
     tokens: Figure
     per_million_tokens: Money | None
-    unread: int = 0
+    predictions: Figure = 0.0
+    per_thousand_predictions: Money | None = None
+    use: UseShares = UseShares()
+    targets: Targets | None = None
     quality: tuple[QualityCost, ...] = ()
+    trend: tuple[MonthCosts, ...] = ()
 
 
 def unit_metrics(
@@ -115,7 +213,7 @@ def unit_metrics(
     spot = [used for cell, used in on_gpus if cell.capacity_type == CapacityType.SPOT]
     bought = [(cell, used) for cell, used in cells.items() if cell.capacity_type in BOUGHT]
     spent, tagged = total(cells), _sum(used.spent for cell, used in cells.items() if cell.team is not None)
-    sampled = [record for record in measured if record.percents and record.time > 0]
+    sampled = [record for record in measured if "gpu" in record.use and record.time > 0]
     measured_time, busy, idle, idle_cost = _utilization(sampled)
     holdings, reports = list(held), list(reported)
     held_time, idle_held_time = (
@@ -123,50 +221,56 @@ def unit_metrics(
         sum(record.idle_time for record in holdings),
     )
     tokens = sum(record.tokens for record in reports)
-    per_hour = gpu_spent.share(_HOUR, time) if time else None
+    per_hour = gpu_spent.share(HOUR, time) if time else None
     share = busy / measured_time if measured_time else Fraction(0)
     return UnitMetrics(
         since=since,
         until=until,
         spent=spent,
-        gpu_hours=time / _HOUR,
+        gpu_hours=time / HOUR,
         gpu_spent=gpu_spent,
         bought=_sum(used.spent for _, used in bought),
         rented=spent - _sum(used.spent for _, used in bought),
-        spot_hours=sum(used.time for used in spot) / _HOUR,
+        spot_hours=sum(used.time for used in spot) / HOUR,
         spot_spent=_sum(used.spent for used in spot),
         wasted=_sum(used.wasted for used in cells.values()),
         tagged=tagged.micros / spent.micros if spent else None,
         runs=runs,
         per_run=spent.share(1, runs) if runs else None,
         per_gpu_hour=per_hour,
-        measured_hours=measured_time / _HOUR,
-        busy_hours=float(busy) / _HOUR,
-        idle_hours=float(idle) / _HOUR,
+        measured_hours=measured_time / HOUR,
+        busy_hours=float(busy) / HOUR,
+        idle_hours=float(idle) / HOUR,
         idle_cost=idle_cost,
         per_busy_hour=per_hour.share(share.denominator, share.numerator) if per_hour is not None and share else None,
         capacity_use=1 - idle_held_time / held_time if held_time else None,
         coverage=sum(used.time for cell, used in bought if cell.accelerator) / time if time else None,
         tokens=tokens,
-        per_million_tokens=_sum(record.spent for record in reports).scaled(_MILLION / tokens) if tokens > 0 else None,
+        per_million_tokens=per_unit(reports, lambda record: record.tokens, _MILLION),
+        predictions=sum(record.predictions for record in reports),
+        per_thousand_predictions=per_unit(reports, lambda record: record.predictions, 1000),
+        use=use_shares(sampled),
     )
 
 
 def _utilization(attempts: Sequence[MeasuredAttempt]) -> tuple[int, Fraction, Fraction, Money]:
-    """Measured, busy and idle milliseconds, and the cost of the idle ones (USD). Each sample stands for the same part
-    of its attempt."""
+    """Measured, busy and idle milliseconds, and the cost of the idle ones (USD)."""
     busy = idle = Fraction(0)
     cost = Money.ZERO
     for attempt in attempts:
-        share = sum(map(Fraction, attempt.percents), Fraction(0)) / (100 * len(attempt.percents))
-        idle_time = (
-            Fraction(sum(percent < IDLE_BELOW_PERCENT for percent in attempt.percents), len(attempt.percents))
-            * attempt.time
-        )
+        share, idle_share = (Fraction(attempt.use[name].mean) / 100 for name in ("gpu", "gpu_idle"))
+        idle_time = idle_share * attempt.time
         busy, idle = busy + share * attempt.time, idle + idle_time
         if attempt.price is not None:
-            cost += attempt.price.share(idle_time.numerator, idle_time.denominator * _HOUR)
+            cost += attempt.price.share(idle_time.numerator, idle_time.denominator * HOUR)
     return sum(attempt.time for attempt in attempts), busy, idle, cost
+
+
+def per_unit(reports: Iterable[ReportedTokens], count: Callable[[ReportedTokens], float], units: int) -> Money | None:
+    """The cost (USD) of so many units, over the jobs that reported any; None without one."""
+    counted = [record for record in reports if count(record) > 0]
+    total_count = sum(map(count, counted))
+    return _sum(record.spent for record in counted).scaled(units / total_count) if counted else None
 
 
 def _sum(amounts: Iterable[Money]) -> Money:

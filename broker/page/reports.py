@@ -11,6 +11,7 @@ from broker.app.billing.months import MONTH, PERIODS, ReportPeriod, report_timez
 from broker.app.billing.report import DIMENSIONS
 from broker.app.billing.review import review
 from broker.app.results.charges import BilledReport
+from broker.app.results.reports import use_figures
 from broker.app.use_cases import jobs, money
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
@@ -86,11 +87,13 @@ def month(by: By, month: Month = "") -> Response:
     billing_month = resolve_month(broker, month or MONTH, time_zone)
     name, bounds = billing_month.name, (billing_month.start, billing_month.end)
     rules = SharingRules(SharingRule.SEPARATE, SharingRule.SEPARATE, (), {})
+    metrics = money.units(by.caller, name)
     values = {
         "month": name,
         "review": review(broker, name),
         "showback": showback.showback_report(broker, name, rules),
-        "units": money.units(by.caller, name),
+        "units": metrics,
+        "use": list(use_figures(metrics.use, metrics.targets)),
         "billed": BilledReport.of(charges.billed_attempts(broker, *bounds), "provider", *bounds, time_zone),
         "statements": showback.statements(broker).statements,
     }

@@ -199,7 +199,7 @@ def units_of_an_hour(site: QuerySite) -> None:
     with site.broker.store.reading() as look:
         since = NOW - timedelta(hours=1)
         look.succeeded_runs(None, since, NOW)
-        assert look.gpu_attempts(None, since, NOW, 10)
+        assert look.gpu_attempts(None, since, NOW)
         assert not look.reported_metrics("team-1", since, NOW)
 
 

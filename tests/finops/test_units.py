@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from broker.core.events.agent_events import Reading, ResourceUse
 from broker.core.market.offers import CapacityType
 from broker.core.values.money import Money
 from broker.finops.change import Cell, CellUse
@@ -17,6 +18,10 @@ OWNED = Cell("web", None, "basement", "here", "H100", "owned")
 CPUS = Cell(None, None, "acme", "r1", None, "on_demand")
 
 
+def use(**percents: float) -> ResourceUse:
+    return {name: Reading(samples=4, mean=percent, peak=percent) for name, percent in percents.items()}
+
+
 def test_figures_are_those_of_a_calculation_by_hand() -> None:
     cells = {
         SPOT: CellUse(Money.usd("60"), 20 * HOUR, Money.usd("3"), HOUR),
@@ -24,12 +29,12 @@ def test_figures_are_those_of_a_calculation_by_hand() -> None:
         CPUS: CellUse(Money.usd("20"), 10 * HOUR),
     }
     measured = [
-        MeasuredAttempt(10 * HOUR, Money.usd("3"), [0.0, 50.0, 100.0, 50.0]),
-        MeasuredAttempt(5 * HOUR, None, [4.9, 5.0]),
-        MeasuredAttempt(9 * HOUR, Money.usd("3"), []),
+        MeasuredAttempt("a", 1, 10 * HOUR, Money.usd("3"), use=use(gpu=50, gpu_idle=25, cpu=30)),
+        MeasuredAttempt("b", 1, 5 * HOUR, None, use=use(gpu=4.95, gpu_idle=50)),
+        MeasuredAttempt("c", 1, 9 * HOUR, Money.usd("3")),
     ]
     held = [IdleCapacity("H100", CapacityType.OWNED, 40 * HOUR, 20 * HOUR, Money.usd("40"), Money.usd("20"))]
-    found = unit_metrics(*NOVEMBER, cells, 4, measured, held, [ReportedTokens(8e6, Money.usd("60"))])
+    found = unit_metrics(*NOVEMBER, cells, 4, measured, held, [ReportedTokens(8e6, Money.usd("60"), 30_000)])
     assert (found.spent, found.bought, found.rented) == (Money.usd("100"), Money.usd("20"), Money.usd("80"))
     assert (found.per_run, found.per_gpu_hour) == (Money.usd("25"), Money.usd("2"))
     assert (found.spot_hours, found.spot_spent, found.wasted) == (20, Money.usd("60"), Money.usd("3"))
@@ -39,6 +44,8 @@ def test_figures_are_those_of_a_calculation_by_hand() -> None:
     assert found.per_busy_hour == Money.usd("2").scaled(15 / 5.2475)
     assert (found.tagged, found.capacity_use, found.coverage) == (0.8, 0.5, 0.5)
     assert found.per_million_tokens == Money.usd("7.50")
+    assert found.per_thousand_predictions == Money.usd("2")
+    assert (found.use.every, found.use.idle, found.use.cpu) == pytest.approx((0.34983, 1 / 3, 0.3), abs=1e-4)
 
 
 def test_without_a_denominator_a_figure_is_unknown() -> None:

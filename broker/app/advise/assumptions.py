@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from broker.app.billing.units import finished_runs, peaks
+from broker.app.billing.outcomes import finished_runs, peaks
 from broker.core.errors import POLICY_FILE, InvalidInput, UnknownName
 from broker.economics.assumptions import DEFAULTS, Assumptions, override, table
 from broker.finops.accuracy import measured_speeds, model_speeds, served_speeds

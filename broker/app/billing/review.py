@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING
 
+from broker.app.advise.assumptions import active_assumptions
 from broker.app.billing.budgets import budget_parts, budget_rules
 from broker.app.billing.months import report_timezone, resolve_begun_month
-from broker.app.billing.units import eligible_spot
+from broker.app.billing.units import eligible_spot, measured_attempts, targets_of
 from broker.app.capacity.findings import capacity_findings
+from broker.app.capacity.plan import has_current_price
 from broker.app.results.reports import FollowedAdviceResult, ReviewedBudget, ReviewedMonth, ReviewedTeam, ReviewReport
 from broker.app.wiring import Broker
-from broker.core.market.offers import BOUGHT
+from broker.core.actors import Actor
+from broker.core.errors import InvalidInput, UnknownName
+from broker.core.market.offer_order import OfferOrder
+from broker.core.market.offers import BOUGHT, CapacityType, OfferQuery
 from broker.core.policy.policy import SpotShare
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
-from broker.finops.advice import MonthAdvice, advice
+from broker.finops.advice import AdviceAnswer, AdviceVerdict, MonthAdvice, advice
 from broker.finops.change import NOBODY, Change, Month, Part, changes, total
 from broker.finops.focus.months import BillingMonth
 from broker.finops.idle import idle_in
+from broker.finops.run_advice import CheapestPrice, costs_by_job, run_advice
+from broker.finops.units import MeasuredAttempt, use_shares
 from broker.ledger.budgets import period_containing
 
 if TYPE_CHECKING:
@@ -38,23 +47,35 @@ def review(broker: Broker, month: str, timezone: str | None = None) -> ReviewRep
     previous, end = reviewed.before, min(reviewed.end, now)
     until = previous.end if now >= reviewed.end else min(previous.start + (end - reviewed.start), previous.end)
     specs = [(rule.spec, rule.config.amount) for rule in budget_rules(broker.policy()) if rule.spec.period == "month"]
+    periods = (previous.start, until), (reviewed.start, end)
     with broker.store.reading() as reader:
         old = reader.used_in(previous.start, until, now)
         new = reader.used_in(reviewed.start, end, now)
         policy = broker.policy(reader)
-        could = [
-            eligible_spot(reader, policy, *time, None) for time in ((previous.start, until), (reviewed.start, end))
-        ]
+        could = [eligible_spot(reader, policy, *time, None) for time in periods]
+        attempts = [measured_attempts(reader, policy, *time) for time in periods]
+        answers = [reader.advice_answers(month.name) for month in (previous, reviewed)]
+        targets = targets_of(active_assumptions(reader))
         budgets = [
             ReviewedBudget(name=spec.id, limit=limit, spent=reader.spent(spec, *_period(spec, reviewed, now)))
             for budget_spec, limit in specs
             for spec in budget_parts(reader, budget_spec)
         ]
     holdings = [recorded.holding for recorded in broker.store.holdings()]
-    current_advice = advice(new.cells, idle_in(holdings, new.cells, reviewed.start, end))
-    previous_advice = advice(old.cells, idle_in(holdings, old.cells, previous.start, until))
+    cheapest = cheapest_prices(broker)
+    previous_advice, current_advice = (
+        [
+            replace(item, answer=answers.get(item.id))
+            for item in advice(cells, idle_in(holdings, cells, *time), run_advice(runs, targets, cheapest))
+        ]
+        for cells, time, runs, answers in zip((old.cells, new.cells), periods, attempts, answers, strict=True)
+    )
+    job_costs = [costs_by_job(runs) for runs in attempts]
     cost_changes = changes(old.cells, new.cells)
-    before, after = _figures(previous.start, until, old, could[0]), _figures(reviewed.start, end, new, could[1])
+    before, after = (
+        _figures(*time, use, spot, runs)
+        for time, use, spot, runs in zip(periods, (old, new), could, attempts, strict=True)
+    )
     return ReviewReport.from_parts(
         month=reviewed.name,
         timezone=zone_name,
@@ -69,13 +90,62 @@ def review(broker: Broker, month: str, timezone: str | None = None) -> ReviewRep
         budgets=budgets,
         advice=current_advice,
         followed=[
-            FollowedAdviceResult.from_parts(item, then=item.cost, now=_current_cost(item, current_advice))
+            FollowedAdviceResult.from_parts(
+                item,
+                then=item.cost,
+                now=_current_cost(item, current_advice),
+                job_then=job_costs[0].get(item.about),
+                job_now=job_costs[1].get(item.about),
+            )
             for item in previous_advice
         ],
         capacity=capacity_findings(broker, reviewed.start).findings
         if reviewed.end >= BillingMonth.of(now, zone_name).start
         else (),
+        targets=targets,
     )
+
+
+def answer_advice(
+    broker: Broker,
+    month: str,
+    advice_id: str,
+    verdict: str,
+    reason: str = "",
+    timezone: str | None = None,
+    *,
+    by: Actor,
+) -> ReviewReport:
+    """Record an administrator's answer to an advice of a month's review; a later answer replaces it. Returns the
+    review. Raises as `review`, `UnknownName` for another advice or verdict, and `InvalidInput` for other people."""
+    if not by.may_act_for(""):
+        raise InvalidInput(
+            f"{by.identity} is no administrator", where="--answer", hint="administrators answer advice on all teams"
+        )
+    if verdict not in list(AdviceVerdict):
+        raise UnknownName("answer", verdict, list(AdviceVerdict), where="--answer")
+    report = review(broker, month, timezone)
+    if advice_id not in [item.id for item in report.advice]:
+        raise UnknownName("advice", advice_id, [item.id for item in report.advice], where="--answer")
+    answer = AdviceAnswer(AdviceVerdict(verdict), by.identity, broker.clock.now(), reason)
+    with broker.store.writing() as tx:
+        tx.answer_advice(report.month, advice_id, answer)
+    return review(broker, month, timezone)
+
+
+def cheapest_prices(broker: Broker) -> CheapestPrice:
+    """The lowest current prices (USD per hour of an accelerator), by accelerator and capacity type; read when they are
+    asked for."""
+    now = broker.clock.now()
+
+    @cache
+    def cheapest(accelerator: str, kind: CapacityType) -> Money | None:
+        query = OfferQuery(accelerators=(accelerator,), capacity_types=(kind,))
+        with broker.store.reading() as reader:
+            offers = reader.offers_by_price(query, OfferOrder.GPU_PRICE)
+            return next((offer.price_per_gpu for offer in offers if has_current_price(offer, now)), None)
+
+    return cheapest
 
 
 def _period(spec: BudgetSpec, month: BillingMonth, now: datetime) -> tuple[datetime, datetime]:
@@ -84,7 +154,9 @@ def _period(spec: BudgetSpec, month: BillingMonth, now: datetime) -> tuple[datet
     return start, max(min(end, now), start)
 
 
-def _figures(start: datetime, end: datetime, use: PeriodUse, could: SpotShare) -> ReviewedMonth:
+def _figures(
+    start: datetime, end: datetime, use: PeriodUse, could: SpotShare, runs: Sequence[MeasuredAttempt]
+) -> ReviewedMonth:
     cells = use.cells
     gpu_cells = [(cell, cell_use) for cell, cell_use in cells.items() if cell.accelerator is not None]
     total_spend, owned_spend = (
@@ -111,6 +183,7 @@ def _figures(start: datetime, end: datetime, use: PeriodUse, could: SpotShare) -
         untagged=_sum(cell_use.spent for cell, cell_use in cells.items() if cell.team is None),
         on_own=owned_spend,
         rented=total_spend - owned_spend,
+        use=use_shares(runs),
     )
 
 

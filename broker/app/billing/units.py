@@ -1,49 +1,42 @@
-"""Unit metrics of a period, of all or of one team, with utilization from the agents' own samples.
-
-Successful runs of a period: predictions of the first plan against measured outcomes.
-"""
+"""Unit metrics of a period, of all or of one team, with use measured by the agents, targets and a trend."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from broker.app.advise.assumptions import active_assumptions
 from broker.app.billing.months import begun_period_bounds, report_timezone
-from broker.app.jobs.runs_root import run_folders
-from broker.app.results.reports import ForecastsReport
+from broker.app.billing.outcomes import TOKENS
 from broker.app.wiring import Broker
-from broker.core.errors import BrokerError
-from broker.core.events import events as ev
-from broker.core.events.outcomes import Cause, JobState
-from broker.core.job.placements import Placement
-from broker.core.market.offers import CapacityType
+from broker.core.events.outcomes import JobState
 from broker.core.policy.policy import SpotShare
 from broker.core.ports import PolicySet
-from broker.core.values.accelerators import accelerator_names, lookup
-from broker.core.values.money import MICROS_PER_USD, Money
-from broker.economics.units import TERA
-from broker.finops.accuracy import RunOutcome, measured_speeds, prediction_errors
-from broker.finops.change import owner_of
+from broker.core.values.money import Money
+from broker.economics.assumptions import Assumptions
+from broker.finops.change import Month, owner_of, total
+from broker.finops.focus.months import BillingMonth
 from broker.finops.idle import idle_in
 from broker.finops.units import (
     MeasuredAttempt,
+    MonthCosts,
     ReportedTokens,
     ScoredRun,
+    Targets,
     UnitMetrics,
+    per_unit,
     quality_costs,
     unit_metrics,
 )
-from broker.store.ledger.month_runs import GpuAttempt
 
 if TYPE_CHECKING:
     from broker.store.jobs.reader import StoreReader
 
 
-MAX_SAMPLED_ATTEMPTS = 500  # attempts whose samples are read, those with most accelerator time
-TOKENS = "tokens"
+PREDICTIONS = "predictions"
+TREND_MONTHS = 6
 
 
 def unit_metrics_report(
@@ -55,37 +48,92 @@ def unit_metrics_report(
     start, end = begun_period_bounds(broker, period, zone_name)
     holdings = [recorded.holding for recorded in broker.store.holdings()]
     with broker.store.reading() as reader:
+        policy = broker.policy(reader)
         all_cells = reader.used_in(start, end, now).cells
-        eligible = eligible_spot(reader, broker.policy(reader), start, end, team)
+        eligible = eligible_spot(reader, policy, start, end, team)
         runs = reader.succeeded_runs(team, start, end)
-        attempts = reader.gpu_attempts(team, start, end, MAX_SAMPLED_ATTEMPTS)
+        attempts = measured_attempts(reader, policy, start, end, team)
         reports = reader.reported_metrics(team, start, end)
-        spend_by_job = reader.spent_by_jobs(list(reports), start, end)
-        scored_runs = (
-            []
-            if metric is None
-            else _scored_runs(reader, {id: job_report[1] for id, job_report in reports.items()}, metric)
-        )
-    cells = {cell: cell_use for cell, cell_use in all_cells.items() if team is None or cell.team == team}
-    tokens = [
-        ReportedTokens(latest[TOKENS] - previous.get(TOKENS, 0.0), spend_by_job.get(job_id, Money.ZERO))
-        for job_id, (previous, latest) in reports.items()
-        if latest.get(TOKENS, 0.0) > previous.get(TOKENS, 0.0)
-    ]
-    measurements = [_measure_attempt(broker, item, start, end) for item in attempts]
+        reported = _reported_work(reader, reports, start, end)
+        last_reports = {id: job_report[1] for id, job_report in reports.items()}
+        scored_runs = [] if metric is None else _scored_runs(reader, last_reports, metric)
+        trend = _trend(reader, BillingMonth.of(end - timedelta(microseconds=1), zone_name), team, now)
+        targets = targets_of(active_assumptions(reader))
     idle_holdings = idle_in(holdings, all_cells, start, end) if team is None else []
-    metrics = unit_metrics(
-        start, end, cells, runs, [item for item in measurements if item is not None], idle_holdings, tokens
-    )
+    metrics = unit_metrics(start, end, _of_team(all_cells, team), runs, attempts, idle_holdings, reported)
     return replace(
         metrics,
         team=team,
         timezone=zone_name,
         eligible_hours=eligible.total,
         eligible_spot_hours=eligible.spot,
-        unread=measurements.count(None),
+        targets=targets,
         quality=quality_costs(scored_runs),
+        trend=trend,
     )
+
+
+def targets_of(assumptions: Assumptions) -> Targets:
+    """The targets: `assumptions:` of the policies in force may set their own."""
+    return Targets(
+        assumptions.training_utilization,
+        assumptions.inference_utilization,
+        assumptions.idle_hours_below,
+        assumptions.spot_share,
+    )
+
+
+def measured_attempts(
+    reader: StoreReader, policy: PolicySet, start: datetime, end: datetime, team: str | None = None
+) -> list[MeasuredAttempt]:
+    """The attempts on accelerators in the half-open period (UTC), with whether policies let them run on spot."""
+    return [
+        replace(attempt, may_use_spot=policy.is_spot_eligible(rented))
+        for attempt, rented in reader.gpu_attempts(team, start, end)
+    ]
+
+
+def _of_team(cells: Month, team: str | None) -> Month:
+    return {cell: cell_use for cell, cell_use in cells.items() if team is None or cell.team == team}
+
+
+def _reported_work(
+    reader: StoreReader, reports: Mapping[str, Sequence[Mapping[str, float]]], start: datetime, end: datetime
+) -> list[ReportedTokens]:
+    """The tokens and predictions of the period, by job that reported any."""
+    spend_by_job = reader.spent_by_jobs(list(reports), start, end)
+    work = {
+        job_id: [max(latest.get(name, 0.0) - previous.get(name, 0.0), 0.0) for name in (TOKENS, PREDICTIONS)]
+        for job_id, (previous, latest) in reports.items()
+    }
+    return [
+        ReportedTokens(tokens, spend_by_job.get(job_id, Money.ZERO), predictions)
+        for job_id, (tokens, predictions) in work.items()
+        if tokens or predictions
+    ]
+
+
+def _trend(reader: StoreReader, last: BillingMonth, team: str | None, now: datetime) -> tuple[MonthCosts, ...]:
+    """The unit costs of that month and the five before it, without months in which nothing was spent."""
+    costs, month = list[MonthCosts](), last
+    for _ in range(TREND_MONTHS):
+        start, end = month.start, min(month.end, now)
+        spent = total(_of_team(reader.used_in(start, end, now).cells, team)) if start < end else Money.ZERO
+        if spent:
+            runs = reader.succeeded_runs(team, start, end)
+            work = _reported_work(reader, reader.reported_metrics(team, start, end), start, end)
+            costs.append(
+                MonthCosts(
+                    month.name,
+                    spent,
+                    runs,
+                    spent.share(1, runs) if runs else None,
+                    per_unit(work, lambda record: record.tokens, 1_000_000),
+                    per_unit(work, lambda record: record.predictions, 1000),
+                )
+            )
+        month = month.before
+    return tuple(reversed(costs))
 
 
 def eligible_spot(look: StoreReader, policy: PolicySet, start: datetime, end: datetime, team: str | None) -> SpotShare:
@@ -110,97 +158,3 @@ def _scored_runs(
         for view in reader.views(ids)
         if view.state is JobState.SUCCEEDED
     ]
-
-
-def _measure_attempt(broker: Broker, attempt: GpuAttempt, start: datetime, end: datetime) -> MeasuredAttempt | None:
-    try:
-        samples = run_folders(broker).of(attempt.job_id).usage(attempt.attempt)
-    except BrokerError:
-        return None
-    return MeasuredAttempt(attempt.time, attempt.price, [s.percent for s in samples if start <= s.at < end])
-
-
-GENERATED = "generated_tokens"
-MAX_RUNS = 2_000  # that are read, those that ended last
-_INTERRUPTIONS = (Cause.PREEMPTED, Cause.MACHINE_LOST)
-
-
-def forecasts_report(
-    broker: Broker, period: str, team: str | None = None, timezone: str | None = None
-) -> ForecastsReport:
-    """Predictions against outcomes of a period (`months.named_period`). Raises `UnknownName`, and `InvalidInput` for a
-    period that has not begun."""
-    zone_name = report_timezone(broker, timezone)
-    start, end = begun_period_bounds(broker, period, zone_name)
-    with broker.store.reading() as reader:
-        runs = finished_runs(reader, start, end, team)
-    unpredicted_count = sum(run.expected_hours is None for run in runs)
-    return ForecastsReport(
-        since=start,
-        until=end,
-        timezone=zone_name,
-        team=team,
-        runs=len(runs),
-        unpredicted=unpredicted_count,
-        unpredicted_share=unpredicted_count / len(runs) if runs else None,
-        errors=list(prediction_errors(runs)),
-        measured=list(measured_speeds(runs, peaks())),
-    )
-
-
-def finished_runs(reader: StoreReader, start: datetime, end: datetime, team: str | None = None) -> list[RunOutcome]:
-    """The successful runs on accelerators whose machines all ended in the half-open period (UTC), at most the
-    `MAX_RUNS` that ended last. Simulated runs do not count."""
-    hours = reader.machine_hours(reader.succeeded_jobs(team, start, end, MAX_RUNS))
-    views = {view.id: view for view in reader.views(list(hours))}
-    balances = reader.balances(list(hours))
-    last_reports = reader.last_reports(list(hours))
-    plans: dict[str, tuple[datetime, Placement]] = {}
-    interruptions, spot_interruptions = Counter[str](), Counter[str]()
-    is_on_spot: dict[str, bool] = {}  # whether the latest attempt placed is on spot
-    for job_id, at, body in reader.plans_and_ends(list(hours)):
-        if isinstance(body, ev.LaunchRequested):
-            plans.setdefault(job_id, (at, body.placement))
-            is_on_spot[job_id] = body.placement.offer.capacity_type is CapacityType.SPOT
-        elif isinstance(body, ev.AttemptEnded) and body.cause in _INTERRUPTIONS:
-            interruptions[job_id] += 1
-            spot_interruptions[job_id] += is_on_spot.get(job_id, False)
-    outcomes = []
-    for job_id, machine in hours.items():
-        if job_id not in plans or job_id not in views:
-            continue
-        (began, placement), model = plans[job_id], views[job_id].job.model
-        cost = sum(
-            (kind_balance.spent for kind_balance in balances.get(job_id, {}).values()), Money.ZERO
-        )  # with prepaid hours, as in plans
-        length = placement.duration / timedelta(hours=1) if placement.duration is not None else None
-        outcomes.append(
-            RunOutcome(
-                job_id=job_id,
-                accelerator=machine.accelerator or "",
-                usd=_usd(cost),
-                hours=(machine.until - began) / timedelta(hours=1),
-                gpu_hours=machine.gpu_hours,
-                interruptions=interruptions[job_id],
-                spot_gpu_hours=machine.spot_gpu_hours,
-                spot_interruptions=spot_interruptions[job_id],
-                expected_usd=None if length is None else _usd(placement.expected_cost),
-                expected_hours=length,
-                expected_usd_per_gpu_hour=_usd(placement.rate) / placement.gpus if placement.gpus else None,
-                expected_interruptions=None if length is None else length * placement.interruptions_per_hour,
-                parameters=model.parameters if model else None,
-                trains=model is None or model.method != "inference",
-                tokens=last_reports.get(job_id, {}).get(TOKENS),
-                generated=last_reports.get(job_id, {}).get(GENERATED),
-            )
-        )
-    return outcomes
-
-
-def peaks() -> dict[str, float]:
-    """Dense 16-bit FLOP/s of one accelerator, by name, where its vendor states it."""
-    return {card.name: card.tflops_16bit * TERA for card in map(lookup, accelerator_names()) if card.tflops_16bit}
-
-
-def _usd(amount: Money) -> float:
-    return amount.micros / MICROS_PER_USD

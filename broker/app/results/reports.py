@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import Self
 
@@ -10,10 +10,11 @@ from broker.app.results.values import Figure, Moment, Result
 from broker.core.values.money import Money
 from broker.economics.reserve.capacity_findings import CapacityFinding
 from broker.finops.accuracy import MeasuredSpeed, PredictionError
-from broker.finops.advice import AdviceKind, MonthAdvice
+from broker.finops.advice import AdviceAnswer, AdviceKind, MonthAdvice
 from broker.finops.anomalies import IncidentAnswer
 from broker.finops.change import Change, Part
 from broker.finops.showback import Correction, SharingRules, Statement, total
+from broker.finops.units import Targets, UseShares
 
 
 class SpendGroup(Result):
@@ -156,7 +157,8 @@ class ReviewedMonth(Result):
     amortized; ``cash`` the amount payable, including capacity
     ``bought_in_advance``. Hours are of GPUs; ``price``: USD
     per GPU-hour, null without any. ``eligible_hours``: rented for jobs that could run on spot, of which
-    ``eligible_spot_hours`` did. ``on_own``: use of owned and reserved capacity, ``rented``: of all other."""
+    ``eligible_spot_hours`` did. ``on_own``: use of owned and reserved capacity, ``rented``: of all other.
+    ``use``: by the agents' samples."""
 
     since: Moment
     until: Moment
@@ -173,6 +175,31 @@ class ReviewedMonth(Result):
     untagged: Money
     on_own: Money
     rented: Money
+    use: UseShares
+
+
+def use_figures(use: UseShares, targets: Targets | None) -> Iterator[tuple[str, str]]:
+    """The figures that samples measured, as names and texts, with their targets."""
+
+    def text(value: float | None, target: float | None = None, *, at_most: bool = False) -> str:
+        if value is None:
+            return "unknown"
+        goal = "" if target is None else f", {target_text(value, target, at_most=at_most)}"
+        return f"{100 * value:.0f} %{goal}"
+
+    training, inference, idle = (targets.training, targets.inference, targets.idle) if targets else (None, None, None)
+    yield "GPU use in training", text(use.training, training)
+    yield "GPU use in inference", text(use.inference, inference)
+    yield "idle share", text(use.idle, idle, at_most=True)
+    yield "GPUs wait for data", text(use.waiting)
+    yield "GPU memory at the peak", text(use.gpu_memory)
+    yield "CPU use", text(use.cpu)
+
+
+def target_text(value: float, target: float, *, at_most: bool = False) -> str:
+    """``target: over 70 %, missed``"""
+    met = value < target if at_most else value > target
+    return f"target: {'below' if at_most else 'over'} {100 * target:.0f} %{'' if met else ', missed'}"
 
 
 class ReviewedTeam(Result):
@@ -192,12 +219,17 @@ class ReviewedBudget(Result):
 
 
 class FollowedAdviceResult(Result):
-    """Advice on the month before: its subject's cost ``then`` and ``now`` (USD)."""
+    """Advice on the month before: what it could have saved ``then``, and could ``now`` (USD). ``job_then``,
+    ``job_now``: of jobs of a name, the cost of one of them (metered; null: none ran)."""
 
+    id: str
     kind: AdviceKind
     about: str
+    answer: AdviceAnswer | None
     then: Money
     now: Money
+    job_then: Money | None
+    job_now: Money | None
 
 
 class ReviewReport(Result):
@@ -218,6 +250,7 @@ class ReviewReport(Result):
     advice: list[MonthAdvice]
     followed: list[FollowedAdviceResult]
     capacity: list[CapacityFinding]
+    targets: Targets
 
 
 class ForecastsReport(Result):

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from broker.app.access.callers import Caller
 from broker.app.billing import anomalies as unusual
-from broker.app.billing import budgets, charges, report
+from broker.app.billing import budgets, charges, outcomes, report
 from broker.app.billing import review as reviews
 from broker.app.billing import showback as months
 from broker.app.billing import units as unit_costs
@@ -96,7 +96,7 @@ def units(
 
 def forecasts(by: Caller, period: NamedPeriod = "month", team: Team = None, timezone: Zone = None) -> ForecastsReport:
     """Predictions of plans compared with what happened."""
-    return unit_costs.forecasts_report(by.broker, period, _single_team(by, team), timezone)
+    return outcomes.forecasts_report(by.broker, period, _single_team(by, team), timezone)
 
 
 def anomalies(by: Caller, team: Team = None) -> IncidentList:

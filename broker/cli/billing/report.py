@@ -205,8 +205,9 @@ def units(
     """Show the cost of a successful run, a GPU-hour, a busy GPU-hour and a million tokens, for bought and for rented
     capacity.
 
-    Utilization is that of the agents' samples: of each machine the busiest GPU. Tokens are those that programs report
-    with `gpubroker_checkpoint.report`. A figure without its denominator is unknown.
+    Utilization is that of the agents' samples: of each attempt's first machine the busiest GPU. Tokens and predictions
+    are those that programs report with `gpubroker_checkpoint.report`. Targets are `assumptions:` of policy files. A
+    figure without its denominator is unknown.
     """
     from broker.app.use_cases.money import units as use_case
     from broker.cli.billing import report_view
@@ -251,6 +252,7 @@ def forecasts(
         "gpubroker report review --month 2026-11 --out november.html",
         "gpubroker report review --month 2026-11 --out november.md --force",
         "gpubroker report review --month 2026-11 --json",
+        "gpubroker report review --month 2026-11 --answer spot-1f0c2a=done --reason 'spot since Monday'",
     )
 )
 def review(
@@ -261,15 +263,26 @@ def review(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     timezone: Timezone = None,
+    answer: Annotated[
+        str | None,
+        typer.Option(
+            "--answer",
+            metavar="ID=WORD",
+            help="Answer advice of this review: accepted, dismissed or done. Not through a server.",
+        ),
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept with the answer.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Review a month: what changed since the month before and why, what to do, and the effect of last month's advice.
 
     The change is split into volume, mix, price, waste, new use and ended use; these parts add up to it exactly. Without
     --out, the review is printed as Markdown. A month that is not over is compared with the same days of the month
-    before.
+    before. Advice on runs follows from what agents measured: cards larger than the work, GPUs that wait for data or
+    stand idle, work that spot could do. Dismissed advice is listed last.
     """
     from broker.app.billing.focus_files import check_output_path, open_draft
+    from broker.app.billing.review import answer_advice
     from broker.app.use_cases.money import month_review
     from broker.cli.billing.review_view import review_blocks
 
@@ -277,7 +290,12 @@ def review(
     writers = {".html": html, ".md": markdown}
     if out is not None:
         check_output_path(out, list(writers), replace=force)
-    report = terminal.ask(month_review, month, timezone)
+    terminal.only_here({"--answer": answer, "--reason": reason or None})
+    if answer is not None:
+        advice, _, verdict = answer.partition("=")
+        report = answer_advice(terminal.broker(), month, advice, verdict, reason, timezone, by=terminal.actor)
+    else:
+        report = terminal.ask(month_review, month, timezone)
     if out is not None:
         with open_draft(out) as draft:
             draft.write_text(writers[out.suffix.lower()](review_blocks(report)), encoding="utf-8")

@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.app.results.charges import BilledReport, ChargesResult, ComparedGroup
+from broker.app.results.reports import target_text, use_figures
 from broker.cli.render import formats
 from broker.cli.render.documents import Block, Grid, Heading, Paragraph, html
 from broker.cli.render.tables import ValueColumn, table_parts
@@ -222,10 +223,13 @@ def _unit_figures(metrics: UnitMetrics) -> Iterator[tuple[str, str]]:
     yield "cost of a busy GPU-hour", money(metrics.per_busy_hour)
     yield "busy GPU-hours", f"{metrics.busy_hours:,.1f} {samples}" if metrics.measured_hours else "unknown"
     yield "idle GPU-hours (below 5 %)", idle
+    yield from use_figures(metrics.use, metrics.targets)
     yield "cost of a million tokens", money(metrics.per_million_tokens)
+    yield "cost of 1,000 predictions", money(metrics.per_thousand_predictions)
     yield "lost work", money(metrics.wasted)
     yield "on spot", share(spot, f"of GPU-hours, {money(metrics.spot_spent)}")
-    yield "on spot, of what could be", share(eligible, f"of {metrics.eligible_hours:,.1f} rented GPU-hours")
+    goal = f", {target_text(eligible, metrics.targets.spot)}" if eligible is not None and metrics.targets else ""
+    yield "on spot, of what could be", share(eligible, f"of {metrics.eligible_hours:,.1f} rented GPU-hours{goal}")
     yield "use of held capacity", share(metrics.capacity_use, "of the hours held")
     yield "on held capacity", share(metrics.coverage, "of GPU-hours")
     yield "tagged with a team", share(metrics.tagged, "of spending")
@@ -234,8 +238,14 @@ def _unit_figures(metrics: UnitMetrics) -> Iterator[tuple[str, str]]:
             f"{run.job_id} ({run.value:g}, {money(run.cost)})" for run in (owner.cheapest, owner.dearest)
         )
         yield f"a difference of 1, {owner.owner}", f"{money(owner.per_point)}, from {runs}"
-    if metrics.unread:
-        yield "unreadable samples", f"{metrics.unread:,} attempts"
+    for month in metrics.trend:
+        costs = {
+            "a run": month.per_run,
+            "a million tokens": month.per_million_tokens,
+            "1,000 predictions": month.per_thousand_predictions,
+        }
+        texts = [f"{formats.money(cost)} {unit}" for unit, cost in costs.items() if cost is not None]
+        yield month.month, ", ".join([f"{formats.money(month.spent)} spent", *texts])
     yield "time zone of the period", metrics.timezone
 
 

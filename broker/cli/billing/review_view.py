@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from broker.app.results.reports import target_text, use_figures
 from broker.cli.render import formats
 from broker.cli.render.documents import Block, Bullets, Grid, Heading, Paragraph
 from broker.core.values.money import Money
 from broker.core.values.units import zone
+from broker.finops.advice import AdviceAnswer, AdviceVerdict, MonthAdvice
 from broker.finops.change import Change, Part
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ def review_blocks(report: ReviewReport) -> list[Block]:
         Heading(f"Review of {report.month}", 1),
         Paragraph(_headline(report)),
         Grid(("", "before", report.month, "change"), _figure_rows(report)),
+        Grid(("measured", "before", report.month), _use_rows(report)),
         Heading("Why it changed"),
         Grid(
             ("part", "amount"),
@@ -104,10 +107,20 @@ def _figure_rows(report: ReviewReport) -> Sequence[Sequence[str]]:
         one.eligible_spot_hours / one.eligible_hours if one.eligible_hours else 0.0 for one in (old, new)
     )
     rows.append(("GPU-hours that could run on spot", *_hours(old.eligible_hours, new.eligible_hours)))
-    rows.append(("of them, on spot", f"{old_amount:.0%}", f"{new_amount:.0%}", f"{new_amount - old_amount:+.0%}"))
+    goal = f" ({target_text(new_amount, report.targets.spot)})" if new.eligible_hours else ""
+    change = f"{new_amount - old_amount:+.0%}"
+    rows.append(("of them, on spot", f"{old_amount:.0%}", f"{new_amount:.0%}{goal}", change))
     change = "unknown" if old.price is None or new.price is None else signed_amount(new.price - old.price)
     rows.append(("Price of a GPU-hour", _rate(old.price), _rate(new.price), change))
     return rows
+
+
+def _use_rows(report: ReviewReport) -> Sequence[Sequence[str]]:
+    """What was measured in one of the months."""
+    before, after = (dict(use_figures(month.use, None)) for month in (report.before, report.after))
+    goals = use_figures(report.after.use, report.targets)
+    rows = [(name, before[name], text) for name, text in goals if {before[name], after[name]} != {"unknown"}]
+    return rows or [("no samples of accelerators", "", "")]
 
 
 def _days(month: ReviewedMonth, timezone: str) -> str:
@@ -153,7 +166,11 @@ def _budget_blocks(report: ReviewReport) -> Iterable[Block]:
 
 
 def _advice_block(report: ReviewReport) -> Block:
-    sentences = [f"{item.about}: {item.because}. To lower it: {item.do}." for item in report.advice]
+    sentences = [
+        f"{item.about}: {item.because}; {formats.money(item.cost)}. To lower it: {item.do}. "
+        f"[{item.id}{_answer_text(item.answer)}]"
+        for item in sorted(report.advice, key=_is_dismissed)
+    ]
     sentences += [
         f"{item.sentence} {item.because}"
         + ("" if item.saves_usd_per_month is None else f" Saves ${item.saves_usd_per_month:,.2f} a month.")
@@ -162,17 +179,29 @@ def _advice_block(report: ReviewReport) -> Block:
     return Bullets(sentences) if sentences else Paragraph("Nothing in the figures calls for action.")
 
 
+def _is_dismissed(advice: MonthAdvice) -> bool:
+    return advice.answer is not None and advice.answer.verdict is AdviceVerdict.DISMISSED
+
+
+def _answer_text(answer: AdviceAnswer | None) -> str:
+    if answer is None:
+        return ""
+    return f", {answer.verdict.value} by {answer.by}" + (f": {answer.reason}" if answer.reason else "")
+
+
 def _followed_blocks(report: ReviewReport) -> Iterable[Block]:
     if not report.followed:
         yield Paragraph("There was none.")
         return
     rows = [
         (
-            f"{advice.kind.value}, {advice.about}",
+            f"{advice.kind.value.replace('_', ' ')}, {advice.about}{_answer_text(advice.answer)}",
             formats.money(advice.then),
             formats.money(advice.now),
             signed_amount(advice.now - advice.then),
+            "" if advice.job_then is None else formats.money(advice.job_then),
+            "" if advice.job_now is None else formats.money(advice.job_now),
         )
         for advice in report.followed
     ]
-    yield Grid(("about", "cost then", "cost now", "change"), rows)
+    yield Grid(("about", "cost then", "cost now", "change", "a job then", "a job now"), rows)

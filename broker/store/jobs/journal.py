@@ -162,6 +162,7 @@ class StoreWriter(StoreReader):
 
     add_statement = query(billing_months.add_statement)
     answer_anomaly = query(anomalies.answer)
+    answer_advice = query(anomalies.answer_advice)
     append_purchase = query(purchases.append)
 
     def add_holding(self, holding: Holding, *, by: str, at: datetime) -> int:

@@ -345,6 +345,7 @@ class StoreReader:
     spending_by_job = query(anomalies.spending_by_job)
     jobs_spent_on_own = query(anomalies.spent_on_own)
     anomaly_answers = query(anomalies.answers)
+    advice_answers = query(anomalies.advice_answers)
     succeeded_runs = query(month_runs.count_succeeded)
     succeeded_jobs = query(month_runs.succeeded_jobs)
     last_reports = query(month_runs.last_reports)

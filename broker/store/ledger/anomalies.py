@@ -1,4 +1,4 @@
-"""The spending in which anomalies are found, their causes, and people's answers to them.
+"""The spending in which anomalies are found, their causes, and people's answers to them and to a review's advice.
 
 Inside the caller's transaction.
 
@@ -13,11 +13,12 @@ from sqlalchemy import Connection, delete, insert, select
 
 from broker.core.market.offers import BOUGHT, MoneyKind
 from broker.core.values.money import Money
+from broker.finops.advice import AdviceAnswer, AdviceVerdict
 from broker.finops.anomalies import AnomalyAnswer, IncidentAnswer
 from broker.ledger.sums import DAY
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.month_use import payments_in
-from broker.store.schema.ledger import AnomalyAnswerRow, LedgerEntryRow, SpendGroupRow, SpendSumRow
+from broker.store.schema.ledger import AdviceAnswerRow, AnomalyAnswerRow, LedgerEntryRow, SpendGroupRow, SpendSumRow
 
 
 def daily_by_team(connection: Connection, since: datetime, until: datetime) -> Mapping[str | None, Sequence[Money]]:
@@ -91,3 +92,20 @@ def answer(connection: Connection, team: str, day: date, response: IncidentAnswe
     connection.execute(
         insert(AnomalyAnswerRow).values(team=team, day=day.isoformat(), reason=response.reason, **values)
     )
+
+
+def advice_answers(connection: Connection, month: str) -> Mapping[str, AdviceAnswer]:
+    """People's answers to the advice of a month's review (``2026-11``), by its id."""
+    row = AdviceAnswerRow
+    return {
+        row.advice: AdviceAnswer(AdviceVerdict(row.verdict), row.answered_by, from_micros(row.answered_at), row.reason)
+        for row in connection.execute(select(row).where(row.month == month))
+    }
+
+
+def answer_advice(connection: Connection, month: str, advice: str, response: AdviceAnswer) -> None:
+    """Record a person's answer to that advice of a month's review. Replaces an earlier answer."""
+    row = AdviceAnswerRow
+    connection.execute(delete(row).where(row.month == month, row.advice == advice))
+    values = {"answered_at": to_micros(response.at), "answered_by": response.by, "reason": response.reason}
+    connection.execute(insert(row).values(month=month, advice=advice, verdict=response.verdict.value, **values))

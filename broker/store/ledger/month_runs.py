@@ -7,22 +7,28 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, not_, select
 from sqlalchemy.orm import aliased, join, outerjoin
 
+from broker.core.events.agent_events import ResourcesUsed, ResourceUse, add_use
 from broker.core.events.outcomes import JobState
 from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.policy.policy import RentedHours
 from broker.core.values.money import Money
+from broker.finops.change import owner_of
+from broker.finops.units import MeasuredAttempt
 from broker.store.engine.statement_cache import for_jobs, in_jobs
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs.machine_time import time_within
 from broker.store.ledger.month_use import payments_in
 from broker.store.schema.jobs import (
     HAS_EVENT,
+    IS_CHECKPOINT,
     IS_METRICS_REPORT,
+    IS_RESOURCE_USE,
     STILL_RUNNING,
     AttemptEventRow,
     JobRow,
@@ -32,19 +38,7 @@ from broker.store.schema.ledger import LedgerEntryRow
 from broker.store.schema.row import columns_of
 
 _MILLI = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class GpuAttempt:
-    """An attempt on accelerators.
-
-    ``time``: accelerator milliseconds within the period; ``price``: of one accelerator per hour at the placement (USD).
-    """
-
-    job_id: str
-    attempt: int
-    time: int
-    price: Money | None
+_MIN_CHECKPOINTS = 3  # fewer show no interval
 
 
 def count_succeeded(connection: Connection, team: str | None, start: datetime, end: datetime) -> int:
@@ -144,26 +138,67 @@ def plans_and_ends(connection: Connection, job_ids: Sequence[str]) -> Sequence[t
 
 
 def gpu_attempts(
-    connection: Connection, team: str | None, start: datetime, end: datetime, limit: int
-) -> Sequence[GpuAttempt]:
-    """The attempts with the most accelerator time in a past half-open period (UTC), the largest first."""
-    left, right = to_micros(start), to_micros(end)
-    gpus = MachineTimeRow.count * MachineTimeRow.nodes
-    time = (time_within(left, right, right) // _MILLI * gpus).label("time")
-    within = and_(
-        MachineTimeRow.until >= left,
-        MachineTimeRow.since < right,
-        MachineTimeRow.accelerator.is_not(None),
-        MachineTimeRow.count > 0,
+    connection: Connection, team: str | None, start: datetime, end: datetime
+) -> Sequence[tuple[MeasuredAttempt, RentedHours]]:
+    """The attempts on accelerators in a past half-open period (UTC) with what they used and saved in it, by job; and
+    each as rented hours, with which policies decide on spot."""
+    left, right, row = to_micros(start), to_micros(end), MachineTimeRow
+    columns = (row.user_name, row.team, row.project, row.workload, row.environment)
+    time = time_within(left, right, right) // _MILLI * row.count * row.nodes
+    query = (
+        select(
+            row.job_id, row.attempt, JobRow.name, row.accelerator, row.capacity_type, time, row.micros, row.count,
+            *columns,
+        )
+        .select_from(outerjoin(row, JobRow, JobRow.id == row.job_id))
+        .where(*_real_machines(team), row.until >= left, row.since < right, row.accelerator.is_not(None), row.count > 0)
+    )  # fmt: skip
+    uses, saved = _resource_use(connection, left, right), _checkpoint_gaps(connection, left, right)
+    attempts = []
+    for job_id, attempt, name, accelerator, kind, used, micros, count, *tags in connection.execute(query):
+        user, owner_team, project, workload, environment = tags
+        rented = RentedHours(user, owner_team, project, workload, environment, simulated=False)
+        measured = MeasuredAttempt(
+            job_id,
+            attempt,
+            int(used),
+            None if micros is None else Money(micros).share(1, count),
+            owner_of(owner_team, project),
+            name or job_id,
+            user,
+            workload,
+            accelerator or "",
+            CapacityType(kind),
+            checkpoint_gap=saved.get((job_id, attempt)),
+            use=uses.get((job_id, attempt), {}),
+        )
+        attempts.append((measured, rented))
+    return sorted(attempts, key=lambda pair: (pair[0].job_id, pair[0].attempt))  # in SQL, SQLite would read all rows
+
+
+def _resource_use(connection: Connection, left: int, right: int) -> Mapping[tuple[str, int], ResourceUse]:
+    """By job and attempt what it used in the period (microseconds)."""
+    row, uses = AttemptEventRow, dict[tuple[str, int], ResourceUse]()
+    query = select(row.job_id, row.attempt, row.body).where(IS_RESOURCE_USE, row.at >= left, row.at < right)
+    for job_id, attempt, body in connection.execute(query.order_by(row.at)):
+        key = job_id, attempt or 0
+        uses[key] = add_use(uses.get(key, {}), ResourcesUsed.model_validate_json(body).figures)
+    return uses
+
+
+def _checkpoint_gaps(connection: Connection, left: int, right: int) -> Mapping[tuple[str, int], timedelta]:
+    """By job and attempt the mean time between the checkpoints that it saved in the period; of three and more."""
+    row, count = AttemptEventRow, func.count()
+    query = (
+        select(row.job_id, row.attempt, func.min(row.at), func.max(row.at), count)
+        .where(IS_CHECKPOINT, row.at >= left, row.at < right)
+        .group_by(row.job_id, row.attempt)
+        .having(count >= _MIN_CHECKPOINTS)
     )
-    query = select(
-        MachineTimeRow.job_id, MachineTimeRow.attempt, time, MachineTimeRow.micros, MachineTimeRow.count
-    ).where(*_real_machines(team), within)
-    rows = connection.execute(query.order_by(time.desc(), MachineTimeRow.job_id, MachineTimeRow.attempt).limit(limit))
-    return [
-        GpuAttempt(job_id, attempt, int(milliseconds), None if micros is None else Money(micros).share(1, count))
-        for job_id, attempt, milliseconds, micros, count in rows
-    ]
+    return {
+        (job_id, attempt or 0): timedelta(microseconds=last - first) / (number - 1)
+        for job_id, attempt, first, last, number in connection.execute(query)
+    }
 
 
 def reported_metrics(

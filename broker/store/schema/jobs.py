@@ -72,6 +72,8 @@ class AttemptEventRow(Row, table=True):
 IS_FAILED_END = text("""kind = 'attempt_ended' AND body NOT LIKE '%"cause":"completed"%'""")
 """Most attempts complete. In JSON, a quotation mark within a text is escaped, so nothing else matches."""
 IS_METRICS_REPORT = text("kind = 'metrics_reported'")
+IS_RESOURCE_USE = text("kind = 'resources_used'")
+IS_CHECKPOINT = text("kind = 'checkpoint_saved'")
 IS_JOB_END = text("kind = 'job_ended'")
 IS_APPROVAL_EVENT = text("kind IN ('approval_asked', 'approval_given', 'approval_refused')")
 HAS_EVENT = func.coalesce(AttemptEventRow.body, "") != ""
@@ -80,6 +82,8 @@ partial_index("attempt_event_approval", AttemptEventRow.at, where=IS_APPROVAL_EV
 partial_index("attempt_event_asking", AttemptEventRow.job_id, where=IS_APPROVAL_EVENT)
 partial_index("attempt_event_lost", AttemptEventRow.job_id, AttemptEventRow.attempt, where=IS_FAILED_END)
 partial_index("attempt_event_metrics", AttemptEventRow.job_id, AttemptEventRow.seq, where=IS_METRICS_REPORT)
+partial_index("attempt_event_used", AttemptEventRow.at, where=IS_RESOURCE_USE)
+partial_index("attempt_event_saved", AttemptEventRow.at, where=IS_CHECKPOINT)
 partial_index("attempt_event_ended", AttemptEventRow.at, where=IS_JOB_END)
 append_only(AttemptEventRow)
 

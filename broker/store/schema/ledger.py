@@ -190,6 +190,17 @@ class StatementRow(Row, table=True):
 append_only(StatementRow)
 
 
+class AdviceAnswerRow(Row, table=True):
+    """A person's answer to an advice of a month's review (``2026-11``). The last word counts."""
+
+    month: Column[str] = Field(primary_key=True)
+    advice: Column[str] = Field(primary_key=True)
+    verdict: Column[str]
+    answered_at: BigInt
+    answered_by: Column[str]
+    reason: Column[str]
+
+
 class AnomalyAnswerRow(Row, table=True):
     """A person's answer to an incident of a team (empty: of jobs without one), which began on a ``day``
     (``2026-11-20``). The last word counts."""

@@ -10,12 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.app.billing import review as review_module
-from broker.app.billing.review import review
+from broker.app.billing.review import answer_advice, review
 from broker.app.results.reports import ReviewReport
 from broker.app.wiring import Broker
-from broker.core.errors import InvalidInput
+from broker.cli.billing.review_view import review_blocks
+from broker.cli.render.documents import markdown
+from broker.core.actors import Actor, Role
+from broker.core.errors import InvalidInput, UnknownName
 from broker.core.events import events as ev
-from broker.core.events.agent_events import CheckpointSaved
+from broker.core.events.agent_events import CheckpointSaved, Reading, ResourcesUsed
 from broker.core.events.outcomes import Cause
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
@@ -103,6 +106,44 @@ def test_held_capacity_that_nobody_used_is_advice(broker: Broker) -> None:
     said = {one.kind: one for one in review(broker, "2026-09").advice}[AdviceKind.IDLE]
     assert said.cost == Money.usd("3600")
     assert "5,760.0 of 5,760.0 GPU-hours held were idle" in said.because
+
+
+def idle_for_a_month(broker: Broker, hours: int, month: datetime, number: int, idle: float) -> None:
+    """A job of team-1, of eight GPUs, that stood idle for that share of the time."""
+    figures = {"gpu": Reading(samples=9, mean=50, peak=99), "gpu_idle": Reading(samples=9, mean=100 * idle, peak=100)}
+    job_id = started(broker.store, number, month)
+    done = month + hours * HOUR
+    with broker.store.writing() as tx:
+        tx.append(job_id, [(1, ResourcesUsed(figures=figures))], month + HOUR)
+        tx.append(job_id, [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=done))], done)
+        tx.post(spent(1, str(10 * hours), month, done, done, tags=replace(RUN, job_id=job_id, team="team-1")))
+
+
+def test_advice_on_runs_is_answered_and_its_effect_is_in_the_next_review(broker: Broker) -> None:
+    """Jobs of one name: half of September is idle; in October the one that runs stops when idle."""
+    idle_for_a_month(broker, 10, SEPTEMBER + DAY, 1, 0.5)
+    (advice,) = [one for one in review(broker, "2026-09").advice if one.kind is AdviceKind.IDLE_RUN]
+    assert (advice.about, advice.answer) == ("team-1 / project-1: open-01", None)
+    assert advice.cost.rounded() == "$49.17", "half of ten hours less ten minutes at $10"
+    assert review(broker, "2026-09").after.use.idle == 0.5
+    ann, admin = Actor("ann"), Actor("root", frozenset({Role.ADMINISTRATOR}))
+    with pytest.raises(InvalidInput, match="ann is no administrator"):
+        answer_advice(broker, "2026-09", advice.id, "done", by=ann)
+    with pytest.raises(UnknownName, match="idle-run-0"):
+        answer_advice(broker, "2026-09", "idle-run-0", "done", by=admin)
+    with pytest.raises(UnknownName, match="later"):
+        answer_advice(broker, "2026-09", advice.id, "later", by=admin)
+    for verdict, reason in (("dismissed", "a demo"), ("done", "stops when idle")):
+        answered = answer_advice(broker, "2026-09", advice.id, verdict, reason, by=admin)
+        (answer,) = [one.answer for one in answered.advice if one.id == advice.id]
+        assert answer is not None
+        assert (answer.verdict, answer.reason, answer.by) == (verdict, reason, "root")
+    (followed,) = [one for one in review(broker, "2026-10").followed if one.id == advice.id]
+    assert followed.answer == answer
+    assert (followed.then, followed.now, followed.job_now) == (advice.cost, Money.ZERO, None)
+    assert followed.job_then == Money.usd("98.333333")
+    text = markdown(review_blocks(review(broker, "2026-10")))
+    assert "done by root: stops when idle" in text
 
 
 def test_of_a_month_that_runs_the_same_days_are_compared(broker: Broker) -> None:

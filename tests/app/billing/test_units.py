@@ -1,23 +1,23 @@
 """Unit metrics of a store: runs, utilisation from run folders, and what programs reported."""
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from broker.app.billing.review import review
 from broker.app.billing.units import unit_metrics_report
-from broker.app.jobs.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.cli.billing import report_view
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.events import events as ev
-from broker.core.events.agent_events import MetricsReported
+from broker.core.events.agent_events import MetricsReported, Reading, ResourcesUsed
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.jobs import CheckpointPlan, Job
 from broker.core.market.offers import CapacityType
 from broker.core.policy.policy import Action, ActionKind, SpotShare
+from broker.core.values.accelerators import lookup
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Tags
@@ -32,21 +32,22 @@ OCTOBER, NOVEMBER = datetime(2026, 10, 10, tzinfo=UTC), datetime(2026, 11, 10, t
 
 @pytest.fixture
 def broker(new_broker: Callable[[], Broker]) -> Broker:
-    """In October two jobs of $18.33, 110 minutes on eight GPUs, of team-0 and team-1; now it is the 20th
+    """In October two jobs of $18.33, 110 minutes on eight GPUs, of team-0 (measured) and team-1; now it is the 20th
     of November."""
     made = with_clock(new_broker(), ManualClock(NOVEMBER + timedelta(days=10)))
-    for number in range(2):
-        finished(made.store, number, OCTOBER)
+    for number, told in enumerate([[use(gpu=60.0, gpu_idle=100 / 3, gpu_memory=16.0, cpu=40.0)], []]):
+        finished(made.store, number, OCTOBER, told)
     return made
 
 
-def sampled(broker: Broker, job_id: str, at: datetime, *percents: float | None) -> None:
-    lines = [
-        json.dumps({"at": (at + number * HOUR / 9).isoformat(), "gpus": [{"utilisation": percent}]})
-        for number, percent in enumerate(percents)
-    ]
-    folder = run_folders(broker).of(job_id)
-    folder._store.write("attempts/1/metrics.jsonl", "\n".join(lines).encode())
+def use(**figures: float) -> ResourcesUsed:
+    readings = {name: Reading(samples=3, mean=figure, peak=figure) for name, figure in figures.items()}
+    return ResourcesUsed(figures=readings)
+
+
+def used(broker: Broker, job_id: str, at: datetime, **figures: float) -> None:
+    with broker.store.writing() as tx:
+        tx.append(job_id, [(1, use(**figures))], at)
 
 
 def told(broker: Broker, job_id: str, at: datetime, tokens: float) -> None:
@@ -56,7 +57,8 @@ def told(broker: Broker, job_id: str, at: datetime, tokens: float) -> None:
 
 def test_the_share_of_spot_that_a_rule_demands_is_that_of_the_report(broker: Broker) -> None:
     """Only what could run on spot counts: not jobs without checkpoints, nor those that a rule keeps off spot."""
-    saves, spot = {"checkpoint": CheckpointPlan(every=HOUR)}, CapacityType.SPOT
+    saves: dict[str, Any] = {"checkpoint": CheckpointPlan(every=HOUR)}
+    spot = CapacityType.SPOT
     for number, on in ((5, spot), (6, CapacityType.ON_DEMAND), (7, spot)):
         finished(broker.store, number, NOVEMBER, on=on, **(saves if number < 7 else {}))
     finished(broker.store, 8, NOVEMBER, on=CapacityType.ON_DEMAND, **saves)
@@ -70,13 +72,12 @@ def test_the_share_of_spot_that_a_rule_demands_is_that_of_the_report(broker: Bro
         with broker.store.reading() as look:
             shares.append(facts_of(look, broker.policy(), broker.clock.now())(action).spot_shares)
     assert shares == [{"lean": SpotShare(found.eligible_spot_hours, found.eligible_hours)}, {}]
-    assert "50 % of 29.3 rented GPU-hours" in "\n".join(report_view.unit_lines(found))
+    assert "50 % of 29.3 rented GPU-hours, target: over 70 %, missed" in "\n".join(report_view.unit_lines(found))
     reviewed = review(broker, "2026-11").after
     assert (reviewed.eligible_hours, reviewed.eligible_spot_hours) == (found.eligible_hours, found.eligible_spot_hours)
 
 
 def test_a_month_of_two_runs(broker: Broker) -> None:
-    sampled(broker, "past-00-tmplt", OCTOBER, 0.0, 100.0, None, 80.0)
     found = unit_metrics_report(broker, "2026-10")
     each = Money.usd("18.333333")
     assert (found.runs, found.per_run) == (2, each)
@@ -86,6 +87,13 @@ def test_a_month_of_two_runs(broker: Broker) -> None:
     assert found.busy_hours == pytest.approx(0.6 * 8 * 11 / 6)
     assert found.idle_hours == pytest.approx(8 * 11 / 6 / 3)
     assert found.idle_cost == Money.usd("6.111111")
+    assert found.use.inference is None
+    assert (found.use.training, found.use.cpu) == pytest.approx((0.6, 0.4))
+    assert found.use.gpu_memory == pytest.approx(16 / lookup("H100").memory_gib)
+    text = "\n".join(report_view.unit_lines(found))
+    assert "60 %, target: over 70 %, missed" in text
+    assert "33 %, target: below 5 %, missed" in text
+    assert [(one.month, one.runs, one.per_run) for one in found.trend] == [("2026-10", 2, each)]
     assert found.per_million_tokens is None
     of_team = unit_metrics_report(broker, "2026-10", "team-1")
     assert (of_team.runs, of_team.spent, of_team.measured_hours) == (1, each, 0)
@@ -125,3 +133,30 @@ def test_what_a_better_result_costs_is_that_of_the_cheapest_and_the_dearest_run(
     )  # fmt: skip
     assert found.per_point == Money.usd("20")
     assert unit_metrics_report(broker, "2026-10").quality == ()
+
+
+def test_policies_set_their_own_targets(broker: Broker) -> None:
+    text = "version: 1\npolicy: t\nassumptions: {training_utilization: 0.55, spot_share: 0.4}\n"
+    broker.store.activate_policy({"t.yaml": text}, by="ann")
+    found = unit_metrics_report(broker, "2026-10")
+    assert found.targets is not None
+    assert (found.targets.training, found.targets.spot, found.targets.idle) == (0.55, 0.4, 0.05)
+    assert "60 %, target: over 55 %\n" in "\n".join(report_view.unit_lines(found))
+
+
+def test_samples_count_in_the_month_in_which_they_were_told(broker: Broker) -> None:
+    begins = datetime(2026, 10, 31, 23, tzinfo=UTC)
+    job_id = started(broker.store, 2, begins)
+    used(broker, job_id, begins + HOUR / 2, gpu=20.0, gpu_idle=80.0)
+    used(broker, job_id, begins + 2 * HOUR, gpu=90.0, gpu_idle=0.0)
+    used(broker, job_id, begins + 3 * HOUR, gpu=70.0, gpu_idle=0.0)
+    shares = [unit_metrics_report(broker, month, "team-2").use for month in ("2026-10", "2026-11")]
+    assert [(one.every, one.idle) for one in shares] == [pytest.approx((0.2, 0.8)), pytest.approx((0.8, 0))]
+
+
+def test_predictions_have_a_price_with_a_trend(broker: Broker) -> None:
+    for month, predictions in ((OCTOBER, 1e6), (NOVEMBER, 4e6)):
+        finished(broker.store, month.month, month, [MetricsReported(metrics={"predictions": predictions})])
+    found = unit_metrics_report(broker, "2026-11")
+    assert found.per_thousand_predictions == Money.usd("0.004583")
+    assert [one.per_thousand_predictions for one in found.trend] == [Money.usd("0.018333"), Money.usd("0.004583")]
