@@ -376,7 +376,8 @@ class Attempt:
             command_end = self._await_peers(command_end)
         lines = last_lines(self._scratch.output, mask=self._mask)
         if command_end.stop is None and command_end.status:
-            lines = [*lines, *rendezvous.connection_report(spec, self._rank, self._gang_claims)]
+            output = last_lines(self._scratch.output, 50, self._mask)
+            lines = [*lines, *rendezvous.connection_report(spec, self._rank, self._gang_claims, output)]
         cause, status, evidence = command_end.cause(lines, self._saver.unsaved)
         last = self._saver.last.id if self._saver.last else None
         ending = Exit(

@@ -85,6 +85,33 @@ def test_ranks_that_do_not_meet_say_which_node_and_port_was_tried(
     assert evidence.endswith(f"), port {29500 if 'torchrun' in command else 1}: Connection refused")
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("[c10d] The client socket has failed to connect to [$HEAD]:32 (errno: 111 - Connection refused).", "port 32"),
+        ("The client socket has timed out after 60000ms while trying to connect to ($HEAD, 32).", "port 32"),
+        ("NCCL WARN socketStartConnect: Connect to $HEAD<32> failed : Connection refused", "port 32"),
+        ("last error: UNKNOWN: ipv4:$HEAD:32: Failed to connect to remote host: Connection refused", "port 32"),
+        ("OSError: [Errno 111] Connect call failed ('$HEAD', 32)", "port 32"),
+        ("    socket.create_connection((head, 32), timeout=5)\nConnectionRefusedError: [Errno 111]", "port 32"),
+        ("connect() timed out. Original timeout was 1000 ms. (127.0.0.1, 32)", "port 32, which is itself"),
+        ("ConnectionRefusedError: [Errno 111] Connection refused", "name it as MASTER_PORT"),
+        ("ValueError: 3, port=32", ""),
+    ],
+)
+def test_a_refused_rank_says_which_node_and_port_its_program_tried(node: Node, line: str, expected: str) -> None:
+    head = 'HEAD=$(echo "$SKYPILOT_NODE_IPS" | head -1)'
+    node.spec(f"{head}; [ {RANK} = 0 ] && exec sleep 300; cat <<END\n{line}\nEND\nexit 5", nodes=2)
+    for agent in [node.start(rank=rank) for rank in (0, 1)]:
+        agent.wait(240)
+    evidence = node.ending().evidence
+    assert expected in evidence if expected else "rank 0" not in evidence
+    if expected.endswith("2"):
+        assert "from rank 1 on " in evidence
+        assert "to rank 0 on " in evidence
+        assert evidence.endswith("Connection refused")
+
+
 def test_one_rank_taken_away_interrupts_all_and_all_save(node: Node) -> None:
     script = f"{SAVE} trap 'save step_9; exit 0' TERM; echo up; while :; do sleep 0.02; done"
     node.spec(script, nodes=2)
