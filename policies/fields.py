@@ -113,7 +113,8 @@ def names_accelerator(pattern: str, accelerator: str) -> bool:
     return accelerator == pattern or accelerator.startswith(f"{pattern}-")
 
 
-_REGULAR_EXPRESSION = re.compile(r"[\^$\\()|+]|\.[*+?]")
+_REGULAR_EXPRESSION = re.compile(r"[\^$\\()|+]|\.[*+?]|\{\d+(,\d*)?\}")
+_COUNT = re.compile(r"(\\[dws]|\[[^]]*\]|[^{}()|])\{(\d{1,2})(,\d*)?\}")
 _MAX_EXAMPLES = 4  # shell-style patterns in an error
 
 
@@ -138,15 +139,22 @@ def _reject_regex(pattern: str) -> str:
 def _shell_patterns(expression: str) -> Iterator[str]:
     """Shell-style patterns that match about what a regular expression does, one for each alternative. Lazy: their
     number doubles with each group."""
-    group = re.search(r"\((?:\?:)?([^()]*)\)[+*?]?", expression)
+    group = re.search(r"\((?:\?:)?([^()]*)\)(?:[+*?]|\{[\d,]*\})?", expression)
     before, after = (expression[: group.start()], expression[group.end() :]) if group else ("", "")
     alternatives = (group[1] if group else expression).split("|")
     if group or len(alternatives) > 1:
         for part in alternatives:
             yield from _shell_patterns(f"{before}{part}{after}")
         return
+    expression = _COUNT.sub(_counted, expression)
     simple = re.sub(r"\\[dws][+*]?|\.[*+?]|\[[^]]*\][+*]", "*", expression)
     yield re.sub(r"[\^$\\()+]", "", simple)
+
+
+def _counted(match: re.Match[str]) -> str:
+    """What is counted, as often as it occurs at least; ``*`` if it may occur more often."""
+    unit, least, more = match.groups()
+    return ("?" if unit == "." or unit[0] == "\\" else unit) * int(least) + ("*" if more else "")
 
 
 def parse_limit(value: object) -> Money:

@@ -328,6 +328,12 @@ SLIPS = [
     ("guardrails: [{name: g, allowed_locations: {regions: {deny: ['^us-.*']}}}]",
      "3:61 guardrails[0].allowed_locations.regions.deny[0]: '^us-.*' is a regular expression; patterns here are as in "
          "a shell, such as 'us-*'"),
+    *((f"guardrails: [{{name: g, allowed_locations: {{regions: {{deny: ['{expression}']}}}}}}]",
+       f"3:61 guardrails[0].allowed_locations.regions.deny[0]: {expression!r} is a regular expression; patterns here "
+         f"are as in a shell, such as {shell}") for expression, shell in (
+        ("us-.{4}-1", "'us-????-1'"), ("us-e[as]{2}t-1", "'us-e[as][as]t-1'"), ("eu-west-[12]{1}", "'eu-west-[12]'"),
+        ("us-.{2,}-[0-9]{1}", "'us-??*-[0-9]'"), ("(us|eu){1}-west-1", "[us-west-1, eu-west-1]"),
+    )),
 ]  # fmt: skip
 
 
