@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
-from broker.core.errors import UnknownName
+from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.accelerators import canonical
 
 _SLICE = re.compile(  # NVIDIA MIG: 3g.20gb; AMD: cpx_nps4
     r"(?:^|[-_.])(?:(?:mig-)?(?:\d+c\.)?\d+g\.\d+gb|[dqct]px(?:[-_]nps\d)?\b)", re.IGNORECASE
 )
+_TENSTORRENT = re.compile(r"(?:tenstorrent\b|[np][13][05]0[a-d]?\b|wormhole|blackhole|grayskull)", re.IGNORECASE)
 
 
 @dataclass
@@ -34,9 +35,13 @@ class Conversion:
             self.job.setdefault("envs", {})[name] = value
 
     def gpus(self, count: int, model: str | None, asked: str, vendor: str = "nvidia") -> None:
-        """Request accelerators. ``model``: as the other program calls it; ``asked``: the line that requests them."""
+        """Request accelerators. ``model``: as the other program calls it; ``asked``: the line that requests them.
+        Raises `InvalidInput` for cards of Tenstorrent, which nobody rents here."""
         model = model and self.whole_model(model, asked)
         name = accelerator_name(model) if model else None
+        if name is None and model and _TENSTORRENT.match(model):
+            hint = f"write the card that the job needs instead, such as `H100:{count}`"
+            raise InvalidInput(f"{asked}: cards of Tenstorrent are not supported", hint=hint)
         if name is None:
             problem = "names no model" if not model else f"names a model that is not known here ({model})"
             accepts = (

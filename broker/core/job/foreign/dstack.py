@@ -17,7 +17,7 @@ _WITHOUT_EFFECT = frozenset(
 )
 _SPOT = {"spot": ["spot"], "on-demand": ["on_demand"], "auto": ["on_demand", "spot"]}
 _MEMORY = re.compile(r"\d+(?:\.\d+)?\s*[GMT]B(?:\.\.(?:\d+\s*[GMT]B)?)?", re.IGNORECASE)
-_VENDORS = frozenset({"nvidia", "amd", "intel"})
+_VENDORS = frozenset({"nvidia", "amd", "intel", "tenstorrent"})
 _VARIABLES = {"DSTACK_NODE_RANK": "SKYPILOT_NODE_RANK", "DSTACK_NODES_NUM": "SKYPILOT_NUM_NODES",
               "DSTACK_NODES_IPS": "SKYPILOT_NODE_IPS", "DSTACK_GPUS_PER_NODE": "SKYPILOT_NUM_GPUS_PER_NODE",
               "DSTACK_RUN_NAME": "GPUBROKER_JOB_ID"}  # fmt: skip
@@ -129,6 +129,8 @@ def _gpu(value: object, conversion: Conversion) -> None:
     """Without name and vendor it is a card of NVIDIA, for which dstack's own image is made."""
     names, vendor, sizes, amount = _gpu_fields(value)
     names = [conversion.whole_model(name, f"gpu: {_short(value)}") for name in names]
+    if vendor == "tenstorrent":
+        names = names or [vendor]
     if vendor != "nvidia" and not names and not sizes:
         sizes = "16GB.."
         conversion.lose(f"gpu: {_short(value)} names no model; any of 16 GB or more is accepted")

@@ -118,3 +118,9 @@ def test_one_without_commands_is_refused(text: str, problem: str, hint: str) -> 
     with pytest.raises(InvalidInput, match=problem) as refused:
         convert(text, "a.dstack.yml")
     assert hint in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("gpu", ["n150", "n300:2", "{vendor: tenstorrent, count: 2}", "tenstorrent:P150b", "Wormhole"])
+def test_cards_of_tenstorrent_are_refused_by_name(gpu: str) -> None:
+    with pytest.raises(InvalidInput, match="cards of Tenstorrent are not supported"):
+        convert(f"type: task\n{RUN}resources: {{gpu: {gpu if gpu[0] == '{' else repr(gpu)}}}\n", "t.dstack.yml")
