@@ -113,7 +113,11 @@ def read_focus_charges(export: Path) -> FocusCharges:
 
 
 def is_focus_export(file: Path) -> bool:
-    """Whether it is a folder, is packed or is Parquet, as only exports are, or has a column of FOCUS."""
+    """Whether it is a folder, is packed or is Parquet, as only exports are, or has a column of FOCUS. Raises
+    `InvalidInput` for a pipe, which can be read only once."""
+    if file.exists() and not (file.is_file() or file.is_dir()):
+        hint = "write it to a file first: COMMAND > bill.csv"
+        raise InvalidInput("is a pipe or a device; expected a file or a folder", where=str(file), hint=hint)
     try:
         if file.is_dir() or file.suffix.lower() in (".gz", ".parquet"):
             return True

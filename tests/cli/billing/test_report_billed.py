@@ -1,6 +1,7 @@
 """`gpubroker report billed` and `gpubroker report charges`, on a store with one job that cost money."""
 
 import gzip
+import os
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -148,3 +149,11 @@ def test_a_charge_of_the_future_and_a_file_of_another_kind_are_refused(gpubroker
     assert (refused.code, "is not a CSV file in UTF-8\n" in refused.err) == (2, True)
     assert "codec" not in refused.err
     assert "expected key,starts,ends,amount" in refused.err
+
+
+def test_a_pipe_is_refused_in_one_line(gpubroker: Any, home: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = gpubroker("report", "charges", str(tmp_path / "pipe"), "--provider", "vast")
+    assert done.code == 2
+    assert done.err.count("\n") == 2
+    assert "is a pipe or a device; expected a file or a folder" in done.err
