@@ -7,7 +7,6 @@ from datetime import timedelta
 from broker.core.job.jobs import Job, MachineRequest
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason, Rejection
-from broker.core.job.snapshots import is_local
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.figures import duration_in_hours, gigabytes, hours, hours_of
 from broker.core.values.money import Money
@@ -105,11 +104,10 @@ def _about_data(job: Job, effort: Effort, place: str | None) -> Iterator[str]:
             "the location of the data is unknown: its transfer is priced at the highest rate, to your own machines at "
             "none; write `data.location: provider/region`"
         )
-    has_mounts = any(not is_local(source) for source in job.file_mounts.values())
-    if job.data.size is None and not effort.data_size and (has_mounts or job.data.sensitive):
+    if job.data.size is None and not effort.data_size and job.data.sensitive:
         yield (
-            f"size and location of the {'mounted ' * has_mounts}data are unknown, so transfer costs are not included; "
-            "write `data: {location: provider/region, size: 50GB}`"
+            "size and location of the data are unknown, so transfer costs are not included; write `data: {location: "
+            "provider/region, size: 50GB}`"
         )
 
 

@@ -134,9 +134,9 @@ def data_origins(job: Job) -> tuple[str, ...]:
 
 
 def data_bytes(job: Job) -> int:
-    """Bytes of data that each start moves. If only its place is stated: as much as the disks of the job's machines
-    hold."""
-    if job.data.size is not None or not any(place for _, place in job.data_locations):
+    """Bytes of data that each start moves. Without a stated size, mounts and data of a stated place count as much as
+    the disks of the job's machines hold."""
+    if job.data.size is not None or not any(target or place for target, place in job.data_locations):
         return job.data.size or 0
     return max(map(disk_gib, job.resources), default=DEFAULT_GIB) * job.num_nodes * 2**30
 

@@ -143,7 +143,8 @@ def test_data_of_unknown_size_or_place_is_not_moved_for_nothing(gpubroker: Run, 
         (f"{{{size}, location: aws/us-east-1, mounts: {{/d: gcp/europe-west4}}}}\n{mount}", 12.0, ""),
         (f"{{mounts: {{/d: gcp/europe-west4}}}}\n{mount}", 12.88, "is priced for full disks, 107 GB"),
         (f"{{{size}, location: aws/us-east-1}}\n{mount}", 0, ""),
-        (f"{{sensitive: true}}\n{mount}", 0, "size and location of the mounted data are unknown"),
+        (f"{{sensitive: true}}\n{mount}", 15.78, "at the highest rate"),
+        (f"{{}}\n{mount}", 15.78, "is priced for full disks, 107 GB"),
         ("{sensitive: true}", 0, "size and location of the data are unknown"),
         ("{mounts: {/d: azure/eastus}}\nfile_mounts: {/d: 's3://b', /e: 's3://c'}", 15.78, "at the highest rate"),
     ):
@@ -154,8 +155,6 @@ def test_data_of_unknown_size_or_place_is_not_moved_for_nothing(gpubroker: Run, 
             moving, abs=0.01
         )
         assert note in gpubroker("plan", str(path)).out.replace("\n", " ")
-    path.write_text(f"{machine}file_mounts: {{/d: 's3://bucket'}}\n")
-    assert "size and location of the mounted data are unknown" in " ".join(gpubroker("plan", str(path)).out.split())
 
 
 def test_a_fraction_of_a_card_is_refused_with_the_price_of_a_whole_one(gpubroker: Run, tmp_path: Path) -> None:
