@@ -34,6 +34,11 @@ _REMOVED = {
     "cost by use, see `gpubroker report showback`; delete this key",
     "defaults.keep_events": "the archive was removed: events of ended jobs stay in the database; delete this key",
 }
+_SPEND_OF_SCOPE = (
+    "decides which jobs this budget pays for, and divides no money: jobs in its scope that do not meet it count as "
+    "spend of this budget, too; to count some jobs alone, name their user, team, project, workload or environment "
+    "in `scope:`"
+)
 _KEY_PREFIX = 3  # letters of a key that identify it
 # Keys of an entry besides its rule.
 _COMMON_KEYS = frozenset({"name", "scope", "except", "per", "when", *MayAsk.model_fields})
@@ -43,7 +48,7 @@ def check_conditions(
     document: Document, text: str
 ) -> tuple[dict[Path, Condition], list[Problem], list[Problem], list[PolicyName]]:
     """The conditions of a file by entry, the problems of invalid ones, warnings for conditions that some jobs cannot
-    evaluate, and the names in them.
+    evaluate and for those of budgets, and the names in them.
     """
     names: list[PolicyName] = []
     parsed: dict[Path, Condition] = {}
@@ -68,6 +73,8 @@ def check_conditions(
                     document, lines, (*path, "when"), expression, ExpressionError(offset, _about_change(changing[0]))
                 )
             )
+        if path[0] == "budgets":
+            doubts.append(document.problem((*path, "when"), _SPEND_OF_SCOPE, at_key=True))
         for name, offset in parsed[path].unasked:
             warning = ExpressionError(offset, _absent_field_message(name, parsed[path], budget=path[0] == "budgets"))
             doubts.append(_locate_problem(document, lines, (*path, "when"), expression, warning))

@@ -55,12 +55,18 @@ def file(section: str, name: str, entry: str) -> str:
     return f"version: 1\n{section}: [{{name: {name}, {entry}}}]\n"
 
 
+def test_the_condition_of_a_budget_is_warned_of_because_it_divides_no_money() -> None:
+    (warning,) = told("""amount: $5, period: day, when: 'job.environment == "night"'""", section="budgets")
+    assert warning.startswith("p.yaml:3:40: decides which jobs this budget pays for, and divides no money")
+    assert told("amount: $5, period: day, scope: {environment: night}", section="budgets") == []
+
+
 def test_a_condition_on_what_may_be_absent_is_told_with_what_to_write() -> None:
     assert told("max_job_cost: $50, when: 'job.nodes > 1 && job.max_cost > 3.0'") == [
         "p.yaml:3:58: job.max_cost may be absent; the rule then applies as if the condition were met; to "
         "avoid that: has(job.max_cost) && job.nodes > 1 && job.max_cost > 3.0"
     ]
-    assert told("amount: $5, period: day, when: job.max_hours > 3.0", section="budgets") == [
+    assert told("amount: $5, period: day, when: job.max_hours > 3.0", section="budgets")[1:] == [
         "p.yaml:3:46: job.max_hours may be absent; the budget then grants nothing; to state that: "
         "has(job.max_hours) && job.max_hours > 3.0; to grant anyway: !has(job.max_hours) || job.max_hours > "
         "3.0"
