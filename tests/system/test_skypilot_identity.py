@@ -81,6 +81,13 @@ def test_a_launch_is_sent_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sent[0]["gcp"] == {"remote_identity": "NO_UPLOAD"}
 
 
+@pytest.mark.timeout(120)
+def test_the_first_use_may_be_the_question_which_clouds_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sky.client.sdk.check", lambda clouds, verbose: clouds)
+    monkeypatch.setattr("sky.get", lambda clouds: {"default": {name.upper(): ["compute"] for name in clouds}})
+    assert Sdk().may_use("aws")
+
+
 def test_a_machine_on_aws_powers_off_unless_it_is_set_up_and_what_the_user_set_is_done_too() -> None:
     with skypilot_config.override_skypilot_config({"aws": {"post_provision_runcmd": ["echo mine"]}}):
         commands = sent_with("aws/us-east-1")["aws"]["post_provision_runcmd"]

@@ -231,8 +231,11 @@ class Sdk:
 
     def may_use(self, cloud: str) -> bool:
         """Whether the server has a login with which it may start machines of that cloud. It tries it now."""
+        sky = self._sky  # its first use takes the lock
         with _PRINTING, redirect_stdout(sys.stderr), _broker_errors():
-            by_workspace = self._sky.get(self._sky.check((cloud,), verbose=False))
+            # `sky.check` is a module
+            sdk = import_module("sky.client.sdk") if self._module is None else sky
+            by_workspace = sky.get(sdk.check((cloud,), verbose=False))
         return any(
             name.lower() == cloud and "compute" in abilities
             for clouds in by_workspace.values()
