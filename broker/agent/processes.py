@@ -17,6 +17,7 @@ ends them.
 
 _PROC = Path("/proc")
 _PATIENCE = 5.0
+_FOLDERS = ("work", "outputs", "inputs", "checkpoints", "home")  # not those of other ranks, which lie beside them
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -68,8 +69,10 @@ def kernel_start(pid: int | None = None) -> str | None:
 
 def orphans(scratch: Path) -> set[int]:
     """The processes that the command of an agent with this scratch folder started, however they left its session: they
-    began with the variables of the job, or write to its output, or descend from such a process."""
+    began with the variables of the job, or write to its output, or are in one of its folders without a terminal (a
+    person who looks around has one), or descend from such a process."""
     pids = _pids_with(f"GPUBROKER_CHECKPOINT_DIR={scratch / 'checkpoints'}", os.path.realpath(scratch / "output.log"))
+    pids |= _pids_in(scratch)
     return {process.pid for process in descendants(pids, processes())} - {os.getpid()}
 
 
@@ -116,6 +119,20 @@ def _pids_with(variable: str, output: str = "") -> set[int]:
             is_marked = os.fsencode(variable) in (folder / "environ").read_bytes().split(b"\0")
             if is_marked or (output and any(files_written(folder, output))):
                 pids.add(int(folder.name))
+    return pids
+
+
+def _pids_in(scratch: Path) -> set[int]:
+    """Processes without a terminal whose current folder is one of the job's, also if it was removed."""
+    root = os.path.realpath(scratch)
+    folders = tuple(f"{root}/{name}{end}" for name in _FOLDERS for end in ("/", " (deleted)"))
+    pids = set()
+    for process in _PROC.glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError):
+            if f"{(process / 'cwd').readlink()}/".startswith(folders):
+                words = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                if words[4] == "0":
+                    pids.add(int(process.name))
     return pids
 
 

@@ -102,15 +102,18 @@ def test_the_agent_killed_takes_the_command_and_its_children_along(bench: Bench,
 
 
 def test_no_machine_is_gone_while_a_process_of_its_job_lives(bench: Bench, tmp_path: Path) -> None:
-    """Agent and guard are killed together, and the command's children have left its session, variables or output."""
+    """Agent and guard are killed together, and the command's children have left its session, variables or output,
+    the last one all of these and its descriptors: only its folder tells."""
     mark = bench.mark()
     children = (
         "setsid sleep 300 & echo $! >> {0}; env -i setsid sleep 300 & echo $! >> {0}; "
-        "setsid sleep 300 > /dev/null 2>&1 & echo $! >> {0}; sleep 300 & echo $! >> {0}; wait"
+        "setsid sleep 300 > /dev/null 2>&1 & echo $! >> {0}; sleep 300 & echo $! >> {0}; "
+        'env -i setsid $BASH -c \'for fd in /proc/self/fd/*; do n=${{fd##*/}}; eval "exec $n>&-"; done; '
+        "(echo $BASHPID >> {0}; exec /bin/sleep 300 < /dev/null > /dev/null 2>&1) & exit' & wait"
     )
     launch = bench.launch(children.format(mark))
     handle = bench.engine.submit(launch)
-    pids = [int(line) for line in eventually(lambda: lines(mark) if len(lines(mark)) == 4 else None, "it runs")]
+    pids = [int(line) for line in eventually(lambda: lines(mark) if len(lines(mark)) == 5 else None, "it runs")]
     agent = agent_pid(tmp_path / "home", handle)
     guard = int(json.loads((slot_of(tmp_path / "home", handle) / "guard.json").read_text())["pid"])
     for pid in (agent, guard):
