@@ -146,12 +146,12 @@ def _shell_patterns(expression: str) -> Iterator[str]:
         for part in alternatives:
             yield from _shell_patterns(f"{before}{part}{after}")
         return
-    expression = _COUNT.sub(_counted, expression)
+    expression = _COUNT.sub(_repetition, expression)
     simple = re.sub(r"\\[dws][+*]?|\.[*+?]|\[[^]]*\][+*]", "*", expression)
     yield re.sub(r"[\^$\\()+]", "", simple)
 
 
-def _counted(match: re.Match[str]) -> str:
+def _repetition(match: re.Match[str]) -> str:
     """What is counted, as often as it occurs at least; ``*`` if it may occur more often."""
     unit, least, more = match.groups()
     return ("?" if unit == "." or unit[0] == "\\" else unit) * int(least) + ("*" if more else "")
