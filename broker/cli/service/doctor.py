@@ -244,7 +244,7 @@ def _sweep_lines(terminal: Terminal, report: SweepReport) -> Iterator[Renderable
     orphans = formats.plural(report.orphans, "orphan") if report.orphans else "no orphans"
     yield f"{orphans}; queried: {queried}"
     if "local" in report.asked:
-        limit = "a process that gave up its job's variables, output and parent process cannot be recognized"
+        limit = "a process that gave up its job's variables, output, folder and parent cannot be recognized"
         yield Text(limit, style="dim")
     yield from (
         Text(f"✗ {name} could not be queried: {reason}", style="red") for name, reason in report.trouble.items()
