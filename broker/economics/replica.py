@@ -185,7 +185,15 @@ def with_measured_pace(model: ServedModel, card: Accelerator, assumptions: Assum
     The pace is their tokens per second of a GPU over the estimate for 16-bit weights (or the model's, where those fit
     on no machine) and as many sequences as fit, at their own share of generated tokens, where they reported it, else at
     that of ``model``. Runs without enough requests make the pace too low.
+
+    A stated speed of a replica (`replica_tokens_per_second`) comes first, at the stated ``gpus_per_replica``.
     """
+    if assumptions.replica_tokens_per_second is not None:
+        stated = replica_speed(model, card, assumptions.gpus_per_replica, assumptions.batch, assumptions)
+        if stated is None:
+            return assumptions, 0
+        pace = assumptions.serving_pace * assumptions.replica_tokens_per_second / stated.tokens_per_second
+        return replace(assumptions, serving_pace=pace), 0
     measured = assumptions.served_on(card.name, model.parameters)
     if measured is None:
         return assumptions, 0

@@ -285,13 +285,20 @@ def _enough_replicas(is_enough: Callable[[int], bool], replicas: int) -> tuple[i
 
 def _speeds(model: ServedModel, card: Accelerator, assumptions: Assumptions) -> Iterator[ReplicaSpeed]:
     """The smallest replica that holds the model and its multiples within a machine, where they hold the ``batch``; with
-    a limit of the latency also at half as many sequences and so on, each of which is answered faster."""
-    batch, smaller = assumptions.batch, assumptions.p95_s is not None
+    a limit of the latency also at half as many sequences and so on, each of which is answered faster. With a stated
+    speed only the replica that it is of."""
+    is_stated = assumptions.replica_tokens_per_second is not None
+    batch, smaller = assumptions.batch, assumptions.p95_s is not None and not is_stated
     use = ModelUse(model.parameters, Method.INFERENCE, model.precision, context=round(model.room), shape=model.shape)
     fitting = find_fits(estimate(use, assumptions=assumptions), [card], assumptions=assumptions)
     if not fitting or fitting[0].gpus > assumptions.gpus_per_node:
         return
     gpus = fitting[0].gpus
+    if is_stated:
+        stated = replica_speed(model, card, assumptions.gpus_per_replica, batch, assumptions)
+        if stated is not None and assumptions.gpus_per_replica >= gpus:
+            yield stated
+        return
     max_gpus = 1 if card.consumer else assumptions.gpus_per_node
     while gpus <= max(max_gpus, fitting[0].gpus):
         speed = replica_speed(model, card, gpus, batch, assumptions)

@@ -28,8 +28,8 @@ from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR
 
 @dataclass(frozen=True, slots=True)
 class ServeAdvice:
-    """Replicas and GPUs. ``options``: the accelerators that hold the model, the best first; none with a measured
-    speed."""
+    """Replicas and GPUs. ``options``: the accelerators that hold the model, the best first; none without a
+    model."""
 
     plan: ServingPlan
     monthly_usd: EstimatedUsd | None
@@ -65,8 +65,11 @@ def serving_advice(
     if model is not None:
         fitting_options, option_notes = serving_options(model, accelerators_or_all(accelerators), prices, assumptions)
         notes += option_notes
+        if measured_speed is not None and not accelerators:
+            notes.append("every accelerator is taken to have that speed: name the measured one with --gpu")
     if measured_speed is not None:
         notes.append(f"{measured_speed:g} tokens/s per replica, as given")
+    if measured_speed is not None and model is None:
         serving_plan = plan(
             assumptions,
             tokens_per_second_per_replica=measured_speed,

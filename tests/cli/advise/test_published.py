@@ -193,6 +193,18 @@ def test_serve(gpubroker: Any) -> None:
     assert found["tokens_per_second_per_request"] == pytest.approx(40)
 
 
+def test_a_measured_speed_and_a_model_make_one_plan(gpubroker: Any) -> None:
+    """1,000 requests a minute × 200 tokens × 1.2 ÷ 60 = 4,000 tokens/s; ÷ 400 = 10 replicas of 2 GPUs."""
+    found = advise(
+        gpubroker,
+        "serve 70B --requests-per-minute 1000 --gpu H100 --price H100=2 --assume replica_tokens_per_second=400 "
+        "--assume gpus_per_replica=2 --assume prompt_tokens=0",
+    )
+    best = found["options"][0]
+    assert (found["plan"]["replicas"], found["plan"]["gpus"]) == (best["replicas"], best["gpus"]) == (10, 20)
+    assert float(found["monthly_usd"]) == pytest.approx(20 * 2 * 730, rel=0.01)
+
+
 def test_the_quoted_cost_of_a_cluster_takes_low_utilisation(gpubroker: Any) -> None:
     cheap = "cost cluster 200000 --assume facility_usd=25000 --assume staff_usd_per_gpu_hour=2 --assume resale_share=0"
     low = advise(gpubroker, f"{cheap} --utilization 1")["cost"]
