@@ -166,6 +166,15 @@ SCRIPTS = {
         ("extend", {"job": 3, "max_cost": "$60"}),
         wait("1d", 6),
     ),
+    "what a day was judged for and did not use is not used up by a higher price on the next": (
+        policy(amount="$100", period="day"),
+        submit(providers="aws", max_duration="30d"),
+        wait("1m"),
+        wait("1d"),
+        ("price", {"times": "40"}),
+        wait("1m"),
+        wait("10d"),
+    ),
     "a node that calls its own end an interruption": (
         policy(),
         submit(),

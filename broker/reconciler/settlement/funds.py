@@ -60,13 +60,16 @@ class Funds:
     @property
     def within_judgement(self) -> datetime | None:
         """As `paid_until`; if the money is used faster than was judged, not beyond the amount judged for the time
-        before the end of a period."""
+        before the end of a period. What was judged for earlier and not used, perhaps in another period, does not count:
+        it is judged again before it is used."""
         until, judged = self.paid_until, self.judged
         if until is None or judged is None or not self.faster:
             return until
+        unsettled_from = self.start + self.settled.lasts(self.rate)
         for edge in self.edges:
             if edge < judged.end:
-                lasts = (judged.before(edge) - self.egress + self.settled).lasts(self.rate)
+                timed = judged.rate.for_duration(max(edge - unsettled_from, timedelta(0)))
+                lasts = (min(judged.before(edge) - self.egress, timed) + self.settled).lasts(self.rate)
                 until = min(until, self.start + max(lasts - STOP_GRACE, timedelta(0)))
         return until
 
