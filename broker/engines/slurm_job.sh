@@ -23,5 +23,12 @@ mkdir -m 700 "$scratch" 2>/dev/null || scratch="$(mktemp -d "$scratch-XXXXXX")" 
 child=$!
 trap 'kill -TERM "$child" 2>/dev/null' TERM
 while :; do wait "$child"; status=$?; kill -0 "$child" 2>/dev/null || break; done
+# Where Slurm tracks no processes, what left the session of a killed agent would run on beside the next attempt.
+for attempt in 1 2 3 4 5; do
+  left="$(grep -lzxF "GPUBROKER_CHECKPOINT_DIR=$scratch/checkpoints" /proc/[0-9]*/environ 2>/dev/null)"
+  [ -n "$left" ] || break
+  for process in $left; do process="${process#/proc/}" && kill -KILL "${process%/environ}" 2>/dev/null; done
+  sleep 1
+done
 rm -rf "$scratch"
 exit "$status"

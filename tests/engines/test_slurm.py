@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.agent.processes import processes
 from broker.core.errors import AskAPerson, RetryLater, TryAnotherOffer
 from broker.core.events.outcomes import Cause
 from broker.core.job.placements import Placement
@@ -271,3 +272,16 @@ def test_the_agent_killed_is_not_an_interruption(bench: Bench) -> None:
     agent = int(Path(f"/proc/{guard}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(agent, signal.SIGKILL)
     assert not bench.until(handle, EngineState.GONE).interrupted
+
+
+def test_what_left_the_session_of_a_killed_agent_ends_before_its_job_is_gone(bench: Bench) -> None:
+    mark = bench.mark()
+    apart = f"setsid --fork sh -c 'echo $$ >> {mark}; exec sleep 300'"
+    handle = bench.engine.submit(bench.launch(f"echo $PPID >> {mark}; {apart}; sleep 300"))
+    guard, process = map(int, eventually(lambda: lines(mark) if len(lines(mark)) == 2 else None, "both run"))
+    agent = int(Path(f"/proc/{guard}/stat").read_text().rpartition(")")[2].split()[1])
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # so that neither acts on the end of the other
+        for victim in (agent, guard):
+            os.kill(victim, number)
+    bench.until(handle, EngineState.GONE)
+    assert process not in processes(), "killed, and perhaps not yet waited for"

@@ -85,9 +85,10 @@ class TestUntilWhen:
         assert slower.within_judgement == slower.money_until == UP + {4: 148, 5: 118}[rate] * MINUTE
 
     def test_egress_to_come_leaves_less_and_what_is_settled_more(self) -> None:
+        """$2 settled are 12 minutes at $10 an hour; for the 18 until the edge $1.50 were judged."""
         edge = (UP + 30 * MINUTE,)
         assert funds(rate=10, judged=judged(), edges=edge, egress=usd(1)).within_judgement == UP + 7 * MINUTE
-        assert funds(rate=10, judged=judged(), edges=edge, settled=usd(5)).within_judgement == UP + 43 * MINUTE
+        assert funds(rate=10, judged=judged(), edges=edge, settled=usd(2)).within_judgement == UP + 19 * MINUTE
 
     def test_the_end_of_the_money_comes_first_where_it_is_earlier(self) -> None:
         assert funds(2, 10, judged=judged(), edges=(UP + 30 * MINUTE,)).within_judgement == UP + 10 * MINUTE
