@@ -68,7 +68,7 @@ def _idle_advice(about: str, runs: Sequence[MeasuredAttempt], targets: Targets, 
     yield advise(
         AdviceKind.IDLE_RUN,
         about,
-        _spent(runs).scaled(share),
+        _cost(runs).scaled(share),
         f"{hours_text(_time(runs) * share)} of {hours_text(_time(runs))} GPU-hours of {users} were idle (below 5 %), "
         f"{share:.0%} against a target of {targets.idle:.0%}",
         "let idle jobs stop with the guardrail idle_shutdown, and sessions with `session: {idle: 30m}`",
@@ -88,7 +88,7 @@ def _waiting_advice(about: str, runs: Sequence[MeasuredAttempt], waits: float) -
         read = sum(run.use["disk_read"].mean * run.time for run in runs if "disk_read" in run.use) / _time(runs)
         because = f"{head}: its CPUs waited for disks, which gave {read:,.0f} MB/s"
         do = "prefetch, keep the data on a local disk, and pack small files into larger ones"
-    return advise(AdviceKind.DATA_WAIT, about, _spent(runs).scaled(waits), because, do)
+    return advise(AdviceKind.DATA_WAIT, about, _cost(runs).scaled(waits), because, do)
 
 
 def _size_advice(
@@ -101,12 +101,12 @@ def _size_advice(
             by_card[run.accelerator].append(run)
     if not by_card:
         return
-    name, own = max(by_card.items(), key=lambda item: (_spent(item[1]).micros, item[0]))
+    name, own = max(by_card.items(), key=lambda item: (_cost(item[1]).micros, item[0]))
     card, busy = lookup(name), mean_use(own, "gpu")
     memory = max(run.use["gpu_memory"].peak for run in own)
     if busy >= targets.of(own[0].workload) or memory > MAX_MEMORY * card.memory_gib:
         return
-    spent, kind = _spent(own), max(own, key=lambda run: run.time).capacity_type
+    spent, kind = _cost(own), max(own, key=lambda run: run.time).capacity_type
     choices: list[tuple[int, str, Money, float]] = []
     for other in map(lookup, accelerator_names()):
         slowdown = _slowdown(card, other, busy, own[0].workload)
@@ -155,7 +155,7 @@ def _spot_advice(about: str, runs: Sequence[MeasuredAttempt], cheapest: Cheapest
             cost += price.share(run.time, HOUR)
             gap = max(gap, run.checkpoint_gap)
     if could:
-        spent, every = _spent(could), f"{gap.total_seconds() / 60:.0f} min"
+        spent, every = _cost(could), f"{gap.total_seconds() / 60:.0f} min"
         yield advise(
             AdviceKind.SPOT,
             about,
@@ -166,7 +166,7 @@ def _spot_advice(about: str, runs: Sequence[MeasuredAttempt], cheapest: Cheapest
         )
 
 
-def _spent(runs: Iterable[MeasuredAttempt]) -> Money:
+def _cost(runs: Iterable[MeasuredAttempt]) -> Money:
     return sum((run.spent for run in runs if run.spent is not None), Money.ZERO)
 
 
