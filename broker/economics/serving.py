@@ -23,6 +23,16 @@ def demand_tokens_per_second(traffic: Assumptions) -> float:
     return (traffic.requests_per_minute or 0.0) * traffic.tokens_per_request / 60
 
 
+def sequences_within_limit(traffic: Assumptions) -> int | None:
+    """The most requests that a replica of the stated speed works on at once while each is answered within the p95, at
+    least 1 and at most what an engine schedules; None without a stated speed or a limit, or where the ``batch`` is
+    stated."""
+    speed, limit = traffic.replica_tokens_per_second, traffic.p95_s
+    if speed is None or limit is None or traffic.batch is not None:
+        return None
+    return max(1, min(int(speed * limit / traffic.tokens_per_request + 1e-9), traffic.serving_most_sequences))
+
+
 @dataclass(frozen=True, slots=True)
 class ServingPlan:
     """Replicas and GPUs for a traffic. ``required_tokens_per_second`` includes the headroom. ``p95_s`` is estimated

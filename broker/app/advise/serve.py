@@ -14,7 +14,17 @@ from broker.economics.assumptions import Assumptions, named_numbers
 from broker.economics.energy import energy_usd_per_hour
 from broker.economics.figures import EstimatedUsd
 from broker.economics.memory import Subject
-from broker.economics.serving import Routing, ScaleToZero, ServingPlan, TaskClass, Tier, plan, route, scale_to_zero
+from broker.economics.serving import (
+    Routing,
+    ScaleToZero,
+    ServingPlan,
+    TaskClass,
+    Tier,
+    plan,
+    route,
+    scale_to_zero,
+    sequences_within_limit,
+)
 from broker.economics.serving_options import (
     GpuHourPrices,
     MachinePrice,
@@ -62,19 +72,19 @@ def serving_advice(
     measured_speed, rent = assumptions.replica_tokens_per_second, assumptions.rent_usd_per_hour
     notes = [f"{assumptions.serving_headroom:.0%} headroom"]
     fitting_options: tuple[ServingOption, ...] = ()
+    assumptions, speed_notes = _with_stated_speed(assumptions)
     if model is not None:
         fitting_options, option_notes = serving_options(model, accelerators_or_all(accelerators), prices, assumptions)
         notes += option_notes
         if measured_speed is not None and not accelerators:
             notes.append("every accelerator is taken to have that speed: name the measured one with --gpu")
-    if measured_speed is not None:
-        notes.append(f"{measured_speed:g} tokens/s per replica, as given")
+    notes += speed_notes
     if measured_speed is not None and model is None:
         serving_plan = plan(
             assumptions,
             tokens_per_second_per_replica=measured_speed,
             gpus_per_replica=assumptions.gpus_per_replica,
-            batch=assumptions.batch,
+            batch=assumptions.batch or sequences_within_limit(assumptions),
         )
     elif fitting_options:
         best = fitting_options[0]
@@ -92,8 +102,6 @@ def serving_advice(
         )
     else:
         raise InvalidInput("no accelerator holds the model", hint="reduce the context or the batch")
-    if serving_plan.p95_s is None and assumptions.p95_s is not None:
-        notes.append("the latency is not checked: give --assume batch=N, the requests at once of a replica")
     zero_scaling = None
     if assumptions.idle_share is not None:
         if rent is None:
@@ -101,6 +109,19 @@ def serving_advice(
         zero_scaling = scale_to_zero(rent, serving_plan.replicas, assumptions)
     monthly = None if rent is None else rent * serving_plan.replicas * HOURS_PER_MONTH
     return ServeAdvice(serving_plan, monthly, fitting_options, zero_scaling, routing, tuple(notes))
+
+
+def _with_stated_speed(assumptions: Assumptions) -> tuple[Assumptions, list[str]]:
+    """The assumptions with the requests at once of a replica of the stated speed, and what is said of that speed."""
+    speed, at_once = assumptions.replica_tokens_per_second, sequences_within_limit(assumptions)
+    notes = [] if speed is None else [f"{speed:g} tokens/s per replica, as given"]
+    if at_once is None:
+        return assumptions, notes
+    notes.append(
+        f"the latency is that of a replica with this speed at no more than {at_once:,} requests at once; if it was "
+        "measured with more, give --assume batch=N"
+    )
+    return replace(assumptions, serving_most_sequences=at_once), notes
 
 
 def serving_options(
@@ -127,7 +148,11 @@ def serving_options(
     ]
     fitting_options = options(model, priced_cards.values(), assumptions)
     notes += dict.fromkeys(candidate.pace_text for candidate in fitting_options if candidate.pace_text)
-    if not fitting_options or not assumptions.prompt_tokens:
+    # Simulated arrivals need the requests at once at which a stated speed was measured.
+    is_simulated = assumptions.prompt_tokens and (
+        assumptions.replica_tokens_per_second is None or assumptions.batch is not None
+    )
+    if not fitting_options or not is_simulated:
         return fitting_options, notes
 
     def simulate(option: ServingOption) -> ServingOption:

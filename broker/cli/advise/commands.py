@@ -303,8 +303,9 @@ def serve(
 ) -> None:  # fmt: skip
     """Compute replicas and GPUs for given traffic, from a measured speed or for each accelerator that holds the model.
 
-    --assume replica_tokens_per_second=N: a measured speed. --assume idle_share=0.8 evaluates scale to zero; --tier and
-    --task find the smallest model that is good enough for each type of task.
+    --assume replica_tokens_per_second=N: a measured speed, with --assume batch=N requests at once (default: as many as
+    it answers within --p95). --assume idle_share=0.8 evaluates scale to zero; --tier and --task find the smallest model
+    that is good enough for each type of task.
     """
     ask = Ask(ctx, at, given, gpu)
     subject = ask.model(model)

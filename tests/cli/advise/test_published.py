@@ -205,6 +205,19 @@ def test_a_measured_speed_and_a_model_make_one_plan(gpubroker: Any) -> None:
     assert float(found["monthly_usd"]) == pytest.approx(20 * 2 * 730, rel=0.01)
 
 
+@pytest.mark.parametrize("model", ["", "70B --gpu H100 --price H100=2 "])
+def test_a_measured_speed_answers_as_many_requests_at_once_as_the_p95_lets(gpubroker: Any, model: str) -> None:
+    """200 tokens in 5 s are 40 tokens/s a request: of 400 tokens/s 10 at once, so that 10 replicas keep the p95."""
+    case = f"serve {model}--requests-per-minute 1000 --p95 5 --assume gpus_per_replica=2 "
+    found = advise(gpubroker, f"{case}--assume replica_tokens_per_second=400")
+    assert (found["plan"]["replicas"], found["plan"]["meets_latency"]) == (10, True)
+    assert found["plan"]["p95_s"] == pytest.approx(5)
+    assert any("no more than 10 requests at once" in note for note in found["assumptions"])
+    stated = advise(gpubroker, f"{case}--assume replica_tokens_per_second=400 --assume batch=20")["plan"]
+    assert stated["meets_latency"] is False, "20 at once take 10 s each"
+    assert advise(gpubroker, f"{case}--assume replica_tokens_per_second=30")["plan"]["meets_latency"] is False
+
+
 def test_the_quoted_cost_of_a_cluster_takes_low_utilisation(gpubroker: Any) -> None:
     cheap = "cost cluster 200000 --assume facility_usd=25000 --assume staff_usd_per_gpu_hour=2 --assume resale_share=0"
     low = advise(gpubroker, f"{cheap} --utilization 1")["cost"]
