@@ -249,12 +249,16 @@ class Assumptions:
     server_per_card_price: float = _owning(1.4, "times", _FACTOR, "price of a server over its cards'")
     server_watts_per_card_watt: float = _owning(1.6, "times", _FACTOR, "a DGX H100: 1.8")
     watts: float | None = _owning(
-        None, "W", ValueRange(0, 1e8), "of the machine or cluster in use: by its GPUs' boards"
+        None, "W", ValueRange(0, 1e8), "of the machine or cluster in use: GPUs' boards; cluster 1,275 a GPU"
     )
     kwh_usd: float = _owning(0.12, "USD/kWh", ValueRange(0, 100), "assumed")
     pue: float = _owning(1.58, "times", ValueRange(1, 5), "industry's average (Uptime Institute 2023)")
-    staff_usd_per_gpu_hour: float = _owning(0, "USD/GPU-hour", _USD, "all hours; 2-7 is common")
-    facility_usd: float = _owning(0, "USD", _USD, "power distribution, cooling, racks, network: once")
+    staff_usd_per_gpu_hour: float | None = _owning(
+        None, "USD/GPU-hour", _USD, "all hours; 2-7 is common: cluster 4.5, else 0"
+    )
+    facility_usd: float | None = _owning(
+        None, "USD", _USD, "power distribution, cooling, racks, network, once: cluster 10,937.50 a GPU, else 0"
+    )
     resale_share: float = _owning(0.15, "share of price", _SHARE, "at the end")
     lead_time_weeks: float = _owning(20, "weeks", ValueRange(0, 520), "delivery in a tight market; rented meanwhile")
     obsolete_after_years: float | None = _owning(None, "years", _ANY, "not within the time")

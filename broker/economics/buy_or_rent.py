@@ -241,8 +241,8 @@ def _flexible_rent(case: Assumptions) -> float | None:
 def _fixed_cost(case: Assumptions, rate: float) -> float:
     """What owning a machine costs whatever its use."""
     resale = case.resale_share / math.pow(1 + rate, case.years)
-    staff = _hours(case, rate).owned * case.staff_usd_per_gpu_hour * _per_machine(case)
-    return (case.purchase_usd or 0.0) * (1 - resale) + case.facility_usd / machines(case) + staff
+    staff = _hours(case, rate).owned * (case.staff_usd_per_gpu_hour or 0.0) * _per_machine(case)
+    return (case.purchase_usd or 0.0) * (1 - resale) + (case.facility_usd or 0.0) / machines(case) + staff
 
 
 def _way_cost(case: Assumptions, way: CapacityType, rate: float) -> float:
@@ -329,7 +329,7 @@ def _break_even(case: Assumptions) -> BreakEven | None:
         waiting_usd=count * use * rent * _hours(case, 0.0).waiting,
         running_usd_per_month=count
         * HOURS_PER_MONTH
-        * (use * running + case.staff_usd_per_gpu_hour * _per_machine(case)),
+        * (use * running + (case.staff_usd_per_gpu_hour or 0.0) * _per_machine(case)),
         rent_usd_per_month=count * HOURS_PER_MONTH * use * rent,
     )
 
@@ -343,9 +343,9 @@ def _break_even_utilization(case: Assumptions) -> float | None:
 
 def _payback(case: Assumptions, rent: float) -> float | None:
     """Months until savings cover the capital; within a month by proportion."""
-    uncovered = (case.purchase_usd or 0.0) * (1 - case.resale_share) + case.facility_usd / machines(case)
+    uncovered = (case.purchase_usd or 0.0) * (1 - case.resale_share) + (case.facility_usd or 0.0) / machines(case)
     delivered = case.lead_time_weeks / WEEKS_PER_YEAR
-    staff = case.staff_usd_per_gpu_hour * _per_machine(case)
+    staff = (case.staff_usd_per_gpu_hour or 0.0) * _per_machine(case)
     for start, end in _months(case.years, delivered, case.obsolete_after_years):
         middle = (start + end) / 2
         if middle < delivered:

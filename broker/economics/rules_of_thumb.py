@@ -20,7 +20,6 @@ from broker.economics.savings import check_fleet_claim
 from broker.economics.throughput import decode, decode_tokens_per_second
 from broker.economics.unit_cost import (
     break_even_utilization,
-    check_quoted_range,
     check_quoted_utilization,
     cluster_cost,
 )
@@ -130,12 +129,8 @@ def _speed(assumptions: Assumptions) -> Iterator[QuotedRule]:
 
 
 def _owning(market: MarketFigures, assumptions: Assumptions) -> Iterator[QuotedRule]:
-    built = replace(assumptions, gpus=8, years=3, watts=10_200, resale_share=0, discount_rate=0, utilization=1)
-    small = replace(built, facility_usd=25e3, staff_usd_per_gpu_hour=2)
-    large = replace(built, facility_usd=150e3, staff_usd_per_gpu_hour=7)
-    low, high = (cluster_cost(usd, case) for usd, case in ((200e3, small), (400e3, large)))
-    ends = [(cost.usd_per_used_gpu_hour, cost.usd_per_gpu_hour) for cost in (low, high)]
-    yield _rule_of("owning", check_quoted_range(*ends), "at full use; only low utilization makes it true",
+    (check,) = cluster_cost(300e3, assumptions).rules_of_thumb
+    yield _rule_of("owning", check, "staff is most of it, and the cost of a used hour falls with utilization",
                    "gpubroker advise cost cluster 300000")  # fmt: skip
     limit = assumptions.buy_above_hours_per_day
     for name, case, command in _purchases(market, assumptions):

@@ -4,7 +4,7 @@ All amounts USD, energy kWh, a year is 8,760 hours.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.energy import energy_usd_per_hour
@@ -144,19 +144,34 @@ def cluster_cost(server_usd: float, assumptions: Assumptions = DEFAULTS) -> Clus
     """True cost of a cluster of ``gpus`` whose servers cost ``server_usd`` in all.
 
     Servers and facilities are written off evenly to the resale value, with interest at the discount rate (the annuity
-    of what they cost today). ``watts``: of the whole cluster. Staff is per GPU-hour of ownership.
+    of what they cost today). ``watts``: of the whole cluster. Staff is per GPU-hour of ownership. What is not stated is
+    taken from `with_middle_overheads`.
     """
-    case = assumptions
+    case = with_middle_overheads(assumptions)
     count = case.gpus or case.gpus_per_node
     server = positive("server price", server_usd, "USD", most=MAX_USD)
     hours = HOURS_PER_YEAR * count
     hardware = annuity(server, server * case.resale_share, case.years, case.discount_rate) / hours
-    facility = annuity(case.facility_usd, 0, case.years, case.discount_rate) / hours
+    facility = annuity(case.facility_usd or 0.0, 0, case.years, case.discount_rate) / hours
     energy = energy_usd_per_hour(case.watts or 0.0, case.kwh_usd, case.pue) / count
-    total = hardware + facility + energy + case.staff_usd_per_gpu_hour
+    staff = case.staff_usd_per_gpu_hour or 0.0
+    total = hardware + facility + energy + staff
     used = total / fraction("utilization", case.utilization)
-    check = check_quoted_range((used, total), (used, total))
-    return ClusterCost(used, total, hardware, facility, energy, case.staff_usd_per_gpu_hour, (check,))
+    return ClusterCost(used, total, hardware, facility, energy, staff, (check_quoted_cost(used, total),))
+
+
+def with_middle_overheads(assumptions: Assumptions) -> Assumptions:
+    """The assumptions of a cluster, with the middle of often quoted ranges where nothing is stated. For 8 GPUs: power
+    distribution $10,000-50,000 and cooling $15,000-100,000, so $87,500; staff $2-7 per GPU-hour; 10,200 W, the maximum
+    of a DGX H100 by its datasheet. Facilities and power are in proportion to the GPUs."""
+    gpus = assumptions.gpus or assumptions.gpus_per_node
+    facility, staff, watts = assumptions.facility_usd, assumptions.staff_usd_per_gpu_hour, assumptions.watts
+    return replace(
+        assumptions,
+        facility_usd=87_500 / 8 * gpus if facility is None else facility,
+        staff_usd_per_gpu_hour=4.5 if staff is None else staff,
+        watts=10_200 / 8 * gpus if watts is None else watts,
+    )
 
 
 def annuity(price: float, resale: float, years: float, rate: float) -> float:
@@ -167,14 +182,13 @@ def annuity(price: float, resale: float, years: float, rate: float) -> float:
     return (price - resale * (1 - shrinkage)) * rate / shrinkage
 
 
-def check_quoted_range(low: tuple[float, float], high: tuple[float, float]) -> RuleCheck:
-    """Compares the often quoted $8-15 per GPU-hour with two computed costs, each per used hour and per hour of
-    ownership. The rule holds when both lie within the quoted range."""
+def check_quoted_cost(used: float, owned: float) -> RuleCheck:
+    """Compares the often quoted $8-15 per GPU-hour with computed USD per used hour and per hour of ownership."""
     cheap, expensive = CLUSTER_USD_PER_GPU_HOUR
-    holds = cheap <= low[0] and high[0] <= expensive
-    says = f"{usd_text(low[0])} to {usd_text(high[0])} per used GPU-hour"
+    holds = cheap <= used <= expensive
+    says = f"{usd_text(used)} per used GPU-hour"
     if not holds:
         says += (
-            f"; ${cheap:g} needs a utilization of {low[1] / cheap:.0%}, ${expensive:g} one of {high[1] / expensive:.0%}"
+            f"; ${cheap:g} needs a utilization of {owned / cheap:.0%}, ${expensive:g} one of {owned / expensive:.0%}"
         )
     return RuleCheck(rule=f"an owned GPU-hour costs ${cheap:g}-{expensive:g}", says=says, holds=holds)

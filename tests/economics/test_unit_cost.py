@@ -14,7 +14,7 @@ from broker.economics.unit_cost import (
     TokenCost,
     annuity,
     break_even_utilization,
-    check_quoted_range,
+    check_quoted_cost,
     check_quoted_utilization,
     cluster_cost,
     token_cost,
@@ -90,23 +90,19 @@ def test_more_use_is_never_dearer_per_token(
 
 
 def cluster(server: float, facility: float, staff: float, **more: Any) -> ClusterCost:
-    known = {"resale_share": 0, "utilization": 1, **more}
+    known = {"resale_share": 0, "utilization": 1, "watts": 0, **more}
     return cluster_cost(server, replace(DEFAULTS, facility_usd=facility, staff_usd_per_gpu_hour=staff, **known))
-
-
-def ends(*costs: ClusterCost) -> list[tuple[float, float]]:
-    return [(cost.usd_per_used_gpu_hour, cost.usd_per_gpu_hour) for cost in costs]
 
 
 def test_an_8xh100_server_at_full_use_and_at_low_use() -> None:
     cheap, dear = cluster(200e3, 25e3, 2), cluster(400e3, 150e3, 7)
     assert (round(cheap.usd_per_gpu_hour, 1), round(dear.usd_per_gpu_hour, 1)) == (3.1, 9.6)
-    quoted = check_quoted_range(*ends(cheap, dear))
+    (quoted,) = cheap.rules_of_thumb
     assert not quoted.holds, "$8-15 does not come out at full use"
     assert "38%" in quoted.says
-    assert "64%" in quoted.says
-    idle = cluster(200e3, 25e3, 2, utilization=0.38), cluster(400e3, 150e3, 7, utilization=0.65)
-    assert check_quoted_range(*ends(*idle)).holds
+    (at_low_use,) = cluster(200e3, 25e3, 2, utilization=0.38).rules_of_thumb
+    assert at_low_use.holds
+    assert not check_quoted_cost(15.01, 9).holds
 
 
 def test_energy_interest_and_resale_count() -> None:

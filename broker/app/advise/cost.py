@@ -29,7 +29,15 @@ from broker.economics.images import (
 )
 from broker.economics.kinds import Method
 from broker.economics.memory import Subject
-from broker.economics.unit_cost import ClusterCost, RunCost, TokenCost, cluster_cost, token_cost, training_run
+from broker.economics.unit_cost import (
+    ClusterCost,
+    RunCost,
+    TokenCost,
+    cluster_cost,
+    token_cost,
+    training_run,
+    with_middle_overheads,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +112,15 @@ def unit_cost(
 
 def owned_hour(server_usd: float, assumptions: Assumptions) -> ClusterCostAdvice:
     """The advice for a cluster whose servers cost that much in all."""
-    zero = {
-        "facilities": assumptions.facility_usd, "power": assumptions.watts, "staff": assumptions.staff_usd_per_gpu_hour,
-        "discount rate": assumptions.discount_rate,
-    }  # fmt: skip
-    notes = [f"{name}: 0" for name, value in zero.items() if not value]
-    notes.append(
+    assumptions = with_middle_overheads(assumptions)
+    notes = [
         f"{assumptions.years:g} years of 8,760 hours, utilization {assumptions.utilization:.0%}, resale "
-        f"{assumptions.resale_share:.0%}, ${assumptions.kwh_usd:g}/kWh, PUE {assumptions.pue:g}"
-    )
+        f"{assumptions.resale_share:.0%}, discount rate {assumptions.discount_rate:.0%}, ${assumptions.kwh_usd:g}/kWh, "
+        f"PUE {assumptions.pue:g}",
+        f"facilities ${assumptions.facility_usd:,.0f} once (facility_usd), {assumptions.watts:,.0f} W (watts), staff "
+        f"${assumptions.staff_usd_per_gpu_hour:.2f} per GPU-hour (staff_usd_per_gpu_hour); where not stated, the "
+        "middle of quoted ranges",
+    ]
     gpus = assumptions.gpus or assumptions.gpus_per_node
     return ClusterCostAdvice(gpus, server_usd, cluster_cost(server_usd, assumptions), tuple(notes))
 

@@ -179,8 +179,9 @@ def cost(
     """Compute what GPU work costs: a finished model, a million tokens, an owned GPU-hour, images, embeddings.
 
     run: compute, failed runs, experiments, data preparation, storage. unit: a million tokens, owned (purchase_usd) or
-    rented, compared with an API (api_usd). cluster: servers, building, energy, staff and capital. images: memory,
-    speed and cost of a network on images. embedding: embedding a collection once, and the size of its vectors.
+    rented, compared with an API (api_usd). cluster: servers, capital, and building, energy and staff, at the middle of
+    quoted ranges where not stated. images: memory, speed and cost of a network on images. embedding: embedding a
+    collection once, and the size of its vectors.
     """
     ask = Ask(ctx, at, given, gpu or (["H100"] if at.price and of in (CostOf.RUN, CostOf.UNIT) else None))
     name = ask.gpus[0] if ask.gpus else ""

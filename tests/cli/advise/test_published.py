@@ -218,8 +218,24 @@ def test_a_measured_speed_answers_as_many_requests_at_once_as_the_p95_lets(gpubr
     assert advise(gpubroker, f"{case}--assume replica_tokens_per_second=30")["plan"]["meets_latency"] is False
 
 
+def test_a_cluster_has_the_middle_overheads_in_both_answers(gpubroker: Any) -> None:
+    """$300,000 × 0.85 and $87,500 over 3 × 8,760 × 8 GPU-hours: 1.21 + 0.42; 10.2 kW × $0.12 × 1.58 ÷ 8: 0.24; staff
+    4.50: $6.37 an hour, $9.10 at a utilization of 70 %."""
+    cost = advise(gpubroker, "cost cluster 300000 --utilization 0.7 --years 3")["cost"]
+    assert float(cost["usd_per_used_gpu_hour"]) == pytest.approx(9.10, abs=0.01)
+    (quoted,) = [
+        row for row in advise(gpubroker, "rules")["rules_of_thumb"] if row["rule"].startswith("an owned GPU-hour")
+    ]
+    assert (quoted["holds"], quoted["says"]) == (True, cost["rules_of_thumb"][0]["says"])
+    double = advise(gpubroker, "cost cluster 600000 --gpus 16 --utilization 0.7 --years 3")["cost"]
+    assert double["usd_per_used_gpu_hour"] == cost["usd_per_used_gpu_hour"]
+
+
 def test_the_quoted_cost_of_a_cluster_takes_low_utilisation(gpubroker: Any) -> None:
-    cheap = "cost cluster 200000 --assume facility_usd=25000 --assume staff_usd_per_gpu_hour=2 --assume resale_share=0"
+    cheap = (
+        "cost cluster 200000 --assume facility_usd=25000 --assume staff_usd_per_gpu_hour=2 --assume resale_share=0 "
+        "--assume watts=0"
+    )
     low = advise(gpubroker, f"{cheap} --utilization 1")["cost"]
     assert float(low["usd_per_used_gpu_hour"]) == pytest.approx(3.1, abs=0.1)
     assert low["rules_of_thumb"][0]["holds"] is False
