@@ -329,6 +329,31 @@ def _hindsight(demand: Sequence[int], market: BurstPrices, best: EvaluatedOption
     return Hindsight(hours, outcome.cost * to_month, sum(demand[-hours:]) * to_month)
 
 
+def _rule(demand: Sequence[int], market: BurstPrices, choice: EvaluatedOption) -> Iterable[str]:
+    """The share of the hours that need the last GPU worth holding and the next one, to compare with the share that the
+    rule asks for; and what constant levels at the option's price cost a month more than the one that was best for the
+    known hours."""
+    level, peak = choice.baseline, max(demand)
+    shares = [
+        f"GPU {gpus:,} in {sum(need >= gpus for need in demand) / len(demand):.0%}"
+        for gpus in (level, level + 1)
+        if 0 < gpus <= peak
+    ]
+    if shares and choice.share_asked is not None:
+        yield f"needed: {', '.join(shares)} of the hours, asked {choice.share_asked:.0%}"
+
+    def usd_per_month(gpus: int) -> float:
+        bursts = sum(max(need - gpus, 0) for need in demand) / len(demand)
+        return (gpus * choice.option.usd + bursts * market.burst) * HOURS_PER_MONTH
+
+    optimum = gpus_needed(demand, choice.ratio) if choice.ratio < 1 else 0
+    regrets = [f"hold {gpus:,}: ${usd_per_month(gpus) - usd_per_month(optimum):,.0f}" for gpus in (0, level, peak)]
+    yield (
+        f"regret a month over the {len(demand):,} known hours, against the best constant number, {optimum:,}: "
+        f"{'; '.join(dict.fromkeys(regrets))}"
+    )
+
+
 def _notes(
     demand: Sequence[int],
     market: BurstPrices,
@@ -338,6 +363,8 @@ def _notes(
 ) -> Iterable[str]:
     if len(demand) < WEEK:
         yield f"only {len(demand)} h of demand are known: plan again with at least a week"
+    if choices:
+        yield from _rule(demand, market, choices[0])
     if not choices:
         yield "no price of reserved capacity is known: the figures show the price at which it would pay"
     elif all(choice.ratio >= 1 for choice in choices):

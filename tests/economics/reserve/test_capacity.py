@@ -46,6 +46,15 @@ def by_scenario(plan: CapacityPlan) -> dict[SupplyScenario, float]:
 DAILY = ([4] * 9 + [12] * 6 + [4] * 9) * 28
 
 
+def test_the_rule_is_shown_with_the_numbers_of_the_case() -> None:
+    """At $1 against $2 a GPU needed in half of the hours is worth it: 4 are needed always, 8 more in a quarter. A month
+    of 730 h: holding none costs 4 × $1 more, holding 12 costs 8 × ($1 − $2 ÷ 4) more."""
+    plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, None), [PurchaseOption("month", 720, 1.0)])
+    assert plan.choices[0].baseline == 4
+    assert "GPU 4 in 100%, GPU 5 in 25% of the hours, asked" in plan.notes[0]
+    assert plan.notes[1].endswith("constant number, 4: hold 0: $2,920; hold 4: $0; hold 12: $2,920")
+
+
 def test_steady_part_held_and_bursts_rented_by_hand() -> None:
     plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, 1.0, 0.5), [MONTH])
     assert plan.best is not None
