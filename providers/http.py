@@ -49,7 +49,7 @@ _WHOLE_ANSWER = 6  # multiple of the timeout after which a slow answer counts as
 # Headers that say how long to wait; Azure's price list has its own.
 _WAITS = ("Retry-After", "x-ms-ratelimit-retailprices-retry-after")
 _TOO_MANY = 429  # HTTP's status "Too Many Requests"
-_MAX_REFUSAL_CHARACTERS = 200  # characters
+_MAX_MESSAGE = 300  # characters of a service's message
 _LOGIN_IN_URL = re.compile(r"://[^/\s\"']*@")
 _QUERY_IN_URL = re.compile(r"(/[^\s\"'?]*)\?[^\s\"')]+")
 
@@ -92,6 +92,18 @@ def redacted_url(url: str) -> str:
 def without_logins(message: object) -> str:
     """An SDK's error message without user, password and query of its URLs."""
     return _QUERY_IN_URL.sub(r"\1", _LOGIN_IN_URL.sub("://", str(message)))
+
+
+def short_message(message: object) -> str:
+    """An SDK's message, or its exception's, in one printable line without logins, of 300 characters at most.
+
+    An exception without text is told by its class.
+    """
+    return _one_line(without_logins(message)) or type(message).__name__
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:_MAX_MESSAGE]
 
 
 def usable_key(secret: SecretStr | str | None) -> str | None:
@@ -268,8 +280,7 @@ class Api:
         text = body[:2000].decode("utf-8", "replace")
         for secret in self._secrets:  # some services echo the secret in the refusal
             text = text.replace(secret, "***")
-        shown_text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-        detail = f": {shown_text[:_MAX_REFUSAL_CHARACTERS]}" if shown_text else ""
+        detail = f": {shown_text}" if (shown_text := _one_line(text)) else ""
         hint = f"is {self._url_setting} right? Redirects are not followed" if status < 400 else ""
         return Refused(status_line + detail, where=where, hint=hint)
 

@@ -30,7 +30,7 @@ from broker.core.errors import (
     Unreachable,
 )
 from providers.aws.settings import NAME, AwsSettings
-from providers.http import without_logins
+from providers.http import short_message
 
 LOGIN_HINT = (
     "run `aws configure` or `aws sso login`, or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
@@ -231,28 +231,25 @@ def _translate_errors(where: str) -> Iterator[None]:
         said.NoAuthTokenError,
         said.ConfigParseError,
     ) as error:
-        raise LoginMissing(
-            f"the login cannot be used: {without_logins(error)}", where=where, hint=LOGIN_HINT
-        ) from error
+        raise LoginMissing(f"the login cannot be used: {short_message(error)}", where=where, hint=LOGIN_HINT) from error
     except (said.HTTPClientError, said.ConnectionError) as error:
         hint = "is the network up, and AWS_ENDPOINT_URL right where it is set?"
-        raise Unreachable(f"cannot be reached: {without_logins(error)}", where=where, hint=hint) from error
+        raise Unreachable(f"cannot be reached: {short_message(error)}", where=where, hint=hint) from error
     except (said.InvalidEndpointConfigurationError, said.UnknownServiceError, said.InvalidRegionError) as error:
         hint = "see AWS_ENDPOINT_URL and the settings of provider aws"
-        raise Refused(without_logins(error), where=where, hint=hint) from error
+        raise Refused(short_message(error), where=where, hint=hint) from error
     except (ResponseParserError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         # botocore's parsers pass on the errors of int(), dates and XML unchanged.
-        reason = without_logins(error) or type(error).__name__
-        raise Malformed(f"the answer cannot be read: {reason}", where=where) from error
+        raise Malformed(f"the answer cannot be read: {short_message(error)}", where=where) from error
     except said.BotoCoreError as error:
-        raise Refused(without_logins(error), where=where) from error
+        raise Refused(short_message(error), where=where) from error
 
 
 def _service_error(error: Any, where: str) -> BrokerError:
     details = error.response.get("Error", {})
     code, message = str(details.get("Code", "")), str(details.get("Message", ""))
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    reason = f"{code}: {message}" if message else code
+    reason = short_message((f"{code}: {message}" if message else code) or f"HTTP {status}")
     if code in _THROTTLED or status == 429:
         return Throttled(f"rate limit exceeded ({reason})", where=where, hint="poll less often")
     if code in _CLOCK:
@@ -271,7 +268,5 @@ def _service_error(error: Any, where: str) -> BrokerError:
     if code in _QUOTA:
         return QuotaExceeded(reason, where=where, hint="raise it in the Service Quotas console")
     if status >= 500:
-        return Unreachable(
-            reason or f"HTTP {status}", where=where, hint="AWS reports a server error; the next poll retries"
-        )
+        return Unreachable(reason, where=where, hint="AWS reports a server error; the next poll retries")
     return Refused(reason, code=code, where=where)

@@ -7,13 +7,12 @@ from typing import Any
 
 from broker.core.errors import BrokerError, LoginMissing, Malformed, Refused, Throttled, Unreachable
 from providers.azure.settings import NAME, SUBSCRIPTION
-from providers.http import setting, without_logins
+from providers.http import setting, short_message
 
 AGAIN = "run `az login` again, or check AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
 
 # Azure's codes for a missing resource; a proxy's 404 proves nothing.
 _GONE = ("ResourceNotFound", "ResourceGroupNotFound", "NotFound")
-_MAX_CHARACTERS = 300  # characters of Azure's message
 _CLOCK = re.compile(r"not yet valid|not within its valid time|AADSTS700024|NotYetValid")
 _NO_ANSWER = re.compile(
     r"Failed to (establish|resolve)|timed out|Connection (refused|reset|aborted)|CERTIFICATE_VERIFY_FAILED"
@@ -43,16 +42,16 @@ def translate_errors(where: str) -> Iterator[None]:
     except (exceptions.DecodeError, exceptions.DeserializationError, exceptions.SerializationError) as error:
         if isinstance(error, exceptions.IncompleteReadError):
             raise Unreachable("the answer was cut short", where=where) from error
-        raise Malformed(f"the answer cannot be read: {_short(error)}", where=where) from error
+        raise Malformed(f"the answer cannot be read: {short_message(error)}", where=where) from error
     except exceptions.HttpResponseError as error:
         raise _service_error(error, where) from error
     except (exceptions.ServiceRequestError, exceptions.ServiceResponseError) as error:
         raise _unreachable(error, where) from error
     except exceptions.AzureError as error:
-        raise Refused(_short(error), where=where) from error
+        raise Refused(short_message(error), where=where) from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         # For an answer of another shape, the SDK's parsers pass on the errors of their own code.
-        raise Malformed(f"the answer cannot be read: {_short(error)}", where=where) from error
+        raise Malformed(f"the answer cannot be read: {short_message(error)}", where=where) from error
 
 
 def _login_error(error: Any, where: str) -> BrokerError:
@@ -75,7 +74,7 @@ def _service_error(error: Any, where: str) -> BrokerError:
     status = error.status_code or 0
     headers = error.response.headers if error.response is not None else {}
     retry_after = headers.get("Retry-After", "")
-    reason = f"HTTP {status}: {_short(error)}"
+    reason = f"HTTP {status}: {short_message(error)}"
     if status == 429 or (status == 503 and retry_after):
         seconds = float(retry_after) if retry_after.isdecimal() else None
         return Throttled(f"rate limit exceeded ({reason})", after=seconds, where=where, hint="poll less often")
@@ -98,20 +97,15 @@ def _service_error(error: Any, where: str) -> BrokerError:
 def _unreachable(error: Exception, where: str) -> Unreachable:
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         hint = f"a proxy or a private endpoint? Name its certificates with {setting(NAME, 'ca_bundle')}"
-        return Unreachable(f"its certificate is not trusted: {_short(error)}", where=where, hint=hint)
+        return Unreachable(f"its certificate is not trusted: {short_message(error)}", where=where, hint=hint)
     hint = f"is {setting(NAME, 'management_url')} right, and the network up?"
-    return Unreachable(f"cannot be reached: {_short(error)}", where=where, hint=hint)
+    return Unreachable(f"cannot be reached: {short_message(error)}", where=where, hint=hint)
 
 
 def _identity_message(error: Exception) -> str:
     """azure-identity's message without its constant parts: its name and a link."""
     text = str(error).partition("To mitigate this issue")[0].rpartition("Attempted credentials:")[2]
-    return _short(Exception(text.replace("\n\t", "; ").strip(" ;\n")))
-
-
-def _short(error: Exception) -> str:
-    text = " ".join("".join(char if char.isprintable() else " " for char in without_logins(error)).split())
-    return (text or type(error).__name__)[:_MAX_CHARACTERS]
+    return short_message(text.replace("\n\t", "; ").strip(" ;\n") or error)
 
 
 def is_silence(error: BaseException | None) -> bool:

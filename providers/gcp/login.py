@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.core.errors import InvalidInput, LoginMissing, MissingExtra, NoLogin, Refused, Unreachable
 from providers.gcp.settings import NAME, GcpSettings
-from providers.http import setting
+from providers.http import setting, short_message
 
 if TYPE_CHECKING:
     import requests
@@ -169,12 +169,14 @@ class GcpLogin:
                 self._credentials.refresh(_TimedRequest(Request(session), self.settings.timeout_seconds))
             except TransportError as error:
                 hint = "is the network up?"
-                raise Unreachable(f"the login cannot be renewed: {_short(error)}", where=where, hint=hint) from error
+                raise Unreachable(f"the login cannot be renewed: {_message(error)}", where=where, hint=hint) from error
             except GoogleAuthError as error:
-                reason = f"the login has expired or is not accepted: {_short(error)}"
+                reason = f"the login has expired or is not accepted: {_message(error)}"
                 raise LoginMissing(reason, where=where, hint=LOGIN_HINT) from error
             except (ValueError, TypeError, KeyError, AttributeError) as error:  # an unparsable answer
-                raise Refused(f"the login cannot be renewed: {_short(error)}", where=where, hint=LOGIN_HINT) from error
+                raise Refused(
+                    f"the login cannot be renewed: {_message(error)}", where=where, hint=LOGIN_HINT
+                ) from error
 
 
 def _read_body(answer: requests.Response, seconds: float) -> None:
@@ -231,13 +233,12 @@ def _credentials(settings: GcpSettings, environ: Mapping[str, str]) -> tuple[Any
             credentials, project = auth.load_credentials_from_file(str(file), scopes=[_SCOPE])
         document = json.loads(file.read_text("utf-8"))
     except (GoogleAuthError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        reason = f"the login cannot be used: {_short(error)}"
+        reason = f"the login cannot be used: {_message(error)}"
         raise LoginMissing(reason, where=f"{NAME}: {file}", hint=LOGIN_HINT) from error
     if hasattr(credentials, "with_always_use_jwt_access"):  # a service account signs for itself, without a round trip
         credentials = credentials.with_always_use_jwt_access(True)
     return credentials, project or document.get("quota_project_id")
 
 
-def _short(error: Exception) -> str:
-    text = " ".join(str(error.args[0] if error.args else error).split())
-    return text[:200] or type(error).__name__
+def _message(error: Exception) -> str:
+    return short_message((error.args or (error,))[0] or error)

@@ -22,13 +22,12 @@ from broker.core.market.offers import SkippedRow
 from broker.core.values.clock import Clock
 from providers.gcp.login import LOGIN_HINT
 from providers.gcp.settings import NAME
-from providers.http import retry_after, setting, without_logins
+from providers.http import retry_after, setting, short_message
 from providers.rows import short
 
 if TYPE_CHECKING:
     import requests
 
-_MAX_CHARACTERS = 300  # characters of a service's message
 _THROTTLED = {"rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED"}
 _DISABLED = {"accessNotConfigured", "SERVICE_DISABLED"}
 _QUOTA = {"quotaExceeded", "QUOTA_EXCEEDED"}
@@ -141,23 +140,25 @@ def translate_errors(where: str, answers: list[requests.Response], clock: Clock)
     except requests.TooManyRedirects as error:
         raise Refused("redirected; redirects are not followed", where=where, hint=_NETWORK) from error
     except (requests.exceptions.InvalidURL, requests.exceptions.MissingSchema) as error:
-        raise InvalidInput(f"not a valid URL: {_short(error)}", where=where, hint=_NETWORK) from error
+        raise InvalidInput(f"not a valid URL: {short_message(error)}", where=where, hint=_NETWORK) from error
     except (requests.RequestException, TransportError) as error:
-        raise Unreachable(f"cannot be reached: {_short(error)}", where=where, hint=_NETWORK) from error
+        raise Unreachable(f"cannot be reached: {short_message(error)}", where=where, hint=_NETWORK) from error
     except GoogleAuthError as error:
-        raise LoginMissing(f"the login is not accepted: {_short(error)}", where=where, hint=LOGIN_HINT) from error
+        raise LoginMissing(
+            f"the login is not accepted: {short_message(error)}", where=where, hint=LOGIN_HINT
+        ) from error
     except GoogleAPICallError as error:
         answer = answers[0] if answers else None
         raise _service_error(error.code or 0, _service_message(error), _reasons(error), answer, where, clock) from error
     except GoogleAPIError as error:
-        raise Unreachable(_short(error), where=where, hint=_NETWORK) from error
+        raise Unreachable(short_message(error), where=where, hint=_NETWORK) from error
     except OSError as error:  # a CA bundle that cannot be read, a socket that broke in an unusual place
-        raise Unreachable(f"cannot be reached: {_short(error)}", where=where, hint=_NETWORK) from error
+        raise Unreachable(f"cannot be reached: {short_message(error)}", where=where, hint=_NETWORK) from error
     except unreadable() as error:
         if answers and answers[0].status_code >= 400:  # an error that the SDK cannot read
             answer = answers[0]
             raise _service_error(answer.status_code, answer.reason or "", set(), answer, where, clock) from error
-        raise Malformed(f"the answer cannot be read: {_short(error)}", where=where) from error
+        raise Malformed(f"the answer cannot be read: {short_message(error)}", where=where) from error
 
 
 def _service_error(
@@ -196,15 +197,10 @@ def _service_error(
 
 def _service_message(error: Any) -> str:
     # The SDK prefixes the service's message with method and URL.
-    return _short(Exception(str(error.message).partition(": ")[2] or error.message))
+    return short_message(str(error.message).partition(": ")[2] or error.message or error)
 
 
 def _reasons(error: Any) -> set[str]:
     """The service's error reasons: in the old form (``errors``) and the new one (``ErrorInfo``)."""
     legacy = [entry.get("reason") for entry in error.errors or () if isinstance(entry, dict)]
     return {reason for reason in (*legacy, error.reason) if isinstance(reason, str) and reason}
-
-
-def _short(error: Exception) -> str:
-    text = "".join(char if char.isprintable() else " " for char in without_logins(error))
-    return " ".join(text.split())[:_MAX_CHARACTERS] or type(error).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -259,6 +260,18 @@ def test_a_region_that_fails_does_not_hold_back_the_others(make: Make, populated
     assert "eu-west-1" in str(error)
     assert "us-east-1" not in str(error)
     assert {offer.region for offer in found if offer.capacity_type is CapacityType.SPOT} == {"us-east-1"}
+
+
+def test_a_page_of_a_proxy_is_told_in_one_short_line(make: Make, populated: AwsCloud) -> None:
+    from tests.fakes.aws_cloud import AwsFault
+
+    page = "<html>\n<head></head>\n" + "<p>https://user:not-a-secret@proxy.example</p>\n" * 50
+    populated.faults["DescribeSpotPriceHistory"] = [AwsFault("AccessDenied", 403, escape(page))]
+    _, error = failing(make(regions=("us-east-1",)), SPOT)
+    assert isinstance(error, Refused)
+    assert str(error).isprintable()
+    assert "not-a-secret" not in str(error)
+    assert len(str(error)) < 400
 
 
 def test_scores_that_fail_cost_no_price(make: Make, populated: AwsCloud) -> None:
