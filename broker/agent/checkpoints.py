@@ -274,7 +274,7 @@ def _set_times(root: Path, files: Sequence[SavedFile]) -> None:
     for file in files:
         if file.modified:
             path = Path(file.path)
-            for place in (path, *path.parents[:-1]):
+            for place in (path, *list(path.parents)[:-1]):
                 times[root / place] = max(times.get(root / place, 0), min(file.modified, time.time_ns()))
     for place, at in times.items():
         os.utime(place, ns=(at, at))
