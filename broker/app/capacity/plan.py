@@ -14,6 +14,7 @@ from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.accelerators import canonical
+from broker.core.values.figures import age
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.energy import energy_usd_per_hour
 from broker.economics.reserve.capacity import CapacityPlan, PurchaseOption, plan_capacity
@@ -120,6 +121,8 @@ def plan_accelerators(
         for_sale = _purchase_options(accelerator, offers, prices, market, assumptions)
         options, objections = limits.split_options(accelerator, for_sale, market)
         plan_notes += [*objections, *limits.rarely_needed_notes(accelerator, hours)]
+        if _stated_price(prices.on_demand, accelerator) is None:
+            plan_notes += _rent_note(accelerator, offers[accelerator], now)
         plan_notes += _unrecorded_note(broker, accelerator, own_holdings)
         expiring = _renewal_objections(limits, own_holdings, assumptions, market, now)
         plan_notes += expiring.values()
@@ -148,6 +151,18 @@ def _renewal_objections(
         if holding.ends > now and (objection := limits.renewal_objection(recorded, usd, market)):
             objections[recorded.number] = objection
     return objections
+
+
+def _rent_note(accelerator: str, offers: Sequence[Offer], now: datetime) -> list[str]:
+    """Where bursts are rented on demand, at what price, and the source and age of that price."""
+    rent = cheapest(offers, CapacityType.ON_DEMAND)
+    if rent is None:
+        return []
+    since = f"list price of {rent.as_of:%Y-%m-%d}" if rent.reference else f"{age(now - rent.as_of)} old"
+    return [
+        f"{accelerator}: bursts on demand are those of {rent.provider}/{rent.region} {rent.machine}, "
+        f"${usd(rent):.2f} per GPU-hour ({rent.source}, {since}); a term elsewhere is compared with that"
+    ]
 
 
 def _unrecorded_note(broker: Broker, accelerator: str, holdings: Sequence[RecordedHolding]) -> list[str]:

@@ -126,8 +126,11 @@ def test_market_prices_are_used_where_none_are_stated_and_charts_drawn(gpubroker
     assert done.code == 0
     assert "worth holding" in done.out
     assert done.out.count("demand and capacity worth holding") == 2
+    assert " ".join(done.out.split()).count("per GPU-hour (pricebook, list price of 20") == 2
     only = gpubroker("capacity", "plan", "--demand", fleet, "--where", "gpu=L4", "--json")
     assert [plan["accelerator"] for plan in only.json["plans"]] == ["L4"]
+    stated = gpubroker("capacity", "plan", "--demand", fleet, "--on-demand-price", "2")
+    assert "bursts on demand are those of" not in stated.out
 
 
 @pytest.mark.parametrize(
