@@ -67,7 +67,10 @@ def init(
     """
     terminal = Terminal.of(context)
     if file.exists() and not force:
-        raise InvalidInput("the file exists already", where=str(file), hint="choose another name, or add --force")
+        other = f", such as `gpubroker init {source.stem}.yaml --from {source}`" if source is not None else ""
+        raise InvalidInput(
+            "the file exists already", where=str(file), hint=f"choose another name{other}, or add --force"
+        )
     answers, lost = _convert(source) if source is not None else (_answers(terminal, defaults=defaults), [])
     text = job_file_text(answers)
     try:

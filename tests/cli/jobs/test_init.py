@@ -51,11 +51,23 @@ def test_a_script_of_slurm_is_converted_and_submission_says_how(gpubroker: Run, 
         assert refused.code == 2
         assert f"this is a Slurm script; `gpubroker init --from {script}` writes a job file" in refused.err
         assert len(refused.err.splitlines()) == 1
+    (tmp_path / "taken.yaml").touch()
+    taken = gpubroker("init", str(tmp_path / "taken.yaml"), "--from", str(script))
+    assert f"`gpubroker init train.yaml --from {script}`" in taken.err
     done = gpubroker("init", str(tmp_path / "bert.yaml"), "--from", str(script))
     assert (done.code, "of the cluster alone: --partition" in done.out) == (0, True)
     assert "Files that the job writes are lost with its machine unless it names them: `outputs: [FOLDER]`." in done.out
     planned = gpubroker("plan", str(tmp_path / "bert.yaml"), "--json")
     assert (planned.code, planned.json["job"]["name"], planned.json["max_duration"]) == (0, "bert", 7200)
+    script.write_text(
+        '#SBATCH -c 4\nhost=$(scontrol show hostnames "$SLURM_NODELIST" | head -n1)\n'
+        "echo $SLURM_CPUS_PER_TASK $SLURM_X\n"
+    )
+    several = gpubroker("init", str(tmp_path / "bert.yaml"), "--from", str(script), "--force")
+    assert "variables that are not set here: SLURM_X (" in several.out
+    text = (tmp_path / "bert.yaml").read_text()
+    assert 'envs:\n  SLURM_CPUS_PER_TASK: "4"\n' in text
+    assert 'host=$(echo "$SKYPILOT_NODE_IPS" | head -n1)' in text
     own = tmp_path / "own.yaml"
     own.write_text("run: |\n  docker run image python train.py\n")
     assert gpubroker("plan", str(own)).code == 0, "a job file may run docker"

@@ -29,12 +29,13 @@ _SRUN = re.compile(r"(?P<before>^\s*|[;&|(]\s*|\b(?:exec|time)\s+)srun(?P<rest>(
 _CONTINUED_SRUN = re.compile(r"^(\s*srun\b.*?)\s*\\\n\s*", re.MULTILINE)
 _WITH_VALUE = "JtNncGaopeADwxmiKu"
 _ARRAY = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+_HOSTS = re.compile(r"scontrol\s+show\s+hostnames?(?:\s+([\"']?)\$\{?SLURM_(?:JOB_)?NODELIST\}?\1)?")
 # Variables of Slurm, and those that a job has here.
 _VARIABLES = {
     "SLURM_PROCID": "SKYPILOT_NODE_RANK", "SLURM_NODEID": "SKYPILOT_NODE_RANK", "SLURM_NNODES": "SKYPILOT_NUM_NODES",
     "SLURM_JOB_NUM_NODES": "SKYPILOT_NUM_NODES", "SLURM_GPUS_ON_NODE": "SKYPILOT_NUM_GPUS_PER_NODE",
     "SLURM_JOB_ID": "GPUBROKER_JOB_ID", "SLURM_JOBID": "GPUBROKER_JOB_ID", "SLURM_ARRAY_JOB_ID": "GPUBROKER_ARRAY_ID",
-    "SLURM_ARRAY_TASK_ID": "SLURM_ARRAY_TASK_ID",
+    "SLURM_ARRAY_TASK_ID": "SLURM_ARRAY_TASK_ID", "SLURM_CPUS_PER_TASK": "SLURM_CPUS_PER_TASK",
 }  # fmt: skip
 
 
@@ -44,6 +45,8 @@ def convert(text: str, file: str) -> Conversion:
     options, conversion = dict(_directives(text, file)), Conversion()
     conversion.job["name"] = job_name(options.pop("job-name", None) or name_from_file(file))
     conversion.job["workdir"] = options.pop("chdir", ".")
+    if "SLURM_CPUS_PER_TASK" in text:
+        conversion.variable("SLURM_CPUS_PER_TASK", str(_first_number(options.get("cpus-per-task"))))
     _machine(options, conversion)
     if (limit := options.pop("time", None)) is not None:
         conversion.job["max_duration"] = print_duration(timedelta(seconds=_seconds(limit, file)))
@@ -196,7 +199,7 @@ def _commands(text: str, conversion: Conversion) -> str:
     script_lines, modules = list[str](), list[str]()
     while (joined := _CONTINUED_SRUN.sub(r"\1 ", text)) != text:
         text = joined
-    lines = text.splitlines()
+    lines = _HOSTS.sub('echo "$SKYPILOT_NODE_IPS"', text).splitlines()
     if lines and lines[0].startswith("#!"):
         lines = lines[1:]
     for line in lines:

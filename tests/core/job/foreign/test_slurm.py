@@ -29,8 +29,9 @@ CASES: list[tuple[str, dict[str, Any], str, tuple[str, ...]]] = [
         "#SBATCH --time=2-12:00\n#SBATCH --exclusive\nhead=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\n"
         "srun torchrun --nnodes $SLURM_NNODES --node-rank $SLURM_NODEID --nproc-per-node 8 train.py\n",
         {"nodes": 2, "machine": "H100:8", "limit": "2 days, 12:00:00", "name": "given"},
-        "--nnodes $SKYPILOT_NUM_NODES --node-rank $SKYPILOT_NODE_RANK",
-        ("SLURM_JOB_NODELIST", "$SKYPILOT_NODE_IPS"),
+        'head=$(echo "$SKYPILOT_NODE_IPS" | head -n1)\n'
+        "torchrun --nnodes $SKYPILOT_NUM_NODES --node-rank $SKYPILOT_NODE_RANK",
+        (),
     ),
     (
         "#!/bin/sh\n#SBATCH --gres=gpu:2\n#SBATCH --mem=65536\n#SBATCH --mail-type=END\n#SBATCH --mail-user=a@b.org\n"
@@ -76,7 +77,7 @@ CASES: list[tuple[str, dict[str, Any], str, tuple[str, ...]]] = [
         "ml purge\nml bwa samtools\nset -euo pipefail\nbwa mem -t $SLURM_CPUS_PER_TASK ref.fa r.fq > out.sam\n",
         {"name": "align", "cpus": 16, "memory": 128},
         "set -euo pipefail\nbwa mem",
-        ("ml purge; ml bwa samtools", "SLURM_CPUS_PER_TASK"),
+        ("ml purge; ml bwa samtools",),
     ),
     (
         "#!/bin/bash\n#SBATCH --nodes=1-2 --gpus-per-task=1 --ntasks=4 --cpus-per-gpu=6\n#SBATCH --chdir=src\n"
