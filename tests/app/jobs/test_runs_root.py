@@ -54,7 +54,7 @@ def test_another_place_is_fine_once_nobody_looks_at_the_first(broker: Broker, el
         worker.tick()
     with broker.store.lead() as leading:
         assert leading
-        with pytest.raises(InvalidInput, match="reconciler that uses that place still runs"):
+        with pytest.raises(InvalidInput, match="background process that uses that place still runs"):
             asked(elsewhere, "second")
     asked(elsewhere, "second")
     with pytest.raises(InvalidInput, match="jobs that have not ended"):
