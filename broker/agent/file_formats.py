@@ -63,6 +63,9 @@ def _is_trainer_whole(entry: Path) -> bool | None:
 
 
 def _is_file_whole(path: Path) -> bool | None:
+    path.lstat()  # raises if it has disappeared
+    if not path.is_file():  # a pipe, which waits for a writer, or a dangling link
+        return None
     with path.open("rb") as file:
         start = file.read(512)
         size = os.fstat(file.fileno()).st_size

@@ -64,11 +64,11 @@ def test_a_name_that_is_known_or_cannot_be_judged_is_not(gpubroker: Any, write: 
         ("capacity_types: [spot], except: [{user: 'pdh-*'}]", "no listed user matches 'pdh-*'"),
         ("capacity_types: [spot], except: {user: 'xan*', team: 'v*'}", "no listed user matches 'xan*'"),
         (
-            "purchases: {max_commitment: $9, max_term: 14d, approvers: [carl], buyers: [anno]}",
+            "purchases: {max_commitment: $9, max_term: 14d, approvers: [carl, anna], buyers: [anno]}",
             "no job of user 'anno' is known",
         ),
         (
-            "purchases: {max_commitment: $9, max_term: 14d, approvers: [carl], providers: [amazn]}",
+            "purchases: {max_commitment: $9, max_term: 14d, approvers: [carl, anna], providers: [amazn]}",
             "'amazn'; did you mean 'aws'?",
         ),
         ("capacity_types: [spot], scope: {team: 'vis*', user: ['a*', 'phd-?']}", ""),
@@ -112,7 +112,7 @@ version: 1
 guardrails:
   - {name: ask, max_job_cost: $5, action: ask, approvers: [root, nobody-of-that-name]}
   - {name: more, approve_above: {cost: $9, approvers: "zz-*"}}
-  - {name: most, approve_above: {cost: $99, approvers: nobody-else-either}}
+  - {name: most, approve_above: {cost: $99, approvers: nobody-else-either, own_requests: true}}
 """
 
 
@@ -133,7 +133,7 @@ def test_approvers_whom_nobody_here_knows_are_said(gpubroker: Any, write: Any) -
 def test_approvers_are_known_who_have_acted_here(
     gpubroker: Any, write: Any, a_job: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asks = "version: 1\nguardrails: [{name: a, max_job_cost: $5, action: ask, approvers: [%s]}]\n"
+    asks = "version: 1\nguardrails: [{name: a, max_job_cost: $5, action: ask, approvers: [%s], own_requests: true}]\n"
     (me,) = {job["user"] for job in gpubroker("jobs", "list", "--json").json["jobs"]}
     monkeypatch.setattr(unknown_names, "has_account", lambda user: False)
     assert gpubroker("policy", "check", write("p.yaml", asks % me), "--json").json["warnings"] == []

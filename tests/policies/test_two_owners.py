@@ -157,7 +157,7 @@ def test_the_reference_says_so() -> None:
     text = " ".join(REFERENCE.read_text("utf-8").split())
 
     for sentence in (
-        "**All files apply at once**; the strictest verdict decides.",
+        "**All files apply at once**; the strictest answer decides.",
         "The shortest `max_duration` applies",
         "a switch is on if a file sets `true` and none sets `false`",
         "Two capacity orders for the same jobs are an error",
