@@ -20,6 +20,7 @@ from policies.rules.concurrency import starts_attempt
 
 _RENTED = (CapacityType.SPOT, CapacityType.ON_DEMAND)
 _HOUR = timedelta(hours=1)
+_ROUNDING = 1e-6  # percent of GPU-hours: 99.9 and many hours have no exact floats
 
 
 class SpotUse(PolicyPart):
@@ -111,13 +112,12 @@ class Spot(BoundRule[SpotUse]):
             return allow(
                 self, "too_few_hours", f"{hours} {window_text}; a share is required from {config.min_gpu_hours:,} on"
             )
-        if 100 * share.spot >= minimum * share.total:
+        missing = minimum * share.total - 100 * share.spot
+        if missing <= _ROUNDING:
             return allow(self, "share_kept", f"at least {minimum:g}% of {hours} {window_text} are on spot")
         # Rounded up, so that so many are enough.
-        missing_hours = (
-            None if minimum >= 100 else ceil((minimum * share.total - 100 * share.spot) / (100 - minimum) * 10) / 10
-        )
-        hint = "" if missing_hours is None else f", or on demand once {missing_hours:,g} more are on spot"
+        missing_hours = None if minimum >= 100 else ceil(missing / (100 - minimum) * 10 - _ROUNDING) / 10
+        hint = "" if missing_hours is None else f", or on demand once {missing_hours:,.10g} more are on spot"
         return deny(
             self,
             "too_little_spot",
@@ -126,5 +126,5 @@ class Spot(BoundRule[SpotUse]):
             spot_gpu_hours=f"{share.spot:g}",
             gpu_hours=f"{share.total:g}",
             min_share=f"{minimum:g}",
-            **({} if missing_hours is None else {"more_spot_gpu_hours": f"{missing_hours:g}"}),
+            **({} if missing_hours is None else {"more_spot_gpu_hours": f"{missing_hours:.1f}".removesuffix(".0")}),
         )

@@ -92,6 +92,7 @@ def test_jobs_at_once(limit: int, more: int) -> None:
     Refusal("max_concurrent_jobs", limit, beside(running), ended, one_less).check()
 
 
+@example(spot=0, other=248, least=99.9)  # 327,672 hours of spot, exactly the minimum, whatever floats make of it
 @given(spot=st.integers(0, 400), other=st.integers(0, 400), least=st.sampled_from([1, 12.5, 33.3, 50, 66, 90, 99.9]))
 def test_share_of_spot(spot: int, other: int, least: float) -> None:
     def beside(more: float) -> Asked:
