@@ -99,10 +99,10 @@ def short_message(message: object) -> str:
 
     An exception without text is told by its class.
     """
-    return _one_line(without_logins(message)) or type(message).__name__
+    return _single_line(without_logins(message)) or type(message).__name__
 
 
-def _one_line(text: str) -> str:
+def _single_line(text: str) -> str:
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:_MAX_MESSAGE]
 
 
@@ -280,7 +280,7 @@ class Api:
         text = body[:2000].decode("utf-8", "replace")
         for secret in self._secrets:  # some services echo the secret in the refusal
             text = text.replace(secret, "***")
-        detail = f": {shown_text}" if (shown_text := _one_line(text)) else ""
+        detail = f": {shown_text}" if (shown_text := _single_line(text)) else ""
         hint = f"is {self._url_setting} right? Redirects are not followed" if status < 400 else ""
         return Refused(status_line + detail, where=where, hint=hint)
 

@@ -18,7 +18,7 @@ _CONNECTION = re.compile(
 )
 _CALL = re.compile(r"\bconnect\w*\(|\bcreate_connection\(|\w*Store\(")  # in a traceback of Python
 _REFUSED = re.compile(r"(?i)connection refused|econnrefused|timed out|unreachable|no route to host|failed to connect")
-_ITSELF = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104  # a name to be found in messages
+_LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104  # looked for in messages, never bound
 _TORCH = re.compile(r"\btorchrun\b|torch\.distributed\.(?:run|launch)\b")
 _TORCH_PORT = 29500  # where it names none
 _PATIENCE = 3.0  # seconds for one connection
@@ -64,7 +64,7 @@ def connection_report(spec: Spec, rank: int, gang: Sequence[Claim], lines: Seque
 
 def _tried(gang: Sequence[Claim], lines: Sequence[str]) -> list[tuple[str, int]]:
     """The nodes of the gang, by name or address, and the ports that the lines say were tried."""
-    nodes = {name for claim in gang for name in (claim.host, claim.address)} | {*_ITSELF}
+    nodes = {name for claim in gang for name in (claim.host, claim.address)} | {*_LOOPBACK}
     pairs: dict[tuple[str, int], None] = {}
     for line in filter(_CONNECTION.search, lines):
         for match in _TRIED.finditer(line):
@@ -79,7 +79,7 @@ def _tried(gang: Sequence[Claim], lines: Sequence[str]) -> list[tuple[str, int]]
 def _report(rank: int, gang: Sequence[Claim], name: str, port: int) -> str:
     """What becomes of a connection from this node to that one, tried again now."""
     here = describe(gang[rank : rank + 1])
-    if name in _ITSELF and rank:
+    if name in _LOOPBACK and rank:
         return f"{here} tried {name}, port {port}, which is itself; expected {describe(gang[:1])}, as in MASTER_ADDR"
     claim = next((claim for claim in gang if name in (claim.host, claim.address)), gang[0])
     return f"from {here} to {describe([claim])}, port {port}: {_connect(claim.address, port)}"
