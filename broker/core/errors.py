@@ -204,6 +204,7 @@ class InvalidInput(AskAPerson):
 _MAX_LISTED = 30  # most names in a hint
 _EXAMPLES = 5
 _LISTED_BY = {
+    "advice": "report review",
     "budget": "budget",
     "checkpoint": "jobs files JOB --checkpoints",
     "document": "schema",
@@ -347,6 +348,6 @@ def did_you_mean(name: str, known: Iterable[str], similar: float = 0.6) -> str:
 
 def closest(name: str, known: Iterable[str], similar: float = 0.6) -> str | None:
     """The most similar known name; None if none is similar."""
-    lowered = {candidate.lower(): candidate for candidate in known}
+    lowered = {candidate.lower(): str(candidate) for candidate in known}  # of enums, their values
     matches = get_close_matches(name.lower(), lowered, n=1, cutoff=similar)
     return lowered[matches[0]] if matches else None

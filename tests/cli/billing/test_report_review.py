@@ -81,3 +81,17 @@ def test_no_text_of_a_document_is_taken_for_markup() -> None:
     text = markdown(blocks)
     assert "\\*b\\* \\[c\\]" in text
     assert "| x \\| y z | 1 |" in text
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ("spot-0=don", "unknown answer 'don'; did you mean 'done'?"),
+        ("spot-0=", "known: accepted, dismissed, done"),
+        ("spot-0=done", "unknown advice 'spot-0'"),
+    ],
+)
+def test_a_mistyped_answer_is_told_what_there_is(gpubroker: Gpubroker, answer: str, says: str) -> None:
+    refused = gpubroker("report", "review", "--month", "2026-09", "--answer", answer)
+    assert refused.code == 2
+    assert says in refused.err
