@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
+from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.ledger.entries import Entry, Movement, Tags, move
 from broker.store import Store
 
@@ -48,3 +49,9 @@ def post_two_months(store: Store) -> None:
                 *spent(7, "9", SEPTEMBER, SEPTEMBER + HOUR, SEPTEMBER + HOUR, money=MoneyKind.SANDBOX),
             ]
         )
+
+
+def own_idle_machine(store: Store) -> None:
+    """Eight H100 of September and October 2026 that no job uses: $3,600 of idle hours in a month of 30 days."""
+    end, paid = SEPTEMBER + 60 * DAY, Money.usd("7200")
+    store.add_holding(Holding(HoldingKind.OWNED, "H100", 8, "basement", "here", SEPTEMBER, end, upfront=paid), by="ann")

@@ -12,7 +12,7 @@ class Role(StrEnum):
     """A role that permits more than everybody may do."""
 
     ADMINISTRATOR = "administrator"  # may change every job and grant as its owner may
-    FINOPS = "finops"  # sees the costs of all teams, changes nothing
+    FINOPS = "finops"  # sees the costs of all teams, answers advice
     GATE = "gate"  # asks, on behalf of SkyPilot or Slurm, whether their users may launch
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import Query
-from fastapi.responses import Response
+from fastapi.responses import RedirectResponse, Response
 
 from broker.app.billing import charges, showback
 from broker.app.billing.months import MONTH, PERIODS, ReportPeriod, report_timezone, resolve_month
@@ -13,12 +13,14 @@ from broker.app.billing.review import review
 from broker.app.results.charges import BilledReport
 from broker.app.results.reports import use_figures
 from broker.app.use_cases import jobs, money
+from broker.app.use_cases.changes import change, single_line
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
+from broker.finops.advice import AdviceVerdict
 from broker.finops.showback import SharingRule, SharingRules
 from broker.page.charts import HEIGHT, WIDTH, spend_curve
 from broker.page.render import render_page
-from broker.page.visitors import By
+from broker.page.visitors import By, Form, request_key
 
 REPORTS_PATH = "/reports"
 _JOB = "job"
@@ -96,8 +98,19 @@ def month(by: By, month: Month = "") -> Response:
         "use": list(use_figures(metrics.use, metrics.targets)),
         "billed": BilledReport.of(charges.billed_attempts(broker, *bounds), "provider", *bounds, time_zone),
         "statements": showback.statements(broker).statements,
+        "verdicts": list(AdviceVerdict) if by.may(Permission.ANSWER_ADVICE) else [],
     }
     return render_page("report_month.html", by, values, title=f"Report of {name}", at=REPORTS_PATH)
+
+
+def answer_advice(by: By, month: str, advice: str, form: Form) -> Response:
+    """Answer advice of the month's review. Idempotent by the form's key. Raises `UnknownName`."""
+    reason = single_line(form.get("reason", "").strip()[:500])
+    verdict = form.get("verdict", "")[:20]
+    change(
+        by.caller, request_key(form), money.answer_advice, month=month, advice=advice, verdict=verdict, reason=reason
+    )
+    return RedirectResponse(f"/reports/month?{urlencode({'month': month})}", 303)
 
 
 BUDGETS_PATH = "/budgets"

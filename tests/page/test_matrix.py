@@ -23,7 +23,14 @@ OF_A_JOB = [
     if route.path.startswith("/jobs/{id}") and route.permission is not Permission.CHANGE_OWN_JOBS
 ]
 OTHERS = [route for route in LOOKS if "{" not in route.path]
-OF_ONE = {"sha256": "0" * 64, "number": 1, "purchase": "purchase-0", "name": "mia"}
+OF_ONE = {
+    "sha256": "0" * 64,
+    "number": 1,
+    "purchase": "purchase-0",
+    "name": "mia",
+    "month": "2026-10",
+    "advice": "idle-0",
+}
 """What other pages name: of a job's files and of purchases there are none."""
 # Names that stand in somebody's page alone: of the other team, its person, its job and its budget.
 OF_VISION = ("vision", "otto", "foreign")

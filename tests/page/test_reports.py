@@ -9,7 +9,8 @@ import pytest
 from broker.app.billing import anomalies
 from broker.app.results.reports import SpendingIncidentResult
 from broker.core.values.money import Money
-from tests.page.browsing import Site
+from tests.focus_ledger import own_idle_machine
+from tests.page.browsing import FormFields, Site
 
 
 def test_a_row_opens_its_jobs_and_a_job_its_ledger(seen_site: Site) -> None:
@@ -70,3 +71,27 @@ def test_anomalies_are_computed_for_all_and_shown_of_ones_own_teams(
     for who, sees in (("fay", {"nlp", "vision"}), ("mia", {"nlp"})):
         page = seen_site.of(who).get("/reports").text
         assert {one.team for one in found if f"<li>{one.team} {day}: $77.25" in page} == sees
+
+
+def test_finance_answers_advice_once_and_the_next_month_shows_it(site: Site) -> None:
+    own_idle_machine(site.world.broker.store)
+    (item,) = site.world.get("/reports/review", "fay", month="2026-09").json()["advice"]
+    advice = item["id"]
+    path = f"/reports/month/2026-09/advice/{advice}"
+    assert path not in site.of("apple").get("/reports/month?month=2026-09").text
+    browser = site.of("fay")
+    form = FormFields(browser.get("/reports/month?month=2026-09").text).forms[path]
+    filled = form | {"verdict": "done", "reason": "sold <b>"}
+    for _ in range(2):
+        answer = browser.post(path, filled)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/reports/month?month=2026-09")
+    assert "; done by fay: sold &lt;b&gt;" in browser.get("/reports/month?month=2026-09").text
+    october = browser.get("/reports/month?month=2026-10").text
+    effect = october.partition("Effect of last month")[2]
+    assert "done by fay: sold" in effect
+    assert "$3,600.00" in effect, "half of what was paid was idle in September"
+    with site.world.broker.store.access.reading() as look:
+        audit = look.audit(limit=9, subject=f"{advice} of 2026-09")
+        lines = [(line.person, line.action, line.after) for _, line in audit]
+    assert lines == [("fay", "advice.answer", "done"), ("fay", "advice.answer", "")]
+    assert browser.send_form("/reports/month?month=2026-09", path, verdict="later").status_code == 404

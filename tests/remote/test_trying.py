@@ -11,6 +11,7 @@ from broker.cli.render.errors import error_text
 from broker.core.errors import InvalidInput
 from tests.actors import ROOT
 from tests.cli.documents import check
+from tests.focus_ledger import own_idle_machine
 from tests.remote.conftest import Laptop, TeamService
 
 JOB = """\
@@ -107,6 +108,19 @@ def test_a_month_is_fetched_as_focus_and_frozen_once(laptop: Laptop, tmp_path: P
     check("report-showback-frozen", frozen.json)
     assert frozen.json["frozen_by"] == "adam"
     assert laptop("report", "showback", "--month", "2026-09", "--freeze").code == 2, "for good"
+
+
+def test_finance_answers_advice_and_the_next_review_says_so(laptop: Laptop, service: TeamService) -> None:
+    own_idle_machine(service.world.broker.store)
+    month = ("report", "review", "--month", "2026-09")
+    (advice,) = [one["id"] for one in laptop(*month, "--json", by="fay").json["advice"] if one["kind"] == "idle"]
+    assert laptop(*month, "--answer", f"{advice}=done", by="apple").code == 3
+    assert "did you mean 'done'" in laptop(*month, "--answer", f"{advice}=dune", by="fay").err
+    answered = laptop(*month, "--answer", f"{advice}=done", "--reason", "sold", "--json", by="fay")
+    check("report-review", answered.json)
+    assert f"{advice}, done by fay: sold" in laptop(*month, by="fay").out
+    (brought,) = laptop("report", "review", "--month", "2026-10", "--json", by="fay").json["followed"]
+    assert (brought["answer"]["verdict"], brought["then"], brought["now"]) == ("done", "3600.00", "3600.00")
 
 
 def test_a_job_that_runs_is_not_resumed(laptop: Laptop, service: TeamService) -> None:

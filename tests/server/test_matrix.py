@@ -20,6 +20,7 @@ OF_ONE = {
     "kind": "files",
     "checkpoint": "latest",
     "month": "2025-13",
+    "advice": "idle-0",
     "budget": "everything",
     "purchase": "purchase-0",
     "launch": "slurm-0",

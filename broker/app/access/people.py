@@ -89,6 +89,13 @@ def require_administrator(reader: AccessReader, by: Actor) -> None:
     require_permission(reader, by, Permission.ADMINISTER)
 
 
+def require_role(broker: Broker, by: Actor, permission: Permission) -> None:
+    """As `require_permission`, in a store that has people; everybody may use a store without."""
+    with broker.store.access.reading() as reader:
+        if reader.people():
+            require_permission(reader, by, permission)
+
+
 def require_permission(reader: AccessReader, by: Actor, permission: Permission) -> None:
     """Raises `NotAllowed` unless ``by`` has the permission in every team: root on this machine, or a person with such a
     role."""

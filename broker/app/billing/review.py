@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
+from broker.app.access.people import require_role
 from broker.app.advise.assumptions import active_assumptions
 from broker.app.billing.budgets import budget_parts, budget_rules
 from broker.app.billing.months import report_timezone, resolve_begun_month
@@ -17,8 +18,9 @@ from broker.app.capacity.findings import capacity_findings
 from broker.app.capacity.plan import has_current_price
 from broker.app.results.reports import FollowedAdviceResult, ReviewedBudget, ReviewedMonth, ReviewedTeam, ReviewReport
 from broker.app.wiring import Broker
+from broker.core.access.permissions import Permission
 from broker.core.actors import Actor
-from broker.core.errors import InvalidInput, UnknownName
+from broker.core.errors import UnknownName
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import BOUGHT, CapacityType, OfferQuery
 from broker.core.policy.policy import SpotShare
@@ -116,12 +118,10 @@ def answer_advice(
     *,
     by: Actor,
 ) -> ReviewReport:
-    """Record an administrator's answer to an advice of a month's review; a later answer replaces it. Returns the
-    review. Raises as `review`, `UnknownName` for another advice or verdict, and `InvalidInput` for other people."""
-    if not by.may_act_for(""):
-        raise InvalidInput(
-            f"{by.identity} is no administrator", where="--answer", hint="administrators answer advice on all teams"
-        )
+    """Record an answer to an advice of a month's review; a later answer replaces it. Returns the review. If the store
+    has people, only those whose role has the permission may do this. Raises as `review`, `UnknownName` for another
+    advice or verdict, and `NotAllowed` for other people."""
+    require_role(broker, by, Permission.ANSWER_ADVICE)
     if verdict not in list(AdviceVerdict):
         raise UnknownName("answer", verdict, list(AdviceVerdict), where="--answer")
     report = review(broker, month, timezone)

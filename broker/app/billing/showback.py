@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from broker.app.access.people import require_permission
+from broker.app.access.people import require_role
 from broker.app.billing.months import parse_month, report_timezone, resolve_begun_month, resolve_month
 from broker.app.billing.report import spend
 from broker.app.results.reports import ChargebackList, ChargebackStatement, ShowbackReport
@@ -102,9 +102,7 @@ def make_statement(broker: Broker, month: str, rules: SharingRules, *, by: Actor
             where="--month",
             hint=f"until then: gpubroker report showback --month {billing_month.name}",
         )
-    with broker.store.access.reading() as access:
-        if access.people():
-            require_permission(access, by, Permission.FREEZE_STATEMENTS)
+    require_role(broker, by, Permission.FREEZE_STATEMENTS)
     while (statement := _freeze_once(broker, billing_month, rules, now, by)) is None:
         pass  # another month was frozen meanwhile, and has the corrections
     return ChargebackStatement.of(statement, _later_corrections(broker, billing_month))

@@ -71,6 +71,8 @@ def _subject(by: Caller, row: UseCase, arguments: Mapping[str, Any]) -> tuple[st
             return submittable_job(by, text).name, ""
         case {"number": number}:
             return f"standing grant {number}", ""
+        case {"advice": str(advice), "month": str(month)}:
+            return f"{advice[:40]} of {month[:20]}", ""
         case {"month": str(month)}:
             return month[:20], ""
         case {"files": _} | {"version": _}:
@@ -99,6 +101,8 @@ def _after(action: str, document: Any) -> str:
             return f"number {document.number}"
         case ["statements", _]:
             return f"{document.charged} charged"
+        case ["advice", _]:
+            return str(max((item.answer for item in document.advice if item.answer), key=lambda it: it.at).verdict)
         case _:
             return job_in_words(document)
 

@@ -29,9 +29,11 @@ from broker.app.results.reports import (
     SpendGroup,
     SpendReport,
 )
+from broker.app.use_cases.changes import Reason
 from broker.app.use_cases.shared_results import share_result
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
+from broker.finops.advice import AdviceVerdict
 from broker.finops.units import UnitMetrics
 
 Team = Annotated[str | None, Field(max_length=100, description="Only this team.")]
@@ -146,6 +148,18 @@ def freeze_statement(by: Caller, month: str, sharing: Sharing) -> ChargebackStat
 def month_review(by: Caller, month: Month = "month", timezone: Zone = None) -> ReviewReport:
     """A month compared with the month before."""
     return reviews.review(by.broker, month, timezone)
+
+
+def answer_advice(
+    by: Caller,
+    month: str,
+    advice: str,
+    verdict: Annotated[str, Field(max_length=20, description=f"{', '.join(AdviceVerdict)}.")],
+    reason: Reason = "",
+    timezone: Zone = None,
+) -> ReviewReport:
+    """Answer advice of a month's review; the next review says what it brought. A later answer replaces it."""
+    return reviews.answer_advice(by.broker, month, advice, verdict, reason, timezone, by=by.actor)
 
 
 def billed(

@@ -268,7 +268,7 @@ def review(
         typer.Option(
             "--answer",
             metavar="ID=WORD",
-            help="Answer advice of this review: accepted, dismissed or done. Not through a server.",
+            help="Answer advice of this review: accepted, dismissed or done.",
         ),
     ] = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept with the answer.")] = "",
@@ -282,18 +282,16 @@ def review(
     stand idle, work that spot could do. Dismissed advice is listed last.
     """
     from broker.app.billing.focus_files import check_output_path, open_draft
-    from broker.app.billing.review import answer_advice
-    from broker.app.use_cases.money import month_review
+    from broker.app.use_cases.money import answer_advice, month_review
     from broker.cli.billing.review_view import review_blocks
 
     terminal = Terminal.of(context)
     writers = {".html": html, ".md": markdown}
     if out is not None:
         check_output_path(out, list(writers), replace=force)
-    terminal.only_here({"--answer": answer, "--reason": reason or None})
     if answer is not None:
         advice, _, verdict = answer.partition("=")
-        report = answer_advice(terminal.broker(), month, advice, verdict, reason, timezone, by=terminal.actor)
+        report = terminal.ask(answer_advice, month, advice, verdict, reason, timezone)
     else:
         report = terminal.ask(month_review, month, timezone)
     if out is not None:

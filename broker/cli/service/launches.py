@@ -89,7 +89,7 @@ def launches(
 
 
 def _end_launch(terminal: Terminal, id: str, ran: str | None) -> None:
-    from broker.app.access.people import require_permission
+    from broker.app.access.people import require_role
     from broker.app.outside import launches as use_case
     from broker.app.outside.overdue import report_end
     from broker.app.results.outside import OutsideEnd
@@ -97,9 +97,7 @@ def _end_launch(terminal: Terminal, id: str, ran: str | None) -> None:
 
     broker, by = terminal.broker(), terminal.actor
     launch_id = id if id.startswith(use_case.PREFIX) else use_case.PREFIX + id
-    with broker.store.access.reading() as reader:
-        if reader.people():
-            require_permission(reader, by, Permission.JUDGE_LAUNCHES)
+    require_role(broker, by, Permission.JUDGE_LAUNCHES)
     launch_list = terminal.ask(list_launches)
     start_by_id = {launch.id: launch.since for launch in launch_list.launches} | {
         launch.id: launch.since for launch in launch_list.overdue

@@ -26,6 +26,7 @@ class Permission(StrEnum):
     APPROVE = "approve"  # requests that policies send to this person; never the person's own
     SEE_PEOPLE = "see_people"  # people, roles, tokens without their text, the audit log
     CHANGE_POLICIES = "change_policies"  # preview, apply and roll back policies
+    ANSWER_ADVICE = "answer_advice"  # of a month's review: it applies, it does not, it is done
     FREEZE_STATEMENTS = "freeze_statements"  # fix what teams are charged for a closed month, permanently
     ADMINISTER = "administer"  # change people, roles, tokens
 
@@ -56,7 +57,7 @@ TEAM_ROLE_PERMISSIONS: Mapping[TeamRole, frozenset[Permission]] = {
 """The permissions of each team role, in that team."""
 
 ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
-    Role.FINOPS: _LOOKS | {Permission.SEE_ALL_TEAMS},  # all costs; no output of jobs, no changes
+    Role.FINOPS: _LOOKS | {Permission.SEE_ALL_TEAMS, Permission.ANSWER_ADVICE},  # all costs; no output of jobs
     Role.GATE: frozenset({Permission.JUDGE_LAUNCHES}),  # of another scheduler; sees nothing, approves nothing
     Role.ADMINISTRATOR: frozenset(Permission),
 }
@@ -77,6 +78,7 @@ SCOPES: Mapping[Permission, TokenScope | None] = {
     Permission.APPROVE: TokenScope.APPROVALS,
     Permission.SEE_PEOPLE: TokenScope.READ,
     Permission.CHANGE_POLICIES: TokenScope.POLICIES,
+    Permission.ANSWER_ADVICE: TokenScope.APPROVALS,
     Permission.FREEZE_STATEMENTS: TokenScope.STATEMENTS,  # a separate scope: freezing is permanent
     Permission.ADMINISTER: None,  # only on the server itself: a stolen token must not create others
 }
@@ -97,6 +99,7 @@ PERMISSION_TEXTS: Mapping[Permission, str] = {
     Permission.APPROVE: "approving",
     Permission.SEE_PEOPLE: "seeing people and the audit log",
     Permission.CHANGE_POLICIES: "changing policies",
+    Permission.ANSWER_ADVICE: "answering advice",
     Permission.FREEZE_STATEMENTS: "freezing statements",
     Permission.ADMINISTER: "administering people, roles and tokens",
 }

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.app.access import people
 from broker.app.billing import review as review_module
 from broker.app.billing.review import answer_advice, review
 from broker.app.results.reports import ReviewReport
@@ -16,7 +17,7 @@ from broker.app.wiring import Broker
 from broker.cli.billing.review_view import review_blocks
 from broker.cli.render.documents import markdown
 from broker.core.actors import Actor, Role
-from broker.core.errors import InvalidInput, UnknownName
+from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.core.events import events as ev
 from broker.core.events.agent_events import CheckpointSaved, Reading, ResourcesUsed
 from broker.core.events.outcomes import Cause
@@ -127,7 +128,8 @@ def test_advice_on_runs_is_answered_and_its_effect_is_in_the_next_review(broker:
     assert advice.cost.rounded() == "$49.17", "half of ten hours less ten minutes at $10"
     assert review(broker, "2026-09").after.use.idle == 0.5
     ann, admin = Actor("ann"), Actor("root", frozenset({Role.ADMINISTRATOR}))
-    with pytest.raises(InvalidInput, match="ann is no administrator"):
+    people.add(broker, "root", by=admin, administrator=True)
+    with pytest.raises(NotAllowed, match="only a finops or an administrator may do this, and ann is none"):
         answer_advice(broker, "2026-09", advice.id, "done", by=ann)
     with pytest.raises(UnknownName, match="idle-run-0"):
         answer_advice(broker, "2026-09", "idle-run-0", "done", by=admin)

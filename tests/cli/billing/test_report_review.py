@@ -1,17 +1,14 @@
 """`gpubroker report review` as people run it."""
 
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from broker.cli.render.documents import Block, Bullets, Grid, Heading, Paragraph, html, markdown
 from broker.core.values.clock import SystemClock
-from broker.core.values.money import Money
-from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.store import open_store
 from tests.cli.conftest import Gpubroker
-from tests.focus_ledger import SEPTEMBER, post_two_months
+from tests.focus_ledger import own_idle_machine, post_two_months
 
 
 @pytest.fixture
@@ -49,9 +46,7 @@ def test_it_is_written_to_a_file_once(gpubroker: Gpubroker, tmp_path: Path, name
 @pytest.mark.usefixtures("ran")
 def test_advice_is_answered(gpubroker: Gpubroker, home: Path) -> None:
     store = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
-    end = SEPTEMBER + timedelta(days=30)
-    idle = Holding(HoldingKind.OWNED, "H100", 8, "basement", "here", SEPTEMBER, end, upfront=Money.usd("7200"))
-    store.add_holding(idle, by="ann")
+    own_idle_machine(store)
     store.close()
     month = ("report", "review", "--month", "2026-09")
     (advice,) = [one for one in gpubroker(*month, "--json").json["advice"] if one["kind"] == "idle"]

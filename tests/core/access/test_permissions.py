@@ -54,7 +54,7 @@ def test_a_role_in_a_team_ends_at_its_border(role: TeamRole, permission: Permiss
     assert not access.may(permission, None), "what belongs to no team is for nobody in a team"
 
 
-def test_finops_sees_all_money_and_changes_nothing() -> None:
+def test_finops_sees_all_money_and_answers_advice_alone() -> None:
     access = entering(Role.FINOPS)
     seen = {permission for permission in Permission if access.may(permission, "vision")}
     assert seen == {
@@ -63,6 +63,7 @@ def test_finops_sees_all_money_and_changes_nothing() -> None:
         Permission.SEE_BUDGETS,
         Permission.SEE_POLICIES,
         Permission.SEE_ALL_TEAMS,
+        Permission.ANSWER_ADVICE,
     }
 
 
