@@ -8,7 +8,7 @@ pays nothing before or after it.
 
 import re
 from calendar import month_name
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from fnmatch import translate
 from functools import lru_cache
@@ -125,9 +125,10 @@ def edges_ahead(specs: Iterable[BudgetSpec], kind: MoneyKind, now: datetime) -> 
     return tuple(sorted(edges))
 
 
-def held_in(period: Window, burns: Iterable[Burn]) -> Money:
-    """The part of these holds within a period: the basis of budget verdicts and displays."""
-    return sum((burn.share(period) for burn in burns), Money.ZERO)
+def held_in(periods: Sequence[Window], burns: Iterable[Burn]) -> list[Money]:
+    """The part of these holds within each period: the basis of budget verdicts and displays."""
+    shares = zip(*(burn.shares(periods) for burn in burns), strict=True)
+    return [sum(amounts, Money.ZERO) for amounts in shares] or [Money.ZERO] * len(periods)
 
 
 def summable_until(spec: BudgetSpec, now: datetime) -> datetime:
@@ -159,9 +160,9 @@ def budget_uses(
             period_start=period[0],
             period_end=period[1],
             spent=spent(*period) if last is None or period[0] < last else Money.ZERO,
-            held=held_in(period, burns),
+            held=held,
         )
-        for period in periods
+        for period, held in zip(periods, held_in(periods, burns), strict=True)
     )
 
 

@@ -47,6 +47,7 @@ def _shares_in(budget: BudgetSpec, burns: Mapping[MoneyKind, Burn]) -> Iterable[
     if not matching:
         return
     start, end = min(burn.start for burn in matching), max(burn.end for burn in matching)
-    for period in periods_touching(budget.period, budget.timezone, (start, end)):
-        if held := held_in(period, matching):
+    periods = periods_touching(budget.period, budget.timezone, (start, end))
+    for period, held in zip(periods, held_in(periods, matching), strict=True):
+        if held:
             yield BudgetShare(budget, period, held, max(start, period[0]), min(end, period[1]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, timedelta
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -230,9 +230,10 @@ class Budget(BoundRule[BudgetTerms]):
         share of every period.
         """
         own_holds = [action.own[kind].seen(facts.now) for kind in self.config.counts if kind in action.own]
+        uses = facts.budgets.get(self._id(action), ())
         exceeded = []
-        for use, share in zip(facts.budgets.get(self._id(action), ()), shares, strict=True):
-            held_by_others = use.held - held_in(_period(use), own_holds) - use.behind
+        for use, own, share in zip(uses, _shares(own_holds, uses), shares, strict=True):
+            held_by_others = use.held - own - use.behind
             if use.spent + held_by_others + share > self.config.amount:
                 exceeded.append((replace(use, held=held_by_others), share))
         return exceeded
@@ -317,13 +318,9 @@ class Budget(BoundRule[BudgetTerms]):
         return allow(self, "within_limit", f"spending is within {limit}")
 
 
-def _period(use: BudgetUse) -> tuple[datetime, datetime]:
-    return use.period_start, use.period_end
-
-
 def _shares(burns: Sequence[Burn], uses: Iterable[BudgetUse]) -> list[Money]:
     """The amount that falls into each of these periods."""
-    return [held_in(_period(use), burns) for use in uses]
+    return held_in([(use.period_start, use.period_end) for use in uses], burns)
 
 
 def _amount_verb(action: Action) -> str:

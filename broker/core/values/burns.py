@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -44,24 +45,35 @@ class Burn:
         time counts from ``now``."""
         return now + (self.end - self.start) if self.start > now else self.end
 
-    def after(self, moment: datetime) -> Money:
-        """The maximum amount that is used at ``moment`` (UTC) or later."""
-        if moment <= self.start:
-            return self.amount
-        if moment >= self.end:
-            return Money.ZERO
-        whole = self.end - self.start
-        timed = min(self.amount, self.rate.for_duration(whole))
-        return timed.share(in_microseconds(self.end - moment), in_microseconds(whole))
-
     def before(self, edge: datetime) -> Money:
         """The amount that may be used before ``edge`` without using money approved for later."""
         judged_later = self.rate.for_duration(max(self.end - edge, timedelta(0)))
         return max(self.amount - judged_later, Money.ZERO)
 
     def share(self, period: tuple[datetime, datetime]) -> Money:
-        """The amount within a half-open period. Shares of adjoining periods that contain it add up to the amount."""
-        return self.after(period[0]) - self.after(period[1])
+        """The amount within a half-open period (UTC)."""
+        return self.shares((period,))[0]
+
+    def shares(self, periods: Iterable[tuple[datetime, datetime]]) -> list[Money]:
+        """The amount within each of these half-open periods (UTC), in time linear in their number. Shares of adjoining
+        periods that contain it add up to the amount."""
+        whole = self.end - self.start
+        timed, length = min(self.amount, self.rate.for_duration(whole)), in_microseconds(whole)
+
+        def after(moment: datetime) -> Money:
+            """The maximum amount that is used at ``moment`` or later."""
+            if moment <= self.start:
+                return self.amount
+            if moment >= self.end:
+                return Money.ZERO
+            return timed.share(in_microseconds(self.end - moment), length)
+
+        amounts, edge, rest = list[Money](), None, self.amount
+        for start, end in periods:
+            first = rest if start == edge else after(start)
+            edge, rest = end, after(end)
+            amounts.append(Money.ZERO if first is rest else first - rest)
+        return amounts
 
     def last(self, amount: Money) -> Burn:
         """The last ``amount`` of this money to be used, with its own start."""

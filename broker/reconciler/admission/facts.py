@@ -168,7 +168,12 @@ def add_holds_behind(
 ) -> dict[str, tuple[BudgetUse, ...]]:
     """The states of budgets, each with the holds under it of jobs that wait behind the judged one."""
     return {
-        name: tuple(replace(use, behind=held_in((use.period_start, use.period_end), behind[name])) for use in periods)
+        name: tuple(
+            replace(use, behind=held)
+            for use, held in zip(
+                periods, held_in([(use.period_start, use.period_end) for use in periods], behind[name]), strict=True
+            )
+        )
         for name, periods in uses.items()
     }
 

@@ -13,9 +13,13 @@ MOMENT = timedelta(microseconds=1)
 DAY = Burn(Money.usd(48), NOON, NOON + 24 * HOUR, Money.usd(2))
 
 
+def rest(burn: Burn, moment: datetime) -> Money:
+    return burn.share((moment, moment + 10_000 * HOUR))
+
+
 @pytest.mark.parametrize(("hours", "left"), [(-5, 48), (0, 48), (6, 36), (23, 2), (24, 0), (90, 0)])
 def test_what_can_still_be_used_up_at_a_moment(hours: int, left: int) -> None:
-    assert DAY.after(NOON + hours * HOUR) == Money.usd(left)
+    assert rest(DAY, NOON + hours * HOUR) == Money.usd(left)
 
 
 def test_what_falls_into_a_period() -> None:
@@ -26,18 +30,24 @@ def test_what_falls_into_a_period() -> None:
     assert DAY.share((NOON - 2 * HOUR, NOON)) == Money.ZERO
 
 
+def test_what_falls_into_each_of_many_periods() -> None:
+    periods = [(NOON + hours * HOUR, NOON + (hours + 6) * HOUR) for hours in (-12, -6, 0, 6, 15, 21, 48)]
+    assert DAY.shares(periods) == [Money.usd(amount) for amount in (0, 0, 12, 12, 12, 6, 0)]
+    assert DAY.shares(periods) == [DAY.share(period) for period in periods]
+
+
 def test_what_the_rate_cannot_use_up_counts_at_the_beginning() -> None:
     """$5 beside the $4 that two hours take: the egress of a start."""
     burn = Burn(Money.usd(9), NOON, NOON + 2 * HOUR, Money.usd(2))
-    assert burn.after(NOON) == Money.usd(9)
-    assert burn.after(NOON + MOMENT) == Money.usd(4)
-    assert burn.after(NOON + HOUR) == Money.usd(2)
+    assert rest(burn, NOON) == Money.usd(9)
+    assert rest(burn, NOON + MOMENT) == Money.usd(4)
+    assert rest(burn, NOON + HOUR) == Money.usd(2)
     assert burn.share((NOON, NOON + HOUR)) == Money.usd(7)
 
 
 def test_a_rate_that_is_higher_than_needed_uses_up_no_more_than_there_is() -> None:
     burn = Burn(Money.usd(4), NOON, NOON + 4 * HOUR, Money.usd(50))
-    assert burn.after(NOON + HOUR) == Money.usd(3)
+    assert rest(burn, NOON + HOUR) == Money.usd(3)
 
 
 def test_spread_evenly() -> None:
@@ -46,8 +56,8 @@ def test_spread_evenly() -> None:
     assert Burn.evenly(Money.usd(5), (NOON, NOON)) == Burn(Money.usd(5), NOON, NOON, Money.ZERO)
     backwards = Burn.evenly(Money.usd(5), (NOON, NOON - HOUR))
     assert backwards == Burn(Money.usd(5), NOON, NOON, Money.ZERO)
-    assert backwards.after(NOON) == Money.usd(5)
-    assert backwards.after(NOON + MOMENT) == Money.ZERO
+    assert rest(backwards, NOON) == Money.usd(5)
+    assert rest(backwards, NOON + MOMENT) == Money.ZERO
 
 
 def test_a_rate_that_is_just_enough_is_rounded_up() -> None:
