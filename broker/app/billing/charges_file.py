@@ -13,9 +13,10 @@ several charges for the same time. ``estimated``: whether the charge may still c
 
 import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from itertools import chain
 from pathlib import Path
 
 from broker.core.errors import InvalidInput, Problem
@@ -35,11 +36,17 @@ _COLUMNS_HINT = "expected key,starts,ends,amount; and provider, account, line, e
 _MAX_PROBLEMS = 20  # problems
 
 
+def csv_rows(lines: Iterator[str]) -> "csv.DictReader[str]":
+    """The rows by column. They are separated as the header is: by commas, semicolons or tabs."""
+    header = next(lines, "")
+    return csv.DictReader(chain([header], lines), delimiter=max(",;\t", key=header.count))
+
+
 def read_charges(file: Path, provider: str = "") -> list[Charge]:
     """The charges of the file, in its order. Raises `InvalidInput` that names every invalid line."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
-            rows = csv.DictReader(stream)
+            rows = csv_rows(stream)
             names = [name.strip().lower() for name in rows.fieldnames or ()]
             rows.fieldnames = names
             _check_header(file, names, provider)

@@ -18,7 +18,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from broker.app.billing.charges_file import MAX_CHARGE
+from broker.app.billing.charges_file import MAX_CHARGE, csv_rows
 from broker.app.billing.focus_files import load_parquet
 from broker.app.billing.focus_runs import IDENTITY, Duplicates, export_files
 from broker.app.results.charges import SkippedRows
@@ -130,7 +130,7 @@ def is_focus_export(file: Path) -> bool:
 def _csv_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     is_gzip = file.suffix.lower() == ".gz"
     with (gzip.open if is_gzip else open)(file, "rt", encoding="utf-8-sig", newline="") as stream:
-        rows = csv.DictReader(stream)
+        rows = csv_rows(stream)
         _check_columns(file, rows.fieldnames or ())
         for row in rows:
             yield f"{file}:{rows.line_num}", row

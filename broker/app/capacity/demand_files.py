@@ -135,7 +135,9 @@ def _rows(path: Path) -> list[_Row]:
         raise InvalidInput("no such file", where=str(path)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"cannot be read as text: {error}", where=str(path)) from error
-    rows = [(line, next(csv.reader([row]), [])) for line, row in enumerate(text.rstrip().splitlines(), start=1)]
+    lines = text.rstrip().splitlines()
+    delimiter = max(",;\t", key=lines[0].count) if lines else ","
+    rows = [(line, next(csv.reader([row], delimiter=delimiter), [])) for line, row in enumerate(lines, start=1)]
     if not rows:
         raise InvalidInput("empty: expected one number a line, an hour each", where=str(path))
     if len(rows) > MAX_HOURS:

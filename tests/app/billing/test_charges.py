@@ -340,6 +340,12 @@ def test_times_and_providers_may_stand_in_columns(broker: Broker, tmp_path: Path
     assert spent(broker, "train") == Money.usd(51)
 
 
+def test_columns_may_be_separated_as_spreadsheets_do_it(broker: Broker, tmp_path: Path) -> None:
+    key = ran(broker, "train", "mute")
+    import_file(broker, file(tmp_path, "key;day;amount;provider", f"{key};{UP:%Y-%m-%d};1.234,50;mute"))
+    assert spent(broker, "train") == Money.usd("1234.50")
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [

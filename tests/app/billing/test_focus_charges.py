@@ -61,6 +61,11 @@ def test_an_export_as_clouds_write_it_is_read_whole(tmp_path: Path) -> None:
         read_focus_charges(empty)
 
 
+def test_columns_may_be_separated_by_semicolons(tmp_path: Path) -> None:
+    path = write(tmp_path, row("10").replace(",", ";"), header=HEADER.replace(",", ";"))
+    assert [(charge.provider, charge.amount) for charge in charges_of(path)] == [("aws", Money.usd(10))]
+
+
 RUNS = ("20261110T041500Z-aaaa", "20261111T041500Z-bbbb")
 
 

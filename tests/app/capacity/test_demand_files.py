@@ -56,6 +56,7 @@ def test_a_bad_file_is_refused_with_its_place(tmp_path: Path, text: str, where: 
 
 def test_a_column_for_each_series_and_short_holes_filled(tmp_path: Path) -> None:
     text = "time,H100,L4\n2026-03-01T00:00Z,5,1\n2026-03-01T01:00Z,6,0\n2026-03-01T04:00Z,7,2.5\n"
+    assert read_demand([file(tmp_path, text.replace(",", ";"))]) == read_demand([file(tmp_path, text)])
     h100, l4 = read_demand([file(tmp_path, text)])
     assert (h100.name, h100.hours) == ("H100", (5, 6, 6, 6, 7))
     assert (l4.name, l4.hours) == ("L4", (1, 0, 0, 0, 3))
