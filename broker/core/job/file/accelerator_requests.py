@@ -98,10 +98,10 @@ def _request(name: str, count: object) -> AcceleratorRequest:
 
 def _fraction_advice(card: str, fraction: float) -> str:
     """What to write instead of a fraction of a card."""
-    parts = f"{card}-1of{round(1 / fraction)}"
+    parts = round(1 / fraction)
     part_advice = (
-        f", or `{parts}` for a machine with that part of a card"
-        if abs(round(1 / fraction) * fraction - 1) < 0.01
+        f", or `{card}-1of{parts}` for a machine with that part of a card"
+        if parts > 1 and abs(parts * fraction - 1) < 0.01
         else ""
     )
     advice = f"write `{card}:1` for a whole card (`gpubroker offers --gpu {card}` lists their prices)"

@@ -107,6 +107,10 @@ def test_a_fraction_of_a_card_is_refused_and_never_becomes_a_whole_one(accelerat
     message = refused.value.problems[0].message
     assert "0.5 of a card cannot be requested: write `T4:1` for a whole card" in message
     assert "`T4-1of2`" in message
+    with pytest.raises(InvalidInput) as almost_whole:
+        job("{accelerators: A100-80GB:0.999}")
+    assert "write `A100-80GB:1` for a whole card" in almost_whole.value.problems[0].message
+    assert "1of" not in almost_whole.value.problems[0].message
 
 
 def test_entries_take_what_stands_beside_the_list_and_override_it() -> None:
