@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Unpack
 
+from broker.agent.formats import Intervals
 from broker.app.jobs import jobs
 from broker.app.jobs.bills import Bill, bill_of, bills_of, costs_of
 from broker.app.jobs.disk_space import full_disks
@@ -26,7 +27,7 @@ from broker.core.records import unknown_fields
 from broker.core.values import figures
 
 _MAX_THREADS = 8  # run folders, which may be far away
-_SILENCE_AFTER = timedelta(minutes=1)  # many times the pause between two heartbeats
+_SILENCE_AFTER = timedelta(seconds=3 * Intervals().mail)  # two heartbeats are missing
 
 
 def details(broker: Broker, view: JobView, *, progress: bool = False) -> JobDetails:
@@ -72,11 +73,11 @@ def _version_troubles(broker: Broker, job: Job) -> list[str]:
 
 
 def _silence(node_progress: jobs.Progress | None, now: datetime, scale: float) -> list[str]:
-    """In words, if the node of a running job has sent nothing for a while, as when the disk it writes to is full."""
+    """In words, if the node of a running job misses two heartbeats: its agent was killed, or its disk is full."""
     if node_progress is None or node_progress.seen_at is None or now - node_progress.seen_at < _SILENCE_AFTER * scale:
         return []
     age = figures.length(now - node_progress.seen_at)
-    return [f"the node has sent nothing for {age}: if its command ended meanwhile, that could not be recorded yet"]
+    return [f"last heard of {age} ago: its command may have ended, or its machine may be gone"]
 
 
 def listing(broker: Broker, *, held: bool = True, **criteria: Unpack[jobs.JobCriteria]) -> JobList:

@@ -297,7 +297,7 @@ def _agent_sentence(body: ev.EventBody) -> tuple[str, Tone]:
         case MetricsReported() | ResourcesUsed():
             return _figures_text(body), Tone.PLAIN
         case OutputTrouble():
-            return f"results could not be saved: {body.because}", Tone.ODD
+            return f"trouble with results: {body.because}", Tone.ODD
         case NoticeTooShort():
             upload_text = f"a checkpoint of {gigabytes(body.size)} takes {body.seconds:.0f} s to upload"
             notice_text = f"{body.source} gives {body.notice_seconds:.0f} s of notice"
