@@ -61,13 +61,14 @@ def follow(api: TeamApi, job_id: str, attempt: int | None = None) -> Iterator[Lo
 
 
 def results(api: TeamApi, id: str, path: str | None, attempt: int | None) -> list[RemoteFile]:
-    """The results of a job at or below ``path``, or that match it as a pattern. Raises `UnknownName` if there are
-    none."""
+    """The results of a job at or below ``path``, or that match it as a pattern; of an array, those of all tasks,
+    matched within each task. Raises `UnknownName` if there are none."""
     listed = api.run(list_files, id, attempt).files
-    matching = [file for file in listed if path_matches(from_text(file.path), path)]
+    paths = [file.path if file.job == id else file.path.partition("/")[2] for file in listed]
+    matching = [file for file, own_path in zip(listed, paths, strict=True) if path_matches(from_text(own_path), path)]
     if path is not None and not matching:
-        raise UnknownName("result", path, [escape_unprintable(file.path) for file in listed])
-    return [_remote_file(api, f"/jobs/{id}/files", file, attempt=attempt) for file in matching]
+        raise UnknownName("result", path, list(map(escape_unprintable, dict.fromkeys(paths))))
+    return [_remote_file(api, f"/jobs/{file.job}/files", file, attempt=attempt) for file in matching]
 
 
 def checkpoint_files(api: TeamApi, id: str, checkpoint: str) -> list[RemoteFile]:

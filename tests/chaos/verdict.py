@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import create_engine, inspect, text
 
 from broker.app.billing.budgets import budget_rules
-from broker.app.jobs.job_files import fetch_array
+from broker.app.jobs.job_files import fetch_files, results
 from broker.app.results import reasons
 from broker.app.wiring import Broker
 from broker.core.events.outcomes import JobState
@@ -143,7 +143,7 @@ def _whole(stage: ChaosStage, broker: Broker, job: ChaosJob, view: JobView) -> I
         counts = look.counts_of({view.id: again})[view.id]
     if numbers != list(range(job.tasks)) or counts.states != {JobState.SUCCEEDED: job.tasks} or counts.open:
         yield f"{job.name}: of {job.tasks} tasks {numbers} are listed, and counted {dict(counts.states)}"
-    fetched = fetch_array(broker, view, "part/*", stage.folder / "fetched" / job.name).files
+    fetched = fetch_files(results(broker, view, "part/*"), stage.folder / "fetched" / job.name).files
     if sorted(file.path for file in fetched) != [f"{number}/part/0.txt" for number in range(job.tasks)]:
         yield f"{job.name}: fetched are {[file.path for file in fetched]}"
 

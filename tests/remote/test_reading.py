@@ -10,11 +10,13 @@ from broker.agent.names import draft
 from broker.agent.outputs import OutputFile
 from broker.app.jobs import job_files
 from broker.app.jobs.job_files import RemoteFile
+from broker.app.wiring import Broker
+from broker.core.events.views import JobView
 from broker.core.values.money import Money
 from broker.runfolder.runfolder import KeptOutput
 from tests.cli.documents import check
 from tests.remote.conftest import Laptop, TeamService
-from tests.server.world import POLICY
+from tests.server.world import JOB, POLICY
 
 LOOKS = {
     "policy-show": ("policy", "show"),
@@ -112,6 +114,36 @@ def test_results_are_fetched_verified_and_continued(
     assert asked == [1_000_000]
     refused = laptop("jobs", "get", "mine", "nothing", by="mia")
     assert (refused.code, "nothing" in refused.err) == (2, True)
+
+
+def test_results_of_an_array_are_listed_and_fetched_task_by_task(
+    laptop: Laptop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(JOB.format(name="sweep", team="team: nlp", most="2h") + "array: {range: 2}\n")
+    array = laptop("submit", str(file), "--yes", "--detach", "--json", by="mia").json["id"]
+
+    def written(view: JobView) -> tuple[bytes, str]:
+        data = view.id.encode()
+        return data, hashlib.sha256(data).hexdigest()
+
+    def outputs(_: Broker, view: JobView, attempt: int | None = None) -> list[KeptOutput]:
+        data, sha256 = written(view)
+        return [KeptOutput(1, 0, OutputFile("m.json", "o", len(data), sha256, datetime(2026, 1, 1, tzinfo=UTC)))]
+
+    def output_files(_: Broker, view: JobView, __: object, folder: str = "") -> list[RemoteFile]:
+        data, sha256 = written(view)
+        return [RemoteFile(f"{folder}m.json", len(data), sha256, lambda start: iter([data[start:]]))]
+
+    monkeypatch.setattr(job_files, "outputs", outputs)
+    monkeypatch.setattr(job_files, "output_files", output_files)
+    listed = laptop("jobs", "files", "sweep", "--json", by="mia").json["files"]
+    assert [(row["path"], row["job"]) for row in listed] == [(f"{n}/m.json", f"{array}-{n}") for n in (0, 1)]
+    done = laptop("jobs", "get", "sweep", "m.json", "--to", str(tmp_path / "here"), by="mia")
+    assert done.code == 0, done.err
+    assert [(tmp_path / "here" / str(n) / "m.json").read_text() for n in (0, 1)] == [f"{array}-{n}" for n in (0, 1)]
+    refused = laptop("jobs", "get", "sweep", "m.csv", by="mia")
+    assert (refused.code, "m.json" in refused.err) == (2, True)
 
 
 def test_a_policy_is_applied_from_a_laptop(laptop: Laptop, service: TeamService, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from broker.runfolder.runfolder import KeptOutput
 from broker.snapshots.upload import Progress, no_progress
 
 _CHUNK_BYTES = 1 << 20
+_TO_HINT = "give another target folder: `gpubroker jobs get JOB --to FOLDER`"
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -83,12 +84,29 @@ def node_folder(output: KeptOutput) -> str:
     return f"rank-{output.rank}/" if output.rank else ""
 
 
-def matching_outputs(all_outputs: Sequence[KeptOutput], path: str | None) -> Sequence[KeptOutput]:
-    """The results at or below ``path``, or that match it as a pattern. Raises `UnknownName` if there are none."""
-    selected = [output for output in all_outputs if path_matches(output_path(output), path)]
-    if path is not None and not selected:
-        raise UnknownName("result", path, [escape_unprintable(output_path(output)) for output in all_outputs])
-    return selected
+def parts(broker: Broker, view: JobView) -> Sequence[tuple[str, JobView]]:
+    """The jobs whose results are those of ``view``, each with the folder of its results: the job itself, without one;
+    of an array, the tasks that have begun, in order, each with its number and a slash."""
+    if view.job.array is None:
+        return [("", view)]
+    with broker.store.reading() as reader:
+        tasks = {task.job.task.index: task for task in reader.tasks_of(view.id) if task.job.task}
+    return [(f"{number}/", task) for number, task in sorted(tasks.items())]
+
+
+def results(broker: Broker, view: JobView, path: str | None = None, attempt: int | None = None) -> Sequence[RemoteFile]:
+    """The results at or below ``path``, or that match it as a pattern; of an array, those of all tasks, matched within
+    each task. Raises as `outputs`, and `UnknownName` if there is no such result."""
+    files: list[RemoteFile] = []
+    other_paths: list[str] = []
+    for folder, job in parts(broker, view):
+        all_outputs = outputs(broker, job, attempt)
+        selected = [output for output in all_outputs if path_matches(output_path(output), path)]
+        files += output_files(broker, job, selected, folder)
+        other_paths += [output_path(output) for output in all_outputs if output not in selected]
+    if path is not None and not files:
+        raise UnknownName("result", path, list(map(escape_unprintable, dict.fromkeys(other_paths))))
+    return files
 
 
 def path_matches(path: str, pattern: str | None) -> bool:
@@ -126,37 +144,6 @@ def checkpoint(broker: Broker, view: JobView, reference: str) -> Manifest:
     )
 
 
-def fetch_outputs(
-    broker: Broker, view: JobView, selected: Sequence[KeptOutput], to: Path, progress: Progress = no_progress
-) -> FetchedOutputs:
-    """Download results into a folder, under their own paths. Idempotent: complete files are not read again, and partial
-    ones are continued. Overwrites files with other content. Raises as `fetch_files`."""
-    return fetch_files(output_files(broker, view, selected), to, progress)
-
-
-def fetch_array(
-    broker: Broker, array: JobView, path: str | None, to: Path, progress: Progress = no_progress
-) -> FetchedOutputs:
-    """As `fetch_outputs`, for the results of all tasks that have begun: those of each in a folder that has its number.
-    ``path``: as in `matching_outputs`, within each task. Raises also `UnknownName` if no task has such a result."""
-    with broker.store.reading() as reader:
-        tasks = reader.tasks_of(array.id)
-    files: list[RemoteFile] = []
-    other_paths: list[str] = []
-    for task in sorted(tasks, key=_number):
-        task_outputs = outputs(broker, task)
-        selected = [output for output in task_outputs if path_matches(output_path(output), path)]
-        files += output_files(broker, task, selected, f"{_number(task)}/")
-        other_paths += [output_path(output) for output in task_outputs if output not in selected]
-    if path is not None and not files:
-        raise UnknownName("result", path, list(map(escape_unprintable, dict.fromkeys(other_paths))))
-    return fetch_files(files, to, progress)
-
-
-def _number(task: JobView) -> int:
-    return task.job.task.index if task.job.task else 0
-
-
 def output_files(broker: Broker, view: JobView, selected: Sequence[KeptOutput], prefix: str = "") -> list[RemoteFile]:
     """These results with their bytes. ``prefix``: a prefix of their paths."""
     folder = run_folders(broker).of(view.id)
@@ -170,8 +157,8 @@ def output_files(broker: Broker, view: JobView, selected: Sequence[KeptOutput], 
 def fetch_checkpoint(
     broker: Broker, view: JobView, manifest: Manifest, to: Path, progress: Progress = no_progress
 ) -> FetchedOutputs:
-    """As `fetch_outputs`, for the files of a checkpoint. If several nodes saved the same path, the first node's file is
-    used. Raises as `fetch_files`."""
+    """Download the files of a checkpoint. If several nodes saved the same path, the first node's file is used. Raises
+    as `fetch_files`."""
     return fetch_files(checkpoint_files(broker, view, manifest), to, progress)
 
 
@@ -189,9 +176,10 @@ def checkpoint_files(broker: Broker, view: JobView, manifest: Manifest) -> list[
 
 
 def fetch_files(files: Sequence[RemoteFile], to: Path, progress: Progress = no_progress) -> FetchedOutputs:
-    """Download files as `fetch_outputs`. Raises `InvalidInput` if a file cannot be written, `RetryLater` (partial files
-    stay for the next call), and `GiveUp`; `Malformed`, before anything is written, for a path that leads out of ``to``.
-    """
+    """Download files into ``to``, under their own paths. Complete files are not read again, partial ones are
+    continued. Overwrites files with other content. Raises `InvalidInput` if a file cannot be written, `RetryLater`
+    (partial files stay for the next call), and `GiveUp`; `Malformed`, before anything is written, for a path that leads
+    out of ``to``."""
     for file in files:
         _check_path(file)
     total, done, present_count = sum(file.size for file in files), 0, 0
@@ -208,7 +196,7 @@ def fetch_files(files: Sequence[RemoteFile], to: Path, progress: Progress = no_p
     try:
         apply_metadata(to, files)
     except OSError as error:
-        raise InvalidInput(f"cannot be written: {error.strerror or error}", where=str(error.filename or to)) from error
+        raise _cannot_write(error, error.filename or to) from error
     return FetchedOutputs(to, files, present_count)
 
 
@@ -230,7 +218,7 @@ def _fetch(file: RemoteFile, to: Path, progress: Callable[[int], None]) -> bool:
     """Download a file; returns whether it was there already."""
     target = to / file.path
     if leaves_through_link(to, file.path):
-        raise InvalidInput("a link among its folders leads out of the target folder", where=str(target))
+        raise InvalidInput("a link among its folders leads out of the target folder", where=str(target), hint=_TO_HINT)
     draft_path = draft(target, file.sha256)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -255,12 +243,16 @@ def _fetch(file: RemoteFile, to: Path, progress: Callable[[int], None]) -> bool:
             raise RetryLater(f"{file.path} changed while it was fetched", hint="run the command again")
         draft_path.replace(target)
     except OSError as error:
-        raise InvalidInput(f"cannot be written: {error.strerror or error}", where=str(target)) from error
+        raise _cannot_write(error, target) from error
     except GiveUp:
         with contextlib.suppress(OSError):
             draft_path.unlink()
         raise
     return False
+
+
+def _cannot_write(error: OSError, path: str | Path) -> InvalidInput:
+    return InvalidInput(f"cannot be written: {error.strerror or error}", where=str(path), hint=_TO_HINT)
 
 
 def _digest(file: Path) -> hashlib._Hash:

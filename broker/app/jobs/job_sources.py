@@ -11,7 +11,14 @@ from broker.agent.names import to_text
 from broker.agent.source_tree import TreeEntry, content_path
 from broker.agent.store import ObjectFolder
 from broker.app.jobs import job_files, runs_root
-from broker.app.results.kept_files import JobCheckpoints, JobDifference, JobOutputs, JobSources, SourceChange
+from broker.app.results.kept_files import (
+    JobCheckpoints,
+    JobDifference,
+    JobOutputs,
+    JobSources,
+    OutputResult,
+    SourceChange,
+)
 from broker.app.wiring import Broker
 from broker.core.events.views import JobView
 from broker.core.job.file import print_job
@@ -24,8 +31,12 @@ _MAX_LINES = 400  # of the diff of one file
 
 def outputs(broker: Broker, view: JobView, attempt: int | None = None) -> JobOutputs:
     """As `kept_files.outputs`."""
-    job_outputs = job_files.outputs(broker, view, attempt)
-    return JobOutputs.of(view, job_files.run_folder_url(broker, view), job_outputs, broker.clock.now())
+    rows = [
+        OutputResult.of(output, job.id, folder)
+        for folder, job in job_files.parts(broker, view)
+        for output in job_files.outputs(broker, job, attempt)
+    ]
+    return JobOutputs.of(view, job_files.run_folder_url(broker, view), rows, broker.clock.now())
 
 
 def checkpoints(broker: Broker, view: JobView) -> JobCheckpoints:

@@ -16,9 +16,11 @@ from broker.runfolder.runfolder import KeptOutput
 
 
 class OutputResult(Result):
-    """A result: a file, a link, or an empty folder. ``mode``: permission bits in octal; ``target``: of a link.
-    ``attempt`` and ``rank``: of the node that wrote it; ``at``: when it was read there."""
+    """A result: a file, a link, or an empty folder. ``path``: of an array, below the number of the task; ``mode``:
+    permission bits in octal; ``target``: of a link. ``job``: the job or task, ``attempt`` and ``rank``: the node that
+    wrote it; ``at``: when it was read there."""
 
+    job: str
     path: str
     kind: str
     mode: str
@@ -28,6 +30,11 @@ class OutputResult(Result):
     attempt: int
     rank: int
     at: Moment
+
+    @classmethod
+    def of(cls, output: KeptOutput, job: str, folder: str) -> Self:
+        entry = _entry(output.file, folder + output_path(output))
+        return cls.from_parts(output.file, **entry, job=job, attempt=output.attempt, rank=output.rank)
 
 
 def _entry(file: OutputFile | SavedFile, path: str) -> dict[str, Any]:
@@ -47,13 +54,7 @@ class JobOutputs(Result):
     bytes: int
 
     @classmethod
-    def of(cls, view: JobView, folder: str, job_outputs: Sequence[KeptOutput], now: datetime) -> Self:
-        files = [
-            OutputResult.from_parts(
-                output.file, **_entry(output.file, output_path(output)), attempt=output.attempt, rank=output.rank
-            )
-            for output in job_outputs
-        ]
+    def of(cls, view: JobView, folder: str, files: list[OutputResult], now: datetime) -> Self:
         total = sum(file.bytes for file in files)
         return cls(as_of=now, id=view.id, folder=folder, outputs=view.job.outputs, files=files, bytes=total)
 

@@ -94,7 +94,8 @@ def files(
 ) -> None:
     """List a job's results: files under `outputs:` of its job file, and everything in $GPUBROKER_OUTPUT_DIR.
 
-    If several attempts wrote a file, the newest version is listed.
+    If several attempts wrote a file, the newest version is listed. Of an array, the results of each task are listed
+    under its number.
     """
     from broker.app.use_cases.jobs import list_files
 
@@ -105,7 +106,7 @@ def files(
     if checkpoints or submitted:
         (_show_checkpoints if checkpoints else _show_submitted)(terminal, job)
         return
-    job_outputs = terminal.ask(list_files, terminal.job_id(job, single=True), attempt)
+    job_outputs = terminal.ask(list_files, terminal.job_id(job, single=attempt is not None), attempt)
     terminal.result(job_outputs, lambda: output_lines(terminal.out, job_outputs))
 
 
@@ -137,11 +138,9 @@ def _fetch(terminal: Terminal, job: str, options: FetchOptions) -> FetchedFilesR
         if options.checkpoint is not None:
             manifest = job_files.checkpoint(broker, view, options.checkpoint)
             fetched_outputs = job_files.fetch_checkpoint(broker, view, manifest, target, progress)
-        elif view.job.array is not None:
-            fetched_outputs = job_files.fetch_array(broker, view, options.path, target, progress)
         else:
-            selected = job_files.matching_outputs(job_files.outputs(broker, view, options.attempt), options.path)
-            fetched_outputs = job_files.fetch_outputs(broker, view, selected, target, progress)
+            results = job_files.results(broker, view, options.path, options.attempt)
+            fetched_outputs = job_files.fetch_files(results, target, progress)
     return FetchedFilesResult.of(view.id, fetched_outputs)
 
 
@@ -218,7 +217,7 @@ def output_lines(console: Console, job_outputs: JobOutputs) -> Iterator[Renderab
 
     if not job_outputs.files:
         patterns_text = f"; its `outputs:` are {', '.join(job_outputs.outputs)}" if job_outputs.outputs else ""
-        yield Text(f"{job_outputs.id} has no results so far{patterns_text}")
+        yield Text(f"{job_outputs.id} has saved no results{patterns_text}")
         yield Text("Results are the files under `outputs:` of the job file and in $GPUBROKER_OUTPUT_DIR.", "dim")
         return
     columns: tuple[ValueColumn[OutputResult], ...] = (
@@ -238,7 +237,7 @@ def output_lines(console: Console, job_outputs: JobOutputs) -> Iterator[Renderab
 def fetched_text(fetched_files: FetchedFilesResult) -> str:
     """``4 files, 0.3 MB, in mine-4k2m9x; 1 of them were unchanged``"""
     if not fetched_files.files:
-        return f"{fetched_files.id} has no results yet; `outputs:` in its job file sets which files are kept"
+        return f"{fetched_files.id} has saved no results; `outputs:` in its job file sets which files are kept"
     unchanged_text = f"; {fetched_files.present} of them were unchanged" if fetched_files.present else ""
     return (
         f"{formats.plural(len(fetched_files.files), 'file')}, {gigabytes(fetched_files.bytes)}, in "

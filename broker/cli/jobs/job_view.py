@@ -128,7 +128,7 @@ def job_table(console: Console, job_list: JobList) -> list[RenderableType]:
         ValueColumn("deadline", deadline_text, 3),
         ValueColumn("machine", machine, 4),
         ValueColumn("submitted", lambda row: f"{formats.age(job_list.as_of - row.submitted_at)} ago", 5, "right"),
-        ValueColumn("attempts", lambda row: str(row.attempt_count), 6, "right"),
+        ValueColumn("attempts", lambda row: "" if row.tasks else str(row.attempt_count), 6, "right"),
         ValueColumn("team", lambda row: row.team or "", 7),
         ValueColumn("user", lambda row: row.user, 8),
     )
@@ -283,8 +283,8 @@ def _money_lines(job: JobDetails) -> Iterator[RenderableType]:
             yield indent_text(Text(hold_coverage_text(job.hold_quantile)), 12)
     yield from (indent_text(Text(line), 12) for line in budget_share_lines(job.budget_shares))
     limit = f"max_cost {formats.money(job.max_cost)}, " if job.max_cost is not None else ""
-    used_text = formats.length(job.billed_time)
-    yield Text(f"  limits    {limit}max_duration {formats.length(job.max_duration)} (used {used_text})")
+    used_text = "for each task" if job.tasks else f"(used {formats.length(job.billed_time)})"
+    yield Text(f"  limits    {limit}max_duration {formats.length(job.max_duration)} {used_text}")
     if job.on_demand_cost is not None and job.savings is not None:
         savings_text = _savings_text(job.on_demand_cost, job.savings)
         yield Text(f"  on-demand {formats.money(job.on_demand_cost)} for the same work; {savings_text}")

@@ -122,13 +122,8 @@ class StoreBackend:
 
     def fetch(self, id: str, path: str | None, to: Path, attempt: int | None = None) -> list[Path]:
         """Download results at or below ``path``, or that match it as a pattern; of an array, those of all tasks."""
-        view = jobs.find(self._broker, id)
-        if view.job.array is not None:
-            download = job_files.fetch_array(self._broker, view, path, to)
-        else:
-            results = job_files.matching_outputs(job_files.outputs(self._broker, view, attempt), path)
-            download = job_files.fetch_outputs(self._broker, view, results, to)
-        return [to / file.path for file in download.files]
+        results = job_files.results(self._broker, jobs.find(self._broker, id), path, attempt)
+        return [to / file.path for file in job_files.fetch_files(results, to).files]
 
     def cancel(self, id: str) -> None:
         jobs.cancel(self._broker, jobs.find(self._broker, id), by=self._actor)

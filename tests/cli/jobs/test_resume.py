@@ -137,12 +137,15 @@ def test_tasks_are_listed_by_their_array_which_has_no_results_of_its_own(
     assert {job["id"] for job in listed} == {f"{array}-0", f"{array}-1"}
     assert gpubroker("jobs", "list", "-w", f"array={array},state=succeeded", "--json").json["jobs"] == []
     for command in (
-        *("status --attempts", "jobs files", "jobs get --attempt 1", "jobs get --checkpoint latest"),
+        *("status --attempts", "jobs files --attempt 1", "jobs get --attempt 1", "jobs get --checkpoint latest"),
         "jobs files --checkpoints",
     ):
         refused = gpubroker(*command.split(), array)
         assert refused.code == 2
         assert f"name a task, such as {array}-0" in refused.err
+    assert "has saved no results" in gpubroker("jobs", "files", array).out
+    row = next(line for line in gpubroker("jobs", "list").out.splitlines() if line.startswith(f"{array} "))
+    assert " 0 " not in row, "an array has no attempts of its own"
     alone = gpubroker("jobs", "list", "-w", f"array={array}-0")
     assert (alone.code, f"{array}-0 is not an array" in alone.err) == (2, True)
 
@@ -163,6 +166,8 @@ def test_results_of_all_tasks_are_fetched_and_those_that_failed_are_run_again(
     assert fetched.json["files"] == ["0/number.txt", "1/number.txt", "2/number.txt"]
     assert (tmp_path / "all" / "2" / "number.txt").read_text() == "2 of 3\n"
     assert gpubroker("jobs", "get", submitted.json["id"], "none.txt").code == 2
+    listed = gpubroker("jobs", "files", submitted.json["id"], "--json").json["files"]
+    assert [(row["path"], row["job"][-2:]) for row in listed] == [(f"{n}/number.txt", f"-{n}") for n in range(3)]
     failed = [
         task["id"]
         for task in gpubroker("jobs", "list", "-w", f"array={submitted.json['id']},state=failed", "--json").json["jobs"]
