@@ -36,8 +36,8 @@ def offer_list(
     live: Annotated[bool, Query()] = False,
     cursor: Annotated[str | None, Query(max_length=500)] = None,
 ) -> Response:
-    """Offers, cheapest GPU first, in pages, with the age of each price. A filter may have several names, separated by
-    commas."""
+    """Offers where jobs can start first, in pages, with the age of each price. A filter may have several names,
+    separated by commas."""
     filters = {"gpu": gpu, "provider": provider, "region": region, "capacity_type": capacity_type}
     names = {name: _names(text) for name, text in filters.items()}
     offer_filter = OfferFilter.of({**names, "price_kind": _CURRENT if live else ()}, available=available)

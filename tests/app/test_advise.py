@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.app.advise import history
 from broker.app.advise.history import AttemptUse
-from broker.app.advise.prices import Cheapest, CurrentPrices, current_prices
+from broker.app.advise.prices import CurrentPrices, current_prices
 from broker.app.market.market import freshen
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
@@ -19,14 +19,17 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ON_DEMAND, SPOT = CapacityType.ON_DEMAND, CapacityType.SPOT
 
 
-def row(count: int, usd: float, *, stale: bool = False) -> Cheapest:
-    offer = Offer("aws", "us-east-1", None, f"p5-{count}", "H100", count, ON_DEMAND, Money(round(usd * 1e6)),
-                  NOW, "api", interconnect=Interconnect.NVLINK, engine="skypilot")  # fmt: skip
-    return Cheapest(offer, stale)
+def prices(*rows: Offer) -> CurrentPrices:
+    return CurrentPrices.of(rows, NOW)
+
+
+def row(count: int, usd: float, age: timedelta = timedelta(0)) -> Offer:
+    return Offer("aws", "us-east-1", None, f"p5-{count}", "H100", count, ON_DEMAND, Money(round(usd * 1e6)), NOW - age,
+                 "api", interconnect=Interconnect.NVLINK, engine="skypilot", max_age=timedelta(hours=1))  # fmt: skip
 
 
 def test_a_machine_larger_than_needed_is_paid_in_full() -> None:
-    quote = CurrentPrices((row(8, 24), row(1, 4))).quote("H100", per_machine=4, machines=2)
+    quote = prices(row(8, 24), row(1, 4)).quote("H100", per_machine=4, machines=2)
     assert quote is not None
     assert (quote.machine, quote.machines, quote.gpus) == ("H100:8", 2, 8)
     assert quote.usd_per_hour == 48
@@ -34,27 +37,27 @@ def test_a_machine_larger_than_needed_is_paid_in_full() -> None:
 
 
 def test_what_is_stale_counts_only_where_nothing_else_is_known() -> None:
-    stale = row(1, 1, stale=True)
-    live = CurrentPrices((stale, row(1, 4))).quote("H100")
+    stale = row(1, 1, timedelta(hours=2))
+    live = prices(stale, row(1, 4)).quote("H100")
     assert live is not None
     assert live.usd_per_hour == 4
-    only = CurrentPrices((stale,)).quote("H100")
+    only = prices(stale).quote("H100")
     assert only is not None
     assert only.stale
 
 
 def test_what_was_stated_comes_first() -> None:
-    prices = CurrentPrices((row(1, 4),)).with_stated({"H100": 2.5})
+    stated = prices(row(1, 4)).with_stated({"H100": 2.5})
     for kind in (ON_DEMAND, SPOT):
-        quote = prices.quote("H100", 8, 2, kind)
+        quote = stated.quote("H100", 8, 2, kind)
         assert quote is not None
         assert (quote.usd_per_hour, quote.usd_per_gpu_hour) == (40, 2.5)
 
 
 def test_no_price_is_none_not_zero() -> None:
-    assert CurrentPrices((row(1, 4),)).quote("H100", per_machine=2) is None
-    assert CurrentPrices((row(1, 4),)).quote("H100", kind=SPOT) is None
-    assert CurrentPrices(()).quote("L4") is None
+    assert prices(row(1, 4)).quote("H100", per_machine=2) is None
+    assert prices(row(1, 4)).quote("H100", kind=SPOT) is None
+    assert prices().quote("L4") is None
 
 
 def test_advice_without_a_store_has_the_listed_prices_and_makes_none(broker: Broker) -> None:
@@ -65,8 +68,8 @@ def test_advice_without_a_store_has_the_listed_prices_and_makes_none(broker: Bro
     freshen(broker)
     stored = current_prices(broker.settings.store_url, now, lambda: broker)
 
-    def plain(prices: CurrentPrices) -> set[tuple[object, ...]]:
-        return {(r.offer.machine, r.offer.capacity_type, r.offer.term_months, r.micros, r.offers) for r in prices.rows}
+    def plain(known: CurrentPrices) -> set[tuple[object, ...]]:
+        return {(offer.id, offer.price) for offers in known.offers.values() for offer in offers}
 
     assert plain(stored) == plain(listed) != set()
 

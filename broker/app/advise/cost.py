@@ -86,7 +86,7 @@ def run_cost(gpu_hours: float, gpu: str, prices: CurrentPrices, assumptions: Ass
     quote = gpu_hour_quote(gpu, prices, "give --price USD")
     price = quote.usd_per_gpu_hour
     notes = [
-        f"${price:.2f} per GPU-hour ({quote.origin})",
+        f"${price:.2f} per GPU-hour ({quote.basis})",
         f"data preparation: {assumptions.preprocessing_share:.0%} of training (10-30 % is common)",
     ]
     return RunCostAdvice(gpu_hours, price, training_run(gpu_hours, price, assumptions), tuple(notes))
@@ -106,7 +106,7 @@ def unit_cost(
     elif assumptions.rent_usd_per_hour is None:
         quote = gpu_hour_quote(gpu, prices(), "give --assume rent_usd_per_hour=USD, or purchase_usd=USD if it is owned")
         assumptions = replace(assumptions, rent_usd_per_hour=quote.usd_per_gpu_hour)
-        notes.append(f"rent: ${quote.usd_per_gpu_hour:.3f}/h per GPU of {quote.machine} ({quote.origin})")
+        notes.append(f"rent: ${quote.usd_per_gpu_hour:.3f}/h per GPU of {quote.machine} ({quote.basis})")
     return UnitCostAdvice(tokens_per_second, token_cost(tokens_per_second, assumptions), tuple(notes))
 
 

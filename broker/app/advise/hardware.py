@@ -25,7 +25,6 @@ from broker.economics.kinds import BoundBy
 
 _MAX_SOURCES = 5  # prices whose source is shown
 _MAX_CLEANER = 5
-_MARKETPLACES = frozenset({"vast"})  # they rent out machines of third parties
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +189,7 @@ def _candidates(cards: Iterable[Accelerator], prices: CurrentPrices, *, buy: boo
         if usd is None:
             missing.append(card.name)
             continue
-        provider = quote.where.split("/")[0] if quote else ""
-        candidates.append(Candidate(card, usd, marketplace=not buy and provider in _MARKETPLACES))
+        candidates.append(Candidate(card, usd, marketplace=not buy and quote is not None and quote.private))
     return candidates, missing
 
 
@@ -201,7 +199,7 @@ def _price_sources(candidates: Sequence[Candidate], prices: CurrentPrices) -> li
         candidate.accelerator.name: prices.gpu_hour(candidate.accelerator.name)
         for candidate in candidates[:_MAX_SOURCES]
     }
-    sources = [f"{name}: {quote.origin}" for name, quote in quotes.items() if quote is not None]
+    sources = [f"{name}: {quote.basis}" for name, quote in quotes.items() if quote is not None]
     hidden_count = len(candidates) - _MAX_SOURCES
     remainder = [f"and {hidden_count} more: `gpubroker offers --gpu NAME` shows each"] if hidden_count > 0 else []
     return ["prices: the cheapest on-demand GPU-hour", *sources, *remainder]

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from broker.app.advise.prices import CurrentPrices
 from broker.core.market.offers import CapacityType
+from broker.core.market.price_basis import usd_per_gpu_hour
 from broker.economics.assumptions import Assumptions
 from broker.economics.figures import FLEET_SAVING, RuleCheck, Share, Usd, count_text
 from broker.economics.kinds import Fact, Method
@@ -99,12 +101,12 @@ def market_figures(prices: CurrentPrices) -> MarketFigures:
         quote = prices.gpu_hour(name)
         if quote is not None:
             on_demand[name] = quote.usd_per_gpu_hour
-    places: dict[tuple[object, ...], dict[CapacityType, int]] = {}
-    for row in prices.rows:
-        offer = row.offer
+    places: dict[tuple[object, ...], dict[CapacityType, float]] = {}
+    for offer in chain.from_iterable(prices.offers.values()):
         place = (offer.provider, offer.region, offer.instance_type, offer.machine)
-        cheapest = places.setdefault(place, {})
-        cheapest[offer.capacity_type] = min(row.micros, cheapest.get(offer.capacity_type, row.micros))
+        lowest = places.setdefault(place, {})
+        usd = usd_per_gpu_hour(offer)
+        lowest[offer.capacity_type] = min(usd, lowest.get(offer.capacity_type, usd))
 
     def ratios(kind: CapacityType) -> tuple[float, ...]:
         return tuple(

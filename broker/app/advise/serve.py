@@ -186,7 +186,7 @@ def _prices(card: Accelerator, prices: CurrentPrices, assumptions: Assumptions) 
 def _machines(prices: CurrentPrices, accelerator: str, kind: CapacityType) -> tuple[MachinePrice, ...]:
     if accelerator in prices.stated:
         return tuple(MachinePrice(size, prices.stated[accelerator] * size) for size in (1, 2, 4, 8))
-    sizes = sorted({row.offer.count for row in prices.machines(accelerator) if row.offer.capacity_type is kind})
+    sizes = sorted({offer.count for offer in prices.offers.get(accelerator, ()) if offer.capacity_type is kind})
     quotes = [(size, prices.quote(accelerator, size, 1, kind)) for size in sizes]
     return tuple(MachinePrice(size, quote.usd_per_hour) for size, quote in quotes if quote is not None)
 

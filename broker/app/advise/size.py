@@ -1,11 +1,12 @@
 """The memory of a model, the accelerators that hold it at their current prices, and how it is divided among them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from broker.app.advise.prices import CurrentPrices, Quote
 from broker.core.market.offers import CapacityType
+from broker.core.market.price_basis import is_obtainable
 from broker.core.values.accelerators import Accelerator, accelerator_names, lookup
 from broker.core.values.units import split_machine
 from broker.economics.assumptions import DEFAULTS, Assumptions
@@ -30,7 +31,8 @@ class PricedFit:
     @property
     def cheapest(self) -> Quote | None:
         """The cheaper of the two quotes."""
-        return min((q for q in (self.on_demand, self.spot) if q), key=lambda q: q.usd_per_hour, default=None)
+        quotes = filter(None, (self.on_demand, self.spot))
+        return min(quotes, key=lambda quote: quote.usd_per_hour, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +180,13 @@ def constraint(plan: ParallelPlan) -> dict[str, Any]:
 def supply(prices: CurrentPrices, plan: ParallelPlan) -> Supply:
     """The offers of the machines that the plan needs."""
     _, per_machine = split_machine(plan.machine)
-    rows = prices.machines(plan.accelerator, per_machine)
-    linked_count = sum(row.offers for row in rows if row.offer.interconnect == NVLINK)
-    unknown_count = sum(row.offers for row in rows if row.offer.interconnect is None)
-    total = sum(row.offers for row in rows)
-    needs_nvlink = plan.interconnect == NVLINK
-    matching_prices = CurrentPrices(
-        tuple(row for row in rows if row.offer.interconnect == NVLINK or not needs_nvlink), prices.stated
-    )
+    known_offers = filter(is_obtainable, prices.offers.get(plan.accelerator, ()))
+    offers = [offer for offer in known_offers if offer.count >= per_machine]
+    linked = [offer for offer in offers if offer.interconnect == NVLINK]
+    linked_count, total = len(linked), len(offers)
+    unknown_count = sum(offer.interconnect is None for offer in offers)
+    matching_offers = linked if plan.interconnect == NVLINK else offers
+    matching_prices = replace(prices, offers={plan.accelerator: matching_offers})
     kinds = (CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED)
     quotes = (matching_prices.quote(plan.accelerator, per_machine, plan.num_nodes, kind) for kind in kinds)
     return Supply(

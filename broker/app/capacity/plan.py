@@ -7,12 +7,12 @@ from math import floor
 from pathlib import Path
 
 from broker.app.advise.history import HOUR, Interval, hourly_use
-from broker.app.advise.prices import is_rentable
 from broker.app.capacity.demand_files import Demand, read_demand
 from broker.app.capacity.limits import CapacityLimits
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
+from broker.core.market.price_basis import is_for_rent, is_obtainable, is_stale
 from broker.core.values.accelerators import canonical
 from broker.core.values.figures import age
 from broker.economics.assumptions import DEFAULTS, Assumptions
@@ -33,8 +33,7 @@ def full_hour(at: datetime) -> datetime:
 
 
 def has_current_price(offer: Offer, now: datetime) -> bool:
-    is_stale = not offer.reference and offer.max_age is not None and now - offer.as_of > offer.max_age
-    return is_rentable(offer) and not is_stale
+    return is_for_rent(offer) and is_obtainable(offer) and not is_stale(offer, now)
 
 
 def cheapest(offers: Iterable[Offer], kind: CapacityType) -> Offer | None:

@@ -22,6 +22,7 @@ from broker.core.errors import BrokerError, InvalidInput, Refused
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.market.offers import CapacityType, Offer
+from broker.core.market.price_basis import Standing
 from broker.core.ports import Bucket, ChecksAccess, ChecksClouds, MakesBuckets
 from broker.core.values.money import Money
 from broker.settings import settings_files
@@ -155,7 +156,7 @@ def cheapest_offer(broker: Broker, name: str) -> Offer | None:
     startable = [
         row.offer
         for row in rows
-        if (row.reach, row.price_kind) == ("launchable", "live")
+        if (row.standing, row.price_kind) == (Standing.LAUNCHABLE, "live")
         and row.offer.price is not None
         and row.offer.capacity_type is not CapacityType.SPOT  # it saves no checkpoints
     ]

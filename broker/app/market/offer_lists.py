@@ -11,7 +11,8 @@ from broker.app.results.offers import OfferGroupList, OfferGroupResult, OfferLis
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offer_order import OfferOrder
-from broker.core.market.offers import Availability, Offer
+from broker.core.market.offers import Offer
+from broker.core.market.price_basis import is_obtainable
 from broker.core.values.accelerators import nearest
 
 _CPU = "cpu"
@@ -143,10 +144,5 @@ def group_offers(rows: Sequence[ListedOffer], by: Sequence[str]) -> Iterator[Off
 
 
 def _cheapest(rows: Sequence[ListedOffer]) -> ListedOffer | None:
-    unavailable = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
-    available = [
-        row
-        for row in rows
-        if row.offer.price is not None and row.offer.availability not in unavailable and row.offer.doubt is None
-    ]
+    available = [row for row in rows if row.offer.price is not None and is_obtainable(row.offer)]
     return min(available, key=sort_key(OfferOrder.GPU_PRICE), default=None)

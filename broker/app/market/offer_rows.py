@@ -12,6 +12,7 @@ from broker.core.errors import InvalidInput, UnknownName, did_you_mean
 from broker.core.job.jobs import Job
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
+from broker.core.market.price_basis import Standing, is_old, is_stale, machine_order, standing
 from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.core.values.provider_names import provider_name
@@ -40,31 +41,20 @@ PriceKind = Literal["doubted", "reference", "stale", "simulated", "imported", "r
 PRICE_KINDS: tuple[PriceKind, ...] = get_args(PriceKind)
 
 
-Reach = Literal["launchable", "sold_out", "out_of_reach"]
-REACH: tuple[Reach, ...] = get_args(Reach)
-
-
 @dataclass(frozen=True, slots=True)
 class ListedOffer:
-    """An offer with derived figures. ``discount``: of a spot price relative to the cheapest on-demand price of the same
-    machine in the same region, as a fraction."""
+    """An offer with derived figures. ``standing``: how it competes with others. ``discount``: of a spot price relative
+    to the cheapest on-demand price of the same machine in the same region, as a fraction."""
 
     offer: Offer
     age: timedelta
     stale: bool
+    standing: Standing
     discount: float | None
 
     @property
     def per_gpu(self) -> Money | None:
         return self.offer.price_per_gpu
-
-    @property
-    def reach(self) -> Reach:
-        """Whether jobs can start there: not where no engine does, or where the price is in doubt or too old."""
-        if self.offer.engine is None or self.offer.doubt is not None or self.stale:
-            return "out_of_reach"
-        full = self.offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
-        return "sold_out" if full else "launchable"
 
     @property
     def price_kind(self) -> PriceKind:
@@ -88,7 +78,7 @@ class OfferFilter:
 
     ``counts``: accelerators per machine, by accelerator (``cpu`` for none); without a count, any will do.
     ``providers``, ``regions``, ``instance_types``: names or shell-style patterns. ``price_kinds``: of `PRICE_KINDS`.
-    ``old``: also reference prices older than `LIST_AGE`. ``max_price``: USD per GPU-hour.
+    ``old``: also reference prices that are old (`is_old`). ``max_price``: USD per GPU-hour.
     """
 
     counts: Mapping[str, Set[int]] = field(default_factory=dict)
@@ -146,20 +136,13 @@ class OfferFilter:
             self.fits(offer)
             and not (self.available and offer.availability is not Availability.AVAILABLE)
             and (not self.price_kinds or row.price_kind in self.price_kinds)
-            and (self.old or not is_old(row))
+            and (self.old or not _is_old(row))
             and (self.max_price is None or (row.per_gpu is not None and row.per_gpu <= self.max_price))
         )
 
 
-# The age from which a reference price is hidden. List prices change a few times a year, spot prices continuously.
-LIST_AGE, SPOT_LIST_AGE = timedelta(days=180), timedelta(days=60)
-
-
-def is_old(row: ListedOffer) -> bool:
-    """Whether it is a reference price that is too old to be shown by default."""
-    if not row.offer.reference:
-        return False
-    return row.age > (SPOT_LIST_AGE if row.offer.capacity_type is CapacityType.SPOT else LIST_AGE)
+def _is_old(row: ListedOffer) -> bool:
+    return is_old(row.offer, row.offer.as_of + row.age)
 
 
 def count_hidden_old(offers: Iterable[Offer], now: datetime, offer_filter: OfferFilter) -> int:
@@ -168,7 +151,7 @@ def count_hidden_old(offers: Iterable[Offer], now: datetime, offer_filter: Offer
         return 0
     without_age_limit = replace(offer_filter, old=True)
     reference_rows = (_row(offer, {}, now) for offer in offers if offer.reference)
-    return sum(is_old(row) and without_age_limit.passes(row) for row in reference_rows)
+    return sum(_is_old(row) and without_age_limit.passes(row) for row in reference_rows)
 
 
 def matching_rows(
@@ -199,30 +182,27 @@ def _row(offer: Offer, on_demand_prices: Mapping[tuple[object, ...], Money], now
     if offer.capacity_type is CapacityType.SPOT and offer.price is not None and offer.doubt is None:
         base_price = on_demand_prices.get(_machine_key(offer))
         discount = None if base_price is None else 1 - offer.price.micros / base_price.micros
-    age = now - offer.as_of
-    is_stale = not offer.reference and offer.max_age is not None and age > offer.max_age
-    return ListedOffer(offer, age, is_stale, discount)
+    return ListedOffer(offer, now - offer.as_of, is_stale(offer, now), standing(offer, now), discount)
 
 
 def sort_key(order: OfferOrder) -> Callable[[ListedOffer], Any]:
     """The sort key. Rows without the figure come last; ties are broken by the price of a GPU-hour, then by name. Called
     for every known offer, so it formats no text."""
 
-    def price(row: ListedOffer) -> tuple[bool, bool, int, str, str, str, str, str]:
+    def price(row: ListedOffer) -> tuple[Any, ...]:
         offer = row.offer
         amount = row.per_gpu or offer.price
-        names = offer.provider, offer.zone or offer.region, offer.instance_type, offer.capacity_type, offer.source
         # A suspicious price must not be first in the list.
-        return offer.doubt is not None, amount is None, amount.micros if amount else 0, *names
+        return offer.doubt is not None, amount is None, amount.micros if amount else 0, *machine_order(offer)
 
-    def reach(row: ListedOffer) -> int:
-        return REACH.index(row.reach)
+    def rank(row: ListedOffer) -> tuple[int, bool]:
+        return row.standing, row.offer.engine is None
 
     leading_keys: dict[OfferOrder, Callable[[ListedOffer], Any]] = {
         # Capacity bought for years is cheapest per hour, but is not available by the hour.
-        OfferOrder.GPU_PRICE: lambda row: (reach(row), row.offer.count == 0, row.offer.term_months is not None),
+        OfferOrder.GPU_PRICE: lambda row: (*rank(row), row.offer.count == 0, row.offer.term_months is not None),
         OfferOrder.PRICE: lambda row: (
-            reach(row),
+            *rank(row),
             row.offer.doubt is not None,
             row.offer.price is None,
             row.offer.price.micros if row.offer.price else 0,

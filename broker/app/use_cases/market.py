@@ -23,12 +23,12 @@ from broker.app.use_cases.shared_results import share_result
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.market.offer_order import OfferOrder
-from broker.core.market.offers import SANDBOX, Availability, CapacityType, Offer, OfferQuery
+from broker.core.market.offers import SANDBOX, CapacityType, Offer, OfferQuery
+from broker.core.market.price_basis import is_obtainable
 from broker.core.values.money import Money
 
 MAX_OFFERS = 1_000
 """The most offers of a page."""
-_NOT_AVAILABLE = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
 
 
 @dataclass(frozen=True)
@@ -162,22 +162,22 @@ def _cheapest(offers: Iterable[Offer], at: datetime) -> dict[CapacityType, Liste
     best: dict[CapacityType, ListedOffer] = {}
     for row in sorted(rows(offers, at), key=_sort_key):
         offer = row.offer
-        if offer.price is not None and offer.doubt is None and offer.availability not in _NOT_AVAILABLE:
+        if offer.price is not None and is_obtainable(offer):
             best.setdefault(offer.capacity_type, row)
     return best
 
 
 def _sort_key(row: ListedOffer) -> tuple[int, int, str]:
-    """The sort key of an offer: the price per GPU. As on the command line, unknown and doubtful prices come after known
-    ones, then commitments of months, then machines without a GPU."""
+    """The sort key of an offer: the price per GPU. As on the command line, offers where jobs can start come first, and
+    unknown prices after known ones, then commitments of months, then machines without a GPU."""
     offer, price = row.offer, row.per_gpu or row.offer.price
-    flags = (offer.count == 0, offer.term_months is not None, offer.doubt is not None, price is None)
+    flags = (offer.engine is None, offer.count == 0, offer.term_months is not None, price is None)
     rank = sum(2**place for place, flag in enumerate(reversed(flags)) if flag)
-    return rank, price.micros if price is not None else 0, offer.id
+    return row.standing * 2 ** len(flags) + rank, price.micros if price is not None else 0, offer.id
 
 
 class OfferPage(OfferList):
-    """Offers, cheapest GPU first. ``matching``: their number on all pages."""
+    """Offers where jobs can start first, cheapest GPU first. ``matching``: their number on all pages."""
 
     next_cursor: str | None
 

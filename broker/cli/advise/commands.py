@@ -240,13 +240,12 @@ def buy_or_rent(
 
     Shows present values, break-evens, payback, and the effect of falling rents; compares rules of thumb with the
     arithmetic. Reservations are paid for every hour, other machines for the hours in use. With --gpu, missing prices
-    are looked up for one machine at one provider: the one with the most capacity types. Without prices of the market:
+    are looked up: on demand as `gpubroker offers` ranks them, reserved and spot of the same class of machine. Without:
     --assume purchase_usd, rent_usd_per_hour, reserved_usd_per_hour, spot_usd_per_hour.
     """
     ask = Ask(ctx, at, given, gpu)
     name = ask.gpus[0] if ask.gpus else None
-    offers = ask.offers() if name else []
-    advice = buying.buy_or_rent(name, offers, ask.anywhere, ask.assumptions, _recorded_usage(ask, given, name))
+    advice = buying.buy_or_rent(name, lambda: ask.prices, ask.assumptions, _recorded_usage(ask, given, name))
     _show_answer(ask.terminal, advice)
     draw(ask.terminal, lambda: [view.costs_by_hours(advice)], drawing)
 

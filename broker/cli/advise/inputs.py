@@ -14,13 +14,12 @@ import typer
 from broker.app.advise.assumptions import load_assumptions, with_measurements
 from broker.app.advise.model_job import load_subject
 from broker.app.advise.places import RESIDENCIES, Places, check_providers, resolve_places
-from broker.app.advise.prices import CurrentPrices, current_offers, current_prices, held_gpus
+from broker.app.advise.prices import CurrentPrices, current_prices, held_gpus
 from broker.cli import completion
 from broker.cli.filters import RowFilter
 from broker.cli.terminal import Terminal
 from broker.core.documents import MAX_BYTES, read_document
 from broker.core.errors import InvalidInput
-from broker.core.market.offers import Offer
 from broker.core.values.accelerators import canonical
 from broker.economics.assumptions import Assumptions, number_of, override, table
 from broker.store import is_missing
@@ -114,12 +113,11 @@ class Ask:
     @cached_property
     def places(self) -> Places:
         """Where capacity may be. Raises `UnknownName`, `InvalidInput`."""
-        return self._places("")
-
-    @cached_property
-    def anywhere(self) -> tuple[Places, Places]:
-        """The places, and the same places at any provider."""
-        return self.places, self._places("provider")
+        filters = PLACES.read(self._setting.where)
+        agreements = self.terminal.settings().agreements if "compliance" in filters else {}
+        keys = ("provider", "region", "residency", "compliance")
+        providers, regions, residencies, compliance = (filters.get(key, []) for key in keys)
+        return resolve_places(providers, regions, residencies, compliance, agreements)
 
     @cached_property
     def prices(self) -> CurrentPrices:
@@ -129,10 +127,11 @@ class Ask:
         """
         places, now = self.places, datetime.now(UTC)
         current = current_prices(self._url, now, self._opened, places)
-        if places.providers and not current.rows:
-            offering = {price_row.offer.provider for price_row in current_prices(self._url, now, self._opened).rows}
+        if places.providers and not current.offers:
+            everywhere = current_prices(self._url, now, self._opened).offers.values()
+            offering = {offer.provider for offers in everywhere for offer in offers}
             check_providers(places.providers, {*self._opened().registries.providers, *offering})
-        if places.limited and not current.rows:
+        if places.limited and not current.offers:
             self.terminal.say("no price is known in the places of --where")
         return current.with_stated(self._stated_prices())
 
@@ -141,10 +140,6 @@ class Ask:
         """The prices, to which the recorded capacity is added at its marginal cost."""
         kwh, pue = self.assumptions.kwh_usd, self.assumptions.pue
         return replace(self.prices, held=held_gpus(self._url, datetime.now(UTC), self._opened, kwh, pue))
-
-    def offers(self) -> list[Offer]:
-        """The current offers."""
-        return current_offers(self._url, self._opened)
 
     @cached_property
     def _url(self) -> str:
@@ -161,14 +156,6 @@ class Ask:
         broker = self._opened()
         with broker.store.reading() as reader:
             return with_measurements(reader, assumptions, broker.clock.now())
-
-    def _places(self, without: str) -> Places:
-        filters = PLACES.read(self._setting.where)
-        agreements = self.terminal.settings().agreements if "compliance" in filters else {}
-        filters.pop(without, None)
-        keys = ("provider", "region", "residency", "compliance")
-        providers, regions, residencies, compliance = (filters.get(key, []) for key in keys)
-        return resolve_places(providers, regions, residencies, compliance, agreements)
 
     def _stated_prices(self) -> dict[str, float]:
         """``H100=2.5`` by accelerator; a price without a name is that of the only accelerator."""

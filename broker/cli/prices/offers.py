@@ -48,7 +48,7 @@ EXAMPLES = examples(
 )
 
 _DEFAULT_ROWS = 30
-_ORDER = "First offers where jobs can start, then sold out ones, then those out of reach; each cheapest first."
+_ORDER = "First offers where jobs can start, then sold out, out of reach, and too old ones; each cheapest first."
 _OFFER_FILTER = RowFilter(
     provider=completion.providers,
     region=completion.regions,
@@ -98,7 +98,7 @@ class OffersOptions:
 def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False) -> None:
     """List GPU offers with price, location and availability: first those where jobs can start, cheapest GPU-hour first.
 
-    Then come offers that are sold out, then those that no engine here reaches.
+    Then come offers that are sold out, then those that no engine here reaches, then stale and old prices.
 
     The first use asks the providers that need no login and answer within seconds (not with --offline); without a
     network, it shows this machine and a price book of list prices, marked as reference. List prices older than 180

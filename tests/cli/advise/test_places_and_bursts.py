@@ -8,7 +8,7 @@ import pytest
 
 from broker.app.advise.deploy.files import PRIVATE
 from broker.app.advise.places import resolve_places
-from broker.app.advise.prices import Cheapest, CurrentPrices, HeldGpus
+from broker.app.advise.prices import CurrentPrices, HeldGpus
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.job.file import parse_job
 from broker.core.market.offers import CapacityType, Offer
@@ -77,31 +77,36 @@ def test_recorded_machines_are_used_at_their_marginal_cost(gpubroker: Any, tmp_p
     )
 
 
-def row(usd: float, *, launchable: bool) -> Cheapest:
-    offer = Offer("p", "r", None, "t", "H100", 8, CapacityType.ON_DEMAND, Money(round(usd * 1e6)),
-                  datetime(2026, 1, 1, tzinfo=UTC), "s", engine="skypilot" if launchable else None)  # fmt: skip
-    return Cheapest(offer, stale=False)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def prices(*rows: tuple[float, str | None]) -> CurrentPrices:
+    """Machines of eight H100 at that price, with that engine."""
+    offers = [
+        Offer("p", "r", None, "t", "H100", 8, CapacityType.ON_DEMAND, Money(round(usd * 1e6)), NOW, "s", engine=engine)
+        for usd, engine in rows
+    ]
+    return CurrentPrices.of(offers, NOW)
 
 
 def test_a_whole_machine_is_no_price_of_one_gpu() -> None:
     """One H100 is wanted and eight are paid: a policy's limit is by the GPU that is there, not eight times that."""
-    quote = CurrentPrices((row(40, launchable=True),)).quote("H100")
+    quote = prices((40, "skypilot")).quote("H100")
     assert quote is not None
     assert (quote.usd_per_gpu_hour, quote.usd_per_gpu_there) == (40, 5)
 
 
 def test_a_place_without_an_engine_is_the_last_resort() -> None:
-    cheap, dear = row(10, launchable=False), row(20, launchable=True)
-    quote = CurrentPrices((cheap, dear)).quote("H100", 8)
+    quote = prices((10, None), (20, "skypilot")).quote("H100", 8)
     assert quote is not None
     assert quote.usd_per_hour == 20
-    only = CurrentPrices((cheap,)).quote("H100", 8)
+    only = prices((10, None)).quote("H100", 8)
     assert only is not None
     assert "no engine starts jobs" in only.not_launched_on
 
 
 def test_held_gpus_are_quoted_only_if_there_are_enough() -> None:
-    held = CurrentPrices(held=(HeldGpus("H100", 16, CapacityType.RESERVED, "aws/us-east-1", 0.0),))
+    held = CurrentPrices(NOW, held=(HeldGpus("H100", 16, CapacityType.RESERVED, "aws/us-east-1", 0.0),))
     quote = held.paid_for("H100", 8, 2)
     assert quote is not None
     assert (quote.usd_per_hour, quote.capacity_type) == (0.0, CapacityType.RESERVED)

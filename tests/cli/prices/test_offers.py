@@ -15,6 +15,7 @@ from broker.cli.prices import offers
 from broker.cli.prices import offers as view
 from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import Availability, CapacityType, Doubt, Offer
+from broker.core.market.price_basis import Standing
 from broker.core.values.money import Money
 from broker.placement.pricing.hazard import HazardBasis, ObservedTime, Risk
 
@@ -72,28 +73,32 @@ def test_a_fresh_install_shows_a_market(gpubroker: Any) -> None:
     assert all(row["reference"] for row in listed if row["source"] == "pricebook")
     assert all(row["as_of"].endswith("Z") for row in listed)
     priced = [row for row in listed if row["price_per_gpu_hour"]]
+    standard = [row for row in priced if row["age_seconds"] < 60 * 86_400]
     prices = [
-        (row["engine"] is None, row["term_months"] is not None, Decimal(row["price_per_gpu_hour"])) for row in priced
+        (row["engine"] is None, row["term_months"] is not None, Decimal(row["price_per_gpu_hour"])) for row in standard
     ]
     assert prices == sorted(prices), "first where jobs can start; what is bought for a term comes last"
 
 
 @pytest.mark.parametrize(
-    ("changed", "reach"),
+    ("changed", "standing"),
     [
-        ({}, "launchable"),
-        ({"availability": Availability.UNKNOWN}, "launchable"),
-        ({"availability": Availability.UNAVAILABLE}, "sold_out"),
-        ({"availability": Availability.NO_QUOTA}, "sold_out"),
-        ({"engine": None}, "out_of_reach"),
-        ({"as_of": NOW - timedelta(hours=2)}, "out_of_reach"),
+        ({}, Standing.LAUNCHABLE),
+        ({"availability": Availability.UNKNOWN}, Standing.LAUNCHABLE),
+        ({"availability": Availability.UNAVAILABLE}, Standing.SOLD_OUT),
+        ({"availability": Availability.NO_QUOTA}, Standing.SOLD_OUT),
+        ({"engine": None}, Standing.LISTED),
+        ({"as_of": NOW - timedelta(hours=2)}, Standing.STALE),
+        ({"as_of": NOW - timedelta(days=181), "reference": True}, Standing.OLD),
     ],
 )
-def test_offers_where_jobs_can_start_come_first(changed: dict[str, Any], reach: str) -> None:
+def test_offers_where_jobs_can_start_come_first(changed: dict[str, Any], standing: Standing) -> None:
     (row,) = offer_rows.rows([offer(**{"engine": "skypilot", **changed})], NOW)
-    assert row.reach == reach
+    assert row.standing is standing
     dear = offer_rows.rows([offer("80", engine="skypilot")], NOW)[0]
-    assert min(row, dear, key=offer_rows.sort_key(OfferOrder.GPU_PRICE)) is (row if reach == "launchable" else dear)
+    assert min(row, dear, key=offer_rows.sort_key(OfferOrder.GPU_PRICE)) is (
+        row if standing is Standing.LAUNCHABLE else dear
+    )
 
 
 def test_filters(gpubroker: Any) -> None:
