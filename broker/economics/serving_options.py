@@ -25,12 +25,13 @@ from broker.economics.replica import (
     with_measured_pace,
 )
 from broker.economics.serving import MAX_REPLICAS, plan
-from broker.economics.units import HOURS_PER_MONTH, ceil, not_negative, positive, whole
+from broker.economics.units import GB, GIB, HOURS_PER_MONTH, ceil, not_negative, positive, whole
 
 # Latency of a replica under random arrivals, by simulation. Times seconds.
 #
 # Requests arrive as a Poisson process. A prompt is read as soon as there is room for its sequence, while all other
 # sequences wait; then each step generates one token for every active sequence. A seed makes the result repeatable.
+_CPU_SEQUENCES = (1, 2, 4, 8, 16)
 _WARM_UP = 0.2  # share of the first requests to ignore: the replica is still filling up
 
 
@@ -178,6 +179,15 @@ class ServingOption:
         return next((cost for cost in known if cost is not None), None)
 
 
+def cpu_machine(vcpus: float, memory_gib: float, assumptions: Assumptions) -> Accelerator:
+    """A machine without accelerators as a candidate: bandwidth and compute in proportion to its vCPUs."""
+    return Accelerator(
+        name=f"{vcpus:g} vCPUs", vendor="cpu", memory_gb=memory_gib * GIB / GB, memory_gib=memory_gib,
+        bandwidth_gb_s=vcpus * assumptions.cpu_gb_s, tflops_bf16=vcpus * assumptions.cpu_tflops,
+        form_factor="cpu", year=2023, maturity=5, source="assumptions cpu_gb_s, cpu_tflops",
+    )  # fmt: skip
+
+
 def served_model(model: Subject, precision: Precision, traffic: Assumptions) -> ServedModel:
     """The model with such weights and the requests of that traffic."""
     return ServedModel(
@@ -224,10 +234,11 @@ def with_simulation(
     served = served_model(model, option.precision, assumptions)
     traffic, runs = with_measured_pace(served, card, assumptions)
     output = max(1, round(traffic.tokens_per_request))
-    prompt = prompt_seconds(served, card, option.gpus_per_replica, traffic)
+    per_replica = option.gpus_per_replica or 1  # a CPU machine has no GPU
+    prompt = prompt_seconds(served, card, per_replica, traffic)
 
     def step(sequences: int) -> float:
-        return step_seconds(served, card, option.gpus_per_replica, sequences, traffic)
+        return step_seconds(served, card, per_replica, sequences, traffic)
 
     def simulate(replicas: int) -> Latencies:
         rate = (traffic.requests_per_minute or 0.0) / 60 / replicas
@@ -244,7 +255,7 @@ def with_simulation(
             else:
                 too_few = middle
         latency = simulate(replicas)
-        speed = replica_speed(served, card, option.gpus_per_replica, option.batch, traffic)
+        speed = replica_speed(served, card, per_replica, option.batch, traffic)
         if speed is not None:
             larger = _option(served, card, prices, speed, replace(traffic, least_replicas=replicas))
             option = replace(larger, measured_runs=runs, pace=option.pace)
@@ -294,6 +305,10 @@ def _speeds(model: ServedModel, card: Accelerator, assumptions: Assumptions) -> 
     if not fitting or fitting[0].gpus > assumptions.gpus_per_node:
         return
     gpus = fitting[0].gpus
+    if card.is_cpu:  # the fewest at once that carry the traffic come first: each more slows all of them
+        sizes = (batch,) if batch else _CPU_SEQUENCES
+        yield from filter(None, (replica_speed(model, card, 1, size, assumptions) for size in sizes))
+        return
     if is_stated:
         stated = replica_speed(model, card, assumptions.gpus_per_replica, batch, assumptions)
         if stated is not None and assumptions.gpus_per_replica >= gpus:
@@ -327,16 +342,16 @@ def _option(
     return ServingOption(
         accelerator=card.name,
         precision=model.precision,
-        gpus_per_replica=speed.gpus,
+        gpus_per_replica=0 if card.is_cpu else speed.gpus,
         tokens_per_second_per_replica=speed.tokens_per_second,
         batch=speed.batch,
         time_to_first_token_s=speed.time_to_first_token_s,
         time_per_token_s=speed.time_per_token_s,
         prefill_share=speed.prefill_share,
         replicas=sizing.replicas,
-        gpus=sizing.gpus,
+        gpus=0 if card.is_cpu else sizing.gpus,
         machines=rented and rented[1],
-        gpus_per_machine=rented and rented[2].gpus,
+        gpus_per_machine=rented and (0 if card.is_cpu else rented[2].gpus),
         p95_s=sizing.p95_s,
         first_token_p95_s=None,
         simulated_p95_s=None,

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from broker.app.advise.places import Places
 from broker.app.market.market import freshen
 from broker.app.wiring import Broker
-from broker.core.market.offers import CapacityType, Interconnect, Offer, OfferQuery
-from broker.core.market.price_basis import MachineClass, PriceBasis, Standing, is_for_rent, price_basis
+from broker.core.market.offers import CapacityType, Interconnect, MoneyKind, Offer, OfferQuery
+from broker.core.market.price_basis import (
+    MachineClass,
+    PriceBasis,
+    Standing,
+    is_for_rent,
+    is_obtainable,
+    machine_order,
+    machine_usd,
+    price_basis,
+    standing,
+)
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import MICROS_PER_USD
 from broker.core.values.units import split_machine
@@ -99,20 +110,26 @@ class HeldGpus:
 @dataclass(frozen=True, slots=True)
 class CurrentPrices:
     """The offers with a price at ``now`` (UTC), by accelerator. ``stated``: USD per GPU-hour given by the user; these
-    take precedence. ``held_gpus``: recorded capacity, at its marginal cost."""
+    take precedence. ``held_gpus``: recorded capacity, at its marginal cost. ``cpus``: machines without accelerators,
+    one for each number of vCPUs."""
 
     now: datetime
     offers: Mapping[str, Sequence[Offer]] = field(default_factory=dict)
     stated: Mapping[str, float] = field(default_factory=dict)
     held: tuple[HeldGpus, ...] = ()
+    cpus: tuple[PriceBasis, ...] = ()
 
     @classmethod
     def of(cls, offers: Iterable[Offer], now: datetime) -> CurrentPrices:
         """Those of these offers that are for rent."""
         by_accelerator: dict[str, list[Offer]] = {}
-        for offer in filter(is_for_rent, offers):
-            by_accelerator.setdefault(offer.accelerator or "", []).append(offer)
-        return cls(now, by_accelerator)
+        cpu_machines = []
+        for offer in offers:
+            if is_for_rent(offer):
+                by_accelerator.setdefault(offer.accelerator or "", []).append(offer)
+            elif not offer.accelerator:
+                cpu_machines.append(offer)
+        return cls(now, by_accelerator, cpus=_cheapest_cpu_machines(cpu_machines, now))
 
     def paid_for(
         self, accelerator: str, per_machine: int, machines: int, kinds: Collection[CapacityType] = PAID_FOR
@@ -204,6 +221,25 @@ def held_gpus(
             energy = (energy * holding.gpus + earlier.usd_per_gpu_hour * earlier.gpus) / gpus
         held_by_key[key] = HeldGpus(holding.accelerator, gpus, kind, where, energy)
     return tuple(held_by_key.values())
+
+
+# Types that share cores or are throttled after a while.
+_PARTIAL_CORES = re.compile(r"t\d|e2-(micro|small|medium)|[fg]1-|standard_b\d", re.IGNORECASE)
+
+
+def _cheapest_cpu_machines(offers: Iterable[Offer], now: datetime) -> tuple[PriceBasis, ...]:
+    """The machine on demand for each number of vCPUs, in the order of `price_basis`."""
+    by_cpus: dict[float, list[Offer]] = {}
+    for offer in offers:
+        is_priced = offer.cpus and offer.memory_gib and offer.price and offer.money is MoneyKind.CASH
+        is_machine = is_obtainable(offer) and not _PARTIAL_CORES.match(offer.instance_type)
+        if is_priced and is_machine and offer.capacity_type is CapacityType.ON_DEMAND:
+            by_cpus.setdefault(offer.cpus or 0, []).append(offer)
+
+    def order(offer: Offer) -> tuple[Any, ...]:
+        return standing(offer, now), offer.engine is None, machine_usd(offer), machine_order(offer)
+
+    return tuple(PriceBasis(min(by_cpus[cpus], key=order), now) for cpus in sorted(by_cpus))
 
 
 def _offers(store_url: str, broker: Callable[[], Broker]) -> list[Offer]:

@@ -8,6 +8,7 @@ from broker.app.advise.prices import CurrentPrices
 from broker.app.advise.size import accelerators_or_all
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
+from broker.core.market.price_basis import machine_usd
 from broker.core.values.accelerators import Accelerator
 from broker.core.values.figures import plural
 from broker.economics.assumptions import Assumptions, named_numbers
@@ -29,6 +30,7 @@ from broker.economics.serving_options import (
     GpuHourPrices,
     MachinePrice,
     ServingOption,
+    cpu_machine,
     options,
     with_simulated_best,
     with_simulation,
@@ -51,9 +53,12 @@ class ServeAdvice:
     @property
     def title(self) -> str:
         serving_plan, best = self.plan, self.options[0] if self.options else None
-        on = f" {best.accelerator} with {best.precision} weights" if best else ""
+        gpus = plural(serving_plan.gpus, "GPU")
+        if best:
+            place = f"{gpus} {best.accelerator}" if best.gpus else best.accelerator
+            gpus = f"{place} with {best.precision} weights"
         warning = "; TOO SLOW with any number of replicas" if serving_plan.meets_latency is False else ""
-        return f"{plural(serving_plan.replicas, 'replica')} on {plural(serving_plan.gpus, 'GPU')}{on}{warning}"
+        return f"{plural(serving_plan.replicas, 'replica')} on {gpus}{warning}"
 
 
 def serving_advice(
@@ -74,7 +79,9 @@ def serving_advice(
     fitting_options: tuple[ServingOption, ...] = ()
     assumptions, speed_notes = _with_stated_speed(assumptions)
     if model is not None:
-        fitting_options, option_notes = serving_options(model, accelerators_or_all(accelerators), prices, assumptions)
+        fitting_options, option_notes = serving_options(
+            model, accelerators_or_all(accelerators), prices, assumptions, cpus=not accelerators
+        )
         notes += option_notes
         if measured_speed is not None and not accelerators:
             notes.append("every accelerator is taken to have that speed: name the measured one with --gpu")
@@ -125,10 +132,13 @@ def _with_stated_speed(assumptions: Assumptions) -> tuple[Assumptions, list[str]
 
 
 def serving_options(
-    model: Subject, cards: Sequence[Accelerator], prices: CurrentPrices, assumptions: Assumptions
+    model: Subject, cards: Sequence[Accelerator], prices: CurrentPrices, assumptions: Assumptions, *, cpus: bool = False
 ) -> tuple[tuple[ServingOption, ...], list[str]]:
-    """The accelerators that hold the model, the best first, and the assumptions in words."""
+    """The accelerators that hold the model, the best first, and the assumptions in words. ``cpus``: machines without
+    accelerators are candidates for a small model."""
     priced_cards = {card.name: (card, _prices(card, prices, assumptions)) for card in cards}
+    if cpus:
+        priced_cards |= cpu_candidates(model, prices, assumptions)
     notes = [*model.notes]
     if assumptions.batch is None:
         max_requests = assumptions.serving_most_sequences
@@ -147,6 +157,7 @@ def serving_options(
         f"${assumptions.kwh_usd:g}/kWh, PUE {assumptions.pue:g}; no host, no staff",
     ]
     fitting_options = options(model, priced_cards.values(), assumptions)
+    notes += _cpu_notes(fitting_options, prices, assumptions)
     notes += dict.fromkeys(candidate.pace_text for candidate in fitting_options if candidate.pace_text)
     # Simulated arrivals need the requests at once at which a stated speed was measured.
     is_simulated = assumptions.prompt_tokens and (
@@ -168,6 +179,32 @@ def serving_options(
     if best.replicas > unsimulated.replicas:
         notes.append(f"{best.replicas} replicas instead of {unsimulated.replicas}, to meet the p95 at random arrivals")
     return ranked_options, notes
+
+
+def cpu_candidates(
+    model: Subject, prices: CurrentPrices, assumptions: Assumptions
+) -> dict[str, tuple[Accelerator, GpuHourPrices]]:
+    """The machines without accelerators, by name; none for a large model, or where the speed of a GPU is stated."""
+    if model.parameters >= assumptions.cpu_below_parameters or assumptions.replica_tokens_per_second is not None:
+        return {}
+    cards = {}
+    for offer in (basis.offer for basis in prices.cpus):
+        card = cpu_machine(offer.cpus or 0, offer.memory_gib or 0, assumptions)
+        cards[card.name] = card, GpuHourPrices(machines=(MachinePrice(1, machine_usd(offer)),))
+    return cards
+
+
+def _cpu_notes(fitting_options: Sequence[ServingOption], prices: CurrentPrices, assumptions: Assumptions) -> list[str]:
+    """The price of the best machine without accelerators, and the basis of its speed."""
+    best = next((option.accelerator for option in fitting_options if not option.gpus), None)
+    if best is None:
+        return []
+    basis = next(basis for basis in prices.cpus if f"{basis.offer.cpus:g} vCPUs" == best)
+    return [
+        f"{best}: ${machine_usd(basis.offer):,.4g}/h of {basis.offer.instance_type}, {basis.origin}",
+        f"CPUs: {assumptions.cpu_gb_s:g} GB/s (cpu_gb_s) and {assumptions.cpu_tflops:g} TFLOPS (cpu_tflops) per vCPU, "
+        "from published and own figures; measure yours",
+    ]
 
 
 def _prices(card: Accelerator, prices: CurrentPrices, assumptions: Assumptions) -> GpuHourPrices:

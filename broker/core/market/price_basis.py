@@ -167,7 +167,7 @@ def price_basis(
     machine of any size. In this order: what jobs can start on, what no engine reaches, stale live prices, old list
     prices (of the latter two, first what an engine reaches); the cheapest of each, never what is sold out or doubted.
     ``machine_class``: only machines of this class; None: of any. None if no offer has a price. ``now``: UTC."""
-    price: Callable[[Offer], float] = usd_per_gpu_hour if per_machine is None else _machine_usd
+    price: Callable[[Offer], float] = usd_per_gpu_hour if per_machine is None else machine_usd
     asked = [
         offer
         for offer in offers
@@ -191,7 +191,8 @@ def price_basis(
     return PriceBasis(best, now, cheaper, "" if cheaper is None else _reason(cheaper, now, machine_class))
 
 
-def _machine_usd(offer: Offer) -> float:
+def machine_usd(offer: Offer) -> float:
+    """USD per hour of the machine; infinite without a price."""
     return offer.price.micros / MICROS_PER_USD if offer.price is not None else float("inf")
 
 

@@ -75,6 +75,11 @@ class Accelerator:
         link."""
         return self.form_factor == "consumer"
 
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it stands for a machine without accelerators."""
+        return self.form_factor == "cpu"
+
 
 def canonical(name: str, memory_gib: float | None = None) -> str:
     """The canonical name of ``name``; case, spaces and punctuation do not count.

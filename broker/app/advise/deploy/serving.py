@@ -7,6 +7,7 @@ from math import ceil
 from broker.app.advise.deploy.files import burst_text, job_text, policy_text, serving_job
 from broker.app.advise.deploy.situation import DecidedSavings, DeployAdvice, DeployDemand, PathStep, closing_steps
 from broker.app.advise.prices import PAID_FOR, CurrentPrices, Quote
+from broker.app.advise.serve import cpu_candidates
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import Accelerator, accelerator_names, lookup
@@ -125,6 +126,7 @@ def serve(situation: DeployDemand, prices: CurrentPrices, assumptions: Assumptio
     )
     rent = prices.quote(best.card.name, best.per_machine, best.nodes)
     warnings = (
+        *_cpu_warnings(situation, monthly, prices, assumptions),
         *_warnings(situation, best, monthly, rent, fits_budget=fits_budget),
         *_purchase_warnings(situation, best, machine, nodes, is_owned),
     )
@@ -345,6 +347,20 @@ def _parallelism_step(best: _Candidate) -> PathStep:
         {"gpus_per_replica": option.gpus_per_replica, "replicas": option.replicas, "p95_s": option.p95_s},
         f"{split}, {plural(option.replicas, 'copy', 'copies')}: {best.nodes} × {best.card.name}:{best.per_machine}",
     )
+
+
+def _cpu_warnings(
+    situation: DeployDemand, monthly: float, prices: CurrentPrices, assumptions: Assumptions
+) -> Iterator[str]:
+    """That machines without accelerators do for less."""
+    cards = {} if situation.owned_only else cpu_candidates(situation.model, prices, assumptions)
+    options = serving_options.options(situation.model, cards.values(), assumptions, _PRECISIONS)
+    if not options or options[0].meets_latency is False:
+        return
+    usd = options[0].monthly_usd_on_demand
+    if usd is not None and usd < monthly:
+        machines = f"{options[0].replicas} × {options[0].accelerator} without a GPU"
+        yield f"{machines} would do for {usd_text(usd)} a month: `gpubroker advise serve` compares"
 
 
 def _warnings(
