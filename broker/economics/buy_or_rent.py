@@ -421,10 +421,7 @@ def _notes(case: Assumptions) -> Iterator[str]:
         yield f"owning is left out: a machine would arrive after {case.lead_time_weeks:g} weeks (lead_time_weeks)"
     if case.reserved_usd_per_hour is not None:
         yield f"reserved: every hour is paid, in terms of {case.term_years:g} years"
-    zero = {
-        "staff": case.staff_usd_per_gpu_hour, "facilities": case.facility_usd, "discount rate": case.discount_rate,
-        "price decline": case.price_decline,
-    }  # fmt: skip
+    zero = {"discount rate": case.discount_rate, "price decline": case.price_decline}
     yield from (f"{name}: 0" for name, value in zero.items() if not value)
     if case.obsolete_after_years is None:
         yield "obsolescence: none within the time"

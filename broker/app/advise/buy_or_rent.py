@@ -14,6 +14,7 @@ from broker.core.values.figures import plural
 from broker.economics.assumptions import Assumptions, override
 from broker.economics.buy_or_rent import BuyOrRent, compare, priced_ways, server
 from broker.economics.figures import HIDDEN, Figure, Usd, usd_text
+from broker.economics.unit_cost import with_middle_overheads
 
 _PRICE_ASSUMPTIONS = {
     CapacityType.RESERVED: "reserved_usd_per_hour",
@@ -75,6 +76,7 @@ def buy_or_rent(
         case = _add_purchase(case, gpu, notes)
         case, provider = _add_rents(case, gpu, prices(), notes)
     comparison = compare(case)
+    notes += _with_overheads(case)
     return BuyOrRentAdvice(
         gpu=gpu,
         gpus=gpus,
@@ -85,6 +87,24 @@ def buy_or_rent(
         by_hours=tuple(_hours_cost(case, hours) for hours in range(1, 25)),
         assumptions=(*notes, *comparison.assumptions),
     )
+
+
+def _with_overheads(case: Assumptions) -> list[str]:
+    """What owning costs with the overheads that `cost cluster` counts, where they are not stated here: a server in a
+    room that exists, with people who are there, has none."""
+    full_case = with_middle_overheads(case)
+    full_costs = {cost.way: cost.present_value_usd for cost in priced_ways(full_case)}
+    if full_case == case or CapacityType.OWNED not in full_costs:
+        return []
+    best = min(full_costs, key=lambda way: full_costs[way])
+    here, there = (
+        f"{usd_text(each.staff_usd_per_gpu_hour or 0)} per GPU-hour and facilities {usd_text(each.facility_usd or 0)}"
+        for each in (case, full_case)
+    )
+    return [
+        f"staff {here}; with staff {there}, the middle of quoted ranges as in `gpubroker advise cost cluster`, owning "
+        f"costs {usd_text(full_costs[CapacityType.OWNED])} in present value: {_way_name(best)} is cheapest"
+    ]
 
 
 def _hours_cost(case: Assumptions, hours: int) -> HoursCost:
