@@ -10,13 +10,14 @@ from datetime import timedelta
 
 from broker.core.job.jobs import Workload
 from broker.core.market.offers import BOUGHT, CapacityType
+from broker.core.market.price_basis import PriceBasis
 from broker.core.values.accelerators import Accelerator, accelerator_names, lookup
 from broker.core.values.money import Money
 from broker.finops.advice import AdviceKind, MonthAdvice, advise, hours_text
 from broker.finops.units import HOUR, MeasuredAttempt, Targets, mean_use
 
-CheapestPrice = Callable[[str, CapacityType], Money | None]
-"""The lowest price (USD per hour of one accelerator) at which that accelerator can be rented; None: unknown."""
+CheapestPrice = Callable[[str, CapacityType], PriceBasis | None]
+"""The current price at which that accelerator can be rented; None: unknown."""
 
 MIN_WAITING = 0.10  # share of accelerator time without work while processors or disks were saturated
 MIN_SAVING = 0.20  # share of the cost: less is not worth a change
@@ -107,13 +108,14 @@ def _size_advice(
     if busy >= targets.of(own[0].workload) or memory > MAX_MEMORY * card.memory_gib:
         return
     spent, kind = _cost(own), max(own, key=lambda run: run.time).capacity_type
-    choices: list[tuple[int, str, Money, float]] = []
+    choices: list[tuple[int, str, PriceBasis, float]] = []
     for other in map(lookup, accelerator_names()):
         slowdown = _slowdown(card, other, busy, own[0].workload)
-        if slowdown is None or memory > _HEADROOM * other.memory_gib or (price := cheapest(other.name, kind)) is None:
+        if slowdown is None or memory > _HEADROOM * other.memory_gib or (basis := cheapest(other.name, kind)) is None:
             continue
-        choices.append((price.share(_time(own), HOUR).scaled(slowdown).micros, other.name, price, slowdown))
-    if not choices or (best := min(choices))[0] > spent.scaled(1 - MIN_SAVING).micros:
+        cost = basis.per_gpu_hour.share(_time(own), HOUR).scaled(slowdown)
+        choices.append((cost.micros, other.name, basis, slowdown))
+    if not choices or (best := min(choices, key=lambda choice: choice[:2]))[0] > spent.scaled(1 - MIN_SAVING).micros:
         return
     micros, smaller, price, slowdown = best
     longer = f", in about {slowdown:.1f} times the time" if slowdown > 1 else ""
@@ -122,8 +124,8 @@ def _size_advice(
         about,
         spent - Money(micros),
         f"used {memory:.0f} of {card.memory_gib:.0f} GiB of the {name} at {busy:.0%} in {hours_text(_time(own))} "
-        f"GPU-hours, {spent.rounded()}: a {smaller} at {price.rounded()} per GPU-hour would do{longer}, "
-        f"{Money(micros).rounded()}",
+        f"GPU-hours, {spent.rounded()}: a {smaller} at {price.per_gpu_hour.rounded()} per GPU-hour would do{longer}, "
+        f"{Money(micros).rounded()} ({price.origin})",
         f"run a short job on {smaller} and compare the cost of its work, then request `accelerators: {smaller}`",
     )
 
@@ -143,16 +145,17 @@ def _slowdown(card: Accelerator, other: Accelerator, busy: float, workload: str)
 
 
 def _spot_advice(about: str, runs: Sequence[MeasuredAttempt], cheapest: CheapestPrice) -> Iterable[MonthAdvice]:
-    could, gap, cost = list[MeasuredAttempt](), timedelta(0), Money.ZERO
+    could, gap, cost, prices = list[MeasuredAttempt](), timedelta(0), Money.ZERO, dict[str, str]()
     for run in runs:
         if run.capacity_type is not CapacityType.ON_DEMAND or not run.may_use_spot:
             continue
         if run.checkpoint_gap is None or run.checkpoint_gap > MAX_CHECKPOINT_GAP:
             continue
-        price = cheapest(run.accelerator, CapacityType.SPOT)
-        if price is not None and run.price is not None and price <= run.price.scaled(1 - MIN_SAVING):
+        basis = cheapest(run.accelerator, CapacityType.SPOT)
+        if basis is not None and run.price is not None and basis.per_gpu_hour <= run.price.scaled(1 - MIN_SAVING):
             could.append(run)
-            cost += price.share(run.time, HOUR)
+            prices[run.accelerator] = basis.origin
+            cost += basis.per_gpu_hour.share(run.time, HOUR)
             gap = max(gap, run.checkpoint_gap)
     if could:
         spent, every = _cost(could), f"{gap.total_seconds() / 60:.0f} min"
@@ -161,7 +164,8 @@ def _spot_advice(about: str, runs: Sequence[MeasuredAttempt], cheapest: Cheapest
             about,
             spent - cost,
             f"{hours_text(_time(could))} GPU-hours on demand could have run on spot (checkpoints every {every}): "
-            f"{cost.rounded()} instead of {spent.rounded()}; an interruption repeats {every} at most",
+            f"{cost.rounded()} instead of {spent.rounded()}; an interruption repeats {every} at most "
+            f"({'; '.join(prices.values())})",
             "allow spot in the job file: `checkpoint: {every: …}`, and no `capacity_types` without spot",
         )
 

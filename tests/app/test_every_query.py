@@ -137,7 +137,6 @@ QUERIES: dict[str, Query] = {
     "StoreReading.judged_by": look(lambda r, job: r.judged_by(job)),
     "StoreReading.last_judged": look(lambda r, job: r.last_judged(job, 1)),
     "StoreReading.names_in_market": look(lambda r, _: (r.names_in_market("provider"), r.names_in_market("region"))),
-    "StoreReading.offers_by_price": look(lambda r, _: list(r.offers_by_price(OfferQuery(accelerators=("H100",))))),
     "StoreReading.open_tasks": look(lambda r, job: r.open_tasks(job)),
     "StoreReading.plan_stamp": look(lambda r, _: r.plan_stamp()),
     "StoreReading.posted": look(lambda r, job: r.posted(job, 1)),

@@ -47,8 +47,8 @@ def polled(store: Store, offers: list[Offer], at: timedelta) -> None:
 def cheapest(store: Store) -> Offer | None:
     """The cheapest offer that could serve the job now."""
     request = PreparedJob.of(JOB, CONDITIONS, NOW, {})
-    with store.reading() as look:
-        return next((offer for offer in look.offers_by_price(WANTED) if isinstance(fit(offer, request), int)), None)
+    fitting = [offer for offer in store.offers(WANTED) if isinstance(fit(offer, request), int)]
+    return min(fitting, key=lambda offer: offer.price or Money.ZERO, default=None)
 
 
 def bench_polls(folder: Path, number: int) -> None:

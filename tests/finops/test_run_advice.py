@@ -1,7 +1,7 @@
 """Advice on runs: each planted case is found with its arithmetic, and nothing is invented on clean runs."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,17 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.core.events.agent_events import Reading
-from broker.core.market.offers import CapacityType
+from broker.core.market.offers import CapacityType, Offer
+from broker.core.market.price_basis import PriceBasis
 from broker.core.values.money import Money
 from broker.finops.advice import AdviceKind, MonthAdvice
 from broker.finops.run_advice import costs_by_job, run_advice
 from broker.finops.units import HOUR, MeasuredAttempt, Targets
 
 TARGETS = Targets(0.7, 0.5, 0.05, 0.7)
+NOW = datetime(2026, 11, 30, tzinfo=UTC)
 PRICES = {
-    ("H100", CapacityType.ON_DEMAND): Money.usd("3"), ("L4", CapacityType.ON_DEMAND): Money.usd("0.70"),
-    ("H100", CapacityType.SPOT): Money.usd("1.20"),
-}  # fmt: skip
+    (name, kind): PriceBasis(Offer("aws", "us", None, "m", name, 1, kind, Money.usd(usd), NOW, "api"), NOW)
+    for name, kind, usd in (
+        ("H100", CapacityType.ON_DEMAND, "3"),
+        ("L4", CapacityType.ON_DEMAND, "0.70"),
+        ("H100", CapacityType.SPOT, "1.20"),
+    )
+}
 
 
 def ran(number: int = 1, **changes: Any) -> MeasuredAttempt:

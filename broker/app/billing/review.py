@@ -15,14 +15,13 @@ from broker.app.billing.budgets import budget_parts, budget_rules
 from broker.app.billing.months import report_timezone, resolve_begun_month
 from broker.app.billing.units import eligible_spot, measured_attempts, targets_of
 from broker.app.capacity.findings import capacity_findings
-from broker.app.capacity.plan import has_current_price
 from broker.app.results.reports import FollowedAdviceResult, ReviewedBudget, ReviewedMonth, ReviewedTeam, ReviewReport
 from broker.app.wiring import Broker
 from broker.core.access.permissions import Permission
 from broker.core.actors import Actor
 from broker.core.errors import UnknownName
-from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import BOUGHT, CapacityType, OfferQuery
+from broker.core.market.price_basis import PriceBasis, price_basis
 from broker.core.policy.policy import SpotShare
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
@@ -134,16 +133,14 @@ def answer_advice(
 
 
 def cheapest_prices(broker: Broker) -> CheapestPrice:
-    """The lowest current prices (USD per hour of an accelerator), by accelerator and capacity type; read when they are
-    asked for."""
+    """The current price of an accelerator by `price_basis`, by accelerator and capacity type; read when asked for."""
     now = broker.clock.now()
 
     @cache
-    def cheapest(accelerator: str, kind: CapacityType) -> Money | None:
-        query = OfferQuery(accelerators=(accelerator,), capacity_types=(kind,))
-        with broker.store.reading() as reader:
-            offers = reader.offers_by_price(query, OfferOrder.GPU_PRICE)
-            return next((offer.price_per_gpu for offer in offers if has_current_price(offer, now)), None)
+    def cheapest(accelerator: str, kind: CapacityType) -> PriceBasis | None:
+        offers = broker.store.offers(OfferQuery(accelerators=(accelerator,), capacity_types=(kind,)))
+        basis = price_basis(offers, now, accelerator, kind)
+        return basis if basis is not None and basis.is_current else None
 
     return cheapest
 

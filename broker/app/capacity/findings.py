@@ -1,15 +1,16 @@
 """Findings on owned, held and rented capacity, from the hours in use."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from broker.app.advise.assumptions import load_assumptions
 from broker.app.advise.history import HOUR, Interval
-from broker.app.capacity.plan import full_hour, has_current_price, hourly_usage, usd
+from broker.app.capacity.plan import full_hour, hourly_usage
 from broker.app.wiring import Broker
-from broker.core.market.offer_order import OfferOrder
-from broker.core.market.offers import CapacityType, Offer, OfferQuery
+from broker.core.market.offers import CapacityType, OfferQuery
+from broker.core.market.price_basis import usd_per_gpu_hour
+from broker.core.market.term_prices import TermPrices, term_prices
 from broker.economics.assumptions import Assumptions
 from broker.economics.reserve.capacity_findings import SHORTEST, AcceleratorUse, CapacityFinding, findings
 from broker.economics.reserve.holdings import Holding, HoldingKind
@@ -64,7 +65,7 @@ def capacity_findings(broker: Broker, since: datetime) -> CapacityFindings:
             name,
             use_by_accelerator.get(name, _RecordedUse([], [])),
             accelerator_holdings,
-            _cheapest(broker, name, now),
+            term_prices(broker.store.offers(OfferQuery(accelerators=(name,))), now, name),
             assumptions,
             since,
             now,
@@ -98,38 +99,24 @@ def _recorded_use(broker: Broker, since: datetime, now: datetime) -> dict[str, _
     return use_by_accelerator
 
 
-def _cheapest(broker: Broker, accelerator: str, now: datetime) -> dict[CapacityType, Offer]:
-    """The cheapest offer per GPU-hour, on demand and for a term, with a price that holds now."""
-    offers = {}
-    with broker.store.reading() as reader:
-        for kind in (CapacityType.ON_DEMAND, CapacityType.RESERVED):
-            query = OfferQuery(accelerators=(accelerator,), capacity_types=(kind,))
-            for offer in reader.offers_by_price(query, OfferOrder.GPU_PRICE):
-                if has_current_price(offer, now) and (offer.term_months or kind is CapacityType.ON_DEMAND):
-                    offers[kind] = offer
-                    break
-    return offers
-
-
 def _accelerator_use(
     name: str,
     recorded_use: _RecordedUse,
     holdings: Sequence[Holding],
-    cheapest: Mapping[CapacityType, Offer],
+    prices: TermPrices,
     assumptions: Assumptions,
     since: datetime,
     now: datetime,
     notes: list[str],
 ) -> AcceleratorUse | None:
     """The hours of one accelerator with its prices; None if no rent is known."""
-    on_demand, offer = cheapest.get(CapacityType.ON_DEMAND), cheapest.get(CapacityType.RESERVED)
     rent = recorded_use.usd / recorded_use.gpu_hours if recorded_use.usd else None
+    offer = next(iter(prices.terms), None)
     if rent is not None:
         notes.append(f"{name}: renting costs ${rent:.4g} per GPU-hour, as was paid on average for what ran")
-    elif on_demand is not None:
-        rent = usd(on_demand)
-        kind = "the list price" if on_demand.reference else "the cheapest price"
-        notes.append(f"{name}: renting costs ${rent:.4g} per GPU-hour, {kind} on demand")
+    elif prices.rent is not None:
+        rent = prices.rent.usd
+        notes += [f"{name}: {note}" for note in prices.notes]
     else:
         notes.append(f"{name}: left out, no price of renting is known")
         return None
@@ -182,7 +169,7 @@ def _accelerator_use(
         reserved=sum(holding.gpus for holding in reserved),
         rent=rent,
         held_usd=_mean(priced_holdings, [holding.usd_per_gpu_hour for holding in priced_holdings]),
-        reserve_usd=None if offer is None else usd(offer),
+        reserve_usd=None if offer is None else usd_per_gpu_hour(offer),
         own_usd=_mean(judged_holdings, [holding.usd_per_gpu_hour for holding in judged_holdings]),
         term_hours=None if offer is None else (offer.term_months or 0) * HOURS_PER_MONTH,
         owned_for=[held_hours(holding) for holding in owned for _ in range(holding.gpus)],

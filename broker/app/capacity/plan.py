@@ -12,9 +12,9 @@ from broker.app.capacity.limits import CapacityLimits
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
-from broker.core.market.price_basis import is_for_rent, is_obtainable, is_stale
+from broker.core.market.price_basis import PriceBasis, usd_per_gpu_hour
+from broker.core.market.term_prices import TermPrices, term_name, term_prices
 from broker.core.values.accelerators import canonical
-from broker.core.values.figures import age
 from broker.economics.assumptions import DEFAULTS, Assumptions
 from broker.economics.energy import energy_usd_per_hour
 from broker.economics.reserve.capacity import CapacityPlan, PurchaseOption, plan_capacity
@@ -30,21 +30,6 @@ def hourly_usage(intervals: Iterable[Interval], start_at: datetime, hours: int) 
 def full_hour(at: datetime) -> datetime:
     """The full hour at or before ``at``."""
     return at.replace(minute=0, second=0, microsecond=0)
-
-
-def has_current_price(offer: Offer, now: datetime) -> bool:
-    return is_for_rent(offer) and is_obtainable(offer) and not is_stale(offer, now)
-
-
-def cheapest(offers: Iterable[Offer], kind: CapacityType) -> Offer | None:
-    """The offer of that capacity type with the lowest price of a GPU-hour."""
-    return min((offer for offer in offers if offer.capacity_type is kind), key=usd, default=None)
-
-
-def usd(offer: Offer) -> float:
-    """USD per GPU-hour; infinite without a price."""
-    price = offer.price_per_gpu
-    return float(price.dollars) if price is not None else float("inf")
 
 
 ANY_ACCELERATOR = ""
@@ -111,17 +96,18 @@ def plan_accelerators(
     freshen(broker)
     now = broker.clock.now()
     holdings = broker.store.holdings()
-    offers = _offers(broker, demand, providers, now)
+    offers = _offers(broker, demand, providers)
     limits = CapacityLimits.of(broker.policy())
     plans, plan_notes = [], [*notes, *limits.notes()]
     for accelerator, hours in demand.items():
         own_holdings = [recorded for recorded in holdings if recorded.holding.accelerator == accelerator]
-        market = _burst_prices(accelerator, offers, prices, spot_share)
-        for_sale = _purchase_options(accelerator, offers, prices, market, assumptions)
+        basis = term_prices(offers[accelerator], now, accelerator)
+        market = _burst_prices(accelerator, basis, prices, spot_share)
+        for_sale = _purchase_options(accelerator, basis.terms, prices, market, assumptions)
         options, objections = limits.split_options(accelerator, for_sale, market)
         plan_notes += [*objections, *limits.rarely_needed_notes(accelerator, hours)]
         if _stated_price(prices.on_demand, accelerator) is None:
-            plan_notes += _rent_note(accelerator, offers[accelerator], now)
+            plan_notes += [f"{accelerator}: {note}" for note in basis.notes]
         plan_notes += _unrecorded_note(broker, accelerator, own_holdings)
         expiring = _renewal_objections(limits, own_holdings, assumptions, market, now)
         plan_notes += expiring.values()
@@ -150,18 +136,6 @@ def _renewal_objections(
         if holding.ends > now and (objection := limits.renewal_objection(recorded, usd, market)):
             objections[recorded.number] = objection
     return objections
-
-
-def _rent_note(accelerator: str, offers: Sequence[Offer], now: datetime) -> list[str]:
-    """Where bursts are rented on demand, at what price, and the source and age of that price."""
-    rent = cheapest(offers, CapacityType.ON_DEMAND)
-    if rent is None:
-        return []
-    since = f"list price of {rent.as_of:%Y-%m-%d}" if rent.reference else f"{age(now - rent.as_of)} old"
-    return [
-        f"{accelerator}: bursts on demand are those of {rent.provider}/{rent.region} {rent.machine}, "
-        f"${usd(rent):.2f} per GPU-hour ({rent.source}, {since}); a term elsewhere is compared with that"
-    ]
 
 
 def _unrecorded_note(broker: Broker, accelerator: str, holdings: Sequence[RecordedHolding]) -> list[str]:
@@ -235,15 +209,12 @@ def _spot_share(rented_hours: Mapping[tuple[str, CapacityType], float], accelera
     return spot / total_hours if total_hours else 0.0
 
 
-def _offers(
-    broker: Broker, accelerators: Iterable[str], providers: Sequence[str], now: datetime
-) -> dict[str, list[Offer]]:
-    """The offers of each accelerator, without stale prices."""
+def _offers(broker: Broker, accelerators: Iterable[str], providers: Sequence[str]) -> dict[str, list[Offer]]:
+    """The offers of each accelerator."""
     names = tuple(accelerators)
     offers_by_accelerator: dict[str, list[Offer]] = {name: [] for name in names}
     for offer in broker.store.offers(OfferQuery(accelerators=names, providers=tuple(providers))):
-        if has_current_price(offer, now):
-            offers_by_accelerator[str(offer.accelerator)].append(offer)
+        offers_by_accelerator[str(offer.accelerator)].append(offer)
     known_providers = {offer.provider for offers in offers_by_accelerator.values() for offer in offers}
     for name in providers:
         if name not in known_providers and name not in broker.registries.providers:
@@ -256,20 +227,19 @@ def _stated_price(prices: Mapping[str, float], accelerator: str) -> float | None
 
 
 def _burst_prices(
-    accelerator: str, offers: Mapping[str, list[Offer]], prices: StatedPrices, spot_share: float | Mapping[str, float]
+    accelerator: str, basis: TermPrices, prices: StatedPrices, spot_share: float | Mapping[str, float]
 ) -> BurstPrices:
-    def best_price(kind: CapacityType, stated: Mapping[str, float]) -> float | None:
+    def price(stated: Mapping[str, float], market: PriceBasis | None) -> float | None:
         stated_price = _stated_price(stated, accelerator)
-        best = cheapest(offers[accelerator], kind)
-        return stated_price if stated_price is not None else None if best is None else usd(best)
+        return stated_price if stated_price is not None or market is None else market.usd
 
-    on_demand = best_price(CapacityType.ON_DEMAND, prices.on_demand)
+    on_demand = price(prices.on_demand, basis.rent)
     if on_demand is None:
         raise InvalidInput(
             f"no on-demand price of {accelerator} is known",
             hint=f"give it: --on-demand-price {accelerator}=2.50 (USD per GPU-hour)",
         )
-    spot = best_price(CapacityType.SPOT, prices.spot)
+    spot = price(prices.spot, basis.spot)
     if isinstance(spot_share, Mapping):
         return BurstPrices(on_demand, spot, 0.0 if spot is None else spot_share.get(accelerator, 0.0))
     return BurstPrices(on_demand, spot, spot_share)
@@ -277,12 +247,12 @@ def _burst_prices(
 
 def _purchase_options(
     accelerator: str,
-    offers: Mapping[str, list[Offer]],
+    terms: Iterable[Offer],
     prices: StatedPrices,
     market: BurstPrices,
     assumptions: Assumptions,
 ) -> Iterable[PurchaseOption]:
-    """The options of holding capacity: as stated, else the cheapest of each term on the market; and machines to buy."""
+    """The options of holding capacity: as stated, else the cheapest of each of ``terms``; and machines to buy."""
     reserved_price = _stated_price(prices.reserved, accelerator)
     if reserved_price is None and prices.ratio is not None:
         reserved_price = positive("ratio", prices.ratio) * market.on_demand
@@ -290,14 +260,11 @@ def _purchase_options(
         for term in prices.terms:
             yield PurchaseOption(f"reserved for {_days(term)} at the stated price", term, reserved_price)
     else:
-        offers_by_term: dict[int, list[Offer]] = {}
-        for offer in offers[accelerator]:
-            if offer.capacity_type is CapacityType.RESERVED and offer.term_months:
-                offers_by_term.setdefault(offer.term_months, []).append(offer)
-        for months, term_offers in sorted(offers_by_term.items()):
-            best = min(term_offers, key=usd)
-            name = f"{best.provider}/{best.region} {best.instance_type}, {months} months"
-            yield PurchaseOption(name, round(months * HOURS_PER_MONTH), usd(best))
+        cheapest_by_months: dict[int, Offer] = {}
+        for offer in terms:
+            cheapest_by_months.setdefault(offer.term_months or 0, offer)
+        for months, offer in sorted(cheapest_by_months.items()):
+            yield PurchaseOption(term_name(offer), round(months * HOURS_PER_MONTH), usd_per_gpu_hour(offer))
     purchase_price = _stated_price(prices.own, accelerator)
     if purchase_price is not None:
         hours = assumptions.years * HOURS_PER_YEAR

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from broker.app.alerts.routes import recipients
-from broker.app.capacity.plan import cheapest, has_current_price, usd
 from broker.app.results.purchases import PurchasePreviewResult
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, NotAllowed, UnknownName
 from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
+from broker.core.market.price_basis import price_basis
 from broker.core.notices import Notice
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import Approved, AskedAgain, Intended, NotBought
@@ -344,11 +344,11 @@ def purchase_review(
             if (item.provider, item.accelerator, item.capacity_type) == (quote.provider, quote.accelerator, _RESERVED)
         ]
     query = OfferQuery(accelerators=(quote.accelerator,), providers=(quote.provider,))
-    offers = [item for item in broker.store.offers(query) if has_current_price(item, now)]
+    offers = broker.store.offers(query)
 
     def best_price(kind: CapacityType) -> float | None:
-        best = cheapest(offers, kind)
-        return None if best is None else usd(best)
+        basis = price_basis(offers, now, quote.accelerator or "", kind)
+        return None if basis is None else basis.usd
 
     return review(
         purchase,

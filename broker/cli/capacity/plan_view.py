@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         CapacityPlanList,
         PlannedChoice,
         PlannedScenario,
+        RatioBaseline,
         UsedHolding,
     )
 
@@ -55,7 +56,8 @@ def _plan(console: Console, plan: AcceleratorPlan) -> Iterator[RenderableType]:
         yield from _arithmetic(plan, plan.choices[0])
     else:
         baseline_texts = ", ".join(
-            f"{sensitivity.baseline_gpus:,} at {sensitivity.ratio:g}" for sensitivity in plan.sensitivity
+            f"{sensitivity.baseline_gpus:,} at {sensitivity.ratio:g} (${_reserved_usd(plan, sensitivity):,.2f})"
+            for sensitivity in plan.sensitivity
         )
         yield Text(f"GPUs worth holding for a year, by reserved over on-demand price: {baseline_texts}")
     yield ""
@@ -75,10 +77,21 @@ def _plan(console: Console, plan: AcceleratorPlan) -> Iterator[RenderableType]:
 
 
 def _headline(plan: AcceleratorPlan) -> str:
+    if not plan.baseline_gpus and plan.choices:
+        return "reserve nothing"
     if not plan.baseline_gpus:
-        return "reserve nothing" if plan.choices else "no price of reserved capacity is known"
+        worth = max((row for row in plan.sensitivity if row.baseline_gpus), key=lambda row: row.ratio, default=None)
+        advice = "no current price of reserved capacity is known: ask for a quote"
+        if worth is None:
+            return advice
+        return f"{advice}; hold {worth.baseline_gpus:,} GPUs at up to ${_reserved_usd(plan, worth):,.2f}"
     missing = f"buy {plan.buy_now_gpus:,} now" if plan.buy_now_gpus else "buy nothing now"
     return f"hold {plan.baseline_gpus:,} GPUs ({plan.held_gpus:,} held; {missing}), burst above"
+
+
+def _reserved_usd(plan: AcceleratorPlan, row: RatioBaseline) -> float:
+    """The price of reserved capacity, USD per GPU-hour, at that ratio."""
+    return row.ratio * plan.prices.burst_usd_per_gpu_hour
 
 
 def _arithmetic(plan: AcceleratorPlan, best: PlannedChoice) -> Iterator[Text]:

@@ -14,7 +14,7 @@ from functools import cache
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
 from broker.core.values.accelerators import lookup
 from broker.core.values.figures import age
-from broker.core.values.money import MICROS_PER_USD
+from broker.core.values.money import MICROS_PER_USD, Money
 
 LIST_AGE, SPOT_LIST_AGE = timedelta(days=180), timedelta(days=60)
 """The age from which a list price is old. List prices change a few times a year, spot prices all the time."""
@@ -116,6 +116,15 @@ class PriceBasis:
     @property
     def standing(self) -> Standing:
         return standing(self.offer, self.now)
+
+    @property
+    def is_current(self) -> bool:
+        return self.standing not in (Standing.STALE, Standing.OLD)
+
+    @property
+    def per_gpu_hour(self) -> Money:
+        """USD per GPU-hour."""
+        return self.offer.price_per_gpu or Money.ZERO
 
     @property
     def usd(self) -> float:

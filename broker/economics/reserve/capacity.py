@@ -334,13 +334,9 @@ def _rule(demand: Sequence[int], market: BurstPrices, choice: EvaluatedOption) -
     rule asks for; and what constant levels at the option's price cost a month more than the one that was best for the
     known hours."""
     level, peak = choice.baseline, max(demand)
-    shares = [
-        f"GPU {gpus:,} in {sum(need >= gpus for need in demand) / len(demand):.0%}"
-        for gpus in (level, level + 1)
-        if 0 < gpus <= peak
-    ]
+    shares = _shares(demand, level)
     if shares and choice.share_asked is not None:
-        yield f"needed: {', '.join(shares)} of the hours, asked {choice.share_asked:.0%}"
+        yield f"needed: {shares} of the hours, asked {choice.share_asked:.0%}"
 
     def usd_per_month(gpus: int) -> float:
         bursts = sum(max(need - gpus, 0) for need in demand) / len(demand)
@@ -351,6 +347,15 @@ def _rule(demand: Sequence[int], market: BurstPrices, choice: EvaluatedOption) -
     yield (
         f"regret a month over the {len(demand):,} known hours, against the best constant number, {optimum:,}: "
         f"{'; '.join(dict.fromkeys(regrets))}"
+    )
+
+
+def _shares(demand: Sequence[int], level: int) -> str:
+    """The share of the hours that need the GPU of that number, and the next one."""
+    return ", ".join(
+        f"GPU {gpus:,} in {sum(need >= gpus for need in demand) / len(demand):.0%}"
+        for gpus in (level, level + 1)
+        if 0 < gpus <= max(demand)
     )
 
 
@@ -366,7 +371,8 @@ def _notes(
     if choices:
         yield from _rule(demand, market, choices[0])
     if not choices:
-        yield "no price of reserved capacity is known: the figures show the price at which it would pay"
+        shares = _shares(demand, min(demand)) or _shares(demand, max(demand))
+        yield f"needed: {shares} of the hours; the figures show the price at which reserved capacity would pay"
     elif all(choice.ratio >= 1 for choice in choices):
         yield "every option costs at least as much as bursts: reserve nothing"
     if best is not None and not best.known_enough:

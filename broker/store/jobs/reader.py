@@ -315,7 +315,6 @@ class StoreReader:
     price_series = query(market.price_series)
     offers = query(market.offers)
 
-    offers_by_price = query(market.by_price)
     names_in_market = query(market.names)
     count_offers = query(market.count_offers)
     rejected_in_sql = query(market.rejected_in_sql)

@@ -1,8 +1,10 @@
 """`gpubroker capacity` as people run it."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,11 +128,83 @@ def test_market_prices_are_used_where_none_are_stated_and_charts_drawn(gpubroker
     assert done.code == 0
     assert "worth holding" in done.out
     assert done.out.count("demand and capacity worth holding") == 2
-    assert " ".join(done.out.split()).count("per GPU-hour (pricebook, list price of 20") == 2
+    assert " ".join(done.out.split()).count("on-demand, pricebook: list price of 20") == 2
     only = gpubroker("capacity", "plan", "--demand", fleet, "--where", "gpu=L4", "--json")
     assert [plan["accelerator"] for plan in only.json["plans"]] == ["L4"]
     stated = gpubroker("capacity", "plan", "--demand", fleet, "--on-demand-price", "2")
-    assert "bursts on demand are those of" not in stated.out
+    assert "rent: $" not in stated.out
+
+
+HALF_A_DAY = "".join(f"{12 if hour % 24 < 12 else 4}\n" for hour in range(24 * 365))
+BOOK = """
+[[pages]]
+provider = "aws"
+source = "EC2"
+url = "https://aws.amazon.com/ec2/pricing/on-demand/"
+date = "{date}"
+region = "us-east-1"
+engine = "skypilot"
+machines = [
+  {{ type = "p5.48xlarge", gpu = "H100", n = 8, link = "nvlink", on_demand = "55.04", reserved = {{ 36 = "28.80" }} }},
+]
+
+[[pages]]
+provider = "vast"
+source = "Vast.ai"
+url = "https://console.vast.ai/"
+date = "{fresh}"
+region = "global"
+machines = [ {{ type = "1x-H100_SXM", gpu = "H100", on_demand = "2.40" }} ]
+"""
+
+
+def plan_of_half_a_day(
+    gpubroker: Gpubroker, write: Write, monkeypatch: pytest.MonkeyPatch, days: int, *options: str
+) -> tuple[dict[str, Any], str]:
+    """The plan for 4 GPUs half the day and 12 the other half, and its notes, by a price book of that age."""
+    today = datetime.now(UTC).date()
+    book = write("book.toml", BOOK.format(date=today - timedelta(days=days), fresh=today - timedelta(days=1)))
+    monkeypatch.setenv("GPUBROKER_PROVIDERS__PRICEBOOK__FILE", str(book))
+    monkeypatch.setenv("GPUBROKER_STORE", f"sqlite:///{Path(book).parent / 'other.db'}")  # without earlier prices
+    demand = write("half.csv", HALF_A_DAY)
+    done = gpubroker("capacity", "plan", "--demand", f"H100={demand}", *options, "--json")
+    assert done.code == 0, done.err
+    return done.json["plans"][0], "\n".join([*done.json["plans"][0]["notes"], *done.json["notes"]])
+
+
+@pytest.mark.parametrize("options", [(), ("--on-demand-price", "6.88", "--reserved-price", "3.60", "--term", "36mo")])
+def test_of_4_to_12_gpus_4_are_held_at_like_prices(
+    gpubroker: Gpubroker, write: Write, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    """$28.80 ÷ 8 = $3.60 a GPU-hour against $55.04 ÷ 8 = $6.88: ρ = 0.52. GPUs 1 to 4 are needed in all hours, 5 to 12
+    in half of them, which is less. A month of 730 hours with 4 held costs (4 × 3.60 + 4 × 6.88) × 730 = $30,602, with
+    none 8 × 6.88 × 730 = $40,179, with 12 12 × 3.60 × 730 = $31,536."""
+    plan, notes = plan_of_half_a_day(gpubroker, write, monkeypatch, 10, *options)
+    assert (plan["baseline_gpus"], plan["buy_now_gpus"]) == (4, 4)
+    assert plan["choices"][0]["ratio"] == pytest.approx(3.60 / 6.88)
+    assert {row["scenario"]: row["usd_per_month"]["expected"] for row in plan["scenarios"]} == {
+        "as_is": "40179.2", "all_on_demand": "40179.2", "planned": "30601.6"
+    }  # fmt: skip
+    assert "GPU 4 in 100%, GPU 5 in 50% of the hours, asked 7" in notes
+    assert "the best constant number, 4: hold 0: $9,578; hold 4: $0; hold 12: $934" in notes
+    is_market = not options
+    assert (
+        "rent: $6.88 per GPU-hour of H100:8 (aws/us-east-1, on-demand, pricebook: list price of" in notes
+    ) is is_market
+    assert ("not counted: vast/global H100:1 at $2.40 per GPU-hour (private hosts, no engine" in notes) is is_market
+    assert ("if your jobs run on vast/global H100:1 at $2.40 per GPU-hour, rent there" in notes) is is_market
+
+
+def test_an_old_price_of_a_term_is_no_recommendation(
+    gpubroker: Gpubroker, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """181 days: the machine of the term and its rent are old, what is left is the marketplace."""
+    plan, notes = plan_of_half_a_day(gpubroker, write, monkeypatch, 181)
+    assert (plan["choices"], plan["baseline_gpus"]) == ([], 0)
+    assert "not used: aws/us-east-1 p5.48xlarge, 36 months at $3.60 per GPU-hour, 0.52 of its own price" in notes
+    assert "ask for a quote" in notes
+    assert "GPU 4 in 100%, GPU 5 in 50% of the hours" in notes
+    assert plan["sensitivity"][-1] == {"ratio": 0.9, "baseline_gpus": 4}
 
 
 @pytest.mark.parametrize(

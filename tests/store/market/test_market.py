@@ -1,24 +1,21 @@
 """Polls into offers and price series, and the questions asked of them."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from itertools import groupby
-from typing import Any, Unpack
+from typing import Unpack
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.core.job.reasons import Reason
-from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
 from broker.core.values.money import Money
 from broker.store import Store
-from broker.store.market import market
-from broker.store.market.offer_rows import to_offers
 from broker.store.records import PollDetails
 from tests import strategies
 from tests.counts import FULL
@@ -240,49 +237,6 @@ def test_a_query_keeps_what_matches_and_counts_the_rest(
     found = store.offers(query)
     assert {o.id for o in found} == {o.id for o in told if matches(o)}
     assert sum(store.rejected_in_sql(query).values()) + len(found) == store.count_offers()
-    with store.reading() as look:
-        walked = list(look.offers_by_price(query))
-    assert {o.id: o for o in walked} == {o.id: o for o in found if o.price is not None}
-    prices = [o.price.micros for o in walked if o.price is not None]
-    assert prices == sorted(prices)
-
-
-def test_offers_by_price_are_read_as_far_as_they_are_taken(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
-
-    def counted(rows: Sequence[Any]) -> list[Offer]:
-        read.append(len(rows))
-        return to_offers(rows)
-
-    monkeypatch.setattr(market, "to_offers", counted)
-    poll(store, *(offer(f"m{n}", price=1000 - n % 50) for n in range(100)), offer("gone", 1), offer("unknown", None))
-    poll(store, *(offer(f"m{n}", 1000 - n % 50, T + MINUTE) for n in range(100)), at=T + MINUTE)
-    query = OfferQuery(accelerators=("H100",))
-    with store.reading() as look:
-        assert next(look.offers_by_price(query)).price == Money(951)
-        assert sum(read) < 20
-        walked = [o.instance_type for o in look.offers_by_price(query)]
-    assert len(walked) == 100
-    assert sorted(walked) == sorted(f"m{n}" for n in range(100))
-
-
-def test_offers_by_price_are_those_of_machines_or_of_gpus(store: Store) -> None:
-    poll(store, offer("one", 50, count=1), offer("eight", 200, count=8), offer("sixteen", 240, count=16))
-    query = OfferQuery(accelerators=("H100",))
-    with store.reading() as look:
-        machines, gpus = (
-            [o.count for o in look.offers_by_price(query, order)] for order in (OfferOrder.PRICE, OfferOrder.GPU_PRICE)
-        )
-        with pytest.raises(ValueError, match="not an order by price"):
-            next(look.offers_by_price(query, OfferOrder.AGE))
-    assert (machines, gpus) == ([1, 8, 16], [16, 8, 1])
-
-
-def test_offers_by_price_have_machines_without_gpus_beside_those_with_enough(store: Store) -> None:
-    poll(store, offer("c", 10, accelerator=None, count=0), offer("one", 20, count=1), offer("eight", 30, count=8))
-    with store.reading() as look:
-        found = look.offers_by_price(OfferQuery(accelerators=("cpu", "H100"), count=2))
-        assert [one.instance_type for one in found] == ["c", "eight"]
 
 
 def test_each_rejection_has_the_reason_of_the_first_condition_that_failed(store: Store) -> None:
