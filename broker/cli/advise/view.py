@@ -289,17 +289,14 @@ def utilization_by_size(advice: SpeedAdvice) -> list[Chart]:
 
 
 def radar(advice: HardwareAdvice) -> Chart:
-    """The radar as bars, because terminals cannot draw a radar chart."""
-    rows = advice.radar[:8]
+    """The best scores as polygons; more would hide each other."""
     axes = ("cost", "performance", "energy_efficiency", "maturity")
-    heights = {axis: [getattr(row, axis) for row in rows] for axis in axes}
+    labels = [axis.replace("_", " ") for axis in axes]
     return Chart(
         title="Hardware compared",
-        x_label="accelerator",
-        y_label="share of the best, 0 to 1",
-        bars=[
-            Bars(axis.replace("_", " "), [row.accelerator for row in rows], [v and round(v, 2) for v in values])
-            for axis, values in heights.items()
-        ],
-        note=f"cost is performance per dollar of {advice.per}; best scores first",
+        x_label="",
+        y_label="share of the best from the middle (0) to the tip (1); dotted: one half, and 1",
+        bars=[Bars(row.accelerator, labels, [getattr(row, axis) for axis in axes]) for row in advice.radar[:4]],
+        note=f"cost is performance per dollar of {advice.per}; the best scores of those compared",
+        radar=True,
     )

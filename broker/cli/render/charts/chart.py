@@ -43,6 +43,7 @@ class Bars:
 class Chart:
     """Lines or bars, not both. ``y_label`` (for bars: what their length means) names the unit: ``USD per GPU-hour``.
 
+    ``radar``: the bars, with four labels and values from 0 to 1, as polygons on four axes from one middle.
     ``note``: a sentence below, such as the source of the figures. Either all lines are over numbers, or all are over
     times; all bars have the same labels. Raises ValueError.
     """
@@ -53,6 +54,7 @@ class Chart:
     lines: Sequence[Line] = ()
     bars: Sequence[Bars] = ()
     note: str = ""
+    radar: bool = False
 
     def __post_init__(self) -> None:
         if self.lines and self.bars:

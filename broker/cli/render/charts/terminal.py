@@ -106,9 +106,12 @@ def render_chart(
     """
     width, height = max(width, _MIN_WIDTH), max(height, _MIN_HEIGHT)
     styles = _style_numbers(chart.names, names)
-    body = (
-        _render_bars(chart, width, color, styles) if chart.bars else _render_lines(chart, width, height, color, styles)
-    )
+    if chart.radar:
+        body = _render_radar(chart, width, color, styles)
+    elif chart.bars:
+        body = _render_bars(chart, width, color, styles)
+    else:
+        body = _render_lines(chart, width, height, color, styles)
     return "\n".join(
         [
             *_wrap_text(chart.title, width),
@@ -213,6 +216,47 @@ def _render_bars(chart: Chart, width: int, color: bool, styles: Sequence[int]) -
     return rows
 
 
+_MAX_RADIUS = 13  # rows
+_DIRECTIONS = ((0, -1), (1, 0), (0, 1), (-1, 0))
+
+
+def _render_radar(chart: Chart, width: int, color: bool, styles: Sequence[int]) -> list[str]:
+    """The axes go up, right, down and left; half and the whole are dotted. A cell is twice as high as it is wide. The
+    first polygon is on top; one is open where a value is not known."""
+    if not chart.bars:
+        return []
+    axes = [_truncate(escape_unprintable(label), width // 2 - 6) for label in chart.bars[0].labels]
+    side = max(cell_len(axes[1]), cell_len(axes[3])) + 1
+    radius = max(min((width - 2 * side) // 4, _MAX_RADIUS), 2)
+    cells: dict[tuple[int, int], str] = {}
+
+    def corner(axis: int, value: float) -> tuple[int, int]:
+        x, y = _DIRECTIONS[axis % 4]
+        return round(2 * radius * x * value), round(radius * y * value)
+
+    def draw(start: tuple[int, int], end: tuple[int, int], sign: str) -> None:
+        (x, y), (dx, dy) = start, (end[0] - start[0], end[1] - start[1])
+        steps = max(abs(dx), abs(dy), 1)
+        cells.update({(x + round(dx * n / steps), y + round(dy * n / steps)): sign for n in range(steps + 1)})
+
+    for axis in range(4):
+        draw((0, 0), corner(axis, 1), "·")
+        for ring in (0.5, 1):
+            draw(corner(axis, ring), corner(axis + 1, ring), "·")
+    for i, bars in reversed(list(zip(styles, chart.bars, strict=True))):
+        corners = [None if value is None else corner(axis, value) for axis, value in enumerate(bars.values)]
+        for start, end in zip(corners, [*corners[1:], corners[0]], strict=True):
+            if start is not None:
+                draw(start, end or start, _color(_SIGNS[i % len(_SIGNS)], i, color))
+    rows = []
+    for y in range(-radius, radius + 1):
+        left, right = (axes[3], axes[1]) if y == 0 else ("", "")
+        row = "".join(cells.get((x, y), " ") for x in range(-2 * radius, 2 * radius + 1))
+        rows.append(f"{left:>{side - 1}} {row} {right}".rstrip())
+    middle = side + 2 * radius
+    return [f"{axes[0]:^{2 * middle}}".rstrip(), *rows, f"{axes[2]:^{2 * middle}}".rstrip()]
+
+
 def _bar_text(value: float, cell: float, zero: int, bar_width: int) -> str:
     eighths = round(abs(value) / cell * 8)
     whole, rest_eighths = divmod(eighths, 8)
@@ -229,7 +273,13 @@ def _legend(chart: Chart, width: int, color: bool, styles: Sequence[int]) -> lis
     rows: list[str] = []
     used_width = width + 1
     for i, name in zip(styles, names, strict=True):
-        sign = "█" if chart.bars and color else "━" if color else _SIGNS[i % len(_SIGNS)]
+        sign = (
+            "█"
+            if chart.bars and color and not chart.radar
+            else "━"
+            if color and not chart.bars
+            else _SIGNS[i % len(_SIGNS)]
+        )
         entry = f"{_color(sign, i, color)} {_truncate(escape_unprintable(name), width - 4)}"
         entry_width = cell_len(_truncate(escape_unprintable(name), width - 4)) + 2
         if used_width + 3 + entry_width > width:

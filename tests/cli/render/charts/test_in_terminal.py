@@ -1,5 +1,6 @@
 """Charts in the terminal."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -64,6 +65,24 @@ def test_bars_show_their_values_the_unknown_and_the_negative() -> None:
     assert max(len(line) for line in shown.split("\n")) <= 80
 
 
+@pytest.mark.parametrize("width", [30, 80, 140])
+def test_a_radar_reaches_the_tips_and_is_open_where_a_value_is_not_known(width: int) -> None:
+    axes = ["cost", "performance", "energy", "maturity"]
+    bars = [Bars("best", axes, [1.0, 1.0, 1.0, 1.0]), Bars("half", axes, [0.5, 0.5, None, 0.5])]
+    lines = render_chart(Chart("Cards", "", "share", bars=bars, radar=True), width=width).splitlines()
+    assert max(len(line) for line in lines) <= width
+    top, bottom = (next(n for n, line in enumerate(lines) if name in line) for name in ("cost", "energy"))
+    middle = lines[(top + bottom) // 2]
+    assert re.fullmatch(r" *maturity •.*•.* perform.*", middle), "both tips"
+    assert "•" in lines[top + 1]
+    assert "•" in lines[bottom - 1]
+    inner = middle.split("maturity ")[1].split(" perform")[0]
+    quarter = (len(inner) - 1) // 4
+    assert {inner[quarter], inner[-1 - quarter]} == {"×"}, "half of the way"
+    below = "".join(lines[(top + bottom) // 2 + 1 : bottom])
+    assert "×" not in below, "its third value is not known"
+
+
 @pytest.mark.parametrize(
     "chart",
     [
@@ -72,6 +91,7 @@ def test_bars_show_their_values_the_unknown_and_the_negative() -> None:
         Chart("t", "x", "y", [Line("a", [1, 2], [None, float("nan")])]),
         Chart("t", "x", "y", bars=[Bars("a", [], [])]),
         Chart("t", "x", "y", bars=[Bars("a", ["b"], [None])]),
+        Chart("t", "x", "y", radar=True),
     ],
 )
 def test_nothing_to_draw_is_said(chart: Chart) -> None:
