@@ -99,9 +99,11 @@ def hardware(
         raise InvalidInput(
             "no price is known for these accelerators", hint="give --price NAME=USD, or --buy for street prices"
         )
-    notes = ["prices: the middle of street prices per GPU"] if buy else _price_sources(candidates, prices)
-    if accelerators and unpriced:
-        notes.append(f"omitted, no price known: {', '.join(unpriced)}")
+    notes = _street_sources(candidates) if buy else _price_sources(candidates, prices)
+    price_notes = {name: lookup(name).price_note for name in unpriced}
+    notes += [f"no price of {name}: {note}" for name, note in price_notes.items() if note]
+    if accelerators and not all(price_notes.values()):
+        notes.append(f"omitted, no price known: {', '.join(name for name, note in price_notes.items() if not note)}")
     ranking = rank(candidates, bound_by)
     eco = None
     if hours is not None:
@@ -191,6 +193,15 @@ def _candidates(cards: Iterable[Accelerator], prices: CurrentPrices, *, buy: boo
             continue
         candidates.append(Candidate(card, usd, marketplace=not buy and quote is not None and quote.private))
     return candidates, missing
+
+
+def _street_sources(candidates: Sequence[Candidate]) -> list[str]:
+    """The sources of street prices, where they are known."""
+    cards = [candidate.accelerator for candidate in candidates if candidate.accelerator.street_price_source]
+    return [
+        "prices: the middle of street prices per GPU",
+        *(f"{card.name}: {card.street_price_source}" for card in cards),
+    ]
 
 
 def _price_sources(candidates: Sequence[Candidate], prices: CurrentPrices) -> list[str]:

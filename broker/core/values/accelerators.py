@@ -34,7 +34,8 @@ class Accelerator:
     bandwidth, 10**9 bytes/s. ``link`` and ``link_gb_s``: the direct connection between cards (``nvlink``,
     ``infinity_fabric``, ``ici``, ``neuronlink``, ``roce``) and its bandwidth per card, both directions together, 10**9
     bytes/s; None for PCIe only. ``tdp_w``: board power, W. ``compute_capability``: CUDA's, as (major, minor).
-    ``mig_slices``: maximum MIG instances. ``street_price``: lowest and highest indicative price of one, USD.
+    ``mig_slices``: maximum MIG instances. ``street_price``: lowest and highest indicative price of one, USD;
+    ``street_price_source``: with its date. ``price_note``: why none is known, or which was the last.
     ``maturity``: of its software, 1 to 5. ``family``: cards with one provider name, distinguished by memory.
     ``inference_only``: cannot train. ``price_like``: a card whose prices are of the same order.
     """
@@ -60,6 +61,8 @@ class Accelerator:
     compute_capability: tuple[int, int] | None = None
     mig_slices: int = 0
     street_price: tuple[float, float] | None = None
+    street_price_source: str = ""
+    price_note: str = ""
     slice_chips: float | None = None
     inference_only: bool = False
     price_like: str | None = None
