@@ -13,7 +13,7 @@ from tests.program import ROOT
 CHEAP = (
     *("plan", "offers", "schema job-file", "policy check", "policy apply", "policy show"),
     *("policy explain", "policy decisions", "policy findings", "approvals list", "budget", "report spend"),
-    *("report units", "report anomalies", "jobs list", "prices status", "prices book", "capacity list", "whoami"),
+    *("report units", "report anomalies", "jobs list", "prices status", "capacity list", "whoami"),
     *("launches", "init", "notices"),
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
