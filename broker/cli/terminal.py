@@ -21,7 +21,7 @@ from rich.text import Text
 from typer.exceptions import TyperException
 
 from broker.cli.render.errors import CONTROL, error_text, keep_traceback
-from broker.cli.render.tables import Trimmed
+from broker.cli.render.tables import Trimmed, hanging
 from broker.cli.render.usage_errors import usage_error
 from broker.core.actors import Actor, ProcessAccount
 from broker.core.errors import AskAPerson, BrokerError, InvalidInput
@@ -101,12 +101,12 @@ class Terminal:
         """Print part of the result as text; to stderr when the result is JSON."""
         console = self.err if self.as_json else self.out
         for part in parts:
-            console.print(_trim_blanks(part), highlight=False, soft_wrap=_is_unbroken(part, console))
+            console.print(_fit(part, console), highlight=False, soft_wrap=_is_unbroken(part, console))
 
     def say(self, *parts: RenderableType) -> None:
         """Print a message to stderr."""
         for part in parts:
-            self.err.print(part, highlight=False, soft_wrap=_is_unbroken(part, self.err))
+            self.err.print(_fit(part, self.err), highlight=False, soft_wrap=_is_unbroken(part, self.err))
 
     def live(self) -> AbstractContextManager[Live | None]:
         """A status line below the output that can be updated; None if the output is not a terminal."""
@@ -307,8 +307,11 @@ def _has_no_reader(stream: TextIO) -> bool:
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
-def _trim_blanks(part: RenderableType) -> RenderableType:
-    return part if isinstance(part, str | Text) else Trimmed(part)
+def _fit(part: RenderableType, console: Console) -> RenderableType:
+    """The part in lines that fit on a terminal, without trailing blanks."""
+    if not isinstance(part, str | Text):
+        return Trimmed(part)
+    return part if _is_unbroken(part, console) else hanging(part, console)
 
 
 def _is_unbroken(part: RenderableType, console: Console) -> bool:

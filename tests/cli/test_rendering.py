@@ -16,7 +16,7 @@ from broker.app.results.program_name import program_name
 from broker.app.results.values import plain
 from broker.cli.jobs import job_view
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, Trimmed, build_cell_table
+from broker.cli.render.tables import Column, Trimmed, build_cell_table, hanging
 from broker.cli.terminal import to_json
 from broker.core.events import events as ev
 from broker.core.events.agent_events import (
@@ -147,6 +147,30 @@ def test_text_is_cut_with_a_sign_before_a_figure_is() -> None:
     with console.capture() as captured:
         console.print(build_cell_table(console, columns, [["x" * 20, "$0.820", "y" * 9]]))
     assert captured.get().splitlines()[-1].split() == ["xxxxxxx…", "$0.820", "yyyyyyy…"]
+
+
+def test_an_id_is_not_broken_while_another_column_can_be_hidden() -> None:
+    columns = [Column("job", folds=True), Column("state"), Column("machine", 1)]
+    row = ["tiny-language-model-t56prg", "succeeded", "sandbox L4:1"]
+    console = Console(width=45)
+    assert build_cell_table(console, columns, [row]).hidden == ["machine"]
+    with console.capture() as printed:
+        console.print(build_cell_table(console, columns, [row]))
+    assert row[0] in printed.get()
+
+
+@pytest.mark.parametrize(
+    ("line", "lines"),
+    [
+        ("  4m 32s  attempt 1: command running", ["  4m 32s  attempt 1: command", "          running"]),
+        ("  missing: a bucket for runs and checkpoints", ["  missing: a bucket for runs and", "  checkpoints"]),
+        ("no column, and a line that is too long", ["no column, and a line that is too", "long"]),
+        ("short  line", ["short  line"]),
+        ("", [""]),
+    ],
+)
+def test_a_line_that_wraps_goes_on_below_its_first_words(line: str, lines: list[str]) -> None:
+    assert hanging(line, Console(width=34)).plain.split("\n") == lines
 
 
 def test_columns_that_are_empty_are_left_out_without_a_word() -> None:

@@ -163,7 +163,7 @@ def demand_from_files(files: Sequence[tuple[str, Path]]) -> KnownDemand:
                 )
             demand_by_accelerator[accelerator] = list(series.hours)
             notes += [f"{accelerator}: {note}" for note in series.notes]
-            ends = f", which was {series.starts + len(series.hours) * HOUR:%Y-%m-%d %H:%M} UTC" if series.starts else ""
+            ends = f", {series.starts + len(series.hours) * HOUR:%Y-%m-%d %H:%M} UTC," if series.starts else ""
             notes.append(f"{accelerator}: the end of the file{ends} is taken as now")
     source = ", ".join(f"{name}={path}" if name else str(path) for name, path in files)
     return KnownDemand(demand_by_accelerator, source, notes=tuple(notes))

@@ -153,7 +153,12 @@ class CostOptions:
 
     items: Annotated[str | None, row("Images or documents in all, such as 100M.")] = None
     batch: Batch = None
-    method: Annotated[Method, typer.Option("--method", "-m", help="Of a network on images.")] = Method.ADAMW
+    method: Annotated[
+        Method,
+        typer.Option(
+            "--method", "-m", metavar="METHOD", help="Of a network on images: adamw, sgd, lora, qlora or inference."
+        ),
+    ] = Method.ADAMW
     gpus: Annotated[str | None, row("GPUs of the cluster. Default: 8.")] = None
     years: Annotated[str | None, row("Years of depreciation.")] = None
     utilization: Annotated[str | None, row("Share of all hours in use.")] = None
@@ -162,7 +167,7 @@ class CostOptions:
 @expand_options
 def cost(
     ctx: typer.Context,
-    of: Annotated[CostOf, typer.Argument(metavar="run|unit|cluster|images|embedding", help="What is paid for.")],
+    of: Annotated[CostOf, typer.Argument(metavar="WHAT", help="run, unit, cluster, images or embedding.")],
     subject: Annotated[
         str,
         typer.Argument(

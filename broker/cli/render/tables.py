@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
@@ -19,7 +20,10 @@ from broker.agent import names
 T = TypeVar("T", contravariant=True)
 _GAP = 2  # between columns
 _MIN_FOLDED_WIDTH = 24  # the minimum width of a column that folds
+_MAX_WORD_WIDTH = 48  # longer words are broken
 _MIN_CUT_WIDTH = 8  # the minimum width of cut text
+_HANGING = re.compile(r" *(?:\S+(?: \S+)*?  +)?")  # blanks, or a first column such as "  4m 32s  "
+_MAX_HANGING = 12  # columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +103,13 @@ def cell_table_parts(
 
 
 def _width(column: Column, cells: Sequence[str | Text]) -> int:
-    """The width that the column needs: its widest cell, at most a few words if it folds."""
-    widest = max((cell_len(str(cell)) for cell in (column.title, *cells)), default=0)
-    return min(widest, _MIN_FOLDED_WIDTH) if column.folds else widest
+    """The width that the column needs: its widest cell; if it folds, a few words or its longest one, such as an id."""
+    texts = [str(cell) for cell in (column.title, *cells)]
+    widest = max(map(cell_len, texts))
+    if not column.folds:
+        return widest
+    longest_word = max((cell_len(word) for text in texts for word in text.split()), default=0)
+    return min(widest, max(_MIN_FOLDED_WIDTH, min(longest_word, _MAX_WORD_WIDTH)))
 
 
 def _cut_widths(columns: Sequence[Column], widths: Sequence[int], available_width: int) -> list[int | None]:
@@ -127,6 +135,20 @@ def _rich_table(
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def hanging(text: str | Text, console: Console) -> Text:
+    """The text in lines that fit. Further lines of a paragraph begin below its first words, not its number or time."""
+    lines = []
+    for paragraph in (Text(text) if isinstance(text, str) else text).split("\n", allow_blank=True):
+        match = _HANGING.match(paragraph.plain)
+        indent = match.end() if match and match.end() <= _MAX_HANGING else 0
+        indent = indent or len(paragraph.plain) - len(paragraph.plain.lstrip(" "))
+        wrapped = paragraph[indent:].wrap(console, max(console.width - indent, _MIN_FOLDED_WIDTH))
+        for line in wrapped:
+            line.rstrip()
+        lines.append(paragraph[:indent].append_text(Text("\n" + " " * indent).join(wrapped)))
+    return Text("\n").join(lines)
 
 
 def indent_text(text: Text, indent: int) -> Padding:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from broker.cli.options import AsJson, examples
@@ -181,8 +181,8 @@ def _endpoint_lines(setups: Sequence[ProviderSetup], *, shows_all: bool) -> list
 def finding_table(findings: Sequence[DoctorFinding]) -> Table:
     """A line for each finding, with the fix of what is missing."""
     marks = {"ok": ("✓", "green"), "note": ("–", "yellow"), "problem": ("✗", "bold red")}
-    table = Table.grid(padding=(0, 1))
-    for finding in findings:
+    table = Table.grid(Column(), Column(no_wrap=True), Column(overflow="fold"), padding=(0, 1))
+    for finding in _by_message(findings):
         message = Text(finding.message)
         if finding.fix and finding.health != "ok":
             message.append("\nfix: ", style="cyan")
@@ -190,6 +190,22 @@ def finding_table(findings: Sequence[DoctorFinding]) -> Table:
         mark = ("·", "dim") if finding.facts.get("planned") else marks[finding.health]
         table.add_row(Text(*mark), Text(finding.area, style="bold"), message)
     return table
+
+
+def _by_message(findings: Sequence[DoctorFinding]) -> Iterator[DoctorFinding]:
+    """The findings; those of several providers that say the same are one."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for finding in findings:
+        name, _, message = finding.message.partition(": ")
+        if finding.area == "provider" and finding.fix:
+            names.setdefault((message, finding.fix), []).append(name)
+    for finding in findings:
+        message = finding.message.partition(": ")[2]
+        sharing = names.pop((message, finding.fix), ()) if finding.area == "provider" and finding.fix else ("",)
+        if len(sharing) > 1:
+            yield replace(finding, message=f"{', '.join(sharing)}: {message}")
+        elif sharing:
+            yield finding
 
 
 _LEFTOVER_KINDS = {

@@ -27,7 +27,7 @@ def local_gpus(nvml: Any) -> tuple[list[LocalGpu], list[SkippedRow]]:
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        return gpus, [SkippedRow("nvml_unavailable", f"no GPUs looked at: {error}")]
+        return gpus, [SkippedRow("nvml_unavailable", f"NVML does not answer: {error}")]
     try:
         for index in range(nvml.nvmlDeviceGetCount()):
             try:
