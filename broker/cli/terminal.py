@@ -117,6 +117,11 @@ class Terminal:
 
         return Live("", console=console, auto_refresh=False, transient=True)
 
+    def busy(self, text: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """The result of a call that prints and asks nothing; meanwhile, on a terminal, a spinner with that text."""
+        with self.err.status(text) if self.err.is_terminal else nullcontext():
+            return call(*args, **kwargs)
+
     def stopped(self) -> None:
         """Print that Ctrl-C ended the command; also if a change may have been made at the server."""
         server = self.__dict__.get("server")
@@ -321,7 +326,6 @@ def _is_unbroken(part: RenderableType, console: Console) -> bool:
 
 
 def _console(*, stderr: bool) -> Console:
-
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _UNBOUNDED_WIDTH
     return HarmlessConsole(stderr=stderr, width=width, markup=False, emoji=False, soft_wrap=False)

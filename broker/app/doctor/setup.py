@@ -48,27 +48,28 @@ max_cost: {cost}
 
 
 def access_findings(broker: Broker, name: str) -> Iterator[DoctorFinding]:
-    """The login and its rights, tried; and whether the engine may use the cloud."""
+    """The login and its rights, tried."""
     try:
         provider = broker.provider(name)
         if isinstance(provider, ChecksAccess):
             yield from map(_access_finding, provider.check_access())
     except BrokerError as error:
         yield _access_finding(error)
+
+
+def engine_finding(broker: Broker, name: str) -> DoctorFinding:
+    """Whether the engine may use the cloud."""
     engine_name = find_cloud(name).engine
     if engine_name is None:
-        yield DoctorFinding("engine", Health.OK, f"no engine starts jobs on {CLOUDS[name].title}: prices only")
-        return
+        return DoctorFinding("engine", Health.OK, f"no engine starts jobs on {CLOUDS[name].title}: prices only")
     try:
         engine = broker.engine(engine_name)
         problem = engine.cloud_problem(name) if isinstance(engine, ChecksClouds) else ""
     except BrokerError as error:
-        yield DoctorFinding("engine", Health.PROBLEM, error.message, error.hint)
-    else:
-        health = Health.PROBLEM if problem else Health.OK
-        yield DoctorFinding(
-            "engine", health, problem or f"{engine_name} is ready", f"sky check {name}" if problem else ""
-        )
+        return DoctorFinding("engine", Health.PROBLEM, error.message, error.hint)
+    if problem:
+        return DoctorFinding("engine", Health.PROBLEM, problem, f"sky check {name}")
+    return DoctorFinding("engine", Health.OK, f"{engine_name} is ready")
 
 
 def _access_finding(result: str | BrokerError) -> DoctorFinding:

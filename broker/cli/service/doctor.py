@@ -66,7 +66,6 @@ def doctor(
     if sweep:
         if login is not None:
             terminal.say(f"{login.message}.")
-
         raise typer.Exit(_run_sweep(terminal, end=end, yes=yes, as_json=as_json))
     if end or yes:
         raise InvalidInput("--end and --yes need --sweep", hint="gpubroker doctor --sweep --end")

@@ -17,6 +17,7 @@ from broker.app.doctor.setup import (
     apply_first_policy,
     bucket_maker,
     cheapest_offer,
+    engine_finding,
     first_policy,
     probe_bucket,
     save_runs,
@@ -79,7 +80,9 @@ class SetupWalk:
         if self.given.dry_run:
             yield self._planned("login", "would try the login and its rights, without changing anything")
         else:
-            yield from access_findings(self.broker, self.cloud)
+            access = access_findings(self.broker, self.cloud)
+            yield from self.terminal.busy("trying the login and its rights", list, access)
+            yield self.terminal.busy("asking the engine, or starting it", engine_finding, self.broker, self.cloud)
 
     def bucket(self) -> Iterator[DoctorFinding]:
         found = list(clouds.bucket_findings(self.broker, self.cloud))
@@ -98,7 +101,7 @@ class SetupWalk:
                 )
                 return
             with defer_ctrl_c() as interrupted:
-                bucket = make_bucket()
+                bucket = self.terminal.busy("making the bucket", make_bucket)
                 done = f"made {bucket.url} in {bucket.location or 'its account'} (undo: {bucket.undo})"
                 yield DoctorFinding("bucket", Health.OK, done if bucket.created else f"{bucket.url} exists, unchanged")
                 if self.broker.settings.runs is None:
@@ -115,7 +118,7 @@ class SetupWalk:
             if self.given.dry_run:
                 yield self._planned("bucket", "would write, read and delete a small object in it")
             else:
-                yield probe_bucket(self.broker)
+                yield self.terminal.busy("trying the bucket", probe_bucket, self.broker)
 
     def prices(self) -> Iterator[DoctorFinding]:
         finding = clouds.price_finding(self.broker, self.cloud)
@@ -168,8 +171,8 @@ class SetupWalk:
             yield DoctorFinding("job", Health.OK, f"no trial job: no machine of {self.cloud} can be started now")
             return
         job = trial_job(self.cloud, offer)
-        refusal = plan(self.broker, job, by=self.terminal.actor, limit=1).refusal
-        if refusal is not None:
+        planned = self.terminal.busy("planning a trial job", plan, self.broker, job, by=self.terminal.actor, limit=1)
+        if (refusal := planned.refusal) is not None:
             message = f"the trial job would be refused: {refusal.message}"
             yield DoctorFinding("job", Health.NOTE, message, refusal.hint)
             return
@@ -193,7 +196,6 @@ class SetupWalk:
             follow_to_end(self.terminal, job_details, SubmitManner(yes=True), was_interrupted=was_interrupted)
 
     def _planned(self, area: str, message: str) -> DoctorFinding:
-
         return DoctorFinding(area, Health.OK, message, facts={"planned": True})
 
     def summary(self, *, ready: bool) -> Iterator[str]:

@@ -7,12 +7,14 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 import typer
+from rich.console import Console
 
 from broker.agent import tool_logins
 from broker.app.doctor import clouds
@@ -291,6 +293,20 @@ def test_ctrl_c_between_steps_says_what_stays(
     assert gpubroker("policy", "show", "--versions", "--json").json["versions"] == []
     again = gpubroker("setup", "aws", "--yes")
     assert again.code == 0, again.out
+
+
+def test_a_terminal_shows_what_is_waited_for_and_a_pipe_does_not(
+    gpubroker: Gpubroker, aws: AwsCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piped = gpubroker("setup", "aws", "--create-bucket", "waited-for", "--budget", "5", "--yes")
+    assert (piped.code, piped.err) == (0, "")
+    screen = StringIO()
+    monkeypatch.setattr(Terminal, "err", Console(file=screen, force_terminal=True, width=100))
+    shown = gpubroker("setup", "aws", "--create-bucket", "waited-for", "--yes")
+    assert shown.code == 0
+    waits = ("trying the login", "asking the engine", "making the bucket", "trying the bucket", "planning a trial job")
+    assert [wait for wait in waits if wait not in screen.getvalue()] == []
+    assert [wait for wait in waits if wait in piped.out + shown.out] == []
 
 
 def test_an_unknown_cloud(gpubroker: Gpubroker) -> None:
