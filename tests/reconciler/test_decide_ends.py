@@ -37,6 +37,11 @@ def test_a_deadline_is_missed_after_its_moment_and_by_no_job_that_is_over() -> N
     assert isinstance(only(replace(done, deadline=NOW)), decide.Close)
 
 
+def test_a_success_is_no_interruption_while_its_machine_ends() -> None:
+    assert life(*UP, ended(Cause.COMPLETED)).state is JobState.RUNNING
+    assert life(*UP, ended(Cause.PREEMPTED)).state is JobState.INTERRUPTED
+
+
 def test_a_question_expires_when_its_time_is_over_and_not_before() -> None:
     question = ev.ApprovalAsked(approvers=("bob",), expires_at=NOW + timedelta(hours=2))
     waits = life(question)

@@ -293,8 +293,8 @@ def _request_launch(view: JobView, event: Event, body: ev.LaunchRequested) -> Jo
 
 
 def _job_state(before: JobState, attempt: AttemptView) -> JobState:
-    """The job's state as its latest attempt determines it."""
-    if attempt.state is AttemptState.RUNNING:
+    """The job's state as its latest attempt determines it; after a success, until its machines are gone."""
+    if attempt.state in (AttemptState.RUNNING, AttemptState.SUCCEEDED):
         return JobState.RUNNING
     if attempt.state.final:
         return JobState.INTERRUPTED
