@@ -293,7 +293,7 @@ def _without_checkpoints(effort: Effort, best: Placement) -> Iterator[str]:
             f"every {hours(interval)}, {1 - useful_fraction:.0%} (one interruption in {between} expected, "
             f"{hours(effort.write)} per checkpoint assumed)"
         )
-    else:
+    elif best.offer.capacity_type is CapacityType.SPOT:
         yield (
             f"the job has no `checkpoint:`, so costs assume that an interruption (one in {between} expected) loses its "
             "work; a program that saves its progress where it is told to resumes all the same"

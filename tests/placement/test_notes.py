@@ -33,6 +33,8 @@ class TestNotes:
         assert "checkpoint" not in self.notes(make, make.offer(), alone)
         assert "without checkpoints" in self.notes(make, make.spot(rate=0.2), alone)
         assert "resumes all the same" in self.notes(make, make.spot(rate=0.001), alone)
+        rented = replace(make.spot(rate=0.001), capacity_type=CapacityType.ON_DEMAND)
+        assert "resumes all the same" not in self.notes(make, rented, alone), "its machine may break, as any may"
 
     def test_interval_advice(self, make: Make) -> None:
         seldom = make.job(checkpoint=CheckpointPlan(every=timedelta(hours=4), size=10_000_000_000))

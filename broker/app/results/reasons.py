@@ -133,7 +133,7 @@ def hold_trigger_text(trigger: why.HoldTrigger) -> str:
     """Why held money was judged again."""
     match trigger:
         case why.HoldTrigger.ENDS:
-            return "the money held for it is nearly used up"
+            return "the money held for it ends soon"
         case why.HoldTrigger.FASTER:
             return "it is spent faster than approved"
         case why.HoldTrigger.CLOCK_REWIND:

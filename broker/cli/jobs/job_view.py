@@ -285,15 +285,15 @@ def _money_lines(job: JobDetails) -> Iterator[RenderableType]:
     limit = f"max_cost {formats.money(job.max_cost)}, " if job.max_cost is not None else ""
     used_text = "for each task" if job.tasks else f"(used {formats.length(job.billed_time)})"
     yield Text(f"  limits    {limit}max_duration {formats.length(job.max_duration)} {used_text}")
-    if job.on_demand_cost is not None and job.savings is not None:
+    if job.on_demand_cost and job.savings:
         savings_text = _savings_text(job.on_demand_cost, job.savings)
         yield Text(f"  on-demand {formats.money(job.on_demand_cost)} for the same work; {savings_text}")
 
 
 def _savings_text(on_demand: Money, savings: Money) -> str:
-    """``saved $3.40 (20%)``."""
-    share = f" ({savings.micros / on_demand.micros:.0%})" if on_demand else ""
-    return f"saved {formats.money(savings)}{share}"
+    """``saved $3.40 (20%)``, ``this job cost 12% more``."""
+    share = savings.micros / on_demand.micros
+    return f"saved {formats.money(savings)} ({share:.0%})" if share > 0 else f"this job cost {-share:.0%} more"
 
 
 def _retention_lines(job: JobHistory) -> Iterator[RenderableType]:
@@ -331,13 +331,8 @@ def end_summary(job: JobDetails) -> Iterator[RenderableType]:
         heading.append(f": {reason}")
     yield heading
     yield Text(f"cost {amounts_text(job.cost) or '$0.00'}{'' if job.closed else ' (the bill is not final yet)'}")
-    if job.on_demand_cost and job.savings is not None:
-        extra_share = -job.savings.micros / job.on_demand_cost.micros
-        comparison = (
-            f"this job cost {extra_share:.0%} more"
-            if extra_share > 0
-            else _savings_text(job.on_demand_cost, job.savings)
-        )
+    if job.on_demand_cost and job.savings:
+        comparison = _savings_text(job.on_demand_cost, job.savings)
         yield Text(f"on-demand would have cost {formats.money(job.on_demand_cost)}; {comparison}")
     if isinstance(job, JobHistory):
         yield from _failed_task_lines(job)

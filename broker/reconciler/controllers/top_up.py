@@ -160,9 +160,7 @@ class TopUp(Controller):
         try:
             return self._judge(view, attempt, now, again_at)
         except BrokerError as error:
-            log.warning(
-                "job %s: the money held for it is nearly used up, and more is refused for now: %s", view.id, error
-            )
+            log.warning("job %s: the money held for it ends soon, and more is refused for now: %s", view.id, error)
             return AtRest(again_at)
 
     def _need(self, money: KnownMoney, view: JobView, attempt: AttemptView, funds: Funds, now: datetime) -> Need | None:
