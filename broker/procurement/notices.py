@@ -31,7 +31,8 @@ def notice_of(purchase: Purchase) -> Notice | None:
         case PurchaseState.ASKING:
             approvers = sorted({name for question in purchase.questions for name in question.approvers})
             title = f"{purchase.user} asks to buy capacity for {purchase.ceiling.rounded(2)}"
-            body = f"{description}. To be approved by {' or '.join(approvers)}: gpubroker approvals grant {purchase.id}"
+            grant = f"To be approved by {' or '.join(approvers)}: gpubroker approvals grant {purchase.id}"
+            body = ". ".join([description, *purchase.basis, grant])
         case PurchaseState.UNKNOWN:
             title = f"Unknown whether {provider} accepted an order of {purchase.ceiling.rounded(2)}"
             body = (

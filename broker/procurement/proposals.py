@@ -4,10 +4,11 @@ Prices are USD per GPU and hour. The use is that of GPUs beyond those already he
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from broker.core.market.price_basis import PriceBasis
 from broker.core.purchases.quotes import CapacityQuote, Undo
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import BurstPrices
@@ -72,6 +73,17 @@ def worth_of(quote: CapacityQuote, demand: Sequence[int], held: int, prices: Bur
         regret=quote.per_machine_hour * quote.machines if quote.undo is Undo.ANY_TIME else lost(0.0),
         regret_at_half=lost(use_share / 2),
     )
+
+
+def worth_lines(worth: QuoteWorth, rent: PriceBasis, hours: int) -> Iterator[str]:
+    """The worth in sentences for approvers. ``rent``: on demand; ``hours``: of past demand."""
+    yield f"rent: {rent.text}"
+    ratio = f"${worth.usd_per_gpu_hour:,.3f} / ${rent.usd:,.3f}"
+    yield f"break-even: in use for {worth.break_even:.0%} of its hours ({ratio} per GPU-hour)"
+    if hours:
+        verdict = f"saves {worth.saves.rounded(2)}" if worth.saves.micros > 0 else f"loses {(-worth.saves).rounded(2)}"
+        yield f"past demand of {hours:,} h would have used {worth.use:.0%} of it, which {verdict}"
+    yield f"regret without any use: {worth.regret.rounded(2)}"
 
 
 def ladder(lines: Sequence[tuple[CapacityQuote, QuoteWorth]]) -> list[ProposedLine]:

@@ -106,8 +106,9 @@ def plan_accelerators(
         for_sale = _purchase_options(accelerator, basis.terms, prices, market, assumptions)
         options, objections = limits.split_options(accelerator, for_sale, market)
         plan_notes += [*objections, *limits.rarely_needed_notes(accelerator, hours)]
-        if _stated_price(prices.on_demand, accelerator) is None:
-            plan_notes += [f"{accelerator}: {note}" for note in basis.notes]
+        is_stated = _stated_price(prices.on_demand, accelerator) is not None
+        rent_notes = [f"rent: ${market.on_demand:,.2f} per GPU-hour, as stated"] if is_stated else basis.notes
+        plan_notes += [f"{accelerator}: {note}" for note in rent_notes]
         plan_notes += _unrecorded_note(broker, accelerator, own_holdings)
         expiring = _renewal_objections(limits, own_holdings, assumptions, market, now)
         plan_notes += expiring.values()

@@ -47,6 +47,7 @@ def propose(
         best=None if best is None else best.number,
         lines=[ProposalLineResult.of(line) for line in lines],
         problems=join_by_name([*quote_result.problems, *rejected]),
+        notes=[*plan.notes, *plans.notes],
     )
 
 

@@ -7,18 +7,22 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from broker.app.alerts.routes import recipients
+from broker.app.capacity.plan import demand_from_history
+from broker.app.market.market import freshen
 from broker.app.results.purchases import PurchasePreviewResult
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, NotAllowed, UnknownName
 from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
-from broker.core.market.price_basis import price_basis
+from broker.core.market.price_basis import MachineClass, price_basis
 from broker.core.notices import Notice
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import Approved, AskedAgain, Intended, NotBought
 from broker.core.purchases.purchases import PREFIX, Purchase, PurchaseState, start_purchase
 from broker.core.purchases.quotes import CapacityQuote, QuoteRequest, SellsCapacity, SellsProduct, UndoTerms
 from broker.core.values.money import Money
+from broker.economics.reserve.holdings import BurstPrices, HeldCapacity
+from broker.procurement.bought_offers import quoted_offer
 from broker.procurement.buyer import CapacityBuyer
 from broker.procurement.judgment import (
     PurchaseJudgement,
@@ -30,10 +34,12 @@ from broker.procurement.judgment import (
     objections,
 )
 from broker.procurement.money import ceiling_entries
+from broker.procurement.proposals import worth_lines, worth_of
 from broker.procurement.review import PurchaseReview, Use, review
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs.reader import StoreReader
 
+_BASIS_PERIOD = timedelta(days=90)  # of recorded demand
 MAX_QUOTE_AGE = timedelta(hours=1)  # an older quote cannot be bought: prices and blocks change by the hour
 
 
@@ -125,8 +131,28 @@ def preview(
         judgement = judge_purchase(buying, broker.policy(reader), reader, broker.clock.now())
     return PurchasePreviewResult.from_parts(
         judgement, quote=quote, held_usd=buying.ceiling, approvals=approvals_needed(quote.undo),
-        binding=quote.binding(buying.ceiling),
+        binding=quote.binding(buying.ceiling), basis=purchase_basis(broker, quote),
     )  # fmt: skip
+
+
+def purchase_basis(broker: Broker, quote: CapacityQuote) -> tuple[str, ...]:
+    """What the approvers see: the rent of a machine of the same class, the break-even, and the worth by the recorded
+    demand of the last 90 days beyond what is held."""
+    freshen(broker)
+    now, accelerator = broker.clock.now(), quote.accelerator
+    machine_class = MachineClass.of(quoted_offer(quote, quote.per_machine_hour, now, quote.product.value))
+    offers = broker.store.offers(OfferQuery(accelerators=(accelerator,)))
+    rent = price_basis(offers, now, accelerator, machine_class=machine_class)
+    if rent is None:
+        return (f"no rent of such a machine with {accelerator} is known",)
+    try:
+        demand = demand_from_history(broker, now - _BASIS_PERIOD).demand.get(accelerator, [])
+    except InvalidInput:  # nothing is recorded
+        demand = []
+    holdings = [item.holding for item in broker.store.holdings() if item.holding.accelerator == accelerator]
+    held = HeldCapacity.of(holdings, now, 0.0, 1.0)
+    worth = worth_of(quote, demand, held.gpus, BurstPrices(rent.usd, None))
+    return tuple(worth_lines(worth, rent, len(demand)))
 
 
 def buy(
@@ -145,7 +171,7 @@ def buy(
     buying = _make_buying(quote, ceiling, payer, by)
     now = from_micros(to_micros(broker.clock.now()))
     _require_fresh(quote, now)
-    id = id or f"{PREFIX}{secrets.token_hex(6)}"
+    id, basis = id or f"{PREFIX}{secrets.token_hex(6)}", purchase_basis(broker, quote)
     with broker.store.writing() as tx:
         if (existing := tx.purchase(id)) is not None:
             return existing
@@ -160,6 +186,7 @@ def buy(
                 **payer._asdict(),
                 questions=judgement.questions,
                 approvals=approvals_needed(quote.undo),
+                basis=basis,
             )
             tx.post(ceiling_entries(start_purchase(id, event, now), now))
             tx.append_purchase(id, event, now)

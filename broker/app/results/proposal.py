@@ -44,8 +44,9 @@ class ProposalLineResult(Result):
 
 class ProposalResult(Result):
     """`capacity propose`: from the least to the most committed. ``id``: of exactly these lines; ``best``: the line that
-    saves most, or null. ``on_demand_usd``, ``spot_usd``: per GPU-hour. ``problems``: by provider, what
-    sellers that failed said, and which of its quotes policies let nobody propose, parted by semicolons."""
+    saves most, or null. ``on_demand_usd``, ``spot_usd``: per GPU-hour. ``problems``: by provider, what sellers that
+    failed said, and which of its quotes policies let nobody propose, parted by semicolons. ``notes``: of the capacity
+    plan that it is based on."""
 
     id: str
     as_of: Moment
@@ -57,6 +58,7 @@ class ProposalResult(Result):
     best: int | None
     lines: list[ProposalLineResult]
     problems: dict[str, str]
+    notes: list[str]
 
 
 def read_proposal(file: Path) -> tuple[ProposalResult, dict[int, CapacityQuote]]:

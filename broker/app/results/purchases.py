@@ -71,13 +71,14 @@ class QuoteList(Result):
 
 class PurchasePreviewResult(Result):
     """`capacity buy --dry-run`: the hold, the verdicts of the rules, the number of people who must
-    approve. ``binding``: the terms that an approval would be bound to."""
+    approve. ``binding``: the terms that an approval would be bound to; ``basis``: what it is compared with."""
 
     answer: Answer
     quote: QuoteResult
     held_usd: Money
     approvals: int
     binding: str
+    basis: list[str]
     verdicts: list[VerdictResult]
 
 
@@ -89,9 +90,9 @@ class OrderResult(Result):
 
 
 class PurchaseResult(Result):
-    """One purchase. ``held_usd``: what is set aside for it; ``charged_usd``: what was paid; ``approvers``: who may
-    still approve; ``holding``: its number in `capacity list`; ``reason``: why nothing was bought; ``undone_by``: who
-    cancelled or returned it, or asked the provider to."""
+    """One purchase. ``basis``: what it was compared with when it was requested; ``held_usd``: what is set aside for it;
+    ``charged_usd``: what was paid; ``approvers``: who may still approve; ``holding``: its number in `capacity list`;
+    ``reason``: why nothing was bought; ``undone_by``: who cancelled or returned it, or asked the provider to."""
 
     id: str
     state: PurchaseState
@@ -104,6 +105,7 @@ class PurchaseResult(Result):
     held_usd: Money
     charged_usd: Money
     binding: str
+    basis: list[str]
     approved_by: list[str]
     approvals_missing: int
     approvers: list[str]

@@ -250,6 +250,7 @@ def proposal_lines(console: Console, result: ProposalResult) -> Iterator[Rendera
         f"against on demand at ${result.on_demand_usd:,.2f} per GPU-hour ({spot}); {result.held_gpus} GPUs are held"
         f" already; demand from {result.demand_from}"
     )
+    yield from (Text(note, style="dim") for note in result.notes)
     yield "break-even: share of hours in use above which it is cheaper than on demand; used: by past demand"
     yield from (Text(f"{name}: {problem}", style="yellow") for name, problem in result.problems.items())
     if result.best is not None:
@@ -270,6 +271,7 @@ def preview_lines(purchase_preview: PurchasePreviewResult) -> Iterator[Renderabl
     yield (
         f"{_ANSWERS[purchase_preview.answer]}; {approvals_text} needed; hash of the request: {purchase_preview.binding}"
     )
+    yield from purchase_preview.basis
     for verdict in purchase_preview.verdicts:
         if verdict.answer is not Answer.ALLOW:
             yield Text(f"  {verdict.answer.value}: {verdict.message} ({verdict.source})")
@@ -305,6 +307,7 @@ def purchase_lines(row: PurchaseResult, *, is_local: bool) -> Iterator[Renderabl
         f"held {row.held_usd.rounded(2)}, paid {row.charged_usd.rounded(2)}, at most {row.ceiling_usd.rounded(2)}; "
         f"{_undo_text(row.quote)}; hash {row.binding}"
     )
+    yield from row.basis
     if row.approved_by:
         yield f"approved by {', '.join(row.approved_by)}"
     if row.order:

@@ -33,7 +33,8 @@ class NotBought(StrEnum):
 
 class Intended(RecordOfKind):
     """A request to buy. ``ceiling``: the maximum price, which is held (USD); ``questions``: of rules that require an
-    approval; ``approvals``: the number of people who must approve. ``binding``: see `CapacityQuote.binding`."""
+    approval; ``approvals``: the number of people who must approve. ``binding``: see `CapacityQuote.binding`. ``basis``:
+    what it is compared with, in sentences for the approvers."""
 
     kind: Literal["intended"] = "intended"
     quote: CapacityQuote
@@ -45,6 +46,7 @@ class Intended(RecordOfKind):
     environment: str | None = None
     questions: tuple[Question, ...] = ()
     approvals: int = 0
+    basis: tuple[str, ...] = ()
 
 
 class AskedAgain(RecordOfKind):

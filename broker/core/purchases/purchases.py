@@ -66,6 +66,7 @@ class Purchase(Record):
     binding: str
     questions: tuple[Question, ...]
     approvals: int
+    basis: tuple[str, ...] = ()
     approved_by: tuple[str, ...] = ()
     intended_at: datetime
     changed_at: datetime
@@ -182,6 +183,7 @@ def start_purchase(id: str, event: ev.Intended, at: datetime) -> Purchase:
         binding=event.binding,
         questions=event.questions,
         approvals=event.approvals,
+        basis=event.basis,
         intended_at=at,
         changed_at=at,
     )

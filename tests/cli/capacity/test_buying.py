@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -119,6 +120,13 @@ def test_what_people_read(gpubroker: Gpubroker, cloud: AwsCloud) -> None:
     assert "needs approval; 2 approvals needed" in seen
     asked = gpubroker("capacity", "buy", "1", by=ANN)
     assert "2 approvals missing, of bob or olga" in asked.out
+    # $4,000 for 2 × 8 GPUs × 48 h are $5.208 a GPU-hour; the plan's rent of the same class, with its source
+    for document in (seen, asked.out, gpubroker("capacity", "purchases", asked.out.split(":")[0], by=BOB).out):
+        text = " ".join(document.split())
+        rent = re.search(r"rent: \$([\d.]+) per GPU-hour of H100:\d \([^)]+, pricebook: list price of ", text)
+        assert rent is not None, document
+        assert f"break-even: in use for {5.2083 / float(rent[1]):.0%} of its hours ($5.208 / ${rent[1]}0" in text
+        assert "regret without any use: $4,000.00" in text
     waiting = gpubroker("approvals", "list", "--mine", by=BOB)
     assert "ann asks to buy 2 × p5.48xlarge" in waiting.out
     assert "gpubroker approvals grant purchase-" in waiting.out
@@ -280,7 +288,10 @@ def test_what_was_proposed_is_bought_once(
     assert (line["use"], round(line["usd_per_gpu_hour"], 4), round(line["break_even"], 3)) == (0.75, 5.2083, 0.434)
     assert (line["saves_usd"], line["saves_spot_usd"], line["regret_usd"]) == ("2912.00", "-1696.00", "4000.00")
     assert (line["regret_at_half_usd"], proposed.json["best"]) == ("544.00", 1)
-    assert "43%" in gpubroker("capacity", *PROPOSE, *known).out
+    told = " ".join(gpubroker("capacity", *PROPOSE, *known).out.split())
+    assert "43%" in told
+    assert "needed: GPU " in told
+    assert "H100: rent: $12.00 per GPU-hour, as stated" in told
 
     file = write("proposal.json", proposed.out)
     first = gpubroker("capacity", "buy", "--from-plan", file, "--json", by=ANN)

@@ -132,7 +132,7 @@ def test_market_prices_are_used_where_none_are_stated_and_charts_drawn(gpubroker
     only = gpubroker("capacity", "plan", "--demand", fleet, "--where", "gpu=L4", "--json")
     assert [plan["accelerator"] for plan in only.json["plans"]] == ["L4"]
     stated = gpubroker("capacity", "plan", "--demand", fleet, "--on-demand-price", "2")
-    assert "rent: $" not in stated.out
+    assert stated.out.count("rent: $2.00 per GPU-hour, as stated") == 2
 
 
 HALF_A_DAY = "".join(f"{12 if hour % 24 < 12 else 4}\n" for hour in range(24 * 365))
