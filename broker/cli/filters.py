@@ -30,7 +30,7 @@ GpuOption = Annotated[
     ),
 ]
 LimitOption = Annotated[
-    int | None, typer.Option("--limit", "-n", min=1, help="Maximum rows (default 30; with --json all).")
+    int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of rows (default 30; with --json all).")
 ]
 
 

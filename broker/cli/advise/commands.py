@@ -70,7 +70,7 @@ def size(
     ctx: typer.Context, model: Model, given: SizeOptions, gpu: Gpus = None, at: Setting = EVERYWHERE,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Compute the GPU memory of a model, the accelerators that hold it, their present cost, and its parallel layout.
+    """Compute the GPU memory of a model, the accelerators that hold it, their current cost, and its parallel layout.
 
     Each accelerator is shown with its smallest layout; with a layout (--assume zero=3, tensor_degree, pipeline_degree,
     offload) only those that hold the model in it. More GPUs than one machine has are whole machines; the price is that
@@ -115,7 +115,7 @@ def speed(
     ctx: typer.Context, given: SpeedOptions, drawing: Drawing, model: AnyModel = None, gpu: Gpu = "H100",
     at: Setting = EVERYWHERE, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Compute how fast GPUs generate tokens and what limits them, how long a training takes, and how both scale.
+    """Compute how fast GPUs generate tokens and what limits them, how long training takes, and how both scale.
 
     With --tokens (or --assume gpu_hours=N): time and cost by cluster size, the cheapest size that meets the deadline,
     and diminishing returns.

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 _COMMAND = "gpubroker.command"
 
-_PANEL = "The job, or what to change of its file"
+_PANEL = "The job, or changes to the job file"
 Envs = Annotated[
     list[str] | None,
     typer.Option(
         "--env",
         metavar="K=V",
-        help="Set a variable of the job; K alone takes its value from your shell. Repeatable.",
+        help="Set an environment variable; K alone takes its value from your shell. Repeatable.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -58,7 +58,7 @@ Regions = Annotated[
     typer.Option(
         "--region",
         autocompletion=completion.regions,
-        help="Only in this region, or pattern of regions (us-*). Repeatable.",
+        help="Only in this region or pattern (us-*). Repeatable.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -86,9 +86,9 @@ class MachineOptions:
     """The machine of a job or session, who pays, and its variables."""
 
     gpu: Gpu = None
-    cpus: Annotated[str | None, _text_option("--cpus", "CPUs of the machine, at least.", "N")] = None
-    memory: Annotated[str | None, _text_option("--memory", "Memory, at least, such as 64GB.", "SIZE")] = None
-    spot: Annotated[bool | None, _text_option("--spot/--on-demand", "Only spot machines, or no spot machines.")] = None
+    cpus: Annotated[str | None, _text_option("--cpus", "Minimum number of CPUs.", "N")] = None
+    memory: Annotated[str | None, _text_option("--memory", "Minimum memory, such as 64GB.", "SIZE")] = None
+    spot: Annotated[bool | None, _text_option("--spot/--on-demand", "Use only spot machines, or none.")] = None
     region: Regions = None
     provider: Providers = None
     team: Annotated[str | None, _text_option("--team", "The team whose budget pays.")] = None
@@ -104,12 +104,12 @@ class JobOptions:
     nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="Number of machines.", rich_help_panel=_PANEL)] = (
         None
     )
-    max_cost: Annotated[str | None, _text_option("--max-cost", "Stop before it costs more, such as $40.", "USD")] = None
+    max_cost: Annotated[str | None, _text_option("--max-cost", "Maximum total cost, such as $40.", "USD")] = None
     max_duration: Annotated[
-        str | None, _text_option("--max-duration", "Stop after this machine time of all attempts, such as 12h.", "TIME")
+        str | None, _text_option("--max-duration", "Maximum machine time over all attempts, such as 12h.", "TIME")
     ] = None
     deadline: Annotated[
-        str | None, _text_option("--deadline", "Finish by then: 8h from now, or 2030-01-31T18:00Z.", "TIME")
+        str | None, _text_option("--deadline", "Finish by this time: 8h (from now) or 2030-01-31T18:00Z.", "TIME")
     ] = None
     name: Annotated[str | None, _text_option("--name", "Name of the job.")] = None
 

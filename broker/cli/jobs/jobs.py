@@ -41,7 +41,7 @@ def list_jobs(
     context: typer.Context,
     where: Annotated[list[str] | None, _JOBS.option] = None,
     mine: Annotated[bool, typer.Option("--mine", help="Only my jobs.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 30,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")] = 30,
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first: state, machine, cost so far. An array is one row.

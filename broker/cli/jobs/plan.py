@@ -49,7 +49,7 @@ class PlanOptions:
     rank: Annotated[Rank, typer.Option("--rank", help="Rank by expected cost, or by expected CO2 (what-if only).")] = (
         Rank.COST
     )
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 8
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")] = 8
     offline: Offline = False
 
 

@@ -66,14 +66,14 @@ def submit(
     ] = None,
     workdir: job_options.JobFolder = None,
     after: Annotated[
-        list[str] | None, typer.Option("--after", metavar="JOB", help="Begin once this job has succeeded. Repeatable.")
+        list[str] | None, typer.Option("--after", metavar="JOB", help="Start after this job succeeds. Repeatable.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Submit a job: show its plan and what the policies say, ask for confirmation, follow it to its end.
 
-    The job is a file, or a command after `--`. Of several jobs, each begins after those that it names under `after:`;
-    the output is that of the last one. The money is held before the launch. The job continues when this command,
+    The job is a file, or a command after `--`. Several jobs start in the order of their `after:`; you see the
+    output of the last one. The money is held before the launch. The job continues when this command,
     terminal or login session ends. Exits with 0 if the job succeeded (with --detach: was submitted), 7 if it failed or
     was cancelled, 3 if a policy denies it or its money is used up, 4 if no capacity fits it, 6 if it is waiting for
     approval.

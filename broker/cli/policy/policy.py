@@ -192,7 +192,7 @@ def decisions(
     since: Annotated[
         str, typer.Option("--since", "--from", metavar="WHEN", help="Start of the period: 30d (ago), or a date.")
     ] = "30d",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List who asked for what, how much it would hold, and what the policy answered, newest first.

@@ -100,10 +100,10 @@ def offers(context: typer.Context, given: OffersOptions, as_json: AsJson = False
 
     Then come offers that are sold out, then those that no engine here reaches, then stale and old prices.
 
-    The first use asks the providers that need no login and answer within seconds (not with --offline); without a
+    The first use queries the providers that need no login and answer within seconds (not with --offline); without a
     network, it shows this machine and a price book of list prices, marked as reference. List prices older than 180
     days, and spot list prices older than 60 days, are hidden. Credentials add live prices: see `gpubroker doctor`. A
-    server lists its own offers and asks no provider; it shows at most 1,000 groups, risks, or rows in another order.
+    server lists its own offers and queries no provider; with --by, --risk or --sort it shows at most 1,000 rows.
     """
     terminal = Terminal.of(context)
     if given.risk and given.by is not None:

@@ -130,7 +130,7 @@ Offline = Annotated[
     bool,
     typer.Option(
         "--offline",
-        help="Do not ask providers. Otherwise, the first use asks those that need no login, for a few seconds.",
+        help="Do not query providers. Otherwise, the first use queries those without a login, in seconds.",
     ),
 ]
 

@@ -33,7 +33,9 @@ def notices(
         bool, typer.Option("--retry", help="Send undelivered alerts again, also those that were given up.")
     ] = False,
     test: Annotated[bool, typer.Option("--test", help="Send a test alert and report its delivery.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum rows, newest first.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of rows, newest first.")
+    ] = 100,
     as_json: AsJson = False,
 ) -> None:
     """List alerts by recipient: sent, waiting, or failed and why. With --retry or --test, send alerts.

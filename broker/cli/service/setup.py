@@ -23,16 +23,18 @@ class SetupOptions:
 
     create_bucket: Annotated[
         str | None,
-        typer.Option("--create-bucket", metavar="NAME", help="Make this private bucket: NAME, s3://NAME, gs://NAME, …"),
+        typer.Option(
+            "--create-bucket", metavar="NAME", help="Create this private bucket: NAME, s3://NAME, gs://NAME, …"
+        ),
     ] = None
     budget: Annotated[
         str | None, typer.Option("--budget", metavar="USD", help="Monthly amount of a first policy, if none is active.")
     ] = None
     run: Annotated[bool, typer.Option("--run", help="Submit the trial job, which costs at most $1.")] = False
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Ask nothing. Makes no bucket and submits no job that is not requested.")
+        bool, typer.Option("--yes", "-y", help="Do not ask; only options create a bucket or submit a job.")
     ] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False
 
 
 @expand_options
@@ -44,11 +46,11 @@ def setup(
     given: SetupOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Set up a cloud: check what is installed, the login and its rights; make a bucket, poll prices, apply a first
+    """Set up a cloud: check what is installed, the login and its rights; create a bucket, poll prices, apply a first
     budget; run a trial job.
 
-    Each step says what it did and how to undo it. Nothing is made without a question or an option, and what is done
-    already is not done again. Exits with 0 if jobs can start there, 2 if something is missing.
+    Each step says what it did and how to undo it. Nothing is created unless you agree or an option says so; what is
+    already there is kept. Exits with 0 if jobs can start there, 2 if something is missing.
     """
     from broker.app.doctor.clouds import find_cloud
     from broker.app.results.service import SetupReport
