@@ -67,7 +67,7 @@ focus-judge: install  ## the FOCUS export before the specification's own validat
 chaos: install  ## a broker among faults for a quarter of an hour: make chaos SEED=1 MINUTES=15
 	$(BIN)/python -m tests.chaos --seed $(SEED) --minutes $(MINUTES)
 
-mutants: install  ## whether the tests of the money rooms bite (an hour): make mutants [MODULE=broker/ledger/holds.py]
+mutants: install  ## whether the tests of the money packages bite (an hour): make mutants [MODULE=broker/ledger/holds.py]
 	$(BIN)/python -m tests.mutants $(if $(MODULE),--module $(MODULE)) $(if $(SINCE),--since $(SINCE))
 
 SEQUENCES ?= 1000

@@ -56,7 +56,7 @@ RENAMES: Mapping[str, str] = {
     "notices list": "is now `gpubroker notices`",
     "notices retry": "is now `gpubroker notices --retry`",
     "offers --capacity-type": "is now `gpubroker offers --where capacity_type=TYPE`",
-    "offers --doubted": "is now `gpubroker offers --where price_kind=doubted`",
+    "offers --doubted": "is now `gpubroker offers --where price_kind=suspicious`",
     "offers --group-by": "is now `gpubroker offers --by DIMS`",
     "offers --live": "is now `gpubroker offers --where price_kind=live`",
     "offers --machine-type": "is now `gpubroker offers --where instance_type=TYPE`",

@@ -59,7 +59,7 @@ def evaluate(
         has_list_prices = any(watch.fits(offer) for offer in offers)
         return WatchFinding((), "only list prices, which watches ignore" if has_list_prices else "none is offered")
     if not believed:
-        return WatchFinding(None, "every offer is suspicious: see `gpubroker offers --where price_kind=doubted`")
+        return WatchFinding(None, "every offer is suspicious: see `gpubroker offers --where price_kind=suspicious`")
     if not current:
         return WatchFinding(None, "every offer is older than its provider's limit")
     match watch.trigger:

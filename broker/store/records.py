@@ -134,7 +134,7 @@ class SignalPoint:
 @dataclass(frozen=True, slots=True)
 class Freshness:
     """The freshness of one provider's offers. ``offers``: the number of current ones; ``stale``: of those older than
-    their limit; ``doubted``: of suspicious ones; ``oldest`` and ``newest``: dates of prices (UTC); ``limit``: the
+    their limit; ``suspicious``: of suspicious ones; ``oldest`` and ``newest``: dates of prices (UTC); ``limit``: the
     shortest age limit. ``last``: the newest poll; ``last_success``: the end of the newest successful one (UTC)."""
 
     provider: str
@@ -145,7 +145,7 @@ class Freshness:
     limit: timedelta | None
     last: PollRun | None
     last_success: datetime | None
-    doubted: int = 0
+    suspicious: int = 0
 
 
 @dataclass(frozen=True, slots=True)

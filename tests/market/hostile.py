@@ -204,7 +204,7 @@ def outcome(of: HostileCase, kind: str, folder: Path) -> HostileOutcome:
         store.close()
 
 
-def believed_and_doubted(of: HostileCase, folder: Path, judge: Suspicion) -> tuple[list[Offer], list[Offer]]:
+def believed_and_suspicious(of: HostileCase, folder: Path, judge: Suspicion) -> tuple[list[Offer], list[Offer]]:
     """Of the good answer, polled into a new store."""
     clock = ManualClock(NOW)
     store = open_store(f"sqlite:///{folder / 'good.db'}", clock=clock)
@@ -226,17 +226,17 @@ def _poll(of: HostileCase, url: str, store: Store, clock: ManualClock, judged: S
 def _judged(known: dict[str, Offer], offers: list[Offer], result: PollResult, now: datetime) -> HostileOutcome:
     current = {offer.id: offer for offer in offers}
     # A kind of machine with nothing to compare it with is in doubt from its first price on.
-    doubted = [offer for offer in offers if offer.doubt and (offer.id not in known or not known[offer.id].doubt)]
+    suspicious = [offer for offer in offers if offer.doubt and (offer.id not in known or not known[offer.id].doubt)]
     faults = [f"{name} is gone" for name in known if name not in current]
     faults += [f"{o.id} costs {o.price} now" for o in offers if o.id in known and o.price != known[o.id].price]
     faults += [f"{offer.id} is of the future" for offer in offers if offer.as_of > now]
     faults += [f"{offer.id} may be launched" for offer in offers if offer.doubt and not is_refused(offer, now)]
     # What is told again has a later date, if it is not of a list that has one of its own.
-    same = [offer for offer in offers if offer.id in known and offer not in doubted]
+    same = [offer for offer in offers if offer.id in known and offer not in suspicious]
     again = [offer for offer in same if offer.reference or offer.as_of > known[offer.id].as_of]
-    if not result.failed and not doubted and len(again) < len(known) and result.finished > NOW:
+    if not result.failed and not suspicious and len(again) < len(known) and result.finished > NOW:
         faults.append(f"{len(known) - len(again)} offers were not told again, and nothing is marked")
-    words = f"{result.status}, {len(doubted)} in doubt" if doubted else f"{result.status}"
+    words = f"{result.status}, {len(suspicious)} in doubt" if suspicious else f"{result.status}"
     return HostileOutcome(words, tuple(faults))
 
 

@@ -10,7 +10,7 @@ from broker.core.values.clock import ManualClock
 from broker.market.suspicion import Suspicion
 from providers.pricebook import Pricebook
 from tests.contracts.provider_contract import NOW
-from tests.market.hostile import answers_of, believed_and_doubted, case, cases, outcome
+from tests.market.hostile import answers_of, believed_and_suspicious, case, cases, outcome
 
 LISTED = levels_of(
     (offer.accelerator or "", offer.capacity_type.value, offer.provider, float(each.micros))
@@ -21,15 +21,15 @@ LISTED = levels_of(
 
 @pytest.mark.parametrize("name", ["lambda", "oci", "ovh", "verda", "gcp", "gpuhunt: daytona"])
 def test_ordinary_prices_of_machines_that_are_well_known_are_compared_and_believed(tmp_path: Path, name: str) -> None:
-    believed, doubted = believed_and_doubted(case(*answers_of(name)), tmp_path, Suspicion(LISTED))
+    believed, suspicious = believed_and_suspicious(case(*answers_of(name)), tmp_path, Suspicion(LISTED))
     assert believed
-    assert [(offer.machine, offer.price, offer.doubt_detail) for offer in doubted] == []
+    assert [(offer.machine, offer.price, offer.doubt_detail) for offer in suspicious] == []
 
 
-def test_thirteen_gpus_for_the_price_of_one_are_doubted(tmp_path: Path) -> None:
-    believed, doubted = believed_and_doubted(case(*answers_of("gpuhunt: hotaisle")), tmp_path, Suspicion(LISTED))
+def test_thirteen_gpus_for_the_price_of_one_are_suspicious(tmp_path: Path) -> None:
+    believed, suspicious = believed_and_suspicious(case(*answers_of("gpuhunt: hotaisle")), tmp_path, Suspicion(LISTED))
     assert max(offer.count for offer in believed) <= 2
-    assert {offer.doubt for offer in doubted} == {Doubt.TOO_LOW}
+    assert {offer.doubt for offer in suspicious} == {Doubt.TOO_LOW}
 
 
 def test_what_was_known_stays_marked(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_filters_of_prices_machines_and_capacity_types_are_the_servers(laptop: L
     assert found("-w", f"instance_type={name}") == [one for one in every if one["instance_type"] == name]
     cheap = [one for one in every if Decimal(one["price_per_gpu_hour"]) <= Decimal(price)]
     assert found("--max-price", price) == cheap != every
-    assert found("-w", "price_kind=doubted") == []
+    assert found("-w", "price_kind=suspicious") == []
     assert "near it: " in laptop("offers", "--gpu", "A100-80GB-1of3").out
 
 

@@ -37,7 +37,7 @@ def combine_notices(notices: Sequence[Notice]) -> Notice:
     if not others:
         return first
     threads = {notice.thread for notice in notices}
-    title = f"gpubroker: {len(notices)} notices: {first.title}, and {len(others)} more"
+    title = f"gpubroker: {len(notices)} alerts: {first.title}, and {len(others)} more"
     return Notice(
         first.key,
         title,

@@ -34,7 +34,7 @@ _EXTRAS = {
     "azure": ("azure.mgmt.compute", "quotas, spot scores and reservations of an Azure subscription; prices need none"),
     "gpuhunt": ("gpuhunt", "prices of the smaller GPU clouds"),
     "nebius": ("nebius", "prices and capacity of Nebius, with a login"),
-    "serve": ("apscheduler", "`gpubroker serve`: polls on a schedule, and notices through Apprise"),
+    "serve": ("apscheduler", "`gpubroker serve`: polls on a schedule, and alerts through Apprise"),
     "server": ("fastapi", "the web UI and the API of `gpubroker serve`"),
     "parquet": ("pyarrow", "reports as Parquet files"),
     "skypilot": ("sky", "runs jobs on clouds and Kubernetes, through SkyPilot"),

@@ -80,7 +80,7 @@ def import_catalogue(broker: Broker, file: Path, provider: str, date: datetime |
         offers_seen=len(offers),
         offers_changed=run.changed,
         offers_stale=sum(offer.max_age is not None and now - offer.as_of > offer.max_age for offer in offers),
-        offers_doubted=sum(offer.doubt is not None for offer in stored_offers),
+        offers_suspicious=sum(offer.doubt is not None for offer in stored_offers),
         rows_skipped=dict(skipped),
         samples=samples,
         meant="" if is_known else _suggest_provider(broker, provider),

@@ -121,7 +121,7 @@ def parse_dimensions(text: str, where: str) -> tuple[str, ...]:
 
 
 def group_offers(rows: Sequence[ListedOffer], by: Sequence[str]) -> Iterator[OfferGroupResult]:
-    """One group for each combination of values, cheapest first, whatever the order of ``rows``. Sold-out and doubted
+    """One group for each combination of values, cheapest first, whatever the order of ``rows``. Sold-out and suspicious
     offers are counted, but are never the cheapest."""
     members: dict[tuple[str, ...], list[ListedOffer]] = {}
     for row in rows:

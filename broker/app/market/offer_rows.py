@@ -37,7 +37,7 @@ def counts_by_accelerator(texts: Iterable[str], where: str) -> dict[str, set[int
     return counts_by_name
 
 
-PriceKind = Literal["doubted", "reference", "stale", "simulated", "imported", "recorded", "live"]
+PriceKind = Literal["suspicious", "reference", "stale", "simulated", "imported", "recorded", "live"]
 PRICE_KINDS: tuple[PriceKind, ...] = get_args(PriceKind)
 
 
@@ -61,7 +61,7 @@ class ListedOffer:
         """``live``, or the first reason that applies why it is not."""
         offer = self.offer
         kinds: dict[PriceKind, bool] = {
-            "doubted": offer.doubt is not None,
+            "suspicious": offer.doubt is not None,
             "reference": offer.reference,
             "stale": self.stale,
             "simulated": offer.money == "sandbox",

@@ -218,7 +218,7 @@ log = logging.getLogger(__name__)
 def accept_prices(
     broker: Broker, provider: str, pools: Sequence[str] = (), *, by: Actor, note: str = ""
 ) -> AcceptedDoubts:
-    """Accept the last poll of ``provider`` as ``by``: missing offers count as gone, and doubted prices as right.
+    """Accept the last poll of ``provider`` as ``by``: missing offers count as gone, and suspicious prices as right.
     Recorded with the offers concerned. ``provider``: also that of an imported file; ``pools``: only these. Raises
     `UnknownName` for a provider that was never polled, `InvalidInput` if nothing is suspicious."""
     last_polls = broker.store.last_polls()

@@ -124,7 +124,7 @@ class ImportedPrices(Result):
     offers_seen: int
     offers_changed: int
     offers_stale: int
-    offers_doubted: int
+    offers_suspicious: int
     rows_skipped: dict[str, int]
     samples: dict[str, str]
     meant: str

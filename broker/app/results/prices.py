@@ -13,7 +13,7 @@ from broker.store.records import CONVERTED, AcceptedDoubts, Freshness, PollStatu
 class PolledProvider(Result):
     """The polls of one provider, and the age of its prices. ``error``: of the last poll, with what to do
     about it; null where it succeeded; ``failures`` and ``hint``: the same in parts, one for each region or cloud that
-    failed. ``offers_doubted``: offers that are not believed, on which no job starts;
+    failed. ``offers_suspicious``: offers that are not believed, on which no job starts;
     ``skipped_samples``: details of some skipped rows, by reason; ``converted``: the rates by which its prices became
     dollars, if it states them in another currency."""
 
@@ -26,7 +26,7 @@ class PolledProvider(Result):
     seconds: Seconds
     offers: int
     offers_stale: int
-    offers_doubted: int
+    offers_suspicious: int
     oldest_price: Moment | None
     newest_price: Moment | None
     max_age_seconds: Seconds | None
@@ -55,7 +55,7 @@ class PolledProvider(Result):
             seconds=last_poll.finished - last_poll.started,
             offers=freshness.offers,
             offers_stale=freshness.stale,
-            offers_doubted=freshness.doubted,
+            offers_suspicious=freshness.suspicious,
             oldest_price=freshness.oldest,
             newest_price=freshness.newest,
             max_age_seconds=freshness.limit,

@@ -65,8 +65,8 @@ def dev(context: typer.Context, given: SessionOptions, as_json: AsJson = False) 
 
     It is a job of the workload `development`, judged and paid for like any other, but its money is held for an hour at
     a time, and renewed while it runs. It ends when it is idle (no `exec` program, no SSH traffic, no busy Jupyter
-    kernel, GPU or CPU), after its time, or when its money ends. Its home folder, without `.cache`, is saved at its end
-    and restored in the next session of that name, on any engine. Exits as `gpubroker submit` does.
+    kernel, GPU or CPU), at its time limit, or when its money ends. Its home folder, without `.cache`, is saved at its
+    end and restored in the next session of that name, on any engine. Exits as `gpubroker submit` does.
     """
     from broker.app.jobs.sessions import SessionRequest, resume_home, session_job
 

@@ -347,9 +347,9 @@ def _import_lines(imported: ImportedPrices) -> Iterator[Text]:
             f"  {plural(imported.offers_stale, 'offer')} too old for launches: shown as stale until a newer import"
         )
         yield Text(stale_text, style="yellow")
-    if imported.offers_doubted:
-        hint = "gpubroker offers --where price_kind=doubted"
-        doubted_text = f"  {plural(imported.offers_doubted, 'offer')} in doubt, not used for launches: {hint}"
-        yield Text(doubted_text, style="yellow")
+    if imported.offers_suspicious:
+        hint = "gpubroker offers --where price_kind=suspicious"
+        suspicious_text = f"  {plural(imported.offers_suspicious, 'offer')} in doubt, not used for launches: {hint}"
+        yield Text(suspicious_text, style="yellow")
     for reason, count in sorted(imported.rows_skipped.items(), key=lambda item: -item[1]):
         yield Text(f"  {plural(count, 'row')} skipped, {reason}: {imported.samples[reason]}", style="yellow")

@@ -153,7 +153,7 @@ def _load_offers(terminal: Terminal, given: OffersOptions, limit: int | None) ->
 
 _PURCHASE_TYPE_STYLES = {"spot": "yellow", "owned": "green", "reserved": "cyan"}
 _PRICE_KIND_TEXTS = {
-    "doubted": Text("doubted", style="red"),
+    "suspicious": Text("suspicious", style="red"),
     "reference": Text("ref", style="dim"),
     "stale": Text("stale", style="yellow"),
     "simulated": Text("simulated", style="magenta"),
@@ -231,7 +231,7 @@ def _offer_list_lines(console: Console, offer_list: OfferList) -> Iterator[Rende
     if any(offer.stale for offer in offers):
         yield Text("stale: older than the provider's maximum age; not used for launches", style="yellow")
     for doubt in sorted({offer.doubt for offer in offers if offer.doubt is not None}):
-        yield Text(f"doubted: {doubt.text}; not used for launches until accepted", style="red")
+        yield Text(f"suspicious: {doubt.text}; not used for launches until accepted", style="red")
     names = {offer.provider for offer in offers}
     yield from conversion_notes({name: rates for name, rates in offer_list.converted.items() if name in names})
     yield from footer_lines(offer_list, len(offers))

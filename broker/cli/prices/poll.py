@@ -205,8 +205,8 @@ def accept(
     """Accept a provider's suspect poll and its odd prices as correct.
 
     Offers missing from the last poll are then gone, and jobs may start on the odd prices. Check the provider's own page
-    first: `gpubroker offers --where price_kind=doubted` lists what is in doubt. Your name is recorded. Exits with 2 if
-    nothing is in doubt.
+    first: `gpubroker offers --where price_kind=suspicious` lists what is in doubt. Your name is recorded. Exits with 2
+    if nothing is in doubt.
     """
     from broker.app.market.polling import accept_prices
     from broker.app.results.prices import AcceptedPrices

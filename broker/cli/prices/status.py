@@ -29,7 +29,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the age of each provider's prices: last poll, last successful poll, errors, and the number of stale offers
-    (too old to plan with) and doubted offers (not used until accepted)."""
+    (too old to plan with) and suspicious offers (not used until accepted)."""
     from broker.app.use_cases.market import price_status as use_case
 
     terminal = Terminal.of(context)
@@ -71,7 +71,7 @@ def status_lines(console: Console, price_status: PriceStatus) -> Iterator[Render
         ValueColumn("last poll", lambda row: ago(row.age_seconds), 2, "right"),
         ValueColumn("offers", lambda row: f"{row.offers:,}", align="right"),
         ValueColumn("stale", lambda row: odd(row.offers_stale), align="right"),
-        ValueColumn("doubted", lambda row: odd(row.offers_doubted), 2, "right"),
+        ValueColumn("suspicious", lambda row: odd(row.offers_suspicious), 2, "right"),
         ValueColumn("changed", lambda row: f"{row.offers_changed:,}", 4, "right"),
         ValueColumn("skipped", lambda row: f"{sum(row.rows_skipped.values()):,}", 5, "right"),
         ValueColumn("max age", lambda row: formats.age(row.max_age_seconds), 3, "right"),

@@ -95,7 +95,7 @@ def machine_order(offer: Offer) -> tuple[str, ...]:
 
 
 def is_obtainable(offer: Offer) -> bool:
-    """Whether its price counts: neither doubted nor of capacity that is sold out."""
+    """Whether its price counts: neither suspicious nor of capacity that is sold out."""
     return offer.doubt is None and offer.availability not in _FULL
 
 
@@ -174,7 +174,7 @@ def price_basis(
 ) -> PriceBasis | None:
     """The price of a machine with at least ``per_machine`` accelerators, which is paid in full, or of a GPU-hour in a
     machine of any size. In this order: what jobs can start on, what no engine reaches, stale live prices, old list
-    prices (of the latter two, first what an engine reaches); the cheapest of each, never what is sold out or doubted.
+    prices (of the latter two, first what an engine reaches); the cheapest of each, none sold out or suspicious.
     ``machine_class``: only machines of this class; None: of any. None if no offer has a price. ``now``: UTC."""
     price: Callable[[Offer], float] = usd_per_gpu_hour if per_machine is None else machine_usd
     asked = [

@@ -19,7 +19,7 @@ from broker.placement.strategy.situation import EPSILON, Mode, Situation, Strate
 
 MAX_DOUBT = 7.0
 """Nats of doubt from which Uniform Progress decides instead of the plan. With this value a history that does not match
-the future costs little, and one that matches is hardly ever doubted."""
+the future costs little, and one that matches is hardly ever wrong."""
 
 
 class PlannedSession:

@@ -29,7 +29,7 @@ def accept(
             raise InvalidInput(
                 f"there is no suspicious offer of {', '.join(unknown_pools)}",
                 where=provider,
-                hint="`gpubroker offers --where price_kind=doubted` lists them",
+                hint="`gpubroker offers --where price_kind=suspicious` lists them",
             )
         rows = [row for row in rows if row.key in pools]
     latest = connection.execute(

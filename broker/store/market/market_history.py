@@ -220,7 +220,7 @@ def _freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:
     offers = {row[0]: tuple(row[1:]) for row in rows_by_provider}
     result = {}
     for name in sorted({*runs, *offers}):
-        count, stale, oldest, newest, limit, doubted = offers.get(name, (0, 0, None, None, None, 0))
+        count, stale, oldest, newest, limit, suspicious = offers.get(name, (0, 0, None, None, None, 0))
         result[name] = Freshness(
             provider=name,
             offers=count,
@@ -230,7 +230,7 @@ def _freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:
             limit=None if limit is None else timedelta(microseconds=limit),
             last=runs.get(name),
             last_success=successes.get(name),
-            doubted=doubted,
+            suspicious=suspicious,
         )
     return result
 

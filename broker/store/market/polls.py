@@ -64,7 +64,7 @@ class _PollWrites:
     changes: list[dict[str, Any]] = field(default_factory=list)
     signals: list[dict[str, Any]] = field(default_factory=list)
     untold: list[int] = field(default_factory=list)
-    doubted: list[dict[str, Any]] = field(default_factory=list)
+    suspicious: list[dict[str, Any]] = field(default_factory=list)
 
 
 _UNKNOWN = {"unknown_machine", "unknown_accelerator"}  # skip reasons that only an update of gpubroker can fix
@@ -124,7 +124,7 @@ def record_poll(
             _collect_known(writes, stored, offer, as_of, values, prices)
         elif (odd := prices.about_unchanged(offer)) is not None:
             dates = {"b_id": stored[ID_AT], "as_of": as_of, "run": run}
-            writes.doubted.append({**dates, **_doubt_columns(odd, None)})
+            writes.suspicious.append({**dates, **_doubt_columns(odd, None)})
         else:
             touched.append((stored[ID_AT], as_of))
     if complete and judge is not None:
@@ -156,9 +156,9 @@ def record_poll(
 
 def _record_changes(connection: Connection, writes: _PollWrites) -> None:
     """Record the changes of a poll that changed more than the dates of offers."""
-    if writes.fresh or writes.updated or writes.ended or writes.doubted:
+    if writes.fresh or writes.updated or writes.ended or writes.suspicious:
         supersede(connection)
-    if writes.fresh or writes.updated or writes.ended or writes.untold or writes.doubted:
+    if writes.fresh or writes.updated or writes.ended or writes.untold or writes.suspicious:
         record_change(connection, writes.run)
 
 
@@ -342,7 +342,7 @@ def _write(connection: Connection, writes: _PollWrites) -> None:
 
     _touch(connection, writes)
     change(writes.updated, ended_at=None)
-    change(writes.doubted)
+    change(writes.suspicious)
     end_offers(connection, writes.ended)
     mark_missing(connection, writes.untold)
     _execute_batches(connection, insert(PriceChangeRow), writes.changes)

@@ -47,7 +47,7 @@ def test_what_no_route_is_about_is_told_to_everybody(tmp_path: Path) -> None:
 def test_one_message_of_several_begins_with_the_gravest_and_has_all() -> None:
     notices = [about(key="a"), about(key="b", severity=Severity.FAILURE), about(key="c", severity=Severity.INFO)]
     found = combine_notices(notices)
-    assert found.title == "gpubroker: 3 notices: title of b, and 2 more"
+    assert found.title == "gpubroker: 3 alerts: title of b, and 2 more"
     assert all(one.body in found.body and one.title in found.body for one in notices)
     assert found.severity is Severity.FAILURE
     assert combine_notices(notices[:1]) == notices[0]

@@ -91,7 +91,7 @@ def test_a_later_charge_overdraws_the_budget_alerts_and_blocks(broker: Broker, m
     assert "No new job is admitted until there is room" in told[2].body
     notify.deliver(broker.store, broker.clock, broker.settings.notify)
     gravest = f"Budget pretend is exceeded by $0.01 for {line.period_name}"
-    assert mailed == [f"gpubroker: 3 notices: {gravest}, and 2 more"], "one incident, one message"
+    assert mailed == [f"gpubroker: 3 alerts: {gravest}, and 2 more"], "one incident, one message"
     with pytest.raises(NotAllowed, match=r"the budget is overdrawn by \$5\.01"):
         submit(broker, job(broker, "$1"), by=ANN)
     assert set(lines(broker)[0].marks) == {"50%", "80%", "100%", "forecast", "exceeded"}

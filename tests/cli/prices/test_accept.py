@@ -58,7 +58,7 @@ def test_a_suspect_poll_is_an_error_that_a_person_can_accept(gpubroker: Gpubroke
     told = gpubroker("prices", "status").out
     assert "suspect" in told
     assert "gpubroker prices accept cloud" in told
-    listed = gpubroker("offers", "-w", "price_kind=doubted", "--json").json["offers"]
+    listed = gpubroker("offers", "-w", "price_kind=suspicious", "--json").json["offers"]
     assert {one["doubt"] for one in listed} == {"untold"}
     assert len(listed) == 8
     assert "missing from the last poll" in gpubroker("offers", "-w", "provider=cloud").out
@@ -80,7 +80,7 @@ def test_an_odd_price_is_shown_last_and_accepted_by_pool(gpubroker: Gpubroker, c
     assert listed[-1]["pool"] == "cloud/here/m2/H100:8/on_demand"
     said = gpubroker("prices", "accept", "cloud", "--pool", listed[-1]["pool"], by=OLGA)
     assert "0 missing offers removed and 1 odd price accepted by olga." in said.out
-    assert not gpubroker("offers", "-w", "price_kind=doubted", "--json").json["offers"]
+    assert not gpubroker("offers", "-w", "price_kind=suspicious", "--json").json["offers"]
     assert gpubroker("prices", "accept", "cloud").code == 2
 
 

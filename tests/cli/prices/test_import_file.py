@@ -224,7 +224,7 @@ def test_a_machine_without_gpus_is_judged_by_its_memory_too(
 ) -> None:
     rows = [["m", "", "", "0.5", memory, "", "0.004", "", "us-east-1", ""]]
     done = gpubroker("prices", "import", write("v.csv", table(SKYPILOT_COLUMNS, rows)), "--provider", "aws", "--json")
-    assert done.json["offers_doubted"] == doubts
+    assert done.json["offers_suspicious"] == doubts
 
 
 def test_a_file_that_is_not_there_is_said(gpubroker: Any) -> None:
@@ -274,7 +274,7 @@ def test_imported_prices_are_compared_with_the_price_book_on_a_new_store(
     ]
     catalogue = write("cheap.csv", "\n".join([",".join(SKYPILOT_COLUMNS), *rows]))
     done = gpubroker("prices", "import", catalogue, "--provider", "acme")
-    assert "5 offers in doubt, not used for launches: gpubroker offers --where price_kind=doubted" in done.out
+    assert "5 offers in doubt, not used for launches: gpubroker offers --where price_kind=suspicious" in done.out
     doubts = {(o["instance_type"], o["capacity_type"]): o["doubt"] for o in of(gpubroker, "acme")}
     assert doubts == {
         ("8x_H100", "on_demand"): "too_low",
@@ -287,7 +287,7 @@ def test_imported_prices_are_compared_with_the_price_book_on_a_new_store(
     }
     gpubroker("prices", "accept", "acme")
     again = gpubroker("prices", "import", catalogue, "--provider", "acme", "--json").json
-    assert again["offers_doubted"] == 0
+    assert again["offers_suspicious"] == 0
 
 
 @pytest.mark.parametrize("price", ["0.0051", "150"])
@@ -313,13 +313,13 @@ def test_no_imported_price_that_nothing_compares_with_is_planned_with_unasked(
     catalogue = write("any.csv", "\n".join([",".join(SKYPILOT_COLUMNS), *rows]))
     gpubroker("prices", "import", catalogue, "--provider", "acme")
     offers = of(gpubroker, "acme")
-    doubted = {offer["pool"] for offer in offers if offer["doubt"]}
+    suspicious = {offer["pool"] for offer in offers if offer["doubt"]}
     assert len(offers) == 48
-    assert doubted
+    assert suspicious
     for model in models:
         plan = gpubroker("plan", "--gpu", f"{model}:1", "--json", "--", "x").json
         shown = {placement["offer"]["pool"] for placement in (*plan["placements"], *plan["estimate"])}
-        assert shown & doubted == set()
+        assert shown & suspicious == set()
         refused = {reason["reason"]: reason["count"] for reason in plan["reasons"]}
-        own = sum(offer["accelerator"] == model and offer["pool"] in doubted for offer in offers)
+        own = sum(offer["accelerator"] == model and offer["pool"] in suspicious for offer in offers)
         assert refused.get("suspect_offer", 0) + refused.get("wrong_capacity_type", 0) >= own

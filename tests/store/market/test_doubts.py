@@ -52,7 +52,7 @@ def test_a_suspect_poll_keeps_what_it_did_not_bring_in_doubt(store: Store) -> No
     assert "9 rows were skipped" in run.error
     assert doubts(store) == {"m0": None, **dict.fromkeys(NAMES[1:], Doubt.UNTOLD)}
     fresh = store.market.freshness(T + 20 * MINUTE)["aws"]
-    assert (fresh.offers, fresh.doubted, fresh.last_success) == (10, 9, T + MINUTE / 2)
+    assert (fresh.offers, fresh.suspicious, fresh.last_success) == (10, 9, T + MINUTE / 2)
     assert poll(store, 20).status is PollStatus.SUSPECT, "an empty one is, too, and what is suspicious still counts"
     assert poll(store, 30, *(offer(name, at=30) for name in NAMES)).status is PollStatus.OK
     assert set(doubts(store).values()) == {None}

@@ -1,4 +1,4 @@
-"""The picture of the rooms in ``broker/README.md``."""
+"""The picture of the packages in ``broker/README.md``."""
 
 import re
 from pathlib import Path
@@ -9,9 +9,9 @@ BROKER = Path(__file__).parents[2] / "broker"
 def test_the_picture_shows_every_folder_with_code() -> None:
     picture = (BROKER / "README.md").read_text("utf-8").split("```\nbroker/\n")[1].split("```")[0]
     shown = set()
-    for room, inner, one in re.findall(r"(\w+)/(?: *\{([\w, ]+)\}|(\w+))?", picture):
-        shown.add(room)
-        shown |= {f"{room}/{name}" for name in (*inner.split(", "), one) if name}
+    for package, inner, single in re.findall(r"(\w+)/(?: *\{([\w, ]+)\}|(\w+))?", picture):
+        shown.add(package)
+        shown |= {f"{package}/{name}" for name in (*inner.split(", "), single) if name}
     folders = {file.parent.relative_to(BROKER) for file in BROKER.rglob("__init__.py")}
     assert shown == {
         str(folder) for folder in folders if 1 <= len(folder.parts) <= 2 and folder.parts[0] != "public"
