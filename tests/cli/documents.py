@@ -29,6 +29,7 @@ OF_OTHER_NAME = {
     "plan": ("plan", "plan-together"),
     "policy-explain": ("policy-explain", "policy-decisions"),
     "policy-rollback": ("policy-apply", "policy-apply-preview"),
+    "prices-export": ("prices-history",),
     "prices-watch": ("watch-add", "watch-list", "watch-remove"),
     "report-charges": ("charges",),
     "status": ("jobs-list", "status", "status-attempts"),

@@ -75,6 +75,7 @@ OFFERED = {
     "policy findings",
     "policy rollback",
     "policy show",
+    "prices export",
     "prices history",
     "prices status",
     "report anomalies",

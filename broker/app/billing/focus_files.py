@@ -183,6 +183,30 @@ def _values(rows: Sequence[Row], name: str, kind: ColumnKind) -> list[str | Deci
     return [row.get(name) for row in rows]  # type: ignore[misc]
 
 
+def write_table(out: Path, columns: Mapping[str, type], rows: Sequence[Sequence[Any]]) -> None:
+    """Write rows of texts, decimals, floats, integers and times to a .csv or .parquet file. Raises `InvalidInput` for a
+    folder that is not writable, and `MissingExtra`."""
+    if out.suffix.lower() == ".csv":
+        with open_draft(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows(map(_plain_cell, row) for row in rows)
+        return
+    arrow, parquet = load_parquet()
+    kinds = {str: arrow.string(), Decimal: arrow.decimal128(_DIGITS, 6), float: arrow.float64(), int: arrow.int64()}
+    kinds[datetime] = arrow.timestamp("us", tz="UTC")
+    values = list(zip(*rows, strict=True)) or [()] * len(columns)
+    arrays = [arrow.array(list(cells), kinds[kind]) for cells, kind in zip(values, columns.values(), strict=True)]
+    with open_draft(out) as draft:
+        parquet.write_table(arrow.table(arrays, names=list(columns)), draft)
+
+
+def _plain_cell(cell: Any) -> Any:
+    if isinstance(cell, str):
+        return _escaped_text(cell)
+    return _time_text(cell) if isinstance(cell, datetime) else cell
+
+
 def load_parquet() -> tuple[Any, Any]:
     """The modules ``pyarrow`` and ``pyarrow.parquet``. Raises `MissingExtra`."""
     try:

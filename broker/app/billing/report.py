@@ -6,7 +6,6 @@ names of users from their machines. Such text gets an apostrophe before it; amou
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -14,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.app.billing.focus_files import FORMULA, check_output_path, load_parquet, open_draft
+from broker.app.billing.focus_files import check_output_path, write_table
 from broker.app.billing.months import ALL_TIME, MONTH, ReportPeriod, months_before, report_timezone
 from broker.app.results.reports import SpendGroup, SpendReport, SpendTotal
 from broker.app.wiring import Broker
@@ -264,29 +263,9 @@ def write_spend(out: Path, report: SpendReport) -> None:
     """Write every row. Raises `InvalidInput` for another ending, an existing file, or a folder that is not writable,
     and `MissingExtra`."""
     check_output_path(out)
-    dimensions, rows = report.by.split(","), report.rows
-    header = [*dimensions, *_MONEY, *_HOURS, *_COUNTS]
-    if out.suffix.lower() == ".csv":
-        with open_draft(out) as draft, draft.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(header)
-            writer.writerows(map(_escape_formula, _cells(row)) for row in rows)
-        return
-    arrow, parquet = load_parquet()
-    kinds = [
-        *(arrow.string() for _ in dimensions),
-        *(arrow.decimal128(38, 6) for _ in _MONEY),
-        *(arrow.float64() for _ in _HOURS),
-        *(arrow.int64() for _ in _COUNTS),
-    ]
-    columns = list(zip(*(_cells(row) for row in rows), strict=True)) or [()] * len(header)
-    arrays = [arrow.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
-    with open_draft(out) as draft:
-        parquet.write_table(arrow.table(arrays, names=header), draft)
-
-
-def _escape_formula(cell: str | Decimal | float | int) -> str | Decimal | float | int:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+    kinds = {Decimal: _MONEY, float: _HOURS, int: _COUNTS}
+    columns = dict.fromkeys(report.by.split(","), str) | {name: kind for kind in kinds for name in kinds[kind]}
+    write_table(out, columns, [_cells(row) for row in report.rows])
 
 
 def _cells(row: SpendGroup) -> list[str | Decimal | float | int]:

@@ -1,6 +1,8 @@
 """Recorded prices as results: histories, imports, and prunings."""
 
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Literal, Self
 
@@ -107,6 +109,33 @@ class PriceHistoryList(Result):
     @classmethod
     def of(cls, period: PriceHistories) -> Self:
         return cls.from_parts(period, as_of=period.now, since=period.start, until=period.end, series=period.histories)
+
+
+PRICE_COLUMNS: Mapping[str, type] = {
+    **dict.fromkeys(("provider", "region", "zone", "instance_type", "accelerator"), str),
+    "count": int,
+    "capacity_type": str,
+    "term_months": int,
+    "source": str,
+    "reference": str,
+    "from": datetime,
+    "to": datetime,
+    "usd_per_hour": Decimal,
+    "usd_per_gpu_hour": Decimal,
+}
+"""The columns of exported prices; ``reference``: yes, or no for live ones."""
+
+
+def price_rows(history: PriceHistoryList) -> Iterator[tuple[str | int | datetime | Decimal | None, ...]]:
+    """A row of `PRICE_COLUMNS` for each price of each series."""
+    for series in history.series:
+        place = series.provider, series.region, series.zone, series.instance_type, series.accelerator, series.count
+        kind = str(series.capacity_type), series.term_months, series.source, "yes" if series.reference else "no"
+        for stretch in series.stretches(history.since):
+            if stretch.price is not None:
+                per_hour, per_gpu = stretch.price, series.per_unit(stretch.price) if series.count else None
+                prices = [None if price is None else Decimal(price.micros).scaleb(-6) for price in (per_hour, per_gpu)]
+                yield *place, *kind, stretch.start, stretch.end, *prices
 
 
 class ImportedPrices(Result):

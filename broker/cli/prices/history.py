@@ -86,13 +86,50 @@ def history(context: typer.Context, given: PriceHistoryOptions, drawing: Drawing
         terminal.result(price_history, lambda: history_lines(terminal.out, price_history))
 
 
-def _load_history(terminal: Terminal, offer_filter: OfferFilter, given: PriceHistoryOptions) -> PriceHistoryList:
+EXPORT_EXAMPLES = examples(
+    "gpubroker prices export november.parquet --since 2026-11-01 --until 2026-12-01",
+    "gpubroker prices export h100.csv --gpu H100:8 --where provider=aws --last 90d",
+)
+
+
+@expand_options
+def export(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new .csv or .parquet file.")],
+    given: PriceHistoryOptions,
+    as_json: AsJson = False,
+) -> None:
+    """Write recorded prices to a table for notebooks: one row for each price of a series, with the time from and to
+    which it is known to hold (UTC), USD per hour of the machine and of a GPU.
+
+    Times without a row: not offered, or not known. Parquet needs the extra `parquet`. A server exports at most 100
+    series.
+    """
+    from broker.app.billing.focus_files import check_output_path, write_table
+    from broker.app.market.offer_rows import OfferFilter
+    from broker.app.results.price_history import PRICE_COLUMNS, price_rows
+
+    terminal = Terminal.of(context)
+    check_output_path(file)
+    offer_filter = OfferFilter.of({"gpu": given.gpu, **_SERIES_FILTER.read(given.where)}, gpus_from="--gpu")
+    price_history = _load_history(terminal, offer_filter, given, whole=True)
+    rows = list(price_rows(price_history))
+    write_table(file, PRICE_COLUMNS, rows)
+    left_out = price_history.matching - price_history.unpriced - len(price_history.series)
+    more = f"; {plural(left_out, 'series', 'series')} left out" if left_out > 0 else ""
+    series = plural(len(price_history.series), "series", "series")
+    terminal.result(price_history, lambda: [f"{plural(len(rows), 'price')} of {series} written to {file}{more}"])
+
+
+def _load_history(
+    terminal: Terminal, offer_filter: OfferFilter, given: PriceHistoryOptions, *, whole: bool = False
+) -> PriceHistoryList:
     from broker.app.use_cases.market import WantedMachines, price_history
 
     start, end = _bounds(terminal.now(), given)
     until = end if given.end or not terminal.through_server else None  # the server's clock may be behind
     all_rows = _MAX_SERVER_ROWS if terminal.through_server else sys.maxsize
-    max_rows = given.limit or (all_rows if terminal.as_json else _MAX_ROWS)
+    max_rows = given.limit or (all_rows if whole or terminal.as_json else _MAX_ROWS)
     return terminal.ask(price_history, WantedMachines.of(offer_filter, given.gpu), start, until, max_rows)
 
 

@@ -10,6 +10,7 @@ COMMANDS = {
     "status": "broker.cli.prices.status:status",
     "prune": "broker.cli.prices.history:prune",
     "history": "broker.cli.prices.history:history",
+    "export": "broker.cli.prices.history:export",
     "import": "broker.cli.prices.history:import_",
     "watch": "broker.cli.prices.watch:app",
 }

@@ -1,8 +1,11 @@
 """`gpubroker prices history`."""
 
+import csv
+import importlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +147,30 @@ def test_one_poll_makes_a_chart_of_points() -> None:
         PriceHistoryList.of(PriceHistories((one,), 1, 0, at - HOUR, at, at, None)), "H100:8", 8
     ).lines
     assert (line.x, line.y) == ([at], [3.0])  # no line from here to here, which nobody would see
+
+
+@pytest.mark.parametrize("module", ["csv", "pandas", "polars", "pyarrow"])
+def test_prices_are_exported_as_a_notebook_reads_them(
+    gpubroker: Any, market: datetime, tmp_path: Path, module: str
+) -> None:
+    reader: Any = csv if module == "csv" else pytest.importorskip(module)
+    out = tmp_path / ("prices.csv" if module == "csv" else "prices.parquet")
+    done = gpubroker("prices", "export", out, *LIVE)
+    assert (done.code, "7 prices of 2 series written to" in done.out) == (0, True)
+    match module:
+        case "csv":
+            rows = [dict(row) for row in reader.DictReader(out.open())]
+        case "pandas":
+            rows = reader.read_parquet(out).to_dict("records")
+        case "polars":
+            rows = reader.read_parquet(out).to_dicts()
+        case _:
+            rows = importlib.import_module("pyarrow.parquet").read_table(out).to_pylist()
+    dear = [row for row in rows if row["zone"] == "use1-az1"]
+    units = [Decimal(str(row["usd_per_gpu_hour"])) for row in dear]
+    assert units == [Decimal(price) for price in ("2.5", "2.625", "2.75", "2.875", "3")]
+    assert all(before["to"] == after["from"] for before, after in pairwise(dear)), "no time without a price"
+    cheap = [str(row["usd_per_hour"]) for row in rows if row["zone"] == "use1-az6"]
+    assert cheap == ["16.000000"] * 2, "not offered between"
+    assert gpubroker("prices", "export", out, *LIVE).code == 2, "it is there already"
+    assert "end in .csv or .parquet" in gpubroker("prices", "export", tmp_path / "prices.xlsx").err
