@@ -13,9 +13,10 @@ known offer with its previous price. The factors are our choice: wide enough for
 large clouds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from math import comb, inf, sqrt
+from statistics import median
 
 from broker.core.market.market_judge import (
     AnswerCounts,
@@ -35,6 +36,7 @@ _MIN_CHURN, _MAX_CHURN = 0.05, 0.5
 _PART_OF_ALL, _PART_OF_GROUP = 0.2, 0.5
 _CHANCE = 0.00135  # the probability of a number beyond three standard deviations
 _SMALL = 50  # offers up to which the binomial is summed
+_RESCALED = 3  # prices
 _MAX_NAMED = 4  # the maximum number of groups named in a message
 
 BAND = 4  # factor below the lowest median, and above the highest
@@ -85,6 +87,16 @@ class Suspicion:
         more = [f"and {len(suspect_groups) - _MAX_NAMED} more groups"] if len(suspect_groups) > _MAX_NAMED else []
         summary = f"only {answer.all.told:,} of {answer.all.known:,} known offers were returned"
         return "; ".join([summary, *groups, *more])
+
+    def rescaled(self, changes: Iterable[tuple[int, int]]) -> str:
+        """Why the answer seems to be in another unit, such as cents: half of its known prices and at least three made
+        one jump. Empty if it does not. ``changes``: the believed and the new price of each known offer, in one unit."""
+        ratios = [new / old for old, new in changes if old > 0 and new > 0]
+        for jumps in ([r for r in ratios if r > JUMP], [r for r in ratios if r * JUMP < 1]):
+            if len(jumps) >= max(_RESCALED, len(ratios) / 2):
+                known = f"{len(jumps):,} of {len(ratios):,} known prices"
+                return f"{known} are {median(jumps):.3g} times those before: has their unit changed?"
+        return ""
 
     def odd_price(self, offer: Offer, context: PriceContext) -> OddPrice | None:
         """Why a new price is not believed; None if it is believed, or if nothing is known to compare it with."""

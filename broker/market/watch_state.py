@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _SOLD_OUT = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
 _LISTED = 3  # offers in the text of an alert
+_NEAR = 1.05  # times the price that is watched for
 _ALL = ("",)  # for watches that are not about single providers
 
 
@@ -28,12 +29,14 @@ class WatchFinding:
     """A finding.
 
     ``holds``: the subjects for which the watch's condition holds (see `WatchState.firing`); empty if for none, None if
-    unknown. ``words``: the finding in a line; ``details``: text for the alert.
+    unknown. ``near``: whether it fails so narrowly that one that held goes on: prices that move around a limit are one
+    alert, not many. ``words``: the finding in a line; ``details``: text for the alert.
     """
 
     holds: tuple[str, ...] | None
     words: str
     details: tuple[str, ...] = ()
+    near: bool = False
 
 
 def evaluate(
@@ -93,7 +96,8 @@ def _below(watch: Watch, offers: Sequence[Offer]) -> WatchFinding:
         return WatchFinding((), "sold out")
     assert watch.price is not None
     cheap_enough = [offer for offer in purchasable if _unit_price(offer) < watch.price]
-    return WatchFinding(_ALL if cheap_enough else (), f"cheapest: {_offer_text(purchasable[0])}", _lines(cheap_enough))
+    words, near = f"cheapest: {_offer_text(purchasable[0])}", _unit_price(purchasable[0]) < watch.price.scaled(_NEAR)
+    return WatchFinding(_ALL if cheap_enough else (), words, _lines(cheap_enough), near)
 
 
 def _rises(watch: Watch, offers: Sequence[Offer], before: Sequence[Offer]) -> WatchFinding:
@@ -106,10 +110,9 @@ def _rises(watch: Watch, offers: Sequence[Offer], before: Sequence[Offer]) -> Wa
     current_price, earlier_price = _unit_price(purchasable[0]), _unit_price(earlier[0])
     change = current_price.micros / earlier_price.micros - 1
     words = f"{change:+.1%} in {ago}, from {earlier_price}; cheapest: {_offer_text(purchasable[0])}"
-    has_risen = current_price >= earlier_price.scaled(
-        1 + (watch.part or 0)
-    )  # exact: `part` is a float, and 12 / 10 - 1 < 0.2
-    return WatchFinding(_ALL if has_risen else (), words, _lines(purchasable))
+    part = watch.part or 0  # a float, and 12 / 10 - 1 < 0.2: exact by `scaled`
+    has_risen, near = (current_price >= earlier_price.scaled(1 + share) for share in (part, part / 2))
+    return WatchFinding(_ALL if has_risen else (), words, _lines(purchasable), near)
 
 
 def _available(offers: Sequence[Offer]) -> WatchFinding:
@@ -182,7 +185,7 @@ def step(watch: Watch, state: WatchState, finding: WatchFinding, now: datetime) 
     updated = replace(state, seen=finding.words, known=finding.holds is not None, checked_at=now)
     if finding.holds is None:
         return updated, None
-    still_firing = tuple(name for name in state.firing if name in finding.holds)
+    still_firing = tuple(name for name in state.firing if finding.near or name in finding.holds)
     newly_firing = [name for name in finding.holds if name not in still_firing]
     is_paused = state.noticed_at is not None and timedelta(0) <= now - state.noticed_at < watch.pause
     if not newly_firing or is_paused:

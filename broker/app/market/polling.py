@@ -199,7 +199,7 @@ class PollDuty:
         if result.cut_short:  # its thread may still use the old instance
             with self._making:
                 self._broker.forget_provider(result.provider)
-        alert_suspect(self._broker, result)
+        alert_trouble(self._broker, result)
         self._tell(result)
 
     def _due_in(self, name: str) -> timedelta:
@@ -231,16 +231,26 @@ def accept_prices(
     return accepted_doubts
 
 
-def alert_suspect(broker: Broker, result: PollResult) -> bool:
-    """Queue an alert about a suspect poll, once until a poll of the provider is accepted again; whether it is new.
-    Raises `StoreProblem`."""
-    if result.status is not PollStatus.SUSPECT:
+SILENCE = timedelta(hours=12)  # of failed polls; shorter ones are outages that end by themselves
+
+
+def alert_trouble(broker: Broker, result: PollResult) -> bool:
+    """Queue an alert about a suspect poll, or about polls that have failed for `SILENCE`, once until a poll of the
+    provider is believed again; whether it is new. Raises `StoreProblem`."""
+    if not result.failed:
         return False
-    freshness = broker.store.market.freshness(broker.clock.now()).get(result.provider)
+    now = broker.clock.now()
+    freshness = broker.store.market.freshness(now).get(result.provider)
     last_success = freshness.last_success if freshness is not None else None
+    if result.status is PollStatus.SUSPECT:
+        title = f"gpubroker: the prices of {result.provider} are suspect"
+    elif last_success is not None and now - last_success >= SILENCE:
+        title = f"gpubroker: no prices of {result.provider} since {last_success:%Y-%m-%d %H:%M} UTC"
+    else:
+        return False
     notice = Notice(
         key=f"suspect/{result.provider}/{last_success.isoformat() if last_success else 'never'}",
-        title=f"gpubroker: the prices of {result.provider} are suspect",
+        title=title,
         body="\n".join([result.error, "", result.hint]),
         severity=Severity.WARNING,
         thread=f"suspect/{result.provider}",

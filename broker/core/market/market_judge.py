@@ -116,5 +116,9 @@ class MarketJudge(Protocol):
     def incomplete(self, answer: AnswerCounts) -> str:
         """Why the answer is considered incomplete; empty if it is considered complete."""
 
+    def rescaled(self, changes: Iterable[tuple[int, int]]) -> str:
+        """Why the prices of the answer seem to be in another unit than before; empty if they do not. ``changes``: the
+        believed and the new price of each known offer, in micro-dollars."""
+
     def odd_price(self, offer: Offer, context: PriceContext) -> OddPrice | None:
         """Why a new price is implausible; None if it is plausible."""

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -83,7 +83,8 @@ def record_poll(
     An invalid price is stored as unknown and counted (``invalid_price``); of two offers with one id, the first counts
     (``duplicate``); a future date is replaced by the end of the poll (``dated_ahead``). If a poll that began later is
     already stored, this one changes nothing (``overtaken``). If ``judge`` considers the answer incomplete, missing
-    offers remain, as suspicious; prices that it considers odd are stored as suspicious.
+    offers remain, as suspicious; prices that it considers odd are stored as suspicious. If they seem to be in another
+    unit, none is stored (``another_unit``).
     """
     counts, judge, speaks_of = Counter(details.get("skipped") or {}), details.get("judge"), details.get("speaks_of")
     complete, error, hint = details.get("complete", True), details.get("error", ""), details.get("hint", "")
@@ -100,6 +101,9 @@ def record_poll(
     else:
         redate(connection, provider, start_micros, now, CODES, ENDED)
     known_offers = _known_offers(connection, provider)
+    rescaled = "" if judge is None or not complete else judge.rescaled(_price_changes(known_offers, offers))
+    if rescaled:
+        counts["another_unit"], offers = len(offers), ()
     writes = _PollWrites(run, start_micros, now, start_micros if speaks_of is None else to_micros(speaks_of), counts)
     prices = PriceDoubts(connection, provider, judge, offers, now)
     reported: set[tuple[str, str]] = set()
@@ -127,16 +131,15 @@ def record_poll(
             writes.suspicious.append({**dates, **_doubt_columns(odd, None)})
         else:
             touched.append((stored[ID_AT], as_of))
-    if complete and judge is not None:
-        reason = judge.incomplete(answer_counts(connection, provider, known_offers, reported))
-        if reason:
-            complete, status, error = (
-                False,
-                PollStatus.SUSPECT,
-                f"{provider}: {_suspect_message(reason, known_offers, counts)}",
-            )
-            hint = _SUSPECT_HINT.format(provider=provider)
-            writes.untold += [r[ID_AT] for key, r in known_offers.items() if key not in reported and _is_believed(r)]
+    if (
+        complete
+        and judge is not None
+        and (reason := rescaled or judge.incomplete(answer_counts(connection, provider, known_offers, reported)))
+    ):
+        complete, status = False, PollStatus.SUSPECT
+        error = f"{provider}: {_suspect_message(reason, known_offers, counts)}"
+        hint = (_UNIT_HINT if rescaled else _SUSPECT_HINT).format(provider=provider)
+        writes.untold += [r[ID_AT] for key, r in known_offers.items() if key not in reported and _is_believed(r)]
     if complete:
         _end_missing(writes, known_offers, reported)
     _insert_new(connection, writes, provider)
@@ -152,6 +155,16 @@ def record_poll(
     row |= {"id": run, "started": start_micros, "finished": now, "seen": len(reported)}
     connection.execute(insert(PollRunRow), row)
     return value_of(PollRun, SimpleNamespace(**row))
+
+
+def _price_changes(known: Mapping[tuple[str, str], KnownOffer], offers: Sequence[Offer]) -> Iterator[tuple[int, int]]:
+    """The stored and the new price, in micro-dollars, of each offer that is current and not in doubt."""
+    for offer in offers:
+        stored = known.get((offer.pool, offer.source))
+        if stored is None or stored[ENDED_AT] is not None or stored[DOUBT_AT] not in (None, Doubt.UNTOLD.value):
+            continue
+        if (micros := stored[VALUES_AT][0]) is not None and offer.price is not None:
+            yield micros, offer.price.micros
 
 
 def _record_changes(connection: Connection, writes: _PollWrites) -> None:
@@ -189,6 +202,9 @@ def _samples(
 
 _SUSPECT_HINT = (
     "check the provider's own page; if the missing offers are really gone, run: gpubroker prices accept {provider}"
+)
+_UNIT_HINT = (
+    "check the provider's own page; to have the new prices judged one by one: gpubroker prices accept {provider}"
 )
 
 

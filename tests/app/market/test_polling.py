@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from broker.app.market.market import market_for
-from broker.app.market.polling import accept_prices, alert_suspect, poll_interval, poll_now, poll_request, price_status
+from broker.app.market.polling import accept_prices, alert_trouble, poll_interval, poll_now, poll_request, price_status
 from broker.app.wiring import Broker
 from broker.core.errors import NoLogin, StoreProblem, UnknownName
 from broker.core.job.file import parse_job
@@ -126,9 +126,9 @@ def test_a_suspect_poll_is_alerted_once_until_the_source_is_believed_again(
     monkeypatch.setattr(OldPriceCloud, "offers", lambda self, query: iter(()))
     [result] = poll_now(clouds, ["cloud"])
     assert (result.status, result.ok, result.failed) == (PollStatus.SUSPECT, False, True)
-    assert alert_suspect(clouds, result)
+    assert alert_trouble(clouds, result)
     [again] = poll_now(clouds, ["cloud"])
-    assert not alert_suspect(clouds, again)
+    assert not alert_trouble(clouds, again)
     [sent] = clouds.store.outbox.under("suspect/cloud/")
     assert "an empty answer, where 1 offers were known" in sent.notice.body
 
