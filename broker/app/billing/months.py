@@ -10,7 +10,7 @@ from broker.app.billing.budgets import budget_rules
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.units import zone
-from broker.finops.focus.months import BillingMonth
+from broker.finops.focus.months import BillingMonth, BillingQuarter
 from broker.ledger.budgets import period_containing
 
 MONTH, LAST_MONTH = "month", "last-month"
@@ -54,6 +54,19 @@ def resolve_begun_month(broker: Broker, text: str, timezone: str) -> BillingMont
         hint = f"the month now is {BillingMonth.of(now, timezone).name}"
         raise InvalidInput(f"{month.name} has not begun", where="--month", hint=hint)
     return month
+
+
+def resolve_begun_period(broker: Broker, text: str, timezone: str) -> BillingMonth:
+    """As `resolve_begun_month`, also of ``quarter``, ``last-quarter`` and ``2026-Q4``."""
+    current = BillingQuarter.of(broker.clock.now(), timezone)
+    quarters = {"quarter": current, "last-quarter": current.before}
+    try:
+        quarter = quarters.get(text) or BillingQuarter.parse(text, timezone)
+    except ValueError:
+        return resolve_begun_month(broker, text, timezone)
+    if quarter.start > current.start:
+        raise InvalidInput(f"{quarter.name} has not begun", where="--month", hint=f"the quarter now is {current.name}")
+    return quarter
 
 
 def months_before(now: datetime, timezone: str) -> datetime:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from broker.app.access.people import require_role
 from broker.app.advise.assumptions import active_assumptions
 from broker.app.billing.budgets import budget_parts, budget_rules
-from broker.app.billing.months import report_timezone, resolve_begun_month
+from broker.app.billing.months import report_timezone, resolve_begun_period
 from broker.app.billing.units import eligible_spot, measured_attempts, targets_of
 from broker.app.capacity.findings import capacity_findings
 from broker.app.results.reports import FollowedAdviceResult, ReviewedBudget, ReviewedMonth, ReviewedTeam, ReviewReport
@@ -41,13 +41,14 @@ _HOUR = 3_600_000  # milliseconds
 
 
 def review(broker: Broker, month: str, timezone: str | None = None) -> ReviewReport:
-    """The review of a month (``2026-11``; ``timezone`` None: `report_timezone`); what use since its start advises on
-    capacity only for this month and the last. Raises `InvalidInput` for an invalid month, or one that has not begun."""
+    """The review of a month (``2026-11``) or quarter (``2026-Q4``), in a time zone (None: `report_timezone`). What use
+    since its start advises on capacity is only for this period and the last. Raises `InvalidInput` for an invalid
+    period, or one that has not begun."""
     zone_name, now = report_timezone(broker, timezone), broker.clock.now()
-    reviewed = resolve_begun_month(broker, month, zone_name)
+    reviewed = resolve_begun_period(broker, month, zone_name)
     previous, end = reviewed.before, min(reviewed.end, now)
     until = previous.end if now >= reviewed.end else min(previous.start + (end - reviewed.start), previous.end)
-    specs = [(rule.spec, rule.config.amount) for rule in budget_rules(broker.policy()) if rule.spec.period == "month"]
+    rules = [rule for rule in budget_rules(broker.policy()) if rule.spec.period == reviewed.kind]
     periods = (previous.start, until), (reviewed.start, end)
     with broker.store.reading() as reader:
         old = reader.used_in(previous.start, until, now)
@@ -55,12 +56,12 @@ def review(broker: Broker, month: str, timezone: str | None = None) -> ReviewRep
         policy = broker.policy(reader)
         could = [eligible_spot(reader, policy, *time, None) for time in periods]
         attempts = [measured_attempts(reader, policy, *time) for time in periods]
-        answers = [reader.advice_answers(month.name) for month in (previous, reviewed)]
+        answers = [reader.advice_answers(period.reviews) for period in (previous, reviewed)]
         targets = targets_of(active_assumptions(reader))
+        specs = [(spec, rule.config.amount) for rule in rules for spec in budget_parts(reader, rule.spec)]
         budgets = [
             ReviewedBudget(name=spec.id, limit=limit, spent=reader.spent(spec, *_period(spec, reviewed, now)))
-            for budget_spec, limit in specs
-            for spec in budget_parts(reader, budget_spec)
+            for spec, limit in specs
         ]
     holdings = [recorded.holding for recorded in broker.store.holdings()]
     cheapest = cheapest_prices(broker)
@@ -79,6 +80,7 @@ def review(broker: Broker, month: str, timezone: str | None = None) -> ReviewRep
     )
     return ReviewReport.from_parts(
         month=reviewed.name,
+        kind=reviewed.kind,
         timezone=zone_name,
         over=now >= reviewed.end,
         before=before,

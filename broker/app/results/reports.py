@@ -233,10 +233,12 @@ class FollowedAdviceResult(Result):
 
 
 class ReviewReport(Result):
-    """A month against the one before. ``over``: whether the month has ended; otherwise as many days of both are
-    compared. ``change`` (USD) is the sum of ``parts``, by their names, and that of ``causes`` and ``other_causes``."""
+    """A month or quarter (``kind``) against the one before. ``over``: whether it has ended; otherwise as many days of
+    both are compared. ``change`` (USD) is the sum of ``parts``, by their names, and that of ``causes`` and
+    ``other_causes``."""
 
     month: str
+    kind: str
     timezone: str
     over: bool
     before: ReviewedMonth

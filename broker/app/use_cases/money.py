@@ -39,6 +39,9 @@ from broker.finops.units import UnitMetrics
 Team = Annotated[str | None, Field(max_length=100, description="Only this team.")]
 NamedPeriod = Annotated[str, Field(max_length=20, description="month, last-month, quarter, last-quarter or 2026-11.")]
 Month = Annotated[str, Field(max_length=10, description="2026-11, month or last-month.")]
+ReviewPeriod = Annotated[
+    str, Field(max_length=12, description="2026-11, 2026-Q4, month, last-month, quarter or last-quarter.")
+]
 Zone = Annotated[
     str | None, Field(max_length=50, description="Time zone of months, such as Europe/Berlin. Default: the policy's.")
 ]
@@ -145,8 +148,8 @@ def freeze_statement(by: Caller, month: str, sharing: Sharing) -> ChargebackStat
     return months.make_statement(by.broker, month, sharing.rules(), by=by.actor)
 
 
-def month_review(by: Caller, month: Month = "month", timezone: Zone = None) -> ReviewReport:
-    """A month compared with the month before."""
+def month_review(by: Caller, month: ReviewPeriod = "month", timezone: Zone = None) -> ReviewReport:
+    """A month or a quarter compared with the one before."""
     return reviews.review(by.broker, month, timezone)
 
 

@@ -251,13 +251,18 @@ def forecasts(
         "gpubroker report review --month 2026-11",
         "gpubroker report review --month 2026-11 --out november.html",
         "gpubroker report review --month 2026-11 --out november.md --force",
-        "gpubroker report review --month 2026-11 --json",
+        "gpubroker report review --month last-quarter --json",
         "gpubroker report review --month 2026-11 --answer spot-1f0c2a=done --reason 'spot since Monday'",
     )
 )
 def review(
     context: typer.Context,
-    month: Month = "month",
+    month: Annotated[
+        str,
+        typer.Option(
+            "--month", metavar="MONTH", help="2026-11, month or last-month; 2026-Q4, quarter or last-quarter."
+        ),
+    ] = "month",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write it to an .html or .md file.")
     ] = None,
@@ -274,12 +279,12 @@ def review(
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept with the answer.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Review a month: what changed since the month before and why, what to do, and the effect of last month's advice.
+    """Review a month or quarter: what changed since the one before and why, what to do, and the effect of its advice.
 
     The change is split into volume, mix, price, waste, new use and ended use; these parts add up to it exactly. Without
     --out, the review is printed as Markdown. A month that is not over is compared with the same days of the month
-    before. Advice on runs follows from what agents measured: cards larger than the work, GPUs that wait for data or
-    stand idle, work that spot could do. Dismissed advice is listed last.
+    before. A quarter has the answers of its months, too. Advice on runs follows from what agents measured: cards larger
+    than the work, GPUs that wait for data or stand idle, work that spot could do. Dismissed advice is listed last.
     """
     from broker.app.billing.focus_files import check_output_path, open_draft
     from broker.app.use_cases.money import answer_advice, month_review

@@ -1,4 +1,4 @@
-"""The monthly review as a document."""
+"""The review of a month or quarter as a document."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from broker.app.results.reports import ReviewedMonth, ReviewReport
 
 _PART_TEXTS = {
-    Part.NEW: "New: ran in this month only",
-    Part.ENDED: "Ended: ran in the month before only",
-    Part.VOLUME: "Volume: more or fewer hours, at the average price of the month before",
+    Part.NEW: "New: ran in this period only",
+    Part.ENDED: "Ended: ran in the one before only",
+    Part.VOLUME: "Volume: more or fewer hours, at the average price before",
     Part.MIX: "Mix: the same hours in more expensive or cheaper places",
     Part.PRICE: "Price: the same places at other prices",
     Part.WASTE: "Waste: work lost after the last checkpoint",
@@ -60,7 +60,7 @@ def review_blocks(report: ReviewReport) -> list[Block]:
         *_budget_blocks(report),
         Heading("What to do"),
         _advice_block(report),
-        Heading("Effect of last month's advice"),
+        Heading(f"Effect of last {report.kind}'s advice"),
         *_followed_blocks(report),
         Paragraph(
             "Compared are"
@@ -77,10 +77,10 @@ def signed_amount(amount: Money) -> str:
 
 
 def _headline(report: ReviewReport) -> str:
-    days = "" if report.over else " so far, compared with as many days of the month before"
+    days = "" if report.over else f" so far, compared with as many days of the {report.kind} before"
     direction = "as much as" if not report.change else "less than" if report.change < Money.ZERO else "more than"
     if not report.before.spent:
-        return f"Use cost {formats.money(report.after.spent)}{days}; in the month before nothing was spent."
+        return f"Use cost {formats.money(report.after.spent)}{days}; in the {report.kind} before nothing was spent."
     share = abs(report.change.micros) / abs(report.before.spent.micros)
     change_text = f"{formats.money(abs(report.change))} ({formats.percent(share)}) " if report.change else ""
     return f"Use cost {formats.money(report.after.spent)}{days}: {change_text}{direction} before."

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
+from typing import ClassVar, Self
 
 from broker.core.values.units import zone
 from broker.ledger.budgets import period_containing
@@ -28,11 +29,12 @@ class BillingMonth:
     start: datetime
     end: datetime
     timezone: str = "UTC"
+    kind: ClassVar[str] = "month"
 
     @classmethod
-    def of(cls, at: datetime, timezone: str = "UTC") -> BillingMonth:
+    def of(cls, at: datetime, timezone: str = "UTC") -> Self:
         """The month of that time."""
-        return cls(*period_containing("month", timezone, at), timezone)
+        return cls(*period_containing(cls.kind, timezone, at), timezone)
 
     @classmethod
     def parse(cls, text: str, timezone: str = "UTC") -> BillingMonth:
@@ -48,13 +50,44 @@ class BillingMonth:
         return f"{self.start.astimezone(zone(self.timezone)):%Y-%m}"
 
     @property
-    def before(self) -> BillingMonth:
-        return BillingMonth.of(self.start - timedelta(days=1), self.timezone)
+    def before(self) -> Self:
+        return type(self).of(self.start - timedelta(days=1), self.timezone)
+
+    @property
+    def reviews(self) -> tuple[str, ...]:
+        """The names of the reviews that are about this time alone."""
+        return (self.name,)
 
     @property
     def closes(self) -> datetime:
         """The time (UTC) from which nothing is added to the month."""
         return self.end + OPEN_FOR
+
+
+class BillingQuarter(BillingMonth):
+    """A quarter of a calendar year, which is reviewed as a month is."""
+
+    __slots__ = ()
+    kind = "quarter"
+
+    @classmethod
+    def parse(cls, text: str, timezone: str = "UTC") -> Self:
+        """The quarter of ``2026-Q4``. Raises ValueError."""
+        year, _, number = text.partition("-Q")
+        if number not in ("1", "2", "3", "4"):
+            raise ValueError(f"{text} is no quarter")
+        return cls.of(BillingMonth.parse(f"{year}-{3 * int(number):02}", timezone).start, timezone)
+
+    @property
+    def name(self) -> str:
+        """``2026-Q4``"""
+        start = self.start.astimezone(zone(self.timezone))
+        return f"{start.year}-Q{(start.month + 2) // 3}"
+
+    @property
+    def reviews(self) -> tuple[str, ...]:
+        last = BillingMonth.of(self.end - timedelta(days=1), self.timezone)
+        return last.before.before.name, last.before.name, last.name, self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,12 +94,12 @@ def answer(connection: Connection, team: str, day: date, response: IncidentAnswe
     )
 
 
-def advice_answers(connection: Connection, month: str) -> Mapping[str, AdviceAnswer]:
-    """People's answers to the advice of a month's review (``2026-11``), by its id."""
+def advice_answers(connection: Connection, reviews: Sequence[str]) -> Mapping[str, AdviceAnswer]:
+    """People's last answers to the advice of these reviews (``2026-11``, ``2026-Q4``), by its id."""
     row = AdviceAnswerRow
     return {
         row.advice: AdviceAnswer(AdviceVerdict(row.verdict), row.answered_by, from_micros(row.answered_at), row.reason)
-        for row in connection.execute(select(row).where(row.month == month))
+        for row in connection.execute(select(row).where(row.month.in_(reviews)).order_by(row.answered_at))
     }
 
 

@@ -161,7 +161,7 @@ class BudgetMarkRow(Row, table=True):
 class ChargeRow(Row, table=True):
     """A provider's charge for a time, by attempt's ``key`` (empty: for no known attempt). ``line`` distinguishes
     several for the same time. ``account``: empty where not known. ``source``: ``api``, or the name of the imported
-    file."""
+    file, with the rate by which its amounts became dollars."""
 
     __table_args__ = (Index("charge_period", "provider", "ends"), Index("charge_ends", "ends"))
 
@@ -191,7 +191,7 @@ append_only(StatementRow)
 
 
 class AdviceAnswerRow(Row, table=True):
-    """A person's answer to an advice of a month's review (``2026-11``). The last word counts."""
+    """A person's answer to an advice of a review (``2026-11``, ``2026-Q4``). The last word counts."""
 
     month: Column[str] = Field(primary_key=True)
     advice: Column[str] = Field(primary_key=True)

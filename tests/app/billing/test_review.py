@@ -158,7 +158,7 @@ def test_of_a_month_that_runs_the_same_days_are_compared(broker: Broker) -> None
     assert found.before.until <= found.after.since
 
 
-@pytest.mark.parametrize("month", ["2099-01", "next-month", "2026-13"])
+@pytest.mark.parametrize("month", ["2099-01", "next-month", "2026-13", "2099-Q1", "2026-Q5", "2026-Q"])
 def test_what_is_no_month_yet_is_refused(broker: Broker, month: str) -> None:
     with pytest.raises(InvalidInput):
         review(broker, month)
@@ -222,3 +222,24 @@ def test_over_random_ledgers_the_parts_are_the_change_and_the_months_the_ledger(
     with broker.store.reading() as look:
         ledger = sum((one.amount for one in look.all_entries() if one.account == "spent"), Money.ZERO)
     assert before.spent + found.after.spent + after.spent == ledger
+
+
+def test_a_quarter_is_the_sum_of_its_months_with_their_answers(broker: Broker) -> None:
+    """July to September, of which July alone has spending."""
+    july = SEPTEMBER - 62 * DAY
+    idle_for_a_month(broker, 10, july + DAY, 1, 0.5)
+    (advice,) = [one for one in review(broker, "2026-07").advice if one.kind is AdviceKind.IDLE_RUN]
+    admin = Actor("root", frozenset({Role.ADMINISTRATOR}))
+    answer_advice(broker, "2026-07", advice.id, "accepted", by=admin)
+    found = review(broker, "2026-Q3")
+    assert (found.month, found.kind, found.over, found.after.spent) == ("2026-Q3", "quarter", True, Money.usd(100))
+    assert (found.after.since, found.after.until) == (july, SEPTEMBER + 30 * DAY)
+    assert found.before.until == found.after.since
+    (followed,) = [one for one in review(broker, "2026-Q4").followed if one.id == advice.id]
+    assert followed.answer is not None
+    assert (followed.answer.verdict, followed.then) == ("accepted", advice.cost)
+    assert "Effect of last quarter's advice" in markdown(review_blocks(found))
+    answer_advice(broker, "2026-Q3", advice.id, "done", by=admin)
+    (followed,) = [one for one in review(broker, "2026-Q4").followed if one.id == advice.id]
+    assert followed.answer is not None
+    assert followed.answer.verdict == "done", "the last answer counts"
