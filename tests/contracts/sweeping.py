@@ -29,30 +29,32 @@ OFFER = Offer("cloud", "r", None, "m", "H100", 8, CapacityType.SPOT, Money.usd("
 PLACEMENT = Placement(OFFER, 1, Money.usd("20"), Money.usd("20"), (), None, None, 0.9, 1.0, 0.1)
 
 
-def record_jobs(tx: StoreWriter, lasted: timedelta = timedelta(0), provider: str = "cloud") -> None:
+def record_jobs(
+    tx: StoreWriter, lasted: timedelta = timedelta(0), provider: str = "cloud", at: datetime = LONG_AGO
+) -> None:
     """Record a job whose attempt runs, and one whose attempt ended long ago and lasted for ``lasted``."""
     placement = replace(PLACEMENT, offer=replace(OFFER, provider=provider))
     for job_id in ("runs", "over"):
         submitted = ev.Submitted(job=Job(name=job_id, run="x"), user="ann", max_duration_seconds=86400)
-        tx.append(job_id, [(None, submitted)], LONG_AGO)
+        tx.append(job_id, [(None, submitted)], at)
         tx.append(
             job_id,
             [
                 (1, ev.LaunchRequested(key=f"{job_id}-1", engine="nowhere", placement=placement)),
                 (1, ev.Launched(handle="h")),
-                (1, ev.MachineUp(since=LONG_AGO)),
+                (1, ev.MachineUp(since=at)),
             ],
-            LONG_AGO,
+            at,
         )
     tx.append(
         "over",
         [
             (1, ev.AttemptEnded(cause=Cause.CANCELLED_BY_USER)),
-            (1, ev.MachineGone(gone_at=LONG_AGO + lasted)),
+            (1, ev.MachineGone(gone_at=at + lasted)),
             (None, ev.JobEnded(state=JobState.CANCELLED)),
             (None, ev.JobClosed()),
         ],
-        LONG_AGO,
+        at,
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.app.alerts.routes import recipients
-from broker.app.billing.charges_file import read_charges
+from broker.app.billing.charges_file import ExchangeRate, read_charges
 from broker.app.billing.focus_charges import is_focus_export, read_focus_charges
 from broker.app.results.charges import ChargesResult, SkippedRows
 from broker.app.wiring import Broker
@@ -51,12 +51,14 @@ _FAR_FUTURE = datetime(9999, 1, 1, tzinfo=UTC)
 @dataclass(frozen=True, slots=True)
 class BilledAttempts:
     """Comparisons, oldest attempt first. ``for_others``: charges that belong to no attempt (USD, by provider).
-    ``skipped``: rows of the export that are left out; ``superseded``: its files that are, as those of earlier runs."""
+    ``sources``: where charges of the period were read; ``skipped``: rows of the export that are left out;
+    ``superseded``: its files that are, as those of earlier runs."""
 
     rows: tuple[Comparison, ...]
     for_others: Mapping[str, Money]
     skipped: Sequence[SkippedRows] = ()
     superseded: Sequence[str] = ()
+    sources: Sequence[str] = ()
 
 
 def billed_attempts(broker: Broker, since: datetime | None = None, until: datetime | None = None) -> BilledAttempts:
@@ -77,7 +79,8 @@ def billed_attempts(broker: Broker, since: datetime | None = None, until: dateti
         ends = {row.key: row.gone_at for row in rows}
         charged_times = _charged_machine_time(reader, [charge for charge in period_charges if charge.key not in ends])
         ends |= {attempt.key: attempt.gone_at for _, attempt in _attempts(reader, charged_times)}
-    return BilledAttempts(tuple(rows), ChargeIndex(period_charges, now).for_others(ends))
+    sources = sorted({charge.about["source"] for charge in period_charges})
+    return BilledAttempts(tuple(rows), ChargeIndex(period_charges, now).for_others(ends), sources=sources)
 
 
 def _machines_up(reader: StoreReader, until: datetime | None) -> list[MachineTime]:
@@ -188,23 +191,26 @@ _MAX_AGE = timedelta(days=3653)
 _IMPORT_HINT = "import its bill: gpubroker report charges FILE"
 
 
-def import_file(broker: Broker, file: Path, provider: str = "", *, replace: bool = False) -> ChargesResult:
+def import_file(
+    broker: Broker, file: Path, provider: str = "", rate: ExchangeRate | None = None, *, replace: bool = False
+) -> ChargesResult:
     """Import charges from a CSV file (`broker.app.billing.charges_file`) or a FOCUS export
     (`broker.app.billing.focus_charges`; only ``provider`` if given), and apply them (`apply_charges`). Idempotent.
     With ``replace``, they replace earlier ones of the same provider and account for the time that they cover; without
     it, only estimated ones: the file may be another part of the bill.
 
-    Raises `UnknownName` for an unknown provider, and `InvalidInput` with every invalid line (nothing is stored then),
-    or for a provider whose charges are read from its API, because they would count twice.
+    Amounts in the currency of ``rate`` become dollars by it, and the charges' source names it. Raises `UnknownName` for
+    an unknown provider, and `InvalidInput` with every invalid line (nothing is stored then), or for a provider whose
+    charges are read from its API, because they would count twice.
     """
     skipped: Sequence[SkippedRows] = ()
     if is_focus_export(file):
-        export, wanted = read_focus_charges(file), provider_name(provider)
+        export, wanted = read_focus_charges(file, rate), provider_name(provider)
         skipped, charges = export.skipped, [charge for charge in export.charges if wanted in ("", charge.provider)]
         if not charges:
             raise InvalidInput(f"has no charges{f' of {wanted}' if wanted else ''} in USD", where=str(file))
     else:
-        charges = read_charges(file, provider)
+        charges = read_charges(file, provider, rate)
     now = broker.clock.now()
     for charge in charges:
         if charge.starts < now - _MAX_AGE:
@@ -230,7 +236,11 @@ def import_file(broker: Broker, file: Path, provider: str = "", *, replace: bool
             )
     try:
         record_result = broker.store.charges.record(
-            charges, source=file.name, at=now, whole=_scopes(charges), replace=replace
+            charges,
+            source=file.name if rate is None else f"{file.name}, {rate}",
+            at=now,
+            whole=_scopes(charges),
+            replace=replace,
         )
     except InvalidInput as error:
         error.where = str(file)
@@ -246,6 +256,7 @@ def import_file(broker: Broker, file: Path, provider: str = "", *, replace: bool
         "adjusted": adjusted_attempts,
         "unknown": _unknown_keys(broker, charges),
         "skipped": skipped,
+        "rate": None if rate is None else str(rate),
     }
     return ChargesResult.from_parts(**done, alerts=[charge.title for charge in notices])
 

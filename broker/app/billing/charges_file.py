@@ -6,7 +6,8 @@ The header names the columns, in any order; other columns are ignored::
     train-k3v9qz-1,2026-11-01T10:00Z,2026-11-02T00:00Z,12.34,vast,,gpu,no
 
 ``key``: the attempt's key, by which machines are named and tagged; empty for a charge of no attempt. ``starts`` and
-``ends``: ISO 8601, UTC without a zone; or one column ``day``. ``amount``: USD, negative for credits. ``provider``: may
+``ends``: ISO 8601, UTC without a zone; or one column ``day``. ``amount``: negative for credits; in ``currency``, USD
+without that column. Amounts in another one become USD by the rate that is given for the file. ``provider``: may
 be given for the whole file instead. ``account``: where a provider sends a file for each. ``line``: distinguishes
 several charges for the same time. ``estimated``: whether the charge may still change.
 """
@@ -14,10 +15,12 @@ several charges for the same time. ``estimated``: whether the charge may still c
 import csv
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from itertools import chain
 from pathlib import Path
+from typing import Self
 
 from broker.core.errors import InvalidInput, Problem
 from broker.core.market.capacity import Charge
@@ -42,7 +45,31 @@ def csv_rows(lines: Iterator[str]) -> "csv.DictReader[str]":
     return csv.DictReader(chain([header], lines), delimiter=max(",;\t", key=header.count))
 
 
-def read_charges(file: Path, provider: str = "") -> list[Charge]:
+@dataclass(frozen=True, slots=True)
+class ExchangeRate:
+    """The dollars that a unit of a currency costs, as of a day: the rate of the invoice, or of a bank."""
+
+    currency: str
+    usd: Decimal
+    day: date
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The rate of ``EUR=1.0821@2026-11-30``. Raises `InvalidInput`."""
+        match = re.fullmatch(r"([A-Z]{3})=(\d{1,9}(?:\.\d{1,12})?)@(\d{4}-\d\d-\d\d)", text)
+        try:
+            if match and match[1] != "USD" and (usd := Decimal(match[2])):
+                return cls(match[1], usd, date.fromisoformat(match[3]))
+        except ValueError:
+            pass
+        hint = "dollars for one unit, and the day of the rate: --rate EUR=1.0821@2026-11-30"
+        raise InvalidInput(f"expected CURRENCY=USD@DAY, found {text!r}", where="--rate", hint=hint)
+
+    def __str__(self) -> str:
+        return f"1 {self.currency} = {self.usd} USD, {self.day}"
+
+
+def read_charges(file: Path, provider: str = "", rate: ExchangeRate | None = None) -> list[Charge]:
     """The charges of the file, in its order. Raises `InvalidInput` that names every invalid line."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
@@ -62,7 +89,7 @@ def read_charges(file: Path, provider: str = "") -> list[Charge]:
     for line, row in numbered_rows:
         try:
             values = {name: (value or "").strip() for name, value in row.items() if name}
-            charges.append(_parse_charge(values, provider, grouped_by_points=has_point_groups))
+            charges.append(_parse_charge(values, provider, rate, grouped_by_points=has_point_groups))
         except (ValueError, TypeError, AttributeError) as error:
             problems.append(Problem(line, 1, "", str(error)))
     if problems:
@@ -88,7 +115,9 @@ def _check_header(file: Path, names: list[str], provider: str) -> None:
         )
 
 
-def _parse_charge(row: Mapping[str, str], provider: str, *, grouped_by_points: bool) -> Charge:
+def _parse_charge(
+    row: Mapping[str, str], provider: str, rate: ExchangeRate | None, *, grouped_by_points: bool
+) -> Charge:
     """``grouped_by_points``: whether another amount of the file is. Raises ValueError with what was expected."""
     row_provider, provider = provider_name(row.get("provider") or provider), provider_name(provider)
     if not row_provider:
@@ -109,7 +138,12 @@ def _parse_charge(row: Mapping[str, str], provider: str, *, grouped_by_points: b
         raise ValueError(f"estimated is {estimated!r}; expected yes or no")
     details = {"line": row["line"]} if row.get("line") else {}
     amount, account = _parse_amount(row.get("amount", ""), grouped_by_points), row.get("account", "")
-    return Charge(row_provider, starts, ends, amount, row["key"], estimated in _YES, details, account)
+    currency = row.get("currency") or "USD"
+    if currency != "USD":
+        if rate is None or currency != rate.currency:
+            raise ValueError(f"in {currency}; expected USD, or the rate of its invoice: --rate {currency}=RATE@DAY")
+        amount *= rate.usd
+    return Charge(row_provider, starts, ends, Money.usd(amount), row["key"], estimated in _YES, details, account)
 
 
 def _parse_time(name: str, text: str) -> datetime:
@@ -120,7 +154,7 @@ def _parse_time(name: str, text: str) -> datetime:
         raise ValueError(f"{name} is {text!r}; expected a time such as 2026-11-01T10:00Z") from None
 
 
-def _parse_amount(text: str, grouped_by_points: bool) -> Money:
+def _parse_amount(text: str, grouped_by_points: bool) -> Decimal:
     plain = text.removeprefix("$")
     if _COMMA_GROUPED.fullmatch(plain):
         plain = plain.replace(",", "")
@@ -136,4 +170,4 @@ def _parse_amount(text: str, grouped_by_points: bool) -> Money:
         amount = Decimal("NaN")
     if not amount.is_finite() or abs(amount) > MAX_CHARGE:
         raise ValueError(f"amount is {text!r}; expected USD such as 12.34 or 1,234.56")
-    return Money.usd(amount)
+    return amount

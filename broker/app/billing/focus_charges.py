@@ -18,7 +18,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from broker.app.billing.charges_file import MAX_CHARGE, csv_rows
+from broker.app.billing.charges_file import MAX_CHARGE, ExchangeRate, csv_rows
 from broker.app.billing.focus_files import load_parquet
 from broker.app.billing.focus_runs import IDENTITY, Duplicates, export_files
 from broker.app.results.charges import SkippedRows
@@ -81,23 +81,27 @@ class FocusCharges:
     superseded: Sequence[Path]
 
 
-def read_focus_charges(export: Path) -> FocusCharges:
+def read_focus_charges(export: Path, rate: ExchangeRate | None = None) -> FocusCharges:
     """The billed cost (BilledCost) by provider and attempt, of a file (CSV, CSV packed with gzip, Parquet) or of a
-    folder of such parts, as clouds write them: the newest runs, where manifests tell. Raises `InvalidInput` with the
-    row or with the files that would count twice, and `MissingExtra` for Parquet."""
+    folder of such parts, as clouds write them: the newest runs, where manifests tell. Rows in another currency than USD
+    and that of ``rate`` are left out. Raises `InvalidInput` with the row or with the files that would count twice, and
+    `MissingExtra` for Parquet."""
     sums, duplicates = _ChargeSums(), Duplicates()
     skipped, samples = Counter[str](), defaultdict[str, list[str]](list)
+    dollars = {"USD": Decimal(1)} | ({rate.currency: rate.usd} if rate else {})
     export_parts = export_files(export)
     for file in export_parts.files:
         rows = _parquet_rows(file) if file.suffix.lower() == ".parquet" else _csv_rows(file)
         try:
             for where, row in rows:
-                if (currency := _text(row.get("BillingCurrency"))) != "USD":
+                usd = dollars.get(currency := _text(row.get("BillingCurrency")))
+                if usd is None:
                     reason = f"in {currency or 'no currency'}; amounts are in USD"
                     skipped[reason] += 1
                     samples[reason] += [where] if len(samples[reason]) < _MAX_SAMPLES else []
                     continue
                 provider, period = _provider(row, where), _charge_period(row, where)
+                period.amount *= usd
                 sums.add(provider, _key(row), period)
                 if len(export_parts.files) > 1:
                     duplicates.add(file, row, (provider, period.starts, period.ends))

@@ -96,8 +96,9 @@ class SkippedRows(Result):
 
 class BilledReport(Result):
     """Quoted, metered and billed cost by one dimension, the most expensive group first; times null where the period is
-    open. ``for_others``: charges by provider for resources outside gpubroker; ``skipped``: rows of the
-    export that are left out; ``superseded``: its files of earlier runs, which are skipped."""
+    open. ``for_others``: charges by provider for resources outside gpubroker; ``sources``: of the charges in the
+    period: ``api``, or imported files with their exchange rates; ``skipped``: rows of the export that are left out;
+    ``superseded``: its files of earlier runs, which are skipped."""
 
     by: str
     since: Moment | None = Field(validation_alias="from", serialization_alias="from")
@@ -107,6 +108,7 @@ class BilledReport(Result):
     total: ComparedSums
     attempts: list[ComparedAttempt]
     for_others: dict[str, Money]
+    sources: list[str]
     skipped: list[SkippedRows]
     superseded: list[str]
 
@@ -126,6 +128,7 @@ class BilledReport(Result):
             total=ComparedSums.of(billed_attempts.rows),
             attempts=[ComparedAttempt.of(row) for row in billed_attempts.rows],
             for_others=dict(billed_attempts.for_others),
+            sources=list(billed_attempts.sources),
             skipped=list(billed_attempts.skipped),
             superseded=list(billed_attempts.superseded),
         )
@@ -144,7 +147,7 @@ class ChargesResult(Result):
     """Charges that were fetched or imported. ``changed``: how many are new, changed or gone, by provider; ``replaced``:
     how many earlier ones they replace; ``alerts``: titles of the notices of differences over the threshold;
     ``trouble``: providers that could not be queried, with the reason; ``unknown``: keys of no attempt in this store;
-    ``skipped``: rows of an export that count nothing."""
+    ``skipped``: rows of an export that count nothing; ``rate``: by which amounts became dollars, with its day."""
 
     changed: dict[str, int]
     replaced: dict[str, int]
@@ -154,6 +157,7 @@ class ChargesResult(Result):
     without_login: list[str] = Field(default_factory=list)
     unknown: list[str] = Field(default_factory=list)
     skipped: list[SkippedRows] = Field(default_factory=list)
+    rate: str | None = None
 
 
 def _group_rows(rows: Sequence[Comparison], by: str) -> list[tuple[str, list[Comparison]]]:

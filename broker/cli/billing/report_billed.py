@@ -81,6 +81,7 @@ CHARGES_EXAMPLES = examples(
     "gpubroker report charges",
     "gpubroker report charges --provider aws --json",
     "gpubroker report charges vast-2026-11.csv --provider vast",
+    "gpubroker report charges scaleway-2026-11.csv --provider scaleway --rate EUR=1.0821@2026-11-30",
 )
 
 
@@ -99,6 +100,12 @@ def charges(
     replace: Annotated[
         bool, typer.Option("--replace", help="A corrected bill: replace the charges imported before for that time.")
     ] = False,
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            "--rate", metavar="EUR=USD@DAY", help="The rate of an invoice in another currency: EUR=1.0821@2026-11-30."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Fetch charges from the providers that report them (aws, azure), or import FILE, and adjust the ledger.
@@ -110,18 +117,21 @@ def charges(
     account) from its first to its last charge. Two parts of one bill are imported with another account each.
 
     Columns: key (of the attempt, as in its machine's name: train-k3v9qz-1; empty for charges that are not
-    gpubroker's), starts and ends (ISO 8601, UTC) or day, amount (USD); optional: provider, account, line (distinguishes
-    charges for the same time), estimated (yes for charges that may still change). Or an export as FOCUS: CSV (also
-    .csv.gz), Parquet, or a folder of them; with --provider only its rows.
+    gpubroker's), starts and ends (ISO 8601, UTC) or day, amount; optional: currency (default: USD), provider, account,
+    line (distinguishes charges for the same time), estimated (yes for charges that may still change). Or an export as
+    FOCUS: CSV (also .csv.gz), Parquet, or a folder of them; with --provider only its rows.
     """
     from broker.app.billing import charges as use_case
+    from broker.app.billing.charges_file import ExchangeRate
 
     terminal = Terminal.of(context)
     if file is not None:
-        _show_charges(terminal, use_case.import_file(terminal.broker(), file, provider, replace=replace))
+        exchange = ExchangeRate.parse(rate) if rate is not None else None
+        _show_charges(terminal, use_case.import_file(terminal.broker(), file, provider, exchange, replace=replace))
         return
-    if replace:
-        raise InvalidInput("--replace belongs to a FILE", hint="gpubroker report charges FILE --replace")
+    if replace or rate is not None:
+        option = "--replace" if replace else "--rate"
+        raise InvalidInput(f"{option} belongs to a FILE", hint=f"gpubroker report charges FILE {option}")
     _show_charges(terminal, use_case.fetch(terminal.broker(), provider))
 
 

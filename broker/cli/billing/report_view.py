@@ -312,6 +312,7 @@ def billed_lines(console: Console, report: BilledReport) -> Iterator[RenderableT
         for ellipsis in [", …" if item.rows > len(item.samples) else ""]
     ]
     notes += [f"{name}: left out, of an earlier run" for name in report.superseded]
+    notes += [f"charges read from {', '.join(report.sources)}"] if report.sources else []
     notes.append(_timezone_note(report.timezone).plain)
     if not report.rows:
         yield from ("no attempt paid in cash ran in this period", *notes)
@@ -346,6 +347,8 @@ def _difference(group: ComparedGroup) -> str:
 
 def charges_lines(result: ChargesResult) -> Iterator[RenderableType]:
     """What was fetched or imported, and what followed from it."""
+    if result.rate is not None:
+        yield f"converted: {result.rate}"
     for name, count in sorted(result.changed.items()):
         replaced_note = (
             f"; {formats.plural(result.replaced[name], 'earlier charge')} replaced" if result.replaced[name] else ""

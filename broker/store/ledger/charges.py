@@ -184,7 +184,7 @@ def _charge(row: Any) -> Charge:
         amount=Money(row.micros),
         key=row.key,
         estimated=bool(row.estimated),
-        about={"line": row.line} if row.line else {},
+        about={"source": row.source} | ({"line": row.line} if row.line else {}),
         account=row.account,
     )
 
