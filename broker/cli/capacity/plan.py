@@ -103,9 +103,9 @@ def plan(context: typer.Context, given: CapacityPlanOptions, drawing: Drawing, a
     """Plan how much to own or reserve and for how long, what to rent on demand, which commitments not to renew.
 
     Buys nothing. A GPU is worth holding if the share of hours in which demand reaches it exceeds its price over the
-    price of bursts, plus a margin for the commitment. Unless prices are given, terms are compared with the rent on
-    demand of machines of their class; old ones are not. Capacity already held is read from the records of
-    `capacity list`.
+    price of bursts, plus a margin for the commitment unless demand repeats weekly. Unless prices are given, terms are
+    compared with the rent on demand of machines of their class; old ones are not. Capacity already held is read from
+    the records of `capacity list`.
     """
     from broker.app.capacity import plan as use_case
     from broker.app.results.capacity_plan import CapacityPlanList

@@ -12,6 +12,7 @@ from rich.text import Text
 from broker.cli.render.charts.chart import Bars, Chart, Line
 from broker.cli.render.tables import Column, ValueColumn, cell_table_parts, table_parts
 from broker.economics.reserve.holdings import SupplyScenario
+from broker.economics.reserve.planner import required_share
 
 if TYPE_CHECKING:
     from broker.app.results.capacity_plan import (
@@ -89,6 +90,13 @@ def _headline(plan: AcceleratorPlan) -> str:
     return f"hold {plan.baseline_gpus:,} GPUs ({plan.held_gpus:,} held; {missing}), burst above"
 
 
+def _margin(best: PlannedChoice) -> str:
+    """Why that share of the hours is asked."""
+    if (best.share_of_hours_asked or 0.0) < required_share(best.ratio):
+        return "ρ, as demand repeats from week to week"
+    return "ρ plus a margin for the commitment"
+
+
 def _reserved_usd(plan: AcceleratorPlan, row: RatioBaseline) -> float:
     """The price of reserved capacity, USD per GPU-hour, at that ratio."""
     return row.ratio * plan.prices.burst_usd_per_gpu_hour
@@ -98,12 +106,10 @@ def _arithmetic(plan: AcceleratorPlan, best: PlannedChoice) -> Iterator[Text]:
     market, burst, held_price = plan.prices, plan.prices.burst_usd_per_gpu_hour, best.usd_per_gpu_hour
     share = market.spot_share_of_burst
     spot = f" ({share:.0%} of it on spot at ${market.spot_usd_per_gpu_hour:,.3f})" if share else ""
-    verdict_text = (
-        "It costs more than bursts, so it is never worth holding."
-        if best.share_of_hours_asked is None
-        else f"A GPU is worth holding if demand reaches it in {best.share_of_hours_asked:.0%} of the hours: ρ plus a"
-        " margin for the commitment."
-    )
+    verdict_text = "It costs more than bursts, so it is never worth holding."
+    if best.share_of_hours_asked is not None:
+        share_text = f"{best.share_of_hours_asked:.0%} of the hours: {_margin(best)}"
+        verdict_text = f"A GPU is worth holding if demand reaches it in {share_text}."
     yield Text(
         f"A GPU-hour of bursts costs ${burst:,.3f}{spot}, a held GPU-hour ${held_price:,.3f}: ρ ="
         f" {held_price:,.3f} / {burst:,.3f} = {best.ratio:.2f}. {verdict_text}",

@@ -171,11 +171,14 @@ def price_basis(
     kind: CapacityType = CapacityType.ON_DEMAND,
     per_machine: int | None = None,
     machine_class: MachineClass | None = None,
+    *,
+    by_reach: bool = True,
 ) -> PriceBasis | None:
     """The price of a machine with at least ``per_machine`` accelerators, which is paid in full, or of a GPU-hour in a
     machine of any size. In this order: what jobs can start on, what no engine reaches, stale live prices, old list
     prices (of the latter two, first what an engine reaches); the cheapest of each, none sold out or suspicious.
-    ``machine_class``: only machines of this class; None: of any. None if no offer has a price. ``now``: UTC."""
+    ``machine_class``: only machines of this class; None: of any. ``by_reach``: False: whether jobs can start there does
+    not count. None if no offer has a price. ``now``: UTC."""
     price: Callable[[Offer], float] = usd_per_gpu_hour if per_machine is None else machine_usd
     asked = [
         offer
@@ -190,8 +193,14 @@ def price_basis(
         return is_obtainable(offer) and (machine_class is None or MachineClass.of(offer) == machine_class)
 
     def order(offer: Offer) -> tuple[int, bool, float, int, tuple[str, ...]]:
-        rank, out_of_reach = standing(offer, now), offer.engine is None
-        return rank, out_of_reach, price(offer), offer.count if per_machine else 0, machine_order(offer)
+        rank = standing(offer, now) if by_reach else max(standing(offer, now), Standing.LISTED)
+        return (
+            rank,
+            by_reach and offer.engine is None,
+            price(offer),
+            offer.count if per_machine else 0,
+            machine_order(offer),
+        )
 
     best = min(filter(is_candidate, asked), key=order, default=None)
     if best is None:

@@ -32,35 +32,42 @@ class TermPrices:
 
 
 def term_prices(offers: Sequence[Offer], now: datetime, accelerator: str) -> TermPrices:
-    """Terms with current prices in the class that has any: data centers before private hosts, linked cards before
-    others; and the rent of this class by `price_basis`. Without a current rent of it, that is the provider's own price
-    on demand of the machine with the cheapest term, which the term discounts. ``now``: UTC."""
+    """The current terms of providers that an engine reaches, else of others, in the class that has any: data centers
+    before private hosts, linked cards before others; and the rent of this class by `price_basis`, which counts places
+    that no engine reaches only if none reaches the terms. Without a current rent of the class, that is the provider's
+    own price on demand of the machine with the cheapest term, which the term discounts. ``now``: UTC."""
     known_terms = sorted(filter(is_term, offers), key=usd_per_gpu_hour)
     current_terms = [offer for offer in known_terms if _is_current(offer, now)]
-    classes = map(MachineClass.of, current_terms)
+    reachable = {offer.provider for offer in offers if offer.engine is not None}
+    in_reach = [offer for offer in current_terms if offer.provider in reachable]
+    candidates = in_reach or current_terms
+    classes = map(MachineClass.of, candidates)
     machine_class = min(classes, key=lambda own: (own.private, not own.linked), default=None)
-    terms = [offer for offer in current_terms if MachineClass.of(offer) == machine_class]
-    rent, is_own = price_basis(offers, now, accelerator, machine_class=machine_class), False
+    terms = [offer for offer in candidates if MachineClass.of(offer) == machine_class]
+    is_in_reach = bool(in_reach) or not terms
+    rent = price_basis(offers, now, accelerator, machine_class=machine_class, by_reach=is_in_reach)
+    notes = []
     if terms and (rent is None or not rent.is_current):
-        own_rent = price_basis(_same_machine(offers, terms[0]), now, accelerator)
-        rent, is_own = (own_rent, True) if own_rent is not None else (rent, False)
-    rent = rent or price_basis(offers, now, accelerator)
-    rent_class = machine_class if rent is None else MachineClass.of(rent.offer)
-    spot = price_basis(offers, now, accelerator, CapacityType.SPOT, machine_class=rent_class)
-    rents = [offer for offer in offers if _is_rent(offer) and _is_current(offer, now)]
-    proposed, objections = _split_terms(terms, rents)
-    notes = [f"rent: {rent.text}"] if rent is not None else []
-    if is_own:
+        rent = price_basis(_same_machine(offers, terms[0]), now, accelerator) or rent
         notes.append("no other machine of this class has a current rent: the term is compared with its own machine's")
-    notes += objections
+    rent = rent or price_basis(offers, now, accelerator)
+    spot_class = machine_class if rent is None else MachineClass.of(rent.offer)
+    spot = price_basis(offers, now, accelerator, CapacityType.SPOT, machine_class=spot_class, by_reach=is_in_reach)
+    if rent is not None:
+        notes.insert(0, f"rent: {rent.text}")
+    if not is_in_reach:
+        notes.append(f"no engine starts jobs at {terms[0].location}: the cheapest rent of the class anywhere counts")
+    elif terms and (lowest_term := current_terms[0]) not in terms:
+        notes.append(f"not proposed: {_term_price(lowest_term)}: out of reach, or of another class")
+    rents = [offer for offer in offers if _is_rent(offer) and _is_current(offer, now)]
     lowest = min(rents, key=usd_per_gpu_hour, default=None)
-    if proposed and lowest is not None and usd_per_gpu_hour(lowest) < usd_per_gpu_hour(proposed[0]):
+    if terms and lowest is not None and usd_per_gpu_hour(lowest) < usd_per_gpu_hour(terms[0]):
         notes.append(f"if your jobs run on {machine_price(lowest)}, rent there: reserve nothing")
     return TermPrices(
         rent,
         spot if spot is not None and spot.is_current else None,
-        tuple(proposed),
-        (*notes, *_old_terms(offers, known_terms, {offer.term_months for offer in proposed}, now)),
+        tuple(terms),
+        (*notes, *_old_terms(offers, known_terms, {offer.term_months for offer in terms}, now)),
     )
 
 
@@ -73,6 +80,10 @@ def is_term(offer: Offer) -> bool:
 def term_name(offer: Offer) -> str:
     """``gcp/us-central1 a3-highgpu-8g, 12 months``"""
     return f"{offer.location} {offer.instance_type}, {offer.term_months} months"
+
+
+def _term_price(term: Offer) -> str:
+    return f"{term_name(term)} at ${usd_per_gpu_hour(term):,.2f} per GPU-hour"
 
 
 def _is_rent(offer: Offer) -> bool:
@@ -88,27 +99,6 @@ def _same_machine(offers: Iterable[Offer], term: Offer) -> list[Offer]:
     return [offer for offer in offers if (offer.provider, offer.region, offer.instance_type) == machine]
 
 
-def _split_terms(terms: Sequence[Offer], rents: Sequence[Offer]) -> tuple[list[Offer], list[str]]:
-    """The terms that may be proposed, and why others may not: no engine reaches the term, nor a rent of its class that
-    costs no more."""
-    reachable = {offer.provider for offer in rents if offer.engine is not None}
-    proposed, objections = [], []
-    for term in terms:
-        alike = [offer for offer in rents if MachineClass.of(offer) == MachineClass.of(term)]
-        lowest = min(alike, key=usd_per_gpu_hour, default=None)
-        if (
-            term.provider not in reachable
-            and lowest is not None
-            and lowest.engine is None
-            and usd_per_gpu_hour(lowest) <= usd_per_gpu_hour(term)
-        ):
-            price = f"{term_name(term)} at ${usd_per_gpu_hour(term):,.2f}"
-            objections.append(f"not proposed: {price}: no engine reaches it, nor {machine_price(lowest)} on demand")
-        else:
-            proposed.append(term)
-    return proposed, objections
-
-
 def _old_terms(
     offers: Sequence[Offer], terms: Iterable[Offer], proposed: set[int | None], now: datetime
 ) -> Iterator[str]:
@@ -120,6 +110,6 @@ def _old_terms(
         usd, own = usd_per_gpu_hour(term), price_basis(_same_machine(offers, term), now, term.accelerator or "")
         share = f", {usd / own.usd:.2f} of its own price on demand, ${own.usd:,.2f}" if own is not None else ""
         yield (
-            f"not used: {term_name(term)} at ${usd:,.2f} per GPU-hour{share}: "
+            f"not used: {_term_price(term)}{share}: "
             f"{'list price' if term.reference else 'price'} of {term.as_of:%Y-%m-%d}, ask for a quote"
         )

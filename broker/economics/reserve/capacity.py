@@ -23,7 +23,7 @@ from broker.economics.reserve.holdings import (
     SupplyScenario,
     scenario_cost,
 )
-from broker.economics.reserve.planner import LONGEST_TERM, PATIENCE, Memory, Planner, hours_used, required_share
+from broker.economics.reserve.planner import LONGEST_TERM, PATIENCE, Memory, Planner, hours_used
 from broker.economics.reserve.replay import ReserveTerms, replay
 from broker.economics.units import HOURS_PER_MONTH, positive
 
@@ -226,7 +226,7 @@ def _evaluate(
     cost = scenario_cost(SupplyScenario.PLANNED, demand, market, held, buy, option.usd)
     enough = len(demand) >= min(option.term / 4, 8760)
     return EvaluatedOption(
-        option, ratio, required_share(ratio) if ratio <= 1 else None, baseline, buy, cost.usd_per_month, enough
+        option, ratio, memory.share_asked(ratio) if ratio <= 1 else None, baseline, buy, cost.usd_per_month, enough
     )
 
 

@@ -100,6 +100,12 @@ class Memory:
             return 0
         return math.floor(self._windows[IN_USE_HOURS].quantile(0.0))
 
+    def share_asked(self, ratio: float) -> float:
+        """The share of hours in which demand must reach a unit: ρ and the error with which weeks repeat, where demand
+        is regular; else `required_share`."""
+        regular_share = self._season.regular_share(ratio)
+        return required_share(ratio) if regular_share is None else regular_share
+
     def reached(self, ratio: float) -> int:
         """The whole units that may be bought now: those in use, and for demand that repeats weekly all that a week
         needs."""
@@ -306,15 +312,18 @@ class Season:
         mean = sum(hours[index] for index in range(count - WEEK, count)) / WEEK
         return changed / LATEST_HOURS > LATEST_WITHIN * mean
 
-    def regular_level(self, ratio: float) -> float:
-        """The level that the last week reached at least a share ``ratio`` of the time; 0 where demand is not regular.
-
-        The share asked is larger by the error with which the weeks repeat.
-        """
+    def regular_share(self, ratio: float) -> float | None:
+        """``ratio`` and the error with which the weeks repeat; None where demand is not regular."""
         error = self.error
         if error is None or error > REGULAR_WITHIN or ratio + error > 1 or self._broken:
-            return 0.0
-        return self._week.level(ratio + error)
+            return None
+        return ratio + error
+
+    def regular_level(self, ratio: float) -> float:
+        """The level that the last week reached at least the regular share of the time; 0 where demand is not
+        regular."""
+        share = self.regular_share(ratio)
+        return 0.0 if share is None else self._week.level(share)
 
     def max_level(self, ratio: float, *, careful: bool = False) -> float:
         """The level above which nothing should be bought for the term, whatever the last weeks say; infinite where

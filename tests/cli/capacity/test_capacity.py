@@ -185,7 +185,7 @@ def test_of_4_to_12_gpus_4_are_held_at_like_prices(
     assert {row["scenario"]: row["usd_per_month"]["expected"] for row in plan["scenarios"]} == {
         "as_is": "40179.2", "all_on_demand": "40179.2", "planned": "30601.6"
     }  # fmt: skip
-    assert "GPU 4 in 100%, GPU 5 in 50% of the hours, asked 7" in notes
+    assert "GPU 4 in 100%, GPU 5 in 50% of the hours, asked 52%" in notes
     assert "the best constant number, 4: hold 0: $9,578; hold 4: $0; hold 12: $934" in notes
     is_market = not options
     assert (
