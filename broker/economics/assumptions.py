@@ -339,6 +339,7 @@ class Assumptions:
     gpu_utilization: float | None = _savings(None, "share", _PART, "of hours in use: 0.5; hardware: the target")
     training_utilization: float = _savings(0.70, "share", _PART, "the target")
     inference_utilization: float = _savings(0.50, "share", _PART, "the target")
+    average_utilization: float = _savings(0.60, "share", _PART, "the target for all work")
     steady_share: float = _savings(0, "share of demand", _SHARE, "steady for a year or more")
     spare_hours_share: float = _savings(0, "share of hours", _SHARE, "paid without work")
     idle_hours_below: float = _savings(0.05, "share of hours", _SHARE, "the target for paid hours without work")

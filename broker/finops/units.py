@@ -2,7 +2,7 @@
 difference in cost over the difference in a reported metric). Pure. A metric without a denominator is None: unknown."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -13,7 +13,7 @@ from broker.core.market.offers import BOUGHT, CapacityType
 from broker.core.values.accelerators import lookup
 from broker.core.values.money import Money
 from broker.economics.figures import Figure
-from broker.finops.change import Month, total
+from broker.finops.change import NOBODY, Month, owner_of, total
 from broker.finops.idle import IdleCapacity
 
 HOUR = 3_600_000  # milliseconds
@@ -23,7 +23,7 @@ _MILLION = 1_000_000
 @dataclass(frozen=True, slots=True)
 class MeasuredAttempt:
     """The accelerators of an attempt in a time: ``time`` in milliseconds of accelerators, ``price`` (USD an hour of one
-    of them, None: unknown), ``use`` of the first machine. ``owner``: a team's project; ``job``: the name of its job.
+    of them, None: unknown), ``use`` of the first machine. ``job``: the name of its job.
     ``may_use_spot``: no guardrail forbids it; ``checkpoint_gap``: the mean time between its checkpoints, None with
     fewer than three."""
 
@@ -31,7 +31,8 @@ class MeasuredAttempt:
     attempt: int
     time: int
     price: Money | None
-    owner: str = ""
+    team: str | None = None
+    project: str | None = None
     job: str = ""
     user: str = ""
     workload: str = ""
@@ -42,17 +43,23 @@ class MeasuredAttempt:
     use: ResourceUse = field(default_factory=dict)
 
     @property
+    def owner(self) -> str:
+        """Its team's project."""
+        return owner_of(self.team, self.project)
+
+    @property
     def spent(self) -> Money | None:
         return None if self.price is None else self.price.share(self.time, HOUR)
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Shares: accelerator use in training and in inference at least, idle hours at most, spot among the hours that
-    could run on it at least."""
+    """Shares: accelerator use in training, in inference and on average at least, idle hours at most, spot among the
+    training hours that could run on it at least."""
 
     training: float
     inference: float
+    average: float
     idle: float
     spot: float
 
@@ -111,25 +118,37 @@ def use_shares(attempts: Sequence[MeasuredAttempt]) -> UseShares:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class MonthCosts:
-    """Unit costs of a month (USD; null: unknown): of a successful run, a million tokens, a thousand predictions."""
-
-    month: str
-    spent: Money
-    runs: int
-    per_run: Money | None
-    per_million_tokens: Money | None
-    per_thousand_predictions: Money | None
+USE_BY: Mapping[str, Callable[[MeasuredAttempt], str]] = {
+    "team": lambda attempt: attempt.team or NOBODY,
+    "project": lambda attempt: attempt.owner,
+    "job": lambda attempt: f"{attempt.owner}: {attempt.job}",
+    "accelerator": lambda attempt: attempt.accelerator,
+    "capacity_type": lambda attempt: attempt.capacity_type.value,
+}
+"""The dimensions by which use is grouped."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReportedTokens:
-    """The tokens and predictions that a job reported for the period, and its spending in it (USD)."""
+class GroupUse:
+    """The use of accelerators of a group: hours, those with samples, and their shares."""
 
-    tokens: float
-    spent: Money
-    predictions: float = 0.0
+    group: str
+    gpu_hours: Figure
+    measured_hours: Figure
+    use: UseShares
+
+
+def use_by(attempts: Iterable[MeasuredAttempt], dimension: str) -> tuple[GroupUse, ...]:
+    """The use of each group in a dimension of `USE_BY`, most hours first."""
+    groups: defaultdict[str, list[MeasuredAttempt]] = defaultdict(list)
+    for attempt in attempts:
+        groups[USE_BY[dimension](attempt)].append(attempt)
+    rows = []
+    for group, members in groups.items():
+        sampled = [attempt for attempt in members if "gpu" in attempt.use]
+        hours, measured_hours = (sum(attempt.time for attempt in some) / HOUR for some in (members, sampled))
+        rows.append(GroupUse(group, hours, measured_hours, use_shares(sampled)))
+    return tuple(sorted(rows, key=lambda row: (-row.gpu_hours, row.group)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +171,38 @@ class QualityCost:
     per_point: Money | None
 
 
+@dataclass(frozen=True, slots=True)
+class MonthCosts:
+    """Unit costs of a month (USD; null: unknown): of a successful run, a million tokens, a thousand predictions, and
+    of quality in the metric that was asked for."""
+
+    month: str
+    spent: Money
+    runs: int
+    per_run: Money | None
+    per_million_tokens: Money | None
+    per_thousand_predictions: Money | None
+    quality: tuple[QualityCost, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedTokens:
+    """The tokens and predictions that a job reported for the period, and its spending in it (USD)."""
+
+    tokens: float
+    spent: Money
+    predictions: float = 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitMetrics:
     """The cost of a unit of work in a period of ``timezone``, of all teams or one. Hours are of GPUs, money USD; null:
     unknown, for want of a denominator. ``bought``: use of owned and reserved capacity; ``rented``: of on-demand and
-    spot. ``eligible_hours``: rented for jobs that could run on spot, of which ``eligible_spot_hours`` did.
+    spot. ``eligible_hours``: rented for training that could run on spot, of which ``eligible_spot_hours`` did.
     ``measured_hours``: those of attempts with samples of their utilization; ``busy_hours`` and ``idle_hours``
     (below 5 %) are parts of them, ``idle_cost`` at the prices of placement. ``capacity_use``: the used share of held
     capacity; ``coverage``: the share of all hours that ran on it. ``quality``: of the metric that was asked for;
-    ``trend``: months, the oldest first."""
+    ``trend``: months, the oldest first; ``groups``: use by the dimension that was asked for."""
 
     since: datetime
     until: datetime
@@ -195,6 +237,7 @@ class UnitMetrics:
     targets: Targets | None = None
     quality: tuple[QualityCost, ...] = ()
     trend: tuple[MonthCosts, ...] = ()
+    groups: tuple[GroupUse, ...] = ()
 
 
 def unit_metrics(

@@ -11,13 +11,14 @@ from broker.app.billing.months import MONTH, PERIODS, ReportPeriod, report_timez
 from broker.app.billing.report import DIMENSIONS
 from broker.app.billing.review import review
 from broker.app.results.charges import BilledReport
-from broker.app.results.reports import use_figures
+from broker.app.results.reports import spot_text, use_figures
 from broker.app.use_cases import jobs, money
 from broker.app.use_cases.changes import change, single_line
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.finops.advice import AdviceVerdict
 from broker.finops.showback import SharingRule, SharingRules
+from broker.finops.units import USE_BY
 from broker.page.charts import HEIGHT, WIDTH, spend_curve
 from broker.page.render import render_page
 from broker.page.visitors import By, Form, request_key
@@ -82,20 +83,25 @@ def _parse_filters(only: list[str]) -> dict[str, str]:
     return filters
 
 
-def month(by: By, month: Month = "") -> Response:
-    """A month for all teams (USD): changes with their causes, showback, unit costs, and billed against metered cost."""
+def month(by: By, month: Month = "", dimension: Annotated[str, Query(alias="by", max_length=20)] = "team") -> Response:
+    """A month for all teams (USD): changes with their causes, showback, unit costs, use by a dimension, and billed
+    against metered cost."""
     broker = by.caller.broker
     time_zone = report_timezone(broker)
     billing_month = resolve_month(broker, month or MONTH, time_zone)
     name, bounds = billing_month.name, (billing_month.start, billing_month.end)
     rules = SharingRules(SharingRule.SEPARATE, SharingRule.SEPARATE, (), {})
-    metrics = money.units(by.caller, name)
+    metrics = money.units(by.caller, name, dimension=dimension)
     values = {
         "month": name,
         "review": review(broker, name),
         "showback": showback.showback_report(broker, name, rules),
         "units": metrics,
         "use": list(use_figures(metrics.use, metrics.targets)),
+        "spot": spot_text(metrics),
+        "grouped": [(row, dict(use_figures(row.use, None))) for row in metrics.groups],
+        "by": dimension,
+        "dimensions": list(USE_BY),
         "billed": BilledReport.of(charges.billed_attempts(broker, *bounds), "provider", *bounds, time_zone),
         "statements": showback.statements(broker).statements,
         "verdicts": list(AdviceVerdict) if by.may(Permission.ANSWER_ADVICE) else [],

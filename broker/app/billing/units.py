@@ -11,7 +11,9 @@ from broker.app.advise.assumptions import active_assumptions
 from broker.app.billing.months import begun_period_bounds, report_timezone
 from broker.app.billing.outcomes import TOKENS
 from broker.app.wiring import Broker
+from broker.core.errors import UnknownName
 from broker.core.events.outcomes import JobState
+from broker.core.job.jobs import Workload
 from broker.core.policy.policy import SpotShare
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
@@ -20,8 +22,10 @@ from broker.finops.change import Month, owner_of, total
 from broker.finops.focus.months import BillingMonth
 from broker.finops.idle import idle_in
 from broker.finops.units import (
+    USE_BY,
     MeasuredAttempt,
     MonthCosts,
+    QualityCost,
     ReportedTokens,
     ScoredRun,
     Targets,
@@ -29,6 +33,7 @@ from broker.finops.units import (
     per_unit,
     quality_costs,
     unit_metrics,
+    use_by,
 )
 
 if TYPE_CHECKING:
@@ -40,10 +45,17 @@ TREND_MONTHS = 6
 
 
 def unit_metrics_report(
-    broker: Broker, period: str, team: str | None = None, metric: str | None = None, timezone: str | None = None
+    broker: Broker,
+    period: str,
+    team: str | None = None,
+    metric: str | None = None,
+    timezone: str | None = None,
+    by: str | None = None,
 ) -> UnitMetrics:
     """The unit metrics of a period (`months.named_period`). Held capacity serves all teams, so that its use is not
     reported for one team. Raises `UnknownName`, and `InvalidInput` for a period that has not begun."""
+    if by not in (None, *USE_BY):
+        raise UnknownName("dimension", by or "", list(USE_BY), where="--by")
     now, zone_name = broker.clock.now(), report_timezone(broker, timezone)
     start, end = begun_period_bounds(broker, period, zone_name)
     holdings = [recorded.holding for recorded in broker.store.holdings()]
@@ -55,9 +67,8 @@ def unit_metrics_report(
         attempts = measured_attempts(reader, policy, start, end, team)
         reports = reader.reported_metrics(team, start, end)
         reported = _reported_work(reader, reports, start, end)
-        last_reports = {id: job_report[1] for id, job_report in reports.items()}
-        scored_runs = [] if metric is None else _scored_runs(reader, last_reports, metric)
-        trend = _trend(reader, BillingMonth.of(end - timedelta(microseconds=1), zone_name), team, now)
+        quality = _quality(reader, reports, metric)
+        trend = _trend(reader, BillingMonth.of(end - timedelta(microseconds=1), zone_name), team, now, metric)
         targets = targets_of(active_assumptions(reader))
     idle_holdings = idle_in(holdings, all_cells, start, end) if team is None else []
     metrics = unit_metrics(start, end, _of_team(all_cells, team), runs, attempts, idle_holdings, reported)
@@ -68,7 +79,8 @@ def unit_metrics_report(
         eligible_hours=eligible.total,
         eligible_spot_hours=eligible.spot,
         targets=targets,
-        quality=quality_costs(scored_runs),
+        quality=quality,
+        groups=() if by is None else use_by(attempts, by),
         trend=trend,
     )
 
@@ -78,6 +90,7 @@ def targets_of(assumptions: Assumptions) -> Targets:
     return Targets(
         assumptions.training_utilization,
         assumptions.inference_utilization,
+        assumptions.average_utilization,
         assumptions.idle_hours_below,
         assumptions.spot_share,
     )
@@ -113,7 +126,9 @@ def _reported_work(
     ]
 
 
-def _trend(reader: StoreReader, last: BillingMonth, team: str | None, now: datetime) -> tuple[MonthCosts, ...]:
+def _trend(
+    reader: StoreReader, last: BillingMonth, team: str | None, now: datetime, metric: str | None
+) -> tuple[MonthCosts, ...]:
     """The unit costs of that month and the five before it, without months in which nothing was spent."""
     costs, month = list[MonthCosts](), last
     for _ in range(TREND_MONTHS):
@@ -121,7 +136,8 @@ def _trend(reader: StoreReader, last: BillingMonth, team: str | None, now: datet
         spent = total(_of_team(reader.used_in(start, end, now).cells, team)) if start < end else Money.ZERO
         if spent:
             runs = reader.succeeded_runs(team, start, end)
-            work = _reported_work(reader, reader.reported_metrics(team, start, end), start, end)
+            reports = reader.reported_metrics(team, start, end)
+            work = _reported_work(reader, reports, start, end)
             costs.append(
                 MonthCosts(
                     month.name,
@@ -130,6 +146,7 @@ def _trend(reader: StoreReader, last: BillingMonth, team: str | None, now: datet
                     spent.share(1, runs) if runs else None,
                     per_unit(work, lambda record: record.tokens, 1_000_000),
                     per_unit(work, lambda record: record.predictions, 1000),
+                    _quality(reader, reports, metric),
                 )
             )
         month = month.before
@@ -137,24 +154,29 @@ def _trend(reader: StoreReader, last: BillingMonth, team: str | None, now: datet
 
 
 def eligible_spot(look: StoreReader, policy: PolicySet, start: datetime, end: datetime, team: str | None) -> SpotShare:
-    """The GPU-hours rented for jobs that could run on spot, as the rule `spot` counts them; ``team`` None: of all."""
-    rented = (one for one in look.rented_hours(start, end) if not one.simulated and team in (None, one.team))
+    """The GPU-hours rented for training that could run on spot, as the rule `spot` decides; ``team`` None: of all."""
+    rented = (
+        hours
+        for hours in look.rented_hours(start, end)
+        if not hours.simulated and hours.workload == Workload.TRAINING and team in (None, hours.team)
+    )
     return SpotShare.among(filter(policy.is_spot_eligible, rented))
 
 
-def _scored_runs(
-    reader: StoreReader, reports: Mapping[str, Mapping[str, float]], metric: str
-) -> list[tuple[str, ScoredRun]]:
-    ids = [job_id for job_id, figures in reports.items() if metric in figures]
+def _quality(
+    reader: StoreReader, reports: Mapping[str, Sequence[Mapping[str, float]]], metric: str | None
+) -> tuple[QualityCost, ...]:
+    """What quality cost in a metric, by the last reports of successful runs; None: nothing was asked for."""
+    ids = [job_id for job_id, (_, latest) in reports.items() if metric in latest]
     spend_by_job = {
         id: sum((kind_balance.spent for kind_balance in kinds.values()), Money.ZERO)
         for id, kinds in reader.balances(ids).items()
     }
-    return [
+    return quality_costs(
         (
             owner_of(view.job.team, view.job.project),
-            ScoredRun(view.id, spend_by_job.get(view.id, Money.ZERO), reports[view.id][metric]),
+            ScoredRun(view.id, spend_by_job.get(view.id, Money.ZERO), reports[view.id][1][metric or ""]),
         )
         for view in reader.views(ids)
         if view.state is JobState.SUCCEEDED
-    ]
+    )

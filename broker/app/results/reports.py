@@ -14,7 +14,7 @@ from broker.finops.advice import AdviceAnswer, AdviceKind, MonthAdvice
 from broker.finops.anomalies import IncidentAnswer
 from broker.finops.change import Change, Part
 from broker.finops.showback import Correction, SharingRules, Statement, total
-from broker.finops.units import Targets, UseShares
+from broker.finops.units import Targets, UnitMetrics, UseShares
 
 
 class SpendGroup(Result):
@@ -156,7 +156,7 @@ class ReviewedMonth(Result):
     """One month, or the days of it that are compared (UTC). Money in USD: ``spent`` is the cost of use, cash and
     amortized; ``cash`` the amount payable, including capacity
     ``bought_in_advance``. Hours are of GPUs; ``price``: USD
-    per GPU-hour, null without any. ``eligible_hours``: rented for jobs that could run on spot, of which
+    per GPU-hour, null without any. ``eligible_hours``: rented for training that could run on spot, of which
     ``eligible_spot_hours`` did. ``on_own``: use of owned and reserved capacity, ``rented``: of all other.
     ``use``: by the agents' samples."""
 
@@ -187,13 +187,25 @@ def use_figures(use: UseShares, targets: Targets | None) -> Iterator[tuple[str, 
         goal = "" if target is None else f", {target_text(value, target, at_most=at_most)}"
         return f"{100 * value:.0f} %{goal}"
 
-    training, inference, idle = (targets.training, targets.inference, targets.idle) if targets else (None, None, None)
-    yield "GPU use in training", text(use.training, training)
-    yield "GPU use in inference", text(use.inference, inference)
-    yield "idle share", text(use.idle, idle, at_most=True)
+    for place, value, target in (
+        ("in training", use.training, targets.training if targets else None),
+        ("in inference", use.inference, targets.inference if targets else None),
+        ("in all work", use.every, targets.average if targets else None),
+    ):
+        yield f"GPU use {place}", text(value, target)
+    yield "idle share", text(use.idle, targets.idle if targets else None, at_most=True)
     yield "GPUs wait for data", text(use.waiting)
     yield "GPU memory at the peak", text(use.gpu_memory)
     yield "CPU use", text(use.cpu)
+
+
+def spot_text(metrics: UnitMetrics) -> str:
+    """The share on spot of the training that could run there, with its target."""
+    if not metrics.eligible_hours:
+        return "unknown"
+    share, hours = metrics.eligible_spot_hours / metrics.eligible_hours, f"{metrics.eligible_hours:,.1f}"
+    goal = f", {target_text(share, metrics.targets.spot)}" if metrics.targets else ""
+    return f"{100 * share:.0f} % of {hours} rented GPU-hours that could{goal}"
 
 
 def target_text(value: float, target: float, *, at_most: bool = False) -> str:

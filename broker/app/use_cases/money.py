@@ -34,7 +34,7 @@ from broker.app.use_cases.shared_results import share_result
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
 from broker.finops.advice import AdviceVerdict
-from broker.finops.units import UnitMetrics
+from broker.finops.units import USE_BY, UnitMetrics
 
 Team = Annotated[str | None, Field(max_length=100, description="Only this team.")]
 NamedPeriod = Annotated[str, Field(max_length=20, description="month, last-month, quarter, last-quarter or 2026-11.")]
@@ -94,9 +94,10 @@ def units(
     team: Team = None,
     metric: Annotated[str | None, Field(max_length=100, description="Also runs by this metric.")] = None,
     timezone: Zone = None,
+    dimension: Annotated[str | None, Field(alias="by", description=f"Also use by {', '.join(USE_BY)}.")] = None,
 ) -> UnitMetrics:
     """The cost of a run, a busy GPU-hour and a million tokens, of all teams or of one."""
-    return unit_costs.unit_metrics_report(by.broker, period, _single_team(by, team), metric, timezone)
+    return unit_costs.unit_metrics_report(by.broker, period, _single_team(by, team), metric, timezone, dimension)
 
 
 def forecasts(by: Caller, period: NamedPeriod = "month", team: Team = None, timezone: Zone = None) -> ForecastsReport:

@@ -188,6 +188,7 @@ def _answer_incident(
     epilog=examples(
         "gpubroker report units",
         "gpubroker report units --metric loss",
+        "gpubroker report units --by accelerator",
         "gpubroker report units --period last-month --team nlp --json",
     )
 )
@@ -200,6 +201,10 @@ def units(
         typer.Option("--metric", metavar="NAME", help="Also show the cost per difference of 1 in this figure."),
     ] = None,
     timezone: Timezone = None,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="DIM", help="Also show use by team, project, job, accelerator or capacity_type."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the cost of a successful run, a GPU-hour, a busy GPU-hour and a million tokens, for bought and for rented
@@ -213,7 +218,7 @@ def units(
     from broker.cli.billing import report_view
 
     terminal = Terminal.of(context)
-    metrics = terminal.ask(use_case, period, team, metric, timezone)
+    metrics = terminal.ask(use_case, period, team, metric, timezone, by)
     if metric is not None and not metrics.quality:
         terminal.say(f"no project has two successful runs that reported {metric}")
     terminal.result(metrics, lambda: report_view.unit_lines(metrics))

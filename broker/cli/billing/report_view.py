@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.app.results.charges import BilledReport, ChargesResult, ComparedGroup
-from broker.app.results.reports import target_text, use_figures
+from broker.app.results.reports import spot_text, use_figures
 from broker.cli.render import formats
 from broker.cli.render.documents import Block, Grid, Heading, Paragraph, html
 from broker.cli.render.tables import ValueColumn, table_parts
@@ -210,7 +210,6 @@ def _unit_figures(metrics: UnitMetrics) -> Iterator[tuple[str, str]]:
         return "unknown" if value is None else f"{formats.percent(value)} {unit_text}"
 
     spot = metrics.spot_hours / metrics.gpu_hours if metrics.gpu_hours else None
-    eligible = metrics.eligible_spot_hours / metrics.eligible_hours if metrics.eligible_hours else None
     samples = f"of {metrics.measured_hours:,.1f} GPU-hours with samples"
     idle = f"{metrics.idle_hours:,.1f} {samples}, {money(metrics.idle_cost)}" if metrics.measured_hours else "unknown"
     yield "spent", money(metrics.spent)
@@ -228,8 +227,7 @@ def _unit_figures(metrics: UnitMetrics) -> Iterator[tuple[str, str]]:
     yield "cost of 1,000 predictions", money(metrics.per_thousand_predictions)
     yield "lost work", money(metrics.wasted)
     yield "on spot", share(spot, f"of GPU-hours, {money(metrics.spot_spent)}")
-    goal = f", {target_text(eligible, metrics.targets.spot)}" if eligible is not None and metrics.targets else ""
-    yield "on spot, of what could be", share(eligible, f"of {metrics.eligible_hours:,.1f} rented GPU-hours{goal}")
+    yield "on spot, of training", spot_text(metrics)
     yield "use of held capacity", share(metrics.capacity_use, "of the hours held")
     yield "on held capacity", share(metrics.coverage, "of GPU-hours")
     yield "tagged with a team", share(metrics.tagged, "of spending")
@@ -245,7 +243,12 @@ def _unit_figures(metrics: UnitMetrics) -> Iterator[tuple[str, str]]:
             "1,000 predictions": month.per_thousand_predictions,
         }
         texts = [f"{formats.money(cost)} {unit}" for unit, cost in costs.items() if cost is not None]
+        texts += [f"{money(owner.per_point)} a difference of 1, {owner.owner}" for owner in month.quality]
         yield month.month, ", ".join([f"{formats.money(month.spent)} spent", *texts])
+    for row in metrics.groups:
+        measured = [(name, text) for name, text in use_figures(row.use, None) if text != "unknown"]
+        shares = [f"{name.removeprefix('GPU ')} {text}" for name, text in measured] or ["no samples"]
+        yield row.group, ", ".join([f"{row.gpu_hours:,.1f} GPU-hours", *shares])
     yield "time zone of the period", metrics.timezone
 
 

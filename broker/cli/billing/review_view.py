@@ -106,7 +106,7 @@ def _figure_rows(report: ReviewReport) -> Sequence[Sequence[str]]:
     old_amount, new_amount = (
         one.eligible_spot_hours / one.eligible_hours if one.eligible_hours else 0.0 for one in (old, new)
     )
-    rows.append(("GPU-hours that could run on spot", *_hours(old.eligible_hours, new.eligible_hours)))
+    rows.append(("Training GPU-hours that could run on spot", *_hours(old.eligible_hours, new.eligible_hours)))
     goal = f" ({target_text(new_amount, report.targets.spot)})" if new.eligible_hours else ""
     change = f"{new_amount - old_amount:+.0%}"
     rows.append(("of them, on spot", f"{old_amount:.0%}", f"{new_amount:.0%}{goal}", change))

@@ -18,7 +18,6 @@ from broker.core.events.outcomes import JobState
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.policy import RentedHours
 from broker.core.values.money import Money
-from broker.finops.change import owner_of
 from broker.finops.units import MeasuredAttempt
 from broker.store.engine.statement_cache import for_jobs, in_jobs
 from broker.store.engine.times import from_micros, to_micros
@@ -163,7 +162,8 @@ def gpu_attempts(
             attempt,
             int(used),
             None if micros is None else Money(micros).share(1, count),
-            owner_of(owner_team, project),
+            owner_team,
+            project,
             name or job_id,
             user,
             workload,

@@ -14,7 +14,7 @@ from broker.core.errors import InvalidInput, UnknownName
 from broker.core.events import events as ev
 from broker.core.events.agent_events import MetricsReported, Reading, ResourcesUsed
 from broker.core.events.outcomes import Cause, JobState
-from broker.core.job.jobs import CheckpointPlan, Job
+from broker.core.job.jobs import CheckpointPlan, Job, Workload
 from broker.core.market.offers import CapacityType
 from broker.core.policy.policy import Action, ActionKind, SpotShare
 from broker.core.values.accelerators import lookup
@@ -72,7 +72,9 @@ def test_the_share_of_spot_that_a_rule_demands_is_that_of_the_report(broker: Bro
         with broker.store.reading() as look:
             shares.append(facts_of(look, broker.policy(), broker.clock.now())(action).spot_shares)
     assert shares == [{"lean": SpotShare(found.eligible_spot_hours, found.eligible_hours)}, {}]
-    assert "50 % of 29.3 rented GPU-hours, target: over 70 %, missed" in "\n".join(report_view.unit_lines(found))
+    assert "50 % of 29.3 rented GPU-hours that could, target: over 70 %, missed" in "\n".join(
+        report_view.unit_lines(found)
+    )
     reviewed = review(broker, "2026-11").after
     assert (reviewed.eligible_hours, reviewed.eligible_spot_hours) == (found.eligible_hours, found.eligible_spot_hours)
 
@@ -127,7 +129,10 @@ def test_what_a_better_result_costs_is_that_of_the_cheapest_and_the_dearest_run(
             tx.append(job_id, [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=gone))], gone)
             tx.append(job_id, [(None, ev.JobEnded(state=JobState.SUCCEEDED))], gone)
             tx.post(spent(1, cost, OCTOBER, gone, gone, tags=tags))
-    (found,) = unit_metrics_report(broker, "2026-10", metric="loss").quality
+    metrics = unit_metrics_report(broker, "2026-10", metric="loss")
+    assert [month.quality for month in metrics.trend] == [metrics.quality]
+    assert "$20.00 a difference of 1, team-2 / project-0" in "\n".join(report_view.unit_lines(metrics))
+    (found,) = metrics.quality
     assert (found.owner, found.cheapest.job_id, found.dearest.job_id) == (
         "team-2 / project-0", "open-07-tmplt", "open-42-tmplt",
     )  # fmt: skip
@@ -160,3 +165,34 @@ def test_predictions_have_a_price_with_a_trend(broker: Broker) -> None:
     found = unit_metrics_report(broker, "2026-11")
     assert found.per_thousand_predictions == Money.usd("0.004583")
     assert [one.per_thousand_predictions for one in found.trend] == [Money.usd("0.018333"), Money.usd("0.004583")]
+
+
+@pytest.mark.parametrize(
+    ("by", "groups"),
+    [
+        ("team", {"team-0": 0.8, "team-1": 0.2}),
+        ("project", {"team-0 / project-5": 0.8, "team-1 / project-6": 0.2}),
+        ("accelerator", {"H100": 0.5}),
+        ("capacity_type", {"on_demand": 0.2, "spot": 0.8}),
+    ],
+)
+def test_use_is_grouped_by_what_is_asked_for(broker: Broker, by: str, groups: dict[str, float]) -> None:
+    """Two runs of equal length: 80 % busy on spot, 20 % on demand."""
+    for number, kind, busy in ((5, CapacityType.SPOT, 80), (6, CapacityType.ON_DEMAND, 20)):
+        finished(broker.store, number, NOVEMBER, [use(gpu=busy, gpu_idle=0)], on=kind)
+    found = unit_metrics_report(broker, "2026-11", by=by)
+    assert {row.group: row.use.every for row in found.groups} == pytest.approx(groups)
+    assert sum(row.gpu_hours for row in found.groups) == pytest.approx(found.gpu_hours)
+    lines = "\n".join(report_view.unit_lines(found))
+    assert "GPU use in all work:         50 %, target: over 60 %, missed" in lines
+    assert all(f"{group}:" in lines for group in groups)
+    with pytest.raises(UnknownName, match="capacity_type"):
+        unit_metrics_report(broker, "2026-11", by="colour")
+
+
+def test_inference_is_no_training_that_could_run_on_spot(broker: Broker) -> None:
+    saves: dict[str, Any] = {"checkpoint": CheckpointPlan(every=HOUR)}
+    finished(broker.store, 5, NOVEMBER, on=CapacityType.SPOT, **saves)
+    finished(broker.store, 6, NOVEMBER, on=CapacityType.ON_DEMAND, workload=Workload.INFERENCE, **saves)
+    found = unit_metrics_report(broker, "2026-11")
+    assert found.eligible_spot_hours == found.eligible_hours > 0
