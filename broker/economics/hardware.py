@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from broker.core.errors import InvalidInput
 from broker.core.values.accelerators import Accelerator
 from broker.economics.figures import ExactUsd, Figure, Usd
 from broker.economics.kinds import BoundBy
@@ -40,7 +39,7 @@ def rank(candidates: Iterable[Candidate], bound_by: BoundBy) -> tuple[Value, ...
     values = []
     for candidate in candidates:
         card = candidate.accelerator
-        figure = card.bandwidth_gb_s if bound_by is BoundBy.BANDWIDTH else card.tflops_16bit
+        figure = _performance(card, bound_by)
         if figure is not None:
             values.append(Value(card.name, candidate.usd, figure / (candidate.usd / 1000), card.link is not None))
     return tuple(sorted(values, key=lambda value: (-value.per_kusd, not value.linked, value.accelerator)))
@@ -64,32 +63,19 @@ class RadarRow:
 
 
 def radar(candidates: Sequence[Candidate], bound_by: BoundBy) -> tuple[RadarRow, ...]:
-    """Cost, performance, energy efficiency and maturity side by side, best score first. Raises InvalidInput when there
-    is nothing to compare."""
-    if not candidates:
-        raise InvalidInput("hardware: expected at least one candidate with a price")
+    """Cost, performance, energy efficiency and maturity side by side, best score first."""
     performance = [_performance(c.accelerator, bound_by) for c in candidates]
     pairs = list(zip(candidates, performance, strict=True))
     axes = (
         _normalize([p / c.usd if p else None for c, p in pairs]),
         _normalize(performance),
         _normalize([p / c.accelerator.tdp_w if p and c.accelerator.tdp_w else None for c, p in pairs]),
+        [c.accelerator.maturity / 5 for c in candidates],
     )
-    rows = []
-    for index, candidate in enumerate(candidates):
-        cost, speed, energy = (axis[index] for axis in axes)
-        maturity = candidate.accelerator.maturity / 5
-        rows.append(
-            RadarRow(
-                accelerator=candidate.accelerator.name,
-                cost=cost,
-                performance=speed,
-                energy_efficiency=energy,
-                maturity=maturity,
-                score=_mean([cost, speed, energy, maturity]),
-                caveats=_caveats(candidate),
-            )
-        )
+    rows = [
+        RadarRow(c.accelerator.name, cost, speed, energy, maturity, _mean([cost, speed, energy, maturity]), _caveats(c))
+        for c, cost, speed, energy, maturity in zip(candidates, *axes, strict=True)
+    ]
     return tuple(sorted(rows, key=lambda row: (-row.score, row.accelerator)))
 
 
@@ -114,15 +100,13 @@ class TrialResult:
 
 def compare(trials: Iterable[Trial]) -> tuple[TrialResult, ...]:
     """Cost per unit of work, cheapest first. Before buying, compare this for three or four candidates, not the price
-    per hour. Raises InvalidInput without candidates."""
+    per hour."""
     costs = {
         trial.name: positive(f"{trial.name}: price", trial.usd_per_hour, "USD per hour")
         / positive(f"{trial.name}: work", trial.units_per_hour, "units per hour")
         for trial in trials
     }
-    if not costs:
-        raise InvalidInput("trials: expected at least one measured candidate")
-    cheapest = min(costs.values())
+    cheapest = min(costs.values(), default=1.0)
     return tuple(TrialResult(n, usd, usd / cheapest) for n, usd in sorted(costs.items(), key=lambda item: item[1]))
 
 

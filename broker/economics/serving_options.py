@@ -8,6 +8,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 from broker.core.values.accelerators import Accelerator
 from broker.economics.assumptions import Assumptions
@@ -281,6 +282,25 @@ def with_simulated_best(
         ranked.sort(key=_rank)
     best = next((option for option in ranked if option.simulated_p95_s is not None), None)
     return tuple(ranked) if best is None else (best, *(option for option in ranked if option is not best))
+
+
+def cheapest_mix(candidates: Iterable[ServingOption], required_tokens_per_second: float) -> tuple[float, str] | None:
+    """USD a month of the cheapest two kinds of rented machines that carry the traffic together, and what they are:
+    of one precision, so that all answers are alike. None without such a pair."""
+    mixes = []
+    for large, small in permutations(candidates, 2):
+        per_machine = [
+            (option.gpus_per_machine or 0) // (option.gpus_per_replica or 1) * option.tokens_per_second_per_replica
+            for option in (large, small)
+        ]
+        if not all(per_machine) or large.accelerator == small.accelerator or large.precision is not small.precision:
+            continue
+        whole, rest = divmod(required_tokens_per_second, per_machine[0])
+        numbers = ((large, int(whole)), (small, ceil(rest / per_machine[1])))
+        usd = sum(n * (option.monthly_usd_on_demand or 0.0) / (option.machines or 1) for option, n in numbers)
+        text = " and ".join(f"{n} × {option.accelerator}:{option.gpus_per_machine}" for option, n in numbers)
+        mixes += [(usd, f"{text} with {large.precision} weights")] * (whole > 0 and rest > 0)
+    return min(mixes, default=None)
 
 
 def _enough_replicas(is_enough: Callable[[int], bool], replicas: int) -> tuple[int, int]:

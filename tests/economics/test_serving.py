@@ -20,6 +20,7 @@ from broker.economics.serving_options import (
     GpuHourPrices,
     MachinePrice,
     ServingOption,
+    cheapest_mix,
     latencies,
     options,
     with_simulated_best,
@@ -111,6 +112,29 @@ def test_options_for_each_card_and_precision() -> None:
     costs = [option.monthly_usd_on_demand for option in found if option.meets_latency and option.monthly_usd_on_demand]
     assert costs == sorted(costs)
     assert found[0].meets_latency
+
+
+def test_a_mix_is_of_two_kinds_and_of_one_precision() -> None:
+    prices = {"A10G": 1.01, "A100-80GB": 3.67, "L4": 0.7}
+    cards = [(lookup(name), GpuHourPrices(machines=(MachinePrice(1, usd),))) for name, usd in prices.items()]
+    found = options(model(7e9), cards, traffic(1400))
+    speeds = {(one.accelerator, one.precision): one.tokens_per_second_per_replica for one in found}
+    for required in (10.0, 5000.0, 20_000.0, 77_777.0):
+        pairs = [
+            (a, b, number, math.ceil((required - number * speeds[a, precision]) / speeds[b, precision]))
+            for precision in Precision
+            for a in prices
+            for b in prices
+            if a != b and (a, precision) in speeds and (b, precision) in speeds
+            for number in [int(required // speeds[a, precision])]
+            if number
+        ]
+        least = min(((prices[a] * first + prices[b] * second) * 730 for a, b, first, second in pairs), default=None)
+        mix = cheapest_mix(found, required)
+        assert (mix and mix[0]) == (least and pytest.approx(least))
+    assert cheapest_mix([one for one in found if one.accelerator == "L4"], 5000) is None
+    no_pair = [one for one in found if (one.accelerator == "L4") == (one.precision is Precision.INT8)]
+    assert all("int8" not in mix[1] for mix in [cheapest_mix(no_pair, 5000)] if mix)
 
 
 def test_scale_to_zero_saves_idle_hours_and_costs_cold_starts() -> None:

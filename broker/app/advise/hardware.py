@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 from broker.app.advise.prices import CurrentPrices
 from broker.app.advise.size import accelerators_or_all
@@ -19,7 +18,7 @@ from broker.economics.energy import (
     known_regions,
     scorecard,
 )
-from broker.economics.figures import HIDDEN, Estimate, Figure, Hours, Share, number_text
+from broker.economics.figures import Estimate, Figure, Hours, Share, number_text
 from broker.economics.hardware import Candidate, RadarRow, Trial, TrialResult, Value, compare, radar, rank
 from broker.economics.kinds import BoundBy
 
@@ -68,7 +67,6 @@ class HardwareAdvice:
     ranking: tuple[Value, ...]
     radar: tuple[RadarRow, ...]
     eco: EcoAdvice | None
-    unpriced: Annotated[tuple[str, ...], HIDDEN]
     assumptions: tuple[str, ...]
 
     @property
@@ -93,7 +91,7 @@ def hardware(
     ``NAME:USD_PER_HOUR:UNITS_PER_HOUR``; ``buy``: at street prices; ``hours``: of work, whose energy and carbon are
     told for the first accelerator. Raises `InvalidInput` if no price is known and nothing was measured, `UnknownName`.
     """
-    trial_results = compare(map(_trial, trials)) if trials else ()
+    trial_results = compare(map(_trial, trials))
     candidates, unpriced = _candidates(accelerators_or_all(accelerators), prices, buy=buy)
     if not candidates and not trial_results and hours is None:
         raise InvalidInput(
@@ -114,9 +112,8 @@ def hardware(
         per="purchase price" if buy else "rent",
         trials=trial_results,
         ranking=ranking,
-        radar=radar(candidates, bound_by) if candidates else (),
+        radar=radar(candidates, bound_by),
         eco=eco,
-        unpriced=tuple(unpriced) if accelerators else (),
         assumptions=tuple(notes),
     )
 

@@ -1,5 +1,5 @@
 """Answers as text: their fields by name, with the units of their types; rows as tables, then rules and assumptions; as
-charts: cost by hours in use, utilization by cluster size, the radar as bars."""
+charts: cost by hours in use, utilization by cluster size, the radar."""
 
 from __future__ import annotations
 

@@ -43,7 +43,8 @@ class Bars:
 class Chart:
     """Lines or bars, not both. ``y_label`` (for bars: what their length means) names the unit: ``USD per GPU-hour``.
 
-    ``radar``: the bars, with four labels and values from 0 to 1, as polygons on four axes from one middle.
+    ``radar``: the bars, with four labels and values from 0 to 1, as polygons on four axes from one middle; without
+    it, one series of bars.
     ``note``: a sentence below, such as the source of the figures. Either all lines are over numbers, or all are over
     times; all bars have the same labels. Raises ValueError.
     """

@@ -10,7 +10,7 @@ from typing import Any
 from rich.cells import cell_len
 
 from broker.agent.names import escape_unprintable
-from broker.cli.render.charts.chart import Chart, Point, is_drawable, line_runs, number_text
+from broker.cli.render.charts.chart import Bars, Chart, Point, is_drawable, line_runs, number_text
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 # Distances of ticks in seconds; from a month on, ticks follow the calendar.
@@ -109,7 +109,7 @@ def render_chart(
     if chart.radar:
         body = _render_radar(chart, width, color, styles)
     elif chart.bars:
-        body = _render_bars(chart, width, color, styles)
+        body = _render_bars(chart.bars[0], width, color)
     else:
         body = _render_lines(chart, width, height, color, styles)
     return "\n".join(
@@ -192,27 +192,20 @@ def _utc_time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _render_bars(chart: Chart, width: int, color: bool, styles: Sequence[int]) -> list[str]:
+def _render_bars(bars: Bars, width: int, color: bool) -> list[str]:
     """Horizontal bars, each followed by its value: plotext has no room for labels and values of vertical bars."""
-    values = [value for bars in chart.bars for value in bars.values if value is not None and is_drawable(value)]
+    values = [value for value in bars.values if value is not None and is_drawable(value)]
     if not values:
         return []
-    labels = [escape_unprintable(label) for label in chart.bars[0].labels]
+    labels = [escape_unprintable(label) for label in bars.labels]
     label_width = min(max(cell_len(label) for label in labels), width // 3)
-    value_width = max(len(number_text(value)) for value in values) + 1
-    has_signs = len(chart.bars) > 1 and not color
-    bar_width = max(width - label_width - value_width - 3 - 2 * has_signs, 5)
-    low, high = min(0.0, *values), max(0.0, *values)
-    cell = (high - low) / bar_width or 1.0
-    zero = round(-low / cell)
+    bar_width = max(width - label_width - max(len(number_text(value)) for value in values) - 4, 5)
+    cell = max(0.0, *values) / bar_width or 1.0
     rows = []
-    for n, label in enumerate(labels):
-        for i, bars in zip(styles, chart.bars, strict=True):
-            value = bars.values[n]
-            name = _truncate(label, label_width) if bars is chart.bars[0] else ""
-            bar_text = _bar_text(value, cell, zero, bar_width) if value is not None and is_drawable(value) else "–"
-            sign = f"{_SIGNS[i % len(_SIGNS)]} " if has_signs else ""
-            rows.append(f"{name}{' ' * (label_width - cell_len(name))} │{sign}{_color(bar_text, i, color)}".rstrip())
+    for label, value in zip(labels, bars.values, strict=True):
+        name = _truncate(label, label_width)
+        bar_text = _bar_text(value, cell, bar_width) if value is not None and is_drawable(value) else "–"
+        rows.append(f"{name}{' ' * (label_width - cell_len(name))} │{_color(bar_text, 0, color)}".rstrip())
     return rows
 
 
@@ -257,12 +250,9 @@ def _render_radar(chart: Chart, width: int, color: bool, styles: Sequence[int]) 
     return [f"{axes[0]:^{2 * middle}}".rstrip(), *rows, f"{axes[2]:^{2 * middle}}".rstrip()]
 
 
-def _bar_text(value: float, cell: float, zero: int, bar_width: int) -> str:
-    eighths = round(abs(value) / cell * 8)
-    whole, rest_eighths = divmod(eighths, 8)
-    if value < 0:
-        return f"{'█' * (whole + (rest_eighths >= 4)):>{zero}} {number_text(value)}"
-    return f"{' ' * zero}{'█' * min(whole, bar_width)}{_EIGHTHS[rest_eighths].strip()} {number_text(value)}"
+def _bar_text(value: float, cell: float, bar_width: int) -> str:
+    whole, rest_eighths = divmod(round(max(value, 0.0) / cell * 8), 8)
+    return f"{'█' * min(whole, bar_width)}{_EIGHTHS[rest_eighths].strip()} {number_text(value)}"
 
 
 def _legend(chart: Chart, width: int, color: bool, styles: Sequence[int]) -> list[str]:
@@ -273,13 +263,7 @@ def _legend(chart: Chart, width: int, color: bool, styles: Sequence[int]) -> lis
     rows: list[str] = []
     used_width = width + 1
     for i, name in zip(styles, names, strict=True):
-        sign = (
-            "█"
-            if chart.bars and color and not chart.radar
-            else "━"
-            if color and not chart.bars
-            else _SIGNS[i % len(_SIGNS)]
-        )
+        sign = "━" if color and not chart.bars else _SIGNS[i % len(_SIGNS)]
         entry = f"{_color(sign, i, color)} {_truncate(escape_unprintable(name), width - 4)}"
         entry_width = cell_len(_truncate(escape_unprintable(name), width - 4)) + 2
         if used_width + 3 + entry_width > width:
