@@ -36,13 +36,13 @@ def outputs(broker: Broker, view: JobView, attempt: int | None = None) -> JobOut
         for folder, job in job_files.parts(broker, view)
         for output in job_files.outputs(broker, job, attempt)
     ]
-    return JobOutputs.of(view, job_files.run_folder_url(broker, view), rows, broker.clock.now())
+    return JobOutputs.of(view, runs_root.run_folders(broker).of(view.id).url, rows, broker.clock.now())
 
 
 def checkpoints(broker: Broker, view: JobView) -> JobCheckpoints:
     """As `kept_files.checkpoints`."""
-    job_checkpoints = job_files.checkpoints(broker, view)
-    return JobCheckpoints.of(view, job_files.run_folder_url(broker, view), job_checkpoints, broker.clock.now())
+    folder = runs_root.run_folders(broker).of(view.id)
+    return JobCheckpoints.of(view, folder.url, folder.checkpoints(), broker.clock.now())
 
 
 def sources(broker: Broker, view: JobView) -> JobSources:
