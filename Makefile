@@ -48,11 +48,9 @@ test-frameworks: install  ## checkpoints as the frameworks themselves write them
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,recipes]'
 	GPUBROKER_TEST_FULL=1 $(BIN)/pytest --forks auto --timeout 1800 -m long tests/system/test_frameworks.py tests/system/test_recipes.py
 
-CLOUD_TESTS ?= cloud
-
-test-cloud: install  ## SkyPilot's real provisioner on an emulated AWS with real machines (needs root; CLOUD_TESTS=cloud_first: some)
+test-cloud: install  ## SkyPilot's real provisioner on an emulated AWS with real machines (needs root)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,skypilot]'
-	$(BIN)/pytest tests/cloud -m $(CLOUD_TESTS) -n 2 --dist load --durations 0
+	$(BIN)/pytest -m cloud -n 2 --dist load --durations 0
 
 test-kubernetes: install  ## SkyPilot's real provisioner on a real Kubernetes with pretended GPUs (needs root)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,skypilot]'

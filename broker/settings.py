@@ -39,7 +39,7 @@ PREFIX = "GPUBROKER_"
 _RUNS_SCHEMES = ("file", "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 
 # Variables with the prefix that are not settings: those that the agent sets for a job's command, those of our own
-# processes, and the login at a team server (`broker.remote.logins`).
+# processes, and the login at a team server (`broker.server.client.logins`).
 _NOT_SETTINGS = (
     "ATTEMPT",
     "CHECKPOINT_DIR",

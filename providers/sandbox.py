@@ -1,4 +1,4 @@
-"""The simulated market of `broker.simulation.market` as a provider. Every offer is marked as simulated."""
+"""The simulated market of `broker.engines.sandbox.market` as a provider. Every offer is marked as simulated."""
 
 from collections.abc import Iterator
 from typing import ClassVar
@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, Field
 
 from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.core.values.clock import Clock
-from broker.simulation.market import DEFAULT_SEED, DEFAULT_START, World
+from broker.engines.sandbox.market import DEFAULT_SEED, DEFAULT_START, World
 from providers.registry import ProviderSettings
 
 

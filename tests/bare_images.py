@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker.runfolder.agent_bundle import OBSTORE, requirements
+from broker.engines.runfolder.agent_bundle import OBSTORE, requirements
 
 LIBRARIES = "GPUBROKER_TEST_AGENT_LIBS"
 VERSIONS = ("3.9", "3.10", "3.12")

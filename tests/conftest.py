@@ -38,7 +38,7 @@ settings.load_profile("full" if FULL else "quick")
 # These tests run real processes and mostly wait for them.
 _BY_THE_WALL = (
     "tests/engines/",
-    "tests/simulation/test_engine.py",
+    "tests/engines/sandbox/test_engine.py",
     "tests/agent/",
     "tests/demo/",
     "tests/examples/",

@@ -68,7 +68,7 @@ def run(
 MARKS: Mapping[str, tuple[str, ...]] = {
     "reconciler": ("cli", "reconcile"),
     "agent": ("broker.agent",),
-    "machine": ("broker.simulation.machine",),
+    "machine": ("broker.engines.sandbox.machine",),
 }
 
 

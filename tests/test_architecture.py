@@ -34,7 +34,7 @@ class PluginKind(NamedTuple):
 KINDS = {
     "provider": PluginKind("providers.registry", "PROVIDERS", "providers.", "ProviderContract"),
     "engine": PluginKind(
-        "broker.engines.registry", "ENGINES", ("broker.engines.", "broker.simulation."), "EngineContract"
+        "broker.engines.registry", "ENGINES", ("broker.engines.", "broker.engines.sandbox."), "EngineContract"
     ),
     "rule": PluginKind("policies.rules", "RULES", "policies.rules.", "RuleContract"),
 }

@@ -70,7 +70,7 @@ def demo_speed(start_seconds: float) -> float:
 def _start_seconds() -> float:
     """The wall time that starting one of the sandbox's machines takes here and now, in seconds. The first start, which
     may read files that are in no cache, does not count."""
-    program = [sys.executable, "-P", "-c", "import broker.simulation.machine"]
+    program = [sys.executable, "-P", "-c", "import broker.engines.sandbox.machine"]
     times = []
     for _ in range(3):
         began = time.monotonic()

@@ -23,7 +23,7 @@ def store_id(store: Store) -> str:
 
 
 def signing_key(store: Store) -> str:
-    """The key from which those of attempts are derived (`broker.runfolder.attempt_keys`), made at first use.
+    """The key from which those of attempts are derived (`broker.engines.runfolder.attempt_keys`), made at first use.
 
     It is in the database because every broker of the store must be able to renew every lease. Whoever may read the
     database and write the run folders can give orders to nodes; neither alone suffices.

@@ -192,7 +192,7 @@ class Broker:
     def _sandbox(self) -> dict[str, Any]:
         """Scenario, seed and start of the store's simulated market, fixed at first use so that all processes see the
         same market."""
-        from broker.simulation.market import DEFAULT_SEED  # few commands use the simulated market
+        from broker.engines.sandbox.market import DEFAULT_SEED  # few commands use the simulated market
 
         stored = self.store.setting("sandbox")
         if stored is None:

@@ -113,8 +113,6 @@ GUESSES: Mapping[str, str] = {
     "api": "is `gpubroker serve`, or `gpubroker login` for a server that runs",
     "apply": "is `gpubroker submit JOB.yaml`; of policy files: `gpubroker policy apply FILES`",
     "approve": "is `gpubroker approvals grant JOB`",
-    "approvals approve": "is `gpubroker approvals grant JOB`",
-    "approvals deny": "is `gpubroker approvals refuse JOB`",
     "array": "is `gpubroker jobs list --where array=JOB`",
     "attach": "is `gpubroker exec -it JOB`",
     "backup": "is `gpubroker store backup`",

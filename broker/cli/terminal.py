@@ -25,14 +25,14 @@ from broker.cli.render.tables import Trimmed, hanging
 from broker.cli.render.usage_errors import usage_error
 from broker.core.actors import Actor, ProcessAccount
 from broker.core.errors import AskAPerson, BrokerError, InvalidInput
-from broker.remote.logins import current_login
+from broker.server.client.logins import current_login
 
 if TYPE_CHECKING:
     from rich.live import Live
 
     from broker.app.access.callers import Caller
     from broker.app.wiring import Broker, Registries
-    from broker.remote.team_api import TeamApi
+    from broker.server.client.team_api import TeamApi
     from broker.settings import Settings
 
 P = ParamSpec("P")
@@ -128,7 +128,7 @@ class Terminal:
         if server is None or not server.changing:
             self.say("Stopped.")
             return
-        from broker.remote.team_api import CHECK_FIRST, NOT_KNOWN
+        from broker.server.client.team_api import CHECK_FIRST, NOT_KNOWN
 
         self.say(f"Stopped; {NOT_KNOWN}: {CHECK_FIRST}.")
 
@@ -171,7 +171,7 @@ class Terminal:
         login = current_login(self.environment)
         if login is None:
             return None
-        from broker.remote.team_api import TeamApi
+        from broker.server.client.team_api import TeamApi
 
         return TeamApi(login)
 
@@ -201,7 +201,7 @@ class Terminal:
     def job_id(self, reference: str, *, single: bool = False) -> str:
         """The id of the job that a person calls ``reference``. ``single``: not of an array."""
         if self.through_server:
-            from broker.remote.sending import job_id
+            from broker.server.client.sending import job_id
 
             return job_id(self.api, reference)
         from broker.app.jobs.jobs import find, find_single

@@ -2,7 +2,7 @@
 
 ENGINES: dict[str, str] = {
     "local": "broker.engines.local:Local",
-    "sandbox": "broker.simulation.engine:SandboxEngine",
+    "sandbox": "broker.engines.sandbox.engine:SandboxEngine",
     "skypilot": "broker.engines.skypilot.engine:Skypilot",
     "slurm": "broker.engines.slurm:SlurmEngine",
 }

@@ -30,10 +30,10 @@ from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
 from broker.engines.environment import BASICS, Words
 from broker.engines.handles import note_owner, owner_of, recorded_end
+from broker.engines.runfolder.attempt_keys import TICKET_VARIABLE, ticket_of
+from broker.engines.runfolder.runfolder import RunFolder
 from broker.engines.slurm_commands import SqueueRow, accounting_record, cluster_name, own_jobs, run
 from broker.placement.feasibility import request_served
-from broker.runfolder.attempt_keys import TICKET_VARIABLE, ticket_of
-from broker.runfolder.runfolder import RunFolder
 
 _HANDLE = re.compile(r"slurm:(?P<cluster>[A-Za-z0-9._-]+):(?P<number>[0-9]+):(?P<key>[A-Za-z0-9-]{1,40})")
 _SCRIPT = Path(__file__).with_name("slurm_job.sh")

@@ -27,6 +27,7 @@ from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.events.wait_reasons import LaunchTrouble, OwnerMustStart, SecretsMissing, WaitReason
 from broker.core.ports import Engine, Launch
+from broker.engines.runfolder.mailbox import LeaseGrant
 from broker.reconciler.admission.launch_check import LaunchCheck, Objection, Ruling
 from broker.reconciler.controller import (
     Controller,
@@ -43,7 +44,6 @@ from broker.reconciler.interpret import needs_removal
 from broker.reconciler.leases import Leases
 from broker.reconciler.news_recorder import NewsRecorder
 from broker.reconciler.ports import ReconcilerPorts
-from broker.runfolder.mailbox import LeaseGrant
 from broker.store.store import append_if
 
 log = logging.getLogger(__name__)

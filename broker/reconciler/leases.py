@@ -15,10 +15,10 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.job.jobs import Job
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.policy import IdleLimit
+from broker.engines.runfolder.mailbox import LeaseGrant, Mailbox
 from broker.reconciler.progress import billed_time
 from broker.reconciler.settlement.funds import funds_of, lease_of
 from broker.reconciler.worklist import Worklist
-from broker.runfolder.mailbox import LeaseGrant, Mailbox
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from datetime import timedelta
 from broker.core.market.offers import Offer
 from broker.core.ports import Engine
 from broker.core.values.clock import Clock
+from broker.engines.runfolder.mailbox import Mailbox
 from broker.reconciler.controller import Controller
 from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.interpret import Patience
-from broker.runfolder.mailbox import Mailbox
 from broker.store.store import Store
 
 

@@ -12,11 +12,11 @@ from multiprocessing.pool import ThreadPool
 from broker.core.errors import BrokerError, RetryLater
 from broker.core.events.views import AttemptView, JobView
 from broker.core.ports import Engine, EngineState, Observation
+from broker.engines.runfolder.node_state import NodeState
 from broker.reconciler.controller import isolate_errors
 from broker.reconciler.engine_calls import Purpose
 from broker.reconciler.leases import Leases
 from broker.reconciler.ports import ReconcilerPorts
-from broker.runfolder.node_state import NodeState
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import pytest
 
 from broker.agent.formats import BadDocument, Spec, WantedInput
 from broker.core.events.outcomes import Cause
-from broker.runfolder.runfolder import RunFolder
+from broker.engines.runfolder.runfolder import RunFolder
 from tests.agent.node import Node
 
 LIST = "cd $GPUBROKER_INPUT_DIR && find . -type f | sort && cat first/a/x.txt"

@@ -15,7 +15,7 @@ from broker.agent.journal import AttemptJournal
 from broker.agent.mailbox import NodeMailbox
 from broker.agent.rank import RankContext
 from broker.agent.store import ObjectFolder, StoreTrouble
-from broker.runfolder.runfolder import RunFolder
+from broker.engines.runfolder.runfolder import RunFolder
 
 SECONDS = 30.0  # after which something that should have happened has not
 CANCELLED = Lease(stop="cancelled_by_user")

@@ -24,7 +24,7 @@ from broker.agent.download import Torn, WantedFile, check_room
 from broker.agent.store import ObjectFolder, StoreTrouble
 from broker.agent.supervise import INTERRUPTED
 from broker.core.events.outcomes import Cause
-from broker.runfolder.retention import stored_checkpoints
+from broker.engines.runfolder.retention import stored_checkpoints
 from tests.agent.node import Node
 from tests.fakes.throttled_s3 import ThrottledS3, content, sha256
 

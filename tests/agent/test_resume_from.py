@@ -5,7 +5,7 @@ import pytest
 from broker.agent.formats import BadDocument, Spec
 from broker.core.events.agent_events import Restored
 from broker.core.events.outcomes import Cause
-from broker.runfolder.runfolder import RunFolder
+from broker.engines.runfolder.runfolder import RunFolder
 from tests.agent.node import SAVE, Node
 
 LIST = "ls $GPUBROKER_CHECKPOINT_DIR"

@@ -11,7 +11,7 @@ from broker.agent.formats import BadDocument, Lease
 from broker.agent.signatures import KEY_VARIABLE, check, sign
 from broker.agent.supervise import FOLDER_OUT_OF_REACH, INTERRUPTED
 from broker.core.events.outcomes import Cause
-from broker.runfolder.attempt_keys import AttemptKeys
+from broker.engines.runfolder.attempt_keys import AttemptKeys
 from tests.agent.node import SLEEP, Node, eventually
 
 KEYS = AttemptKeys(lambda: "root of the store")

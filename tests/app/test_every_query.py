@@ -19,7 +19,7 @@ from broker.core.market.watches import Trigger, Watch
 from broker.core.notices import Notice
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
-from broker.finops.focus.months import BillingMonth
+from broker.ledger.finops.focus.months import BillingMonth
 from broker.store.access.access import AccessWriter
 from broker.store.jobs.pages import JobListFilter
 from broker.store.jobs.reader import StoreReader

@@ -37,7 +37,7 @@ from broker.core.errors import BrokerError, UnknownName
 from broker.core.events.outcomes import JobState
 from broker.core.job.file import parse_job
 from broker.core.values.clock import ManualClock
-from broker.finops.focus.months import BillingMonth
+from broker.ledger.finops.focus.months import BillingMonth
 from broker.reconciler.loop import Reconciler
 from broker.settings import Settings
 from broker.store.market import availability_history

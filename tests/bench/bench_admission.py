@@ -32,8 +32,8 @@ from broker.app.wiring import Broker
 from broker.core.access.people import TeamRole
 from broker.core.access.permissions import TokenScope
 from broker.core.job.file import parse_job
-from broker.server.team_server import TeamServer
-from broker.server.transport import Transport
+from broker.server.api.team_server import TeamServer
+from broker.server.api.transport import Transport
 from broker.settings import Settings
 from broker.store import Store
 from broker.store.jobs.journal import StoreWriter

@@ -31,13 +31,13 @@ from broker.core.ports import EngineState, Observation
 from broker.core.values.burns import Burn
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
+from broker.engines.runfolder.run_folders import RunFolders
 from broker.ledger.entries import Entry, Movement, Tags, move
 from broker.ledger.meter import Meter
 from broker.reconciler.admission.records import attempt_key, hold_entries
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.loop import Reconciler, Tick
 from broker.reconciler.ports import Controllers, ReconcilerPorts
-from broker.runfolder.run_folders import RunFolders
 from broker.store import Store, open_store
 from policies.loader import load
 from tests.controllers import AskedAlways

@@ -15,9 +15,9 @@ from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker, Registries
 from broker.core.events import folding
 from broker.core.values.clock import SystemClock
+from broker.engines.runfolder.run_folders import RunFolders
 from broker.reconciler.interpret import Patience
 from broker.reconciler.ports import Timing
-from broker.runfolder.run_folders import RunFolders
 from tests.chaos.control import Control
 from tests.chaos.lying import Lying
 

@@ -30,7 +30,7 @@ ASKED_OF_PROCESSES = (
     "slurm_nonsense",
 )
 LATE = timedelta(seconds=0.5)
-_WATCHING = {"guard.py", "broker.simulation.machine", "broker.engines.gang"}
+_WATCHING = {"guard.py", "broker.engines.sandbox.machine", "broker.engines.gang"}
 
 
 class Striking:
@@ -192,7 +192,7 @@ class Striking:
         return self._take_back(strike, tell, LATE.total_seconds())
 
     def _take_back(self, strike: Strike, tell: Callable[[Path], None], wait: float) -> bool:
-        machines = sorted(self._processes("broker.simulation.machine"), key=lambda one: one.pid)
+        machines = sorted(self._processes("broker.engines.sandbox.machine"), key=lambda one: one.pid)
         first = int(strike.draw * len(machines))
         for victim in machines[first:] + machines[:first]:
             with suppress(psutil.Error, IndexError, OSError):

@@ -16,8 +16,8 @@ from broker.app.wiring import Broker
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.values.money import Money
+from broker.engines.runfolder.runfolder import RunFolder
 from broker.ledger.entries import Account, faults
-from broker.runfolder.runfolder import RunFolder
 from tests.billing import metered
 from tests.chaos.evidence import Attempted, Manifests, attempts, hijacked, hostile_acts, marks
 from tests.chaos.load import MORE_TIME, RESULTS, SECRET, ChaosJob, JobFate, Load

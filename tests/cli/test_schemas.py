@@ -52,7 +52,7 @@ ELSEWHERE = {
     "demo",  # tests/demo/test_demo.py
     "setup",  # tests/cli/service/test_setup.py
     "serve",  # tests/market/test_two_pollers.py
-    *("logout", "whoami", "whoami-local"),  # tests/remote/test_login.py
+    *("logout", "whoami", "whoami-local"),  # tests/server/client/test_login.py
     *("launches", "launches-end"),  # tests/cli/service/test_launches.py
     "notices-test",  # test_alerts_are_as_their_schema_says
 }

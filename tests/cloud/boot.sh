@@ -1,7 +1,6 @@
 # Starts one node: a machine image below, a layer of its own above, its own processes, mounts and host name.
 # Runs in the node's network namespace and in new mount, pid and UTS namespaces. Variables: NODE (its folder), IMAGE,
-# NAME and ADDRESS (its own), NODE_USER, MINUTE (seconds that a minute of `shutdown` takes), DEAF (1: nobody can log in),
-# CARD (name and MiB of the card that it pretends to have; or empty).
+# NAME and ADDRESS (its own), NODE_USER, MINUTE (seconds that a minute of `shutdown` takes), DEAF (1: nobody can log in).
 set -eu
 mount --make-rprivate /
 mount -t overlay overlay -o "lowerdir=$IMAGE,upperdir=$NODE/upper,workdir=$NODE/work" "$NODE/root"
@@ -32,16 +31,6 @@ case "\$1" in
 esac
 X
 chmod 755 "$root/usr/local/sbin/shutdown"
-if [ -n "$CARD" ]; then
-  cat > "$root/usr/bin/nvidia-smi" <<X
-#!/bin/sh
-case "\$*" in
-*--query-gpu=*) echo '0, 50, 1024, ${CARD#*, }, 60.0, GPU-00000000-0000-0000-0000-000000000000' ;;
-*) echo '| 0  $CARD MiB |' ;;
-esac
-X
-  chmod 755 "$root/usr/bin/nvidia-smi"
-fi
 cp "$NODE/first-boot.sh" "$root/var/first-boot.sh"
 path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 # As cloud-init does: beside the first logins, as root, and no command stops the next.

@@ -85,7 +85,8 @@ class CloudDesk(SkyDesk):
 
     def _swept(self, *words: str) -> dict[str, Any]:
         self.folder.mkdir(parents=True, exist_ok=True)
-        done = run("doctor", "--sweep", "--json", *words, home=self.home, timeout=300, **self.lab.environment)
+        about = {"GPUBROKER_PROVIDERS__AWS__REGIONS": REGION, **self.lab.environment}
+        done = run("doctor", "--sweep", "--json", *words, home=self.home, timeout=300, **about)
         assert done.returncode in (0, 2), done.stderr
         document: dict[str, Any] = json.loads(done.stdout)
         assert not document["trouble"], document

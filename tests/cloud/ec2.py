@@ -1,5 +1,5 @@
-"""The interfaces of AWS over HTTP, from moto and the fakes, with refusals to order: what an account without quota, a
-zone without capacity, a throttled interface and expired credentials answer."""
+"""The interfaces of AWS over HTTP, from moto, with refusals to order: what an account without quota, a zone without
+capacity, a throttled interface and expired credentials answer."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ from io import BytesIO
 from typing import Any
 from urllib.parse import parse_qsl
 
-from moto.moto_server.werkzeug_app import MotoRequestHandler
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
-
-from tests.fakes.aws_cloud import AwsCloud
-from tests.fakes.aws_gate import AwsGate
 
 Parameters = dict[str, str]
 CALLER = "(caller)"  # the parameter that holds the access key of whoever asks
@@ -58,13 +55,11 @@ class OrderedRefusal:
 
 @dataclass
 class EmulatedAws:
-    """``market``: prices, quotas and reservations, which moto lacks. ``url``: where it answers. ``refusals``: the first
-    that fits is answered. ``after``: called with the parameters of each request that was carried out. ``asked``: the
-    actions of all requests, in order. ``tags_late``: seconds after the start of a machine in which nobody finds one by
-    its tags. ``spot_status``: of spot requests, by id; moto has none for machines that are started as SkyPilot starts
-    them."""
+    """``url``: where it answers. ``refusals``: the first that fits is answered. ``after``: called with the parameters
+    of each request that was carried out. ``asked``: the actions of all requests, in order. ``tags_late``: seconds after
+    the start of a machine in which nobody finds one by its tags. ``spot_status``: of spot requests, by id; moto has
+    none for machines that are started as SkyPilot starts them."""
 
-    market: AwsCloud = field(default_factory=AwsCloud)
     url: str = ""
     refusals: list[OrderedRefusal] = field(default_factory=list)
     after: list[Callable[[Parameters], None]] = field(default_factory=list)
@@ -73,12 +68,9 @@ class EmulatedAws:
     spot_status: dict[str, str] = field(default_factory=dict)
     _started_at: float = 0.0
 
-    def __post_init__(self) -> None:
-        self._inner = AwsGate(self.market)
-
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         if not str(environ.get("CONTENT_TYPE", "")).startswith(_QUERY):
-            return self._inner(environ, start_response)
+            return self._moto(environ, start_response)
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         environ["wsgi.input"] = BytesIO(body)
         key = _KEY.search(environ.get("HTTP_AUTHORIZATION", ""))
@@ -94,7 +86,7 @@ class EmulatedAws:
             return [own.encode()]
         if parameters.get("Action") == "RunInstances":
             self._started_at = time.monotonic()
-        answer = list(self._inner(environ, start_response))
+        answer = list(self._moto(environ, start_response))
         for call in self.after:
             call(parameters)
         return answer
@@ -108,6 +100,11 @@ class EmulatedAws:
         by_tag = any(name.startswith("Filter.") and value.startswith("tag:") for name, value in parameters.items())
         too_early = time.monotonic() - self._started_at < self.tags_late
         return _NONE_FOUND if parameters.get("Action") == "DescribeInstances" and by_tag and too_early else None
+
+    @staticmethod
+    def _moto(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        answer: Iterable[bytes] = _MOTO(environ, start_response)
+        return answer
 
 
 ACCOUNT = "123456789012"  # moto's
@@ -124,6 +121,9 @@ def states(region: str) -> dict[str, str]:
 class _Quiet(MotoRequestHandler):  # type: ignore[misc]  # mypy does not read moto
     def log(self, type: str, message: str, *args: object) -> None:
         """Nothing: there are thousands of requests."""
+
+
+_MOTO = DomainDispatcherApplication(create_backend_app)
 
 
 @contextmanager

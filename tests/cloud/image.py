@@ -19,7 +19,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from broker.runfolder.agent_bundle import OBSTORE, requirements
+from broker.engines.runfolder.agent_bundle import OBSTORE, requirements
 from tests.skypilot_server import package_index
 
 USER = "ubuntu"  # whom SkyPilot logs in as on AWS

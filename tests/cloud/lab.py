@@ -22,8 +22,6 @@ from tests.cloud.ec2 import ACCOUNT, EmulatedAws, OrderedRefusal, running_aws, s
 from tests.cloud.image import mounted_image
 from tests.cloud.nodes import CloudNode, CloudNodes, following, lacking_rights, network
 from tests.cloud.slots import CloudSlot
-from tests.fakes.aws_cloud import AwsCloud, get_products
-from tests.fakes.aws_files import Files, advisor, on_demand, product, serve_files
 from tests.program import eventually
 from tests.skypilot_server import SkyServer, address, api_ports
 
@@ -33,7 +31,6 @@ ZONES = {"use1-az6": "us-east-1a", "use1-az1": "us-east-1b"}
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE", "AWS_SECRET_ACCESS_KEY": "planted-secret-key"}
 OWN_KEY = "AKIAIOSFODNN7THECLOUD"  # of what stands for the provider and belongs to no account
 MACHINE = "m6i.large"
-GPU_MACHINE, CARD_PRICE = "g4dn.xlarge", "0.526"  # USD an hour on demand
 _IMAGE = "ami-1e749f67"  # one that moto knows
 _ROLE = "skypilot-v1"  # of SkyPilot's nodes, made by its first launch in an account; moto refuses its policies
 _INTERFACES = ("ec2", "s3", "iam")
@@ -46,9 +43,8 @@ aws:
   use_ssm: false
   remote_identity: SERVICE_ACCOUNT
 """
-_MACHINES = [  # type, card, vCPUs, GiB; USD per hour on demand, on spot by zone
-    (MACHINE, "", 2, 8, "7.2", {"use1-az6": "3.6", "use1-az1": "4.32"}),
-    (GPU_MACHINE, "T4", 4, 16, CARD_PRICE, {"use1-az6": "0.2104", "use1-az1": "0.2367"}),
+_MACHINES = [  # type, price per hour on demand; spot by zone
+    (MACHINE, 2, 8, "7.2", {"use1-az6": "3.6", "use1-az1": "4.32"}),
 ]
 
 
@@ -189,9 +185,6 @@ def running_lab(slot: CloudSlot) -> Iterator[CloudLab]:
             "AWS_EC2_METADATA_DISABLED": "true",
             "PYTHONPATH": str(_quick_start(folder / "quick")),
         }
-        _stock(aws.market)
-        advice = stack.enter_context(serve_files())
-        advice.put_advisor(advisor({REGION: {GPU_MACHINE: (60, 1)}}))
         _home(folder / "home")
         port, metrics_port = api_ports()
         server = SkyServer(folder, {**environment, **address(port)})
@@ -200,7 +193,7 @@ def running_lab(slot: CloudSlot) -> Iterator[CloudLab]:
         stack.enter_context(following(nodes))
         stack.callback(server.end)
         server.start_api(port, metrics_port)
-        yield CloudLab(folder, aws, nodes, server, {**server.environment, **_settings(aws, advice)}, ec2, s3)
+        yield CloudLab(folder, aws, nodes, server, {**server.environment, **_settings(aws)}, ec2, s3)
 
 
 def _quick_start(place: Path) -> Path:
@@ -210,34 +203,17 @@ def _quick_start(place: Path) -> Path:
     return place
 
 
-def _settings(aws: EmulatedAws, advice: Files) -> dict[str, str]:
+def _settings(aws: EmulatedAws) -> dict[str, str]:
     """gpubroker's: run folders in a bucket, which nodes reach with the keys that are handed to them."""
     handed = {**KEYS, "AWS_REGION": REGION, "AWS_ENDPOINT_URL": aws.url, "AWS_ALLOW_HTTP": "true"}
     return {
         **handed,
-        "GPUBROKER_PROVIDERS__AWS__REGIONS": REGION,
-        "GPUBROKER_PROVIDERS__AWS__SPOT_ADVISOR_URL": advice.url,
         "GPUBROKER_RUNS": "s3://runs/jobs",
         "GPUBROKER_ENGINES__SKYPILOT__ENVIRONMENT": " ".join(handed),
         "GPUBROKER_ENGINES__SKYPILOT__CLOUDS__LAB": "aws",
         "GPUBROKER_ENGINES__SKYPILOT__LOOK": "2",
         "GPUBROKER_ENGINES__SKYPILOT__REFRESH": "40",  # a look takes six seconds of a processor on the node
     }
-
-
-def _stock(market: AwsCloud) -> None:
-    """One machine with a card at its list price and on spot, and quotas for some."""
-    for machine, card, _, _, price, spot in _MACHINES:
-        if card:
-            row = product(machine, REGION, GPU="1")
-            market.products += get_products([(row, [on_demand(row, price)])])
-            for zone, name in ZONES.items():
-                market.add_spot(REGION, name[-1] + zone[-1], machine, spot[zone], datetime.now(UTC))
-    market.scores[REGION] = 9
-    market.quotas[REGION] = [
-        ("Running On-Demand G and VT instances", 16.0),
-        ("All G and VT Spot Instance Requests", 16.0),
-    ]
 
 
 def _prepare(slot: CloudSlot, ec2: Any, s3: Any, iam: Any) -> None:
@@ -266,8 +242,8 @@ def _home(home: Path) -> None:
     (home / ".aws" / "credentials").chmod(0o600)
     columns = "InstanceType AcceleratorName AcceleratorCount vCPUs MemoryGiB GpuInfo Price SpotPrice Region"
     rows = [
-        [machine, card, card and 1, cpus, memory, "", price, spot[zone], REGION, zone, "x86_64", "", "", "", "", ""]
-        for machine, card, cpus, memory, price, spot in _MACHINES
+        [machine, "", "", cpus, memory, "", price, spot[zone], REGION, zone, "x86_64", "", "", "", "", ""]
+        for machine, cpus, memory, price, spot in _MACHINES
         for zone in ZONES
     ]
     more = "AvailabilityZone Arch LocalDiskType NVMeSupported LocalDiskSize LocalDiskCount MaximumEfaInterfaces"
@@ -277,8 +253,8 @@ def _home(home: Path) -> None:
     _catalogue(home, "aws/images.csv", "Tag Region OS OSVersion ImageId CreationDate", images)
     quotas = [[machine, "L-1216C47A", "L-34B43A08"] for machine, *_ in _MACHINES]
     _catalogue(home, "aws/instance_quota_mapping.csv", "InstanceType OnDemandInstanceCode SpotInstanceCode", quotas)
-    _catalogue(home, "common/accelerators.csv", "AcceleratorName Clouds", [["T4", "['AWS']"]])
-    _catalogue(home, "common/metadata.csv", "GPU MemoryGB", [["T4", 16]])
+    _catalogue(home, "common/accelerators.csv", "AcceleratorName Clouds", [["A10G", "['AWS']"]])
+    _catalogue(home, "common/metadata.csv", "GPU MemoryGB", [["A10G", 24]])
 
 
 def _catalogue(home: Path, name: str, header: str, rows: list[list[Any]]) -> None:

@@ -26,7 +26,6 @@ from tests.cloud.slots import CloudSlot, remove_namespace
 
 _HERE = Path(__file__).parent
 _SYSTEM_PYTHON = "/usr/bin/python3"
-_CARDS = {"g4dn.xlarge": "Tesla T4, 16384"}  # by instance type: what nvidia-smi says of it, MiB
 
 
 def lacking_rights() -> str:
@@ -40,8 +39,8 @@ def lacking_rights() -> str:
 @dataclass
 class CloudNode:
     """``data``: what the machine is told at its first boot, in the words of cloud-init. ``home``: files of the login
-    user that its image does not have, by path below its home. ``card``: name and MiB of the one that its nvidia-smi
-    shows. ``deaf``: nobody can log in. ``minute``: the seconds that a minute takes until a shutdown."""
+    user that its image does not have, by path below its home. ``deaf``: nobody can log in. ``minute``: the
+    seconds that a minute takes until a shutdown."""
 
     slot: CloudSlot
     id: str
@@ -51,7 +50,6 @@ class CloudNode:
     image: Path
     data: Mapping[str, Any]
     home: Mapping[str, str]
-    card: str = ""
     deaf: bool = False
     minute: float = 60.0
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -90,7 +88,7 @@ class CloudNode:
         apart = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "bash", str(_HERE / "boot.sh")]
         name = f"ip-{self.address.replace('.', '-')}"
         words = {"NODE": str(self.folder), "IMAGE": str(self.image), "NAME": name, "NODE_USER": user["name"]}
-        times = {"CARD": self.card, "MINUTE": str(self.minute), "DEAF": str(int(self.deaf))}
+        times = {"MINUTE": str(self.minute), "DEAF": str(int(self.deaf))}
         self._run("console", apart, ADDRESS=self.address, **words, **times)
 
     @property
@@ -170,7 +168,7 @@ class CloudNodes:
         data = yaml.safe_load(base64.b64decode(encoded))
         zone, address = about["Placement"]["AvailabilityZone"], about["PrivateIpAddress"]
         place = (self.slot, id, address, zone, self.folder / id, self.image)
-        return CloudNode(*place, data, self.home, _CARDS.get(about["InstanceType"], ""), self.deaf, self.minute)
+        return CloudNode(*place, data, self.home, self.deaf, self.minute)
 
 
 @contextmanager

@@ -61,7 +61,6 @@ def test_after_a_notice_no_step_is_lost_and_the_job_goes_on_in_another_zone(
     print(job.transcript())  # pytest shows it with -rP
 
 
-@pytest.mark.cloud_first
 def test_after_a_machine_is_gone_at_once_no_more_than_one_interval_is_lost(
     lab: CloudLab, desk: Callable[..., CloudDesk]
 ) -> None:

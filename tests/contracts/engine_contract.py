@@ -27,7 +27,7 @@ from broker.core.errors import BrokerError
 from broker.core.events.outcomes import Cause
 from broker.core.market.machines import ListsMachines
 from broker.core.ports import EngineState, Launch, Observation
-from broker.runfolder.runfolder import RunFolder
+from broker.engines.runfolder.runfolder import RunFolder
 from tests.agent.node import alive
 from tests.contracts.engine_bench import NEEDS, SECONDS, Bench, eventually, lines
 

@@ -35,7 +35,7 @@ from broker.app.jobs.runs_root import attempt_keys
 from broker.app.jobs.submit import submit
 from broker.app.service import background, reconciler_setup
 from broker.app.wiring import Broker
-from broker.runfolder.run_folders import RunFolders
+from broker.engines.runfolder.run_folders import RunFolders
 from broker.settings import Settings
 from cli import registries
 from tests.actors import ANN, EVERYBODYS

@@ -20,7 +20,7 @@ from broker.app.service import metrics
 from broker.cli.program import app
 from broker.core.job import jobs
 from broker.engines.registry import ENGINES
-from broker.server.routes import ROUTES
+from broker.server.api.routes import ROUTES
 from broker.settings import Settings
 from policies.schema import json_schema
 from providers.registry import PROVIDERS

@@ -20,7 +20,7 @@ from broker.core.values.clock import SystemClock
 from broker.engines.detached import Slot
 from broker.engines.local import Local, LocalSettings
 from broker.engines.register import MachineRegister
-from broker.runfolder.runfolder import RunFolder
+from broker.engines.runfolder.runfolder import RunFolder
 from tests.agent.node import alive
 from tests.contracts.engine_bench import Bench, eventually, lines
 from tests.engines.test_local import agent_pid, placement, slot_of

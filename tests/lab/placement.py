@@ -20,7 +20,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.cli.render.formats import length, percent, text_or_dash
-from broker.cli.render.tables import Column, ValueColumn, build_cell_table, table_parts
+from broker.cli.render.tables import Column, ValueColumn, cell_table_parts, table_parts
 from broker.core.errors import InvalidInput
 from tests.lab import command
 from tests.lab.strategies import POLICIES
@@ -218,7 +218,7 @@ def _ratios(console: Console, cells: Sequence[PlacementCell]) -> list[Renderable
         *(Column(policy, ranks.get(policy, 2 + i), "right") for i, policy in enumerate(compared)),
         Column("windows", 9, "right"),
     ]
-    return [build_cell_table(console, columns, rows)]
+    return cell_table_parts(console, columns, rows)
 
 
 def _totals(console: Console, cells: Sequence[PlacementCell]) -> list[RenderableType]:

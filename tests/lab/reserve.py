@@ -21,7 +21,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.app.capacity.demand_files import Demand, read_demand
-from broker.cli.render.tables import Column, build_cell_table
+from broker.cli.render.tables import Column, cell_table_parts
 from broker.core.errors import InvalidInput, UnknownName
 from broker.economics.reserve.planner import LONGEST_TERM, Planner
 from broker.economics.reserve.replay import Buyer, PurchaseOutcome, ReserveTerms, replay
@@ -259,7 +259,7 @@ def _table(console: Console, found: Mapping[str, Any], ratio: float) -> list[Ren
     if len(rows) > 1:
         means = {mean["policy"]: mean["mean_cost_over_optimum"] for mean in found["means"] if mean["ratio"] == ratio}
         rows.append([Text("mean", style="bold"), *_overs([means.get(policy) for policy in policies]), ""])
-    return [build_cell_table(console, columns, rows)]
+    return cell_table_parts(console, columns, rows)
 
 
 def _overs(values: Sequence[float | None]) -> list[Text]:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from broker.app.billing.budgets import budget_rules
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, build_cell_table
+from broker.cli.render.tables import Column, cell_table_parts
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from tests.lab.simulation.figures import (
@@ -231,7 +231,7 @@ def tables(console: Console, found: Document, before: Document | None = None) ->
             rows: list[list[str | Text]] = [
                 [why, f"{number:,}"] for why, number in list(reasons.items())[:_MOST_REASONS]
             ]
-            yield from ("", build_cell_table(console, [Column(title, folds=True), Column("jobs", 0, "right")], rows))
+            yield from ("", *cell_table_parts(console, [Column(title, folds=True), Column("jobs", 0, "right")], rows))
     ledger = "balanced, nothing held" if found["balanced"] else f"NOT balanced: {'; '.join(found['faults'][:3])}"
     yield ""
     yield f"ended after {_time(found['ended_after_s'])} of virtual time"
@@ -296,7 +296,7 @@ def _totals(console: Console, found: Document, before: Document | None) -> Itera
             more = 0.0 if now is None or then is None else now - then
             row += [formats.text_or_dash(then, text), f"{'+' if more > 0 else '-'}{text(abs(more))}" if more else ""]
         rows.append(row)
-    yield build_cell_table(console, columns, rows)
+    yield from cell_table_parts(console, columns, rows)
     yield from (Text(line, style="dim") for line in _EXPLANATIONS)
 
 
@@ -323,7 +323,7 @@ def _team_table(console: Console, found: Document) -> list[RenderableType]:
         for team in found["teams"]
     ]
     figures = _right("jobs", "refused", "late", "GPU-h useful", "wait mean", "p50", "p95", "slowdown", "cash", "owned")
-    return [build_cell_table(console, [Column("team"), *figures], rows)]
+    return cell_table_parts(console, [Column("team"), *figures], rows)
 
 
 def _pool_table(console: Console, found: Document) -> list[RenderableType]:
@@ -338,7 +338,7 @@ def _pool_table(console: Console, found: Document) -> list[RenderableType]:
         for pool in found["pools"]
     ]
     figures = _right("machines", "machine-hours", "in use", "GPUs in use")
-    return [build_cell_table(console, [Column("pool", folds=True), *figures], rows)]
+    return cell_table_parts(console, [Column("pool", folds=True), *figures], rows)
 
 
 def _gang_table(console: Console, found: Document) -> list[RenderableType]:
@@ -355,7 +355,7 @@ def _gang_table(console: Console, found: Document) -> list[RenderableType]:
         for gang in found["gangs"]
         if gang["started"] or gang["recorded"]
     ]
-    shown: list[RenderableType] = [build_cell_table(console, [Column("GPUs of a job"), *_right(*titles)], rows)]
+    shown = cell_table_parts(console, [Column("GPUs of a job"), *_right(*titles)], rows)
     orders = {"teams": recorded["teams_agree"], "sizes of jobs": recorded["gangs_agree"]} if recorded else {}
     if ranks := ", ".join(f"{name} {value:.3f}" for name, value in orders.items() if value is not None):
         shown.append(f"order of mean waits beside the recorded one (Spearman): {ranks}")
@@ -388,4 +388,4 @@ def _budget_table(console: Console, found: Document) -> list[RenderableType]:
     if any(one["amount"] and Money.usd(one["most_held"]) > Money.usd(one["amount"]) for one in budgets):
         notes.append(_CARRIED)
     columns = [Column("budget"), Column("period from"), *_right("spent", "of", "used", "held at most")]
-    return [build_cell_table(console, columns, rows, *notes)]
+    return cell_table_parts(console, columns, rows, *notes)

@@ -10,8 +10,8 @@ from datetime import datetime
 from broker.core.errors import GiveUp, RetryLater
 from broker.core.events.views import AttemptView, JobView
 from broker.core.policy.policy import Usage
-from broker.runfolder.mailbox import LeaseGrant
-from broker.runfolder.node_state import ExitRecord, NodeState
+from broker.engines.runfolder.mailbox import LeaseGrant
+from broker.engines.runfolder.node_state import ExitRecord, NodeState
 from tests.money.clock import StageClock
 
 

@@ -25,10 +25,10 @@ from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer
 from broker.core.values.money import Money
+from broker.engines.runfolder.run_folders import RunFolders
 from broker.ledger.entries import Account
 from broker.placement.conditions import Conditions
 from broker.reconciler.controllers.placement import PlanInputs
-from broker.runfolder.run_folders import RunFolders
 from broker.settings import Settings
 from cli import registries
 from tests.actors import ANN, EVERYBODYS

@@ -6,7 +6,7 @@ import pytest
 
 from broker.core.market.offers import MoneyKind
 from broker.core.values.clock import ManualClock
-from broker.simulation.market import DEFAULT_START
+from broker.engines.sandbox.market import DEFAULT_START
 from providers.sandbox import SandboxProvider, SandboxSettings
 from tests.contracts.provider_contract import NOW, ProviderContract, poll
 

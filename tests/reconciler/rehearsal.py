@@ -35,6 +35,8 @@ from broker.core.ports import BudgetSpec, EngineState, Launch, Observation, Poli
 from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from broker.engines.runfolder.mailbox import LeaseGrant
+from broker.engines.runfolder.node_state import Dated, ExitRecord, NodeState
 from broker.ledger.entries import Movement, Tags, faults
 from broker.placement.conditions import Conditions
 from broker.reconciler.admission.launch_check import LaunchCheck, Rejudging, Ruling
@@ -46,8 +48,6 @@ from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.leases import NodeLimits
 from broker.reconciler.loop import Reconciler
 from broker.reconciler.ports import Controllers, ReconcilerPorts, Timing
-from broker.runfolder.mailbox import LeaseGrant
-from broker.runfolder.node_state import Dated, ExitRecord, NodeState
 from broker.store import Store
 
 MINUTE = timedelta(minutes=1)

@@ -19,9 +19,9 @@ from broker.core.ports import Launch
 from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from broker.engines.runfolder.mailbox import LeaseGrant
 from broker.ledger.entries import Movement, Tags, faults
 from broker.reconciler.admission.records import hold_entries
-from broker.runfolder.mailbox import LeaseGrant
 from broker.store import Store, open_store
 from tests.empty_store import empty_store
 from tests.reconciler.costly_stage import (

@@ -12,7 +12,7 @@ from broker.core.events.outcomes import AttemptState, Cause, JobState
 from broker.core.events.views import AttemptView, JobView
 from broker.core.ports import EngineState, Observation
 from broker.core.values.money import Money
-from broker.runfolder.mailbox import LeaseGrant
+from broker.engines.runfolder.mailbox import LeaseGrant
 from broker.store.store import append_if
 from tests.controllers import AskedAlways, noted
 from tests.reconciler.rehearsal import MINUTE, Stage, retrying, running, settled_and_closed

@@ -12,9 +12,9 @@ from broker.core.events.outcomes import AttemptState, Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import IdleLimit
+from broker.engines.runfolder.mailbox import LeaseGrant
 from broker.reconciler.leases import Leases, NoNodeLimits
 from broker.reconciler.worklist import Worklist
-from broker.runfolder.mailbox import LeaseGrant
 from tests.controllers import FixedLimits
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, retrying, running
 

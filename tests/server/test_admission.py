@@ -26,11 +26,11 @@ from broker.core.market.machines import TAG
 from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from broker.engines.runfolder.attempt_keys import TICKET_LABEL, launch_ticket
 from broker.engines.skypilot.task import cluster_name
 from broker.ledger.entries import faults
-from broker.runfolder.attempt_keys import TICKET_LABEL, launch_ticket
 from tests.actors import ROOT
-from tests.page.browsing import site_of
+from tests.server.page.browsing import site_of
 from tests.server.world import DAY, Company, bearer, new_world
 
 NODE = Offer(

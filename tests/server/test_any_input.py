@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from broker.server.application import Envelope
-from broker.server.routes import ROUTES
+from broker.server.api.application import Envelope
+from broker.server.api.routes import ROUTES
 from tests.server.world import Company, bearer, new_world
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("any input")]  # one company, described once

@@ -11,7 +11,7 @@ from broker.app.access.idempotency import ChangeAnswer, ChangeRequest, ChangeUnd
 from broker.app.jobs import jobs
 from broker.core.access.permissions import Permission, TokenScope
 from broker.core.errors import CommitUnknown, StoreProblem
-from broker.server.routes import ROUTES, ApiRoute
+from broker.server.api.routes import ROUTES, ApiRoute
 from tests.actors import ROOT
 from tests.server.test_matrix import TEAMS, access_of, named
 from tests.server.world import EVERYBODY, POLICY, Company, bearer, submitted

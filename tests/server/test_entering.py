@@ -13,9 +13,9 @@ from broker.core.access.api_tokens import new_text
 from broker.core.access.permissions import TokenScope
 from broker.core.errors import StoreProblem
 from broker.core.values.clock import ManualClock
-from broker.server.application import Envelope, api
-from broker.server.limits import WrongTokens
-from broker.server.transport import Transport
+from broker.server.api.application import Envelope, api
+from broker.server.api.limits import WrongTokens
+from broker.server.api.transport import Transport
 from tests.actors import ROOT, with_clock
 from tests.server.world import Company, bearer, client_of
 
@@ -91,7 +91,7 @@ def test_a_thousand_wrong_tokens_are_not_looked_up(world: Company, monkeypatch: 
         looked += 1
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("broker.server.callers.authenticate", counted)
+    monkeypatch.setattr("broker.server.api.callers.authenticate", counted)
     statuses = [status(world, new_text()) for _ in range(200)]
     assert statuses == [401] * 20 + [429] * 180
     assert looked == 20

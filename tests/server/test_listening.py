@@ -13,9 +13,9 @@ import trustme
 from broker.app.service.health import Pulses
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
-from broker.server.application import MAX_BODY
-from broker.server.team_server import TeamServer
-from broker.server.transport import Transport
+from broker.server.api.application import MAX_BODY
+from broker.server.api.team_server import TeamServer
+from broker.server.api.transport import Transport
 from tests.server.world import Company, bearer
 
 HTTP = Transport()

@@ -9,7 +9,7 @@ import pytest
 from broker.core.access.people import Person, TeamRole
 from broker.core.access.permissions import SCOPES, Access, Permission, TokenScope
 from broker.core.actors import Role
-from broker.server.routes import PUBLIC, ROUTES, ApiRoute
+from broker.server.api.routes import PUBLIC, ROUTES, ApiRoute
 from tests.server.world import BOTH, EVERYBODY, IN_TEAM, NOBODY, OVER_ALL, STRANGER, Company, bearer
 
 TEAMS = {"mine": "nlp", "foreign": "vision", "nobodys": None}

@@ -15,7 +15,7 @@ from providers.sfcompute import Sfcompute, SfcomputeSettings
 from tests.actors import person
 from tests.fakes.server import FakeServer
 from tests.fakes.sfcompute import SfcomputeMarket
-from tests.page.browsing import FormFields, Site, site_of
+from tests.server.page.browsing import FormFields, Site, site_of
 from tests.server.test_changing import ask, lines
 from tests.server.world import POLICY, Company
 

@@ -11,7 +11,7 @@ from broker.core.purchases.purchases import PurchaseState, start_purchase
 from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
 from broker.core.values.money import Money
 from broker.procurement.money import ceiling_entries
-from tests.page.browsing import FormFields, site_of
+from tests.server.page.browsing import FormFields, site_of
 from tests.server.test_changing import ask, lines
 from tests.server.world import POLICY, Company
 

@@ -7,9 +7,9 @@ from fastapi.testclient import TestClient
 
 from broker.app.service.health import Pulses
 from broker.app.service.metrics import ServiceResponder
-from broker.server.application import Envelope, api
-from broker.server.limits import RequestRate, TooManyRequests, WrongTokens
-from broker.server.transport import Transport
+from broker.server.api.application import Envelope, api
+from broker.server.api.limits import RequestRate, TooManyRequests, WrongTokens
+from broker.server.api.transport import Transport
 from tests.server.world import Company, bearer, client_of
 
 

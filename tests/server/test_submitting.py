@@ -20,7 +20,7 @@ from broker.app.jobs.sealed_secrets import JobSecrets, encrypt_for_service, publ
 from broker.app.jobs.snapshots import pool_name
 from broker.core.access.permissions import Permission
 from broker.core.actors import Actor, ProcessAccount
-from broker.server.limits import UploadQuota
+from broker.server.api.limits import UploadQuota
 from broker.settings import ServeSettings
 from tests.server.test_changing import ask, lines
 from tests.server.test_matrix import access_of
@@ -176,7 +176,7 @@ def test_a_full_disk_is_told_and_nothing_is_kept(seen_world: Company, monkeypatc
         def write(self, piece: bytes) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("broker.server.contents.tempfile.SpooledTemporaryFile", lambda most: Full())
+    monkeypatch.setattr("broker.server.api.contents.tempfile.SpooledTemporaryFile", lambda most: Full())
     answer = put(seen_world, "files", b"too much")
     assert (answer.status_code, answer.json()["kind"]) == (503, "store_problem")
 

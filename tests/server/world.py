@@ -26,9 +26,9 @@ from broker.core.access.sessions import LINK_PATH
 from broker.core.actors import Actor, Role
 from broker.core.job.file import parse_job
 from broker.core.values.clock import Clock
-from broker.server.application import Envelope, api
-from broker.server.limits import WrongTokens
-from broker.server.transport import Transport
+from broker.server.api.application import Envelope, api
+from broker.server.api.limits import WrongTokens
+from broker.server.api.transport import Transport
 from broker.settings import ServeSettings, Settings
 from cli import registries
 from tests.actors import EVERYBODYS, ROOT

@@ -12,8 +12,8 @@ from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.finops.showback import SharingRules, Statement
 from broker.ledger.entries import Movement, Tags, move
+from broker.ledger.finops.showback import SharingRules, Statement
 from broker.store import Store
 
 SAME = {

@@ -25,7 +25,7 @@ from broker.core.actors import Role
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.money import Money
 from broker.ledger.entries import faults
-from broker.server.transport import Transport
+from broker.server.api.transport import Transport
 from tests.actors import ROOT
 from tests.server.test_admission import NODE, POLICY
 from tests.server.world import Company, new_world

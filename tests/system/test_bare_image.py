@@ -13,7 +13,7 @@ import pytest
 from broker.agent.supervise import CLAIM_LOST
 from broker.core.events.agent_events import Restored
 from broker.core.events.outcomes import Cause
-from broker.runfolder.agent_bundle import write_agent
+from broker.engines.runfolder.agent_bundle import write_agent
 from tests.agent.node import SAVE, Node, eventually
 from tests.bare_images import LIBRARIES, VERSIONS, library, python
 from tests.system.object_stores import ObjectStore, s3

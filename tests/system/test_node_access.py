@@ -14,8 +14,8 @@ from broker.agent.bucket_region import REGION_VARIABLE
 from broker.agent.signatures import KEY_VARIABLE
 from broker.core.errors import LoginMissing
 from broker.core.job.jobs import Job
-from broker.runfolder.attempt_keys import AttemptKeys
-from broker.runfolder.node_access import RoleSessions
+from broker.engines.runfolder.attempt_keys import AttemptKeys
+from broker.engines.runfolder.node_access import RoleSessions
 from tests.agent.node import SAVE, Node, eventually
 from tests.system.object_stores import ObjectStore, s3
 

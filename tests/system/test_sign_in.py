@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.page.browsing import FormFields
 from tests.program import GPUBROKER, environment, run, start
+from tests.server.page.browsing import FormFields
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(700)]
 

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.page.browsing import FormFields
 from tests.program import eventually, kill, processes, run, start
+from tests.server.page.browsing import FormFields
 from tests.slurm_cluster import SlurmCluster, free_ports
 from tests.system.conftest import RunBucket
 

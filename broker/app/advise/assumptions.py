@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from broker.app.billing.outcomes import finished_runs, peaks
 from broker.core.errors import POLICY_FILE, InvalidInput, UnknownName
 from broker.economics.assumptions import DEFAULTS, Assumptions, override, table
-from broker.finops.accuracy import measured_speeds, model_speeds, served_speeds
+from broker.ledger.finops.accuracy import measured_speeds, model_speeds, served_speeds
 from broker.store import is_missing
 
 if TYPE_CHECKING:

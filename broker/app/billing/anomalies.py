@@ -20,7 +20,7 @@ from broker.core.errors import InvalidInput
 from broker.core.notices import Notice, Severity
 from broker.core.policy.policy import UnusualSpending
 from broker.core.values.money import Money
-from broker.finops.anomalies import (
+from broker.ledger.finops.anomalies import (
     MEMORY,
     WINDOW,
     AnomalyAnswer,
@@ -29,7 +29,7 @@ from broker.finops.anomalies import (
     incidents,
     scores,
 )
-from broker.finops.change import NOBODY
+from broker.ledger.finops.change import NOBODY
 
 if TYPE_CHECKING:
     from broker.store.jobs.reader import StoreReader

@@ -20,8 +20,8 @@ from broker.core.notices import Notice, Severity
 from broker.core.policy.policy import BudgetUse, Source
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.money import Money, round_distinct
-from broker.finops.expectation import MAX_DAYS, expect
 from broker.ledger.budgets import budget_uses, matches, period_containing, period_name, summable_until
+from broker.ledger.finops.expectation import MAX_DAYS, expect
 from broker.ledger.forecast import (
     EXCEEDED,
     FORECAST,

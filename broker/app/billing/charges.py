@@ -22,8 +22,8 @@ from broker.core.notices import Notice, Severity
 from broker.core.ports import HasCharges
 from broker.core.values.money import Money
 from broker.core.values.provider_names import NAMES, provider_name
-from broker.finops.focus.months import BillingMonth
 from broker.ledger.entries import Entry
+from broker.ledger.finops.focus.months import BillingMonth
 from broker.reconciler.admission.records import attempt_key, job_of
 from broker.reconciler.settlement.charges import (
     BILLED,

@@ -16,9 +16,9 @@ from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
 from broker.core.errors import UnknownName
 from broker.core.values.money import Money
-from broker.finops.focus.charges import GPU_HOURS, VERSIONS, Value, charges
-from broker.finops.focus.idle import unused_rows
-from broker.finops.focus.months import BillingMonth
+from broker.ledger.finops.focus.charges import GPU_HOURS, VERSIONS, Value, charges
+from broker.ledger.finops.focus.idle import unused_rows
+from broker.ledger.finops.focus.months import BillingMonth
 
 if TYPE_CHECKING:
     from broker.store.jobs.reader import StoreReader

@@ -13,7 +13,7 @@ from tempfile import mkstemp
 from typing import Any, Protocol
 
 from broker.core.errors import InvalidInput, MissingExtra
-from broker.finops.focus.charges import KINDS, ColumnKind, Value, header
+from broker.ledger.finops.focus.charges import KINDS, ColumnKind, Value, header
 
 FORMATS = (".csv", ".parquet")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")

@@ -10,8 +10,8 @@ from broker.app.billing.budgets import budget_rules
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.units import zone
-from broker.finops.focus.months import BillingMonth, BillingQuarter
 from broker.ledger.budgets import period_containing
+from broker.ledger.finops.focus.months import BillingMonth, BillingQuarter
 
 MONTH, LAST_MONTH = "month", "last-month"
 PERIODS = (MONTH, LAST_MONTH, "quarter", "last-quarter")

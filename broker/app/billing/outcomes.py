@@ -16,7 +16,7 @@ from broker.core.market.offers import CapacityType
 from broker.core.values.accelerators import accelerator_names, lookup
 from broker.core.values.money import MICROS_PER_USD, Money
 from broker.economics.units import TERA
-from broker.finops.accuracy import RunOutcome, measured_speeds, prediction_errors
+from broker.ledger.finops.accuracy import RunOutcome, measured_speeds, prediction_errors
 
 if TYPE_CHECKING:
     from broker.store.jobs.reader import StoreReader

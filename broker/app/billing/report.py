@@ -21,9 +21,9 @@ from broker.core.errors import InvalidInput, UnknownName
 from broker.core.events.views import JobView
 from broker.core.market.offers import MoneyKind, Offer
 from broker.core.values.money import Money
-from broker.finops.focus.months import BillingMonth
 from broker.ledger.budgets import periods_touching
 from broker.ledger.entries import Balance, faults
+from broker.ledger.finops.focus.months import BillingMonth
 
 if TYPE_CHECKING:
     from broker.store.jobs.reader import StoreReader

@@ -25,13 +25,13 @@ from broker.core.market.price_basis import PriceBasis, price_basis
 from broker.core.policy.policy import SpotShare
 from broker.core.ports import BudgetSpec
 from broker.core.values.money import Money
-from broker.finops.advice import AdviceAnswer, AdviceVerdict, MonthAdvice, advice
-from broker.finops.change import NOBODY, Change, Month, Part, changes, total
-from broker.finops.focus.months import BillingMonth
-from broker.finops.idle import idle_in
-from broker.finops.run_advice import CheapestPrice, costs_by_job, run_advice
-from broker.finops.units import MeasuredAttempt, use_shares
 from broker.ledger.budgets import period_containing
+from broker.ledger.finops.advice import AdviceAnswer, AdviceVerdict, MonthAdvice, advice
+from broker.ledger.finops.change import NOBODY, Change, Month, Part, changes, total
+from broker.ledger.finops.focus.months import BillingMonth
+from broker.ledger.finops.idle import idle_in
+from broker.ledger.finops.run_advice import CheapestPrice, costs_by_job, run_advice
+from broker.ledger.finops.units import MeasuredAttempt, use_shares
 
 if TYPE_CHECKING:
     from broker.store.ledger.month_use import PeriodUse

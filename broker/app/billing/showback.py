@@ -19,10 +19,19 @@ from broker.core.access.permissions import Permission
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.money import Money
-from broker.finops.change import NOBODY
-from broker.finops.focus.months import BillingMonth
-from broker.finops.idle import idle_in
-from broker.finops.showback import IDLE, Correction, SharingRule, SharingRules, Statement, TeamCost, showback, total
+from broker.ledger.finops.change import NOBODY
+from broker.ledger.finops.focus.months import BillingMonth
+from broker.ledger.finops.idle import idle_in
+from broker.ledger.finops.showback import (
+    IDLE,
+    Correction,
+    SharingRule,
+    SharingRules,
+    Statement,
+    TeamCost,
+    showback,
+    total,
+)
 
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding

@@ -18,10 +18,10 @@ from broker.core.policy.policy import SpotShare
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.economics.assumptions import Assumptions
-from broker.finops.change import Month, owner_of, total
-from broker.finops.focus.months import BillingMonth
-from broker.finops.idle import idle_in
-from broker.finops.units import (
+from broker.ledger.finops.change import Month, owner_of, total
+from broker.ledger.finops.focus.months import BillingMonth
+from broker.ledger.finops.idle import idle_in
+from broker.ledger.finops.units import (
     USE_BY,
     MeasuredAttempt,
     MonthCosts,

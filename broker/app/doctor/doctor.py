@@ -240,7 +240,7 @@ def _check_runs_folder(url: str) -> None:
     `Unreachable`."""
     url_parts = urlsplit(url)
     if url_parts.scheme != "file":
-        from broker.runfolder.runfolder import RunFolder  # imports the object store
+        from broker.engines.runfolder.runfolder import RunFolder  # imports the object store
 
         RunFolder(url, "doctor")
         return

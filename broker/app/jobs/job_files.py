@@ -22,8 +22,8 @@ from broker.app.jobs.runs_root import run_folders
 from broker.app.wiring import Broker
 from broker.core.errors import GiveUp, InvalidInput, Malformed, RetryLater, UnknownName
 from broker.core.events.views import JobView
-from broker.runfolder.runfolder import KeptOutput
-from broker.snapshots.upload import Progress, no_progress
+from broker.engines.runfolder.runfolder import KeptOutput
+from broker.engines.snapshots.upload import Progress, no_progress
 
 _CHUNK_BYTES = 1 << 20
 _TO_HINT = "give another target folder: `gpubroker jobs get JOB --to FOLDER`"
@@ -56,6 +56,11 @@ class FetchedOutputs:
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
+
+
+def run_folder_url(broker: Broker, view: JobView) -> str:
+    """The URL of the job's run folder. Raises `Unreachable`."""
+    return run_folders(broker).of(view.id).url
 
 
 def outputs(broker: Broker, view: JobView, attempt: int | None = None) -> Sequence[KeptOutput]:
@@ -149,10 +154,20 @@ def output_files(broker: Broker, view: JobView, selected: Sequence[KeptOutput], 
     ]
 
 
+def fetch_checkpoint(
+    broker: Broker, view: JobView, manifest: Manifest, to: Path, progress: Progress = no_progress
+) -> FetchedOutputs:
+    """Download the files of a checkpoint. If several nodes saved the same path, the first node's file is used. Raises
+    as `fetch_files`."""
+    return fetch_files(checkpoint_files(broker, view, manifest), to, progress)
+
+
 def checkpoint_files(broker: Broker, view: JobView, manifest: Manifest) -> list[RemoteFile]:
-    """The files of a checkpoint with their bytes; of a path that several nodes saved, that of the first."""
+    """The files of a checkpoint with their bytes, as `fetch_checkpoint` chooses them."""
     folder = run_folders(broker).of(view.id)
-    file_by_path = {file.path: file for file in sorted(manifest.files, key=lambda file: -file.rank)}
+    file_by_path = {
+        file.path: file for file in sorted(manifest.files, key=lambda checkpoint_file: -checkpoint_file.rank)
+    }
     return [
         RemoteFile(path, file.size, file.sha256, content, file.kind, file.mode, file.target)
         for path, file in sorted(file_by_path.items())

@@ -23,7 +23,7 @@ from broker.app.wiring import Broker
 from broker.core.events.views import JobView
 from broker.core.job.file import print_job
 from broker.core.job.snapshots import FileSnapshot, GitState, TreeCopy
-from broker.snapshots.upload import entries_of, store_errors
+from broker.engines.snapshots.upload import entries_of, store_errors
 
 _MAX_DIFF_BYTES = 256 * 1024  # bytes; larger files are not compared line by line
 _MAX_LINES = 400  # of the diff of one file
@@ -36,13 +36,13 @@ def outputs(broker: Broker, view: JobView, attempt: int | None = None) -> JobOut
         for folder, job in job_files.parts(broker, view)
         for output in job_files.outputs(broker, job, attempt)
     ]
-    return JobOutputs.of(view, runs_root.run_folders(broker).of(view.id).url, rows, broker.clock.now())
+    return JobOutputs.of(view, job_files.run_folder_url(broker, view), rows, broker.clock.now())
 
 
 def checkpoints(broker: Broker, view: JobView) -> JobCheckpoints:
     """As `kept_files.checkpoints`."""
-    folder = runs_root.run_folders(broker).of(view.id)
-    return JobCheckpoints.of(view, folder.url, folder.checkpoints(), broker.clock.now())
+    job_checkpoints = job_files.checkpoints(broker, view)
+    return JobCheckpoints.of(view, job_files.run_folder_url(broker, view), job_checkpoints, broker.clock.now())
 
 
 def sources(broker: Broker, view: JobView) -> JobSources:

@@ -11,7 +11,7 @@ from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, RetryLater
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import AttemptView, JobView
-from broker.runfolder.runfolder import OutputTail
+from broker.engines.runfolder.runfolder import OutputTail
 
 _POLL_SECONDS = 0.5  # seconds of the wall clock
 _REVIVE_EVERY = 4  # reads

@@ -17,7 +17,7 @@ from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.job.snapshots import FileSnapshot
 from broker.core.records import unknown_fields
-from broker.snapshots.upload import store_errors
+from broker.engines.snapshots.upload import store_errors
 
 _SHA256, _SEAL = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32}")
 _FILE = "job file"

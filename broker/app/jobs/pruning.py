@@ -16,7 +16,7 @@ from broker.app.results.values import Moment, Result
 from broker.app.wiring import Broker
 from broker.core.actors import Actor
 from broker.core.events.views import JobView
-from broker.runfolder.retention import AttemptFiles, StoredCheckpoint
+from broker.engines.runfolder.retention import AttemptFiles, StoredCheckpoint
 
 
 @dataclass(frozen=True, slots=True)

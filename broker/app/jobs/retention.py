@@ -16,7 +16,7 @@ from broker.core.errors import BrokerError
 from broker.core.events.views import JobView
 from broker.core.job.arrays import task_id
 from broker.core.ports import PolicyDefaults
-from broker.runfolder.retention import (
+from broker.engines.runfolder.retention import (
     AttemptFiles,
     StoredCheckpoint,
     attempt_files,

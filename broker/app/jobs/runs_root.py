@@ -16,9 +16,9 @@ from broker.core.errors import InvalidInput
 from broker.core.values.figures import join_names
 
 if TYPE_CHECKING:
-    from broker.runfolder.attempt_keys import AttemptKeys
-    from broker.runfolder.node_access import AccessProvider
-    from broker.runfolder.run_folders import RunFolders
+    from broker.engines.runfolder.attempt_keys import AttemptKeys
+    from broker.engines.runfolder.node_access import AccessProvider
+    from broker.engines.runfolder.run_folders import RunFolders
     from broker.store.jobs.reader import StoreReader
 
 _KEY = "runs"  # the setting of the store with the URL
@@ -85,7 +85,7 @@ def open_folder(broker: Broker, name: str) -> ObjectFolder:
 
 def run_folders(broker: Broker) -> RunFolders:
     """The run folders of this broker's jobs, at the place in the settings, else the store's."""
-    from broker.runfolder.run_folders import RunFolders  # needs the object store, which most commands do not
+    from broker.engines.runfolder.run_folders import RunFolders  # needs the object store, which most commands do not
 
     url = search_root(broker)
     return RunFolders(url, broker.clock, keys=attempt_keys(broker), access=node_access(broker, url))
@@ -95,23 +95,23 @@ def node_access(broker: Broker, runs_url: str) -> AccessProvider | None:
     """The source of nodes' credentials for their folders; None: they use their own."""
     role, scheme = broker.settings.runs_role, urlsplit(runs_url).scheme
     if broker.settings.runs_narrowed and scheme == "gs":
-        from broker.runfolder.gcs_access import BoundTokens
+        from broker.engines.runfolder.gcs_access import BoundTokens
 
         return BoundTokens(runs_url)
     if broker.settings.runs_narrowed and scheme in ("az", "adl", "azure", "abfs", "abfss"):
-        from broker.runfolder.azure_access import DelegatedSignatures
+        from broker.engines.runfolder.azure_access import DelegatedSignatures
 
         return DelegatedSignatures(runs_url, broker.settings.runs_role_seconds)
     if role is None or scheme not in ("s3", "s3a"):
         return None
-    from broker.runfolder.node_access import RoleSessions  # only for buckets with a role
+    from broker.engines.runfolder.node_access import RoleSessions  # only for buckets with a role
 
     return RoleSessions(runs_url, role, broker.settings.runs_role_seconds)
 
 
 def attempt_keys(broker: Broker) -> AttemptKeys:
     """The key that signs this broker's specifications and leases."""
-    from broker.runfolder.attempt_keys import AttemptKeys
+    from broker.engines.runfolder.attempt_keys import AttemptKeys
 
     return AttemptKeys(partial(signing_key, broker.store))
 

@@ -26,7 +26,7 @@ from broker.core.actors import Actor, ProcessAccount
 from broker.core.errors import InvalidInput, SecretsAbsent, StoreProblem
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job, SecretsSeal
-from broker.snapshots.upload import store_errors
+from broker.engines.snapshots.upload import store_errors
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey

@@ -18,9 +18,9 @@ from broker.app.wiring import Broker
 from broker.core.actors import Actor, Role
 from broker.core.errors import BrokerError
 from broker.core.events.views import JobView
-from broker.runfolder.retention import AttemptFiles, attempt_files, stored_checkpoints
-from broker.snapshots.retention import UnneededFiles, delete_unneeded, old_trees, unneeded_files
-from broker.snapshots.upload import store_errors
+from broker.engines.runfolder.retention import AttemptFiles, attempt_files, stored_checkpoints
+from broker.engines.snapshots.retention import UnneededFiles, delete_unneeded, old_trees, unneeded_files
+from broker.engines.snapshots.upload import store_errors
 
 _CLOCK_SKEW = timedelta(hours=1)  # by which the clocks of submitting machines may differ
 

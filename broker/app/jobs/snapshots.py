@@ -21,9 +21,9 @@ from broker.core.actors import Actor
 from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Job
 from broker.core.job.snapshots import FileSnapshot, GitState, TreeCopy, in_workdir, is_local
-from broker.snapshots.collect import CollectedTree, check_size, collect
-from broker.snapshots.retention import keep_young
-from broker.snapshots.upload import ContentPool, Progress, no_progress, store_errors, store_tree
+from broker.engines.snapshots.collect import CollectedTree, check_size, collect
+from broker.engines.snapshots.retention import keep_young
+from broker.engines.snapshots.upload import ContentPool, Progress, no_progress, store_errors, store_tree
 
 
 def resolve_paths(job: Job, folder: Path, where: str) -> Job:

@@ -12,7 +12,7 @@ from broker.app.jobs.job_files import FetchedOutputs, output_path
 from broker.app.results.values import Moment, Result
 from broker.core.events.views import JobView
 from broker.core.job.snapshots import GitState, TreeCopy
-from broker.runfolder.runfolder import KeptOutput
+from broker.engines.runfolder.runfolder import KeptOutput
 
 
 class OutputResult(Result):

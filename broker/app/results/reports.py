@@ -9,12 +9,12 @@ from typing import Self
 from broker.app.results.values import Figure, Moment, Result
 from broker.core.values.money import Money
 from broker.economics.reserve.capacity_findings import CapacityFinding
-from broker.finops.accuracy import MeasuredSpeed, PredictionError
-from broker.finops.advice import AdviceAnswer, AdviceKind, MonthAdvice
-from broker.finops.anomalies import IncidentAnswer
-from broker.finops.change import Change, Part
-from broker.finops.showback import Correction, SharingRules, Statement, total
-from broker.finops.units import Targets, UnitMetrics, UseShares
+from broker.ledger.finops.accuracy import MeasuredSpeed, PredictionError
+from broker.ledger.finops.advice import AdviceAnswer, AdviceKind, MonthAdvice
+from broker.ledger.finops.anomalies import IncidentAnswer
+from broker.ledger.finops.change import Change, Part
+from broker.ledger.finops.showback import Correction, SharingRules, Statement, total
+from broker.ledger.finops.units import Targets, UnitMetrics, UseShares
 
 
 class SpendGroup(Result):

@@ -18,6 +18,7 @@ from broker.app.wiring import Broker
 from broker.core.errors import OwnerOnly
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
+from broker.engines.runfolder.run_folders import RunFolders
 from broker.procurement.bought_offers import leave_at, orders_of
 from broker.reconciler.admission.launch_check import Rejudging, Validity
 from broker.reconciler.controller import Controller
@@ -30,7 +31,6 @@ from broker.reconciler.controllers.top_up import TopUp, TopUpPace
 from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.loop import Reconciler
 from broker.reconciler.ports import Controllers, ReconcilerPorts, Timing
-from broker.runfolder.run_folders import RunFolders
 
 _REST_FACTOR = 4.0  # times the duration of the last check for moves: checks take at most a fifth of the time
 _JUDGE_EVERY = timedelta(seconds=5)  # wall-clock time between two judgments of a running job

@@ -89,6 +89,9 @@ def job_logs(
     return JobLogs(id=view.id, lines=[LoggedLine(attempt=number, line=text) for number, text in lines])
 
 
+Attempt = Annotated[int | None, Field(ge=1, description="Only files that this attempt wrote.")]
+
+
 def list_files(
     by: Caller,
     id: str,

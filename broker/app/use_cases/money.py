@@ -33,8 +33,8 @@ from broker.app.use_cases.changes import Reason
 from broker.app.use_cases.shared_results import share_result
 from broker.core.access.permissions import Permission
 from broker.core.errors import InvalidInput
-from broker.finops.advice import AdviceVerdict
-from broker.finops.units import USE_BY, UnitMetrics
+from broker.ledger.finops.advice import AdviceVerdict
+from broker.ledger.finops.units import USE_BY, UnitMetrics
 
 Team = Annotated[str | None, Field(max_length=100, description="Only this team.")]
 NamedPeriod = Annotated[str, Field(max_length=20, description="month, last-month, quarter, last-quarter or 2026-11.")]

@@ -11,10 +11,10 @@ import typer
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import BrokerError, InvalidInput
-from broker.remote.logins import SERVER, TOKEN, save_login, server_url
+from broker.server.client.logins import SERVER, TOKEN, save_login, server_url
 
 if TYPE_CHECKING:
-    from broker.remote.device_login import ShownCode
+    from broker.server.client.device_login import ShownCode
 
 LOGIN_EXAMPLES = examples(
     "gpubroker login https://gpus.example.org", "gpubroker login gpus.example.org --scope read --scope purchases"
@@ -43,7 +43,7 @@ def login(
     Prints a code; enter it at the server's page, where you sign in. The token is saved in a file that only you can
     read, and is valid for 30 days. For a service account, set GPUBROKER_SERVER and GPUBROKER_TOKEN instead.
     """
-    from broker.remote.device_login import log_in
+    from broker.server.client.device_login import log_in
 
     terminal = Terminal.of(context)
     if terminal.environment.get(TOKEN):
@@ -69,7 +69,7 @@ def logout(context: typer.Context, as_json: AsJson = False) -> None:
     Commands use the store of this machine again.
     """
     from broker.app.results.access import LoggedOut
-    from broker.remote import device_login, logins
+    from broker.server.client import device_login, logins
 
     terminal = Terminal.of(context)
     for name in (logins.SERVER, logins.TOKEN):

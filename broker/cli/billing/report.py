@@ -16,7 +16,7 @@ from broker.cli.render import formats
 from broker.cli.render.documents import html, markdown
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput, UnknownName
-from broker.finops.anomalies import AnomalyAnswer
+from broker.ledger.finops.anomalies import AnomalyAnswer
 
 if TYPE_CHECKING:
     from broker.app.results.reports import FocusExportResult, IncidentList

@@ -15,7 +15,7 @@ from broker.cli.render import formats
 from broker.cli.render.documents import Block, Grid, Heading, Paragraph, html
 from broker.cli.render.tables import ValueColumn, table_parts
 from broker.core.values.units import zone
-from broker.finops.accuracy import MeasuredSpeed, PredictionError
+from broker.ledger.finops.accuracy import MeasuredSpeed, PredictionError
 
 if TYPE_CHECKING:
     from broker.app.results.reports import (
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         TeamCostResult,
     )
     from broker.core.values.money import Money
-    from broker.finops.showback import Correction
-    from broker.finops.units import UnitMetrics
+    from broker.ledger.finops.showback import Correction
+    from broker.ledger.finops.units import UnitMetrics
 
 _NO_ANOMALY = "no day of the last month had more spending than the recent pattern predicts"
 

@@ -10,8 +10,8 @@ from broker.cli.render import formats
 from broker.cli.render.documents import Block, Bullets, Grid, Heading, Paragraph
 from broker.core.values.money import Money
 from broker.core.values.units import zone
-from broker.finops.advice import AdviceAnswer, AdviceVerdict, MonthAdvice
-from broker.finops.change import Change, Part
+from broker.ledger.finops.advice import AdviceAnswer, AdviceVerdict, MonthAdvice
+from broker.ledger.finops.change import Change, Part
 
 if TYPE_CHECKING:
     from broker.app.results.reports import ReviewedMonth, ReviewReport

@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.cli.render import formats
-from broker.cli.render.tables import Column, ValueColumn, build_cell_table, table_parts
+from broker.cli.render.tables import Column, ValueColumn, cell_table_parts, table_parts
 from broker.core.policy.policy import Answer
 from broker.core.purchases.purchase_events import NotBought
 from broker.core.purchases.purchases import PurchaseState
@@ -50,7 +50,7 @@ _COLUMNS = (
 def capacity_lines(console: Console, inventory: CapacityList) -> Iterator[RenderableType]:
     """Recorded capacity, capacity reported by providers, and owned machines; then the providers that failed."""
     if rows := list(_rows(inventory)):
-        yield build_cell_table(console, _COLUMNS, rows)
+        yield from cell_table_parts(console, _COLUMNS, rows)
     else:
         yield "No capacity: none recorded, none reported by providers, no owned machines with GPUs."
         yield Text("gpubroker capacity add --help", style="dim")

@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from broker.cli.render.charts.chart import Bars, Chart, Line
-from broker.cli.render.tables import Column, ValueColumn, build_cell_table, table_parts
+from broker.cli.render.tables import Column, ValueColumn, cell_table_parts, table_parts
 from broker.economics.reserve.holdings import SupplyScenario
 from broker.economics.reserve.planner import required_share
 
@@ -62,7 +62,7 @@ def _plan(console: Console, plan: AcceleratorPlan) -> Iterator[RenderableType]:
         )
         yield Text(f"GPUs worth holding for a year, by reserved over on-demand price: {baseline_texts}")
     yield ""
-    yield build_cell_table(console, _COST_COLUMNS, map(_cost, plan.scenarios))
+    yield from cell_table_parts(console, _COST_COLUMNS, map(_cost, plan.scenarios))
     if plan.burst_mix and plan.baseline_gpus:
         yield ""
         yield from table_parts(console, _burst_mix_columns(plan.prices.spot_share_of_burst), plan.burst_mix)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from broker.app.results.job_history import JobHistory
     from broker.app.results.jobs import JobDetails
     from broker.app.wiring import Broker
-    from broker.remote.team_api import TeamApi
+    from broker.server.client.team_api import TeamApi
 
 _POLL_SECONDS = 0.5  # seconds of the wall clock
 _REVIVE_EVERY = 4  # polls
@@ -79,7 +79,7 @@ def keep_following(terminal: Terminal, job_id: str) -> Iterator[None]:
     if not terminal.through_server:
         yield
         return
-    from broker.remote.team_api import FOLLOW_TRIES
+    from broker.server.client.team_api import FOLLOW_TRIES
 
     terminal.api.tries = FOLLOW_TRIES
     try:
@@ -135,14 +135,14 @@ class _ServerJob:
         return self._api.run(show_job, self._id)
 
     def output(self) -> Iterable[LogLine]:
-        from broker.remote.output import lines
+        from broker.server.client.output import lines
 
         for log_line in lines(self._api, self._id, start=self._printed):
             self._printed += 1
             yield log_line
 
     def rest(self) -> None:
-        from broker.remote.output import POLL_SECONDS
+        from broker.server.client.output import POLL_SECONDS
 
         time.sleep(POLL_SECONDS)  # each look is a request, which the server counts
 
@@ -216,7 +216,7 @@ _CHUNK_LINES = 5000  # lines written at once; a job may print millions
 def output_lines(terminal: Terminal, reference: str, output_filter: WantedOutput) -> tuple[str, Iterable[LogLine]]:
     """The job's id, and the lines that its command printed, oldest first."""
     if terminal.through_server:
-        from broker.remote import output
+        from broker.server.client import output
 
         api, id = terminal.api, _remote_job_id(terminal, reference, output_filter)
         if output_filter.tail is None:
@@ -240,7 +240,7 @@ def follow_logs(terminal: Terminal, reference: str, output_filter: WantedOutput)
     """Print the last lines, then new output until the job ends. Ctrl-C does not stop the job (exit 130)."""
     tail = output_filter.tail
     if terminal.through_server:
-        from broker.remote import output
+        from broker.server.client import output
 
         id = _remote_job_id(terminal, reference, output_filter)
         lines = output.follow(terminal.api, id, output_filter.attempt)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +22,6 @@ from broker.core.errors import InvalidInput, Malformed, Unreachable
 from broker.core.values.figures import gigabytes
 
 if TYPE_CHECKING:
-    from broker.app.jobs.job_files import RemoteFile
     from broker.app.jobs.pruning import PrunedCheckpoints
     from broker.app.results.kept_files import (
         FetchedFilesResult,
@@ -118,43 +117,51 @@ def get(context: typer.Context, job: JobReference, wanted: FetchOptions, as_json
     Of an array, the results of each task are put into a folder named by its number. Every file is verified. Files in
     the target folder that differ are overwritten.
     """
+
     terminal = Terminal.of(context)
     if wanted.checkpoint is not None and (wanted.path is not None or wanted.attempt is not None):
         raise InvalidInput("--checkpoint fetches a whole checkpoint", hint="remove PATH and --attempt")
-    from broker.app.jobs.job_files import fetch_files
-    from broker.app.results.kept_files import FetchedFilesResult
-    from broker.cli.jobs.snapshot_view import bytes_bar
-
-    id, target, files = (_files_at_server if terminal.through_server else _files_here)(terminal, job, wanted)
-    with bytes_bar(terminal, "fetching") as progress:
-        fetched_files = FetchedFilesResult.of(id, fetch_files(files, target, progress))
+    fetched_files = (_fetch_from_server if terminal.through_server else _fetch)(terminal, job, wanted)
     terminal.result(fetched_files, lambda: [fetched_text(fetched_files)])
 
 
-def _files_here(terminal: Terminal, job: str, options: FetchOptions) -> tuple[str, Path, Sequence[RemoteFile]]:
+def _fetch(terminal: Terminal, job: str, options: FetchOptions) -> FetchedFilesResult:
     from broker.app.jobs import job_files, jobs
+    from broker.app.results.kept_files import FetchedFilesResult
+    from broker.cli.jobs.snapshot_view import bytes_bar
 
     broker = terminal.broker()
     takes_all = options.checkpoint is None and options.attempt is None
     view = (jobs.find if takes_all else jobs.find_single)(broker, job)
-    if options.checkpoint is None:
-        files = job_files.results(broker, view, options.path, options.attempt)
-    else:
-        files = job_files.checkpoint_files(broker, view, job_files.checkpoint(broker, view, options.checkpoint))
-    return view.id, options.into(view.id, view.job.workdir), files
+    target = options.into(view.id, view.job.workdir)
+    with bytes_bar(terminal, "fetching") as progress:
+        if options.checkpoint is not None:
+            manifest = job_files.checkpoint(broker, view, options.checkpoint)
+            fetched_outputs = job_files.fetch_checkpoint(broker, view, manifest, target, progress)
+        else:
+            results = job_files.results(broker, view, options.path, options.attempt)
+            fetched_outputs = job_files.fetch_files(results, target, progress)
+    return FetchedFilesResult.of(view.id, fetched_outputs)
 
 
-def _files_at_server(terminal: Terminal, job: str, options: FetchOptions) -> tuple[str, Path, Sequence[RemoteFile]]:
-    from broker.remote import output
+def _fetch_from_server(terminal: Terminal, job: str, options: FetchOptions) -> FetchedFilesResult:
+    from broker.app.jobs.job_files import fetch_files
+    from broker.app.results.kept_files import FetchedFilesResult
+    from broker.cli.jobs.snapshot_view import bytes_bar
+    from broker.server.client import output
 
     api, id = terminal.api, terminal.job_id(job)
+    if options.checkpoint is not None:
+        files = output.checkpoint_files(api, id, options.checkpoint)
+    else:
+        files = output.results(api, id, options.path, options.attempt)
     # The server must not choose where this machine writes, so its work folder does not count either.
     if options.to is None and (id == ".." or Path(id).name != id):
-        message = f"the server calls the job {id!r}, which is not a valid folder name"
-        raise Malformed(message, where=api.url, hint="use --to")
-    if options.checkpoint is None:
-        return id, options.into(id), output.results(api, id, options.path, options.attempt)
-    return id, options.into(id), output.checkpoint_files(api, id, options.checkpoint)
+        raise Malformed(
+            f"the server calls the job {id!r}, which is not a valid folder name", where=api.url, hint="use --to"
+        )
+    with bytes_bar(terminal, "fetching") as progress:
+        return FetchedFilesResult.of(id, fetch_files(files, options.into(id), progress))
 
 
 def _show_submitted(terminal: Terminal, job: str) -> None:

@@ -104,7 +104,7 @@ def _poll_first(terminal: Terminal, job: Job, options: PlanOptions) -> None:
 def _load_plan(terminal: Terminal, job: Job, options: PlanOptions) -> PlanResult:
     by_carbon = options.rank is Rank.CARBON
     if terminal.through_server:
-        from broker.remote.sending import plan_on_server
+        from broker.server.client.sending import plan_on_server
 
         return plan_on_server(terminal.api, job, by_carbon=by_carbon, limit=options.limit)
     from broker.app.jobs.plans import plan

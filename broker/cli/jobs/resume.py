@@ -67,7 +67,7 @@ def resume(
     if terminal.through_server:
         from broker.app.use_cases.submission import resume_job
         from broker.cli.jobs.server_submission import prepare_job, submit_request, upload_files
-        from broker.remote.sending import original_job
+        from broker.server.client.sending import original_job
 
         id = terminal.job_id(job)
         prepared_job = prepare_job(terminal, original_job(terminal.api, id, given.workdir, envs), how)

@@ -11,7 +11,7 @@ from broker.cli.jobs import snapshot_view
 from broker.cli.jobs.submit import SubmitManner, check_can_confirm, confirm, follow_to_end, refuse, show_submitted
 from broker.cli.terminal import Terminal, defer_ctrl_c
 from broker.core.job.jobs import Job
-from broker.remote import sending
+from broker.server.client import sending
 
 if TYPE_CHECKING:
     from broker.app.results.jobs import JobDetails

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from broker.cli.render import formats
 from broker.cli.terminal import Terminal
-from broker.snapshots.collect import IGNORE_FILE, size_text
-from broker.snapshots.upload import Progress, no_progress
+from broker.engines.snapshots.collect import IGNORE_FILE, size_text
+from broker.engines.snapshots.upload import Progress, no_progress
 
 if TYPE_CHECKING:
     from broker.app.jobs.snapshots import Survey

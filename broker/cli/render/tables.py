@@ -95,6 +95,13 @@ def build_cell_table(
     return FittedTable(table, [columns[i].title for i in used_indexes if i not in shown_indexes], footer)
 
 
+def cell_table_parts(
+    console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], *footer: str
+) -> list[RenderableType]:
+    """The table of `build_cell_table` as a list, for a screen of several parts."""
+    return [build_cell_table(console, columns, rows, *footer)]
+
+
 def _width(column: Column, cells: Sequence[str | Text]) -> int:
     """The width that the column needs: its widest cell; if it folds, a few words or its longest one, such as an id."""
     texts = [str(cell) for cell in (column.title, *cells)]

@@ -54,9 +54,9 @@ def demo_page(broker: Broker, actor: Actor) -> Iterator[DemoPage]:
     from broker.app.access.sessions import invite
     from broker.app.results.access import CreatedLink
     from broker.app.service.health import Pulses
-    from broker.page.application import with_page
-    from broker.server.team_server import TeamServer
-    from broker.server.transport import Transport
+    from broker.server.api.team_server import TeamServer
+    from broker.server.api.transport import Transport
+    from broker.server.page.application import with_page
 
     invitation = invite(broker, actor.identity, by=actor, administrator=True)
     server, stop_event = TeamServer(broker, Pulses(), "127.0.0.1:0", None, Transport(), with_page), threading.Event()

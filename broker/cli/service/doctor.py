@@ -193,13 +193,18 @@ def finding_table(findings: Sequence[DoctorFinding]) -> Table:
 
 def _by_message(findings: Sequence[DoctorFinding]) -> Iterator[DoctorFinding]:
     """The findings; those of several providers that say the same are one."""
-    groups: dict[object, list[DoctorFinding]] = {}
-    for number, finding in enumerate(findings):
-        shared = finding.area == "provider" and (finding.message.partition(": ")[2], finding.fix)
-        groups.setdefault(shared or number, []).append(finding)
-    for group in groups.values():
-        names = [finding.message.partition(": ")[0] for finding in group[:-1]]
-        yield replace(group[0], message=", ".join([*names, group[-1].message]))
+    names: dict[tuple[str, str], list[str]] = {}
+    for finding in findings:
+        name, _, message = finding.message.partition(": ")
+        if finding.area == "provider" and finding.fix:
+            names.setdefault((message, finding.fix), []).append(name)
+    for finding in findings:
+        message = finding.message.partition(": ")[2]
+        sharing = names.pop((message, finding.fix), ()) if finding.area == "provider" and finding.fix else ("",)
+        if len(sharing) > 1:
+            yield replace(finding, message=f"{', '.join(sharing)}: {message}")
+        elif sharing:
+            yield finding
 
 
 _LEFTOVER_KINDS = {

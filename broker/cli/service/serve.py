@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from broker.app.service.metrics import MetricsPage
     from broker.app.wiring import Broker
     from broker.market.poller import PollResult
-    from broker.server.team_server import TeamServer
-    from broker.server.transport import Transport
+    from broker.server.api.team_server import TeamServer
+    from broker.server.api.transport import Transport
 
 EXAMPLES = examples(
     "gpubroker serve",
@@ -81,7 +81,7 @@ def serve(
     )
     from broker.app.service.duties import serve as run
     from broker.app.service.health import Pulses
-    from broker.server.transport import Transport
+    from broker.server.api.transport import Transport
 
     terminal = Terminal.of(context)
     broker = terminal.broker(look_after=False)  # this command restarts the reconciler itself
@@ -154,7 +154,7 @@ def _build_http_server(
     broker: Broker, actor: Actor, pulses: Pulses, listen_address: str, transport: Transport, say: Callable[[str], None]
 ) -> TeamServer | MetricsPage:
     from broker.app.service.metrics import MetricsPage, parse_address
-    from broker.server.transport import TLS_HINT
+    from broker.server.api.transport import TLS_HINT
 
     host, _ = parse_address(listen_address)
     secret = broker.settings.serve.token
@@ -164,13 +164,13 @@ def _build_http_server(
     elif token and not transport.is_safe(host) and transport.key is None:
         say(f"the API is off: others can reach {host} and could read its tokens in transit ({TLS_HINT})")
     else:
-        from broker.server.team_server import TeamServer
+        from broker.server.api.team_server import TeamServer
 
         if find_spec("jinja2") is None:
             server = TeamServer(broker, pulses, listen_address, token, transport)
             say("the web UI is off: it needs jinja2 of the extra 'server'; install it: pip install 'gpubroker[server]'")
         else:
-            from broker.page.application import with_page
+            from broker.server.page.application import with_page
 
             server = TeamServer(broker, pulses, listen_address, token, transport, with_page)
             say(f"the web UI is at {server.url}/")

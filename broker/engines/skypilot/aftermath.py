@@ -8,6 +8,7 @@ from broker.core.errors import BrokerError, RetryLater
 from broker.core.ports import EngineState, Observation
 from broker.engines.detached import Slot
 from broker.engines.handles import recorded_end
+from broker.engines.runfolder.runfolder import AttemptFolder, RunFolder
 from broker.engines.skypilot.evidence import (
     NO_STATEMENT,
     CloudStatement,
@@ -20,7 +21,6 @@ from broker.engines.skypilot.evidence import (
 )
 from broker.engines.skypilot.reservations import OUTSIDE
 from broker.engines.skypilot.task import cluster_name
-from broker.runfolder.runfolder import AttemptFolder, RunFolder
 
 log = logging.getLogger(__name__)
 _BEFORE = "before-end.json"

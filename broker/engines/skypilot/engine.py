@@ -29,6 +29,8 @@ from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
 from broker.engines.environment import Words
 from broker.engines.handles import note_owner, owner_of, recorded_end
+from broker.engines.runfolder.agent_bundle import write_agent
+from broker.engines.runfolder.runfolder import RunFolder
 from broker.engines.skypilot.aftermath import UNKNOWN, CloudWitness, folder_of, observe_vanished
 from broker.engines.skypilot.aws_ends import AwsZones, aws_end, aws_statement
 from broker.engines.skypilot.evidence import ClusterEnds, MachineEnder, StatementQuery
@@ -39,8 +41,6 @@ from broker.engines.skypilot.places import CLOUDS, ZoneNames, flex_settings
 from broker.engines.skypilot.reservations import check_outside, check_room, reservation_settings
 from broker.engines.skypilot.sdk import Sdk, SkyCluster, SkyRequest
 from broker.engines.skypilot.task import cluster_name, has_queue, key_of, task_config
-from broker.runfolder.agent_bundle import write_agent
-from broker.runfolder.runfolder import RunFolder
 
 _HANDLE = re.compile(r"skypilot:(?P<place>[0-9a-f]{12}):(?P<key>[A-Za-z0-9-]{1,40})")
 _PATIENCE = timedelta(minutes=2)  # from the stop in the lease to the end by force: the grace and the last upload

@@ -17,8 +17,8 @@ from broker.core.errors import BrokerError, RetryLater
 from broker.core.events.agent_events import CheckpointSaved
 from broker.core.events.outcomes import Cause
 from broker.engines.detached import Slot
+from broker.engines.runfolder.runfolder import AttemptFolder
 from broker.engines.skypilot.sdk import Sdk
-from broker.runfolder.runfolder import AttemptFolder
 
 
 class CloudVerdict(StrEnum):

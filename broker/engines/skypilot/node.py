@@ -7,7 +7,7 @@ reachable package index; without such a Python it uses SkyPilot's.
 import shlex
 from collections.abc import Sequence
 
-from broker.runfolder.agent_bundle import OBSTORE, requirements
+from broker.engines.runfolder.agent_bundle import OBSTORE, requirements
 
 # One folder per attempt, with a folder per rank in it: nodes and attempts may share a home folder.
 _FOLDER = ".gpubroker"

@@ -15,10 +15,10 @@ from broker.core.job.snapshots import is_local
 from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.ports import Launch
+from broker.engines.runfolder.attempt_keys import TICKET_LABEL, ticket_of
 from broker.engines.skypilot.node import archive_path, run_script, setup_script
 from broker.engines.skypilot.places import BY_SIZE, ZoneNames, accelerators, infra, machine_type
 from broker.placement.feasibility import request_served
-from broker.runfolder.attempt_keys import TICKET_LABEL, ticket_of
 
 
 def cluster_name(key: str) -> str:

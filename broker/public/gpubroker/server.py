@@ -27,9 +27,9 @@ from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
 from broker.core.values.money import Money
 from broker.core.values.units import print_duration
-from broker.remote import output, sending
-from broker.remote.logins import SERVER, TOKEN, SavedLogin, current_login, server_url
-from broker.remote.team_api import FOLLOW_TRIES, TeamApi
+from broker.server.client import output, sending
+from broker.server.client.logins import SERVER, TOKEN, SavedLogin, current_login, server_url
+from broker.server.client.team_api import FOLLOW_TRIES, TeamApi
 from gpubroker.job_input import text
 
 

@@ -8,12 +8,12 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.market.offers import Billing, CapacityType, MoneyKind
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
+from broker.engines.runfolder.mailbox import LeaseGrant
 from broker.ledger.entries import Account, Balance, Entry, balances
 from broker.ledger.holds import STOP_GRACE, ledger_rate, paid_until, shortfall
 from broker.ledger.meter import Meter
 from broker.reconciler.admission.admission import egress_of
 from broker.reconciler.settlement.settlement import SeriesOf, pending_hold
-from broker.runfolder.mailbox import LeaseGrant
 
 EdgesOf = Callable[[], Sequence[datetime]]
 

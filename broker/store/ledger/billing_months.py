@@ -19,11 +19,11 @@ from sqlalchemy.orm import outerjoin
 
 from broker.core.market.offers import BOUGHT, MoneyKind
 from broker.core.values.money import Money
-from broker.finops.change import NOBODY
-from broker.finops.focus.charges import SpentEntry
-from broker.finops.focus.months import BillingMonth
-from broker.finops.showback import Statement, TeamCost
 from broker.ledger.entries import Account, Entry, Movement
+from broker.ledger.finops.change import NOBODY
+from broker.ledger.finops.focus.charges import SpentEntry
+from broker.ledger.finops.focus.months import BillingMonth
+from broker.ledger.finops.showback import Statement, TeamCost
 from broker.ledger.sums import amount_within
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.ledger import TAG_COLUMNS, tags_of
@@ -142,7 +142,7 @@ _KINDS = {kind.value: kind for kind in MoneyKind}
 
 
 def billed_entries(connection: Connection, month: BillingMonth) -> Iterator[SpentEntry]:
-    """The entries that may be billed in the month, in whole or in part (see `broker.finops.focus.months`), in posting
+    """The entries that may be billed in the month, in whole or in part (`ledger.finops.focus.months`), in posting
     order, streamed. Without simulated money.
     """
     start, end = to_micros(month.start), to_micros(month.end)

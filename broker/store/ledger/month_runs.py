@@ -18,7 +18,7 @@ from broker.core.events.outcomes import JobState
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.policy import RentedHours
 from broker.core.values.money import Money
-from broker.finops.units import MeasuredAttempt
+from broker.ledger.finops.units import MeasuredAttempt
 from broker.store.engine.statement_cache import for_jobs, in_jobs
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs.machine_time import time_within

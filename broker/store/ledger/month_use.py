@@ -1,4 +1,4 @@
-"""The spend and the machine time of a period, by `broker.finops.change.Cell`, summed by the database.
+"""The spend and the machine time of a period, by `broker.ledger.finops.change.Cell`, summed by the database.
 
 Inside the caller's transaction.
 
@@ -18,8 +18,8 @@ from sqlalchemy.orm import outerjoin
 from broker.core.events.outcomes import OUTCOMES, Cause, Next
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
-from broker.finops.change import Cell, CellUse
 from broker.ledger.entries import Account
+from broker.ledger.finops.change import Cell, CellUse
 from broker.ledger.sums import DAY, amount_within
 from broker.store.engine.statement_cache import for_jobs, in_jobs
 from broker.store.engine.times import to_micros

@@ -178,7 +178,7 @@ class ChargeRow(Row, table=True):
 
 
 class StatementRow(Row, table=True):
-    """The charge of each team for a closed month (``2026-10``), as a `broker.finops.showback.Statement` in JSON.
+    """The charge of each team for a closed month (``2026-10``), as a `broker.ledger.finops.showback.Statement` in JSON.
     Append-only."""
 
     month: Column[str] = Field(primary_key=True)

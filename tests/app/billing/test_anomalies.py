@@ -19,9 +19,9 @@ from broker.core.market.offers import CapacityType
 from broker.core.policy.policy import UnusualSpending
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.finops.anomalies import AnomalyAnswer
-from broker.finops.change import NOBODY
 from broker.ledger.entries import Tags
+from broker.ledger.finops.anomalies import AnomalyAnswer
+from broker.ledger.finops.change import NOBODY
 from broker.reconciler.controllers.enforcement import Enforcement
 from tests.actors import ANN, BOB, ROOT, with_clock
 from tests.controllers import Asking

@@ -15,8 +15,8 @@ from broker.app.wiring import Broker
 from broker.core.values.clock import ManualClock
 from broker.ledger.entries import Entry
 from tests.actors import with_clock
-from tests.finops.simulated_spending import poisson
 from tests.focus_ledger import DAY, RUN, spent
+from tests.ledger.finops.simulated_spending import poisson
 
 START = datetime(2026, 9, 1, tzinfo=UTC)
 BEGINS, LENGTH = 60, 3  # of the forgotten job, in days

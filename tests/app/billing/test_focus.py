@@ -17,10 +17,10 @@ from broker.core.errors import InvalidInput, UnknownName
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
-from broker.finops.focus.charges import SpentEntry, charges, header
-from broker.finops.focus.idle import unused_rows
-from broker.finops.focus.months import BillingMonth
 from broker.ledger.entries import Account, Entry, Movement
+from broker.ledger.finops.focus.charges import SpentEntry, charges, header
+from broker.ledger.finops.focus.idle import unused_rows
+from broker.ledger.finops.focus.months import BillingMonth
 from tests.focus_ledger import HOUR, OCTOBER, RUN, SEPTEMBER, post_two_months, spent
 
 DAY = timedelta(days=1)

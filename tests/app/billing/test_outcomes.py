@@ -20,8 +20,8 @@ from broker.core.values.accelerators import lookup
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.economics.assumptions import DEFAULTS
-from broker.finops.accuracy import PredictionKind
 from broker.ledger.entries import Movement, Tags, move
+from broker.ledger.finops.accuracy import PredictionKind
 from tests.actors import with_clock
 from tests.past import finished, offer
 

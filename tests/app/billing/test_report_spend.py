@@ -24,8 +24,8 @@ from broker.app.results.reports import SpendGroup
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, UnknownName
 from broker.core.values.money import Money
-from broker.finops.focus.months import BillingMonth
 from broker.ledger.entries import Movement
+from broker.ledger.finops.focus.months import BillingMonth
 from tests.focus_ledger import OCTOBER, RUN, SEPTEMBER, post_two_months, spent
 from tests.past import finished, started
 

@@ -34,10 +34,10 @@ from broker.core.purchases.quotes import CapacityQuote, PurchaseProduct, Undo
 from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.finops.focus.months import BillingMonth
-from broker.finops.showback import SharingRules
 from broker.ledger.budgets import period_containing
 from broker.ledger.entries import Account, Entry, Movement, Tags, faults
+from broker.ledger.finops.focus.months import BillingMonth
+from broker.ledger.finops.showback import SharingRules
 from broker.ledger.sums import amount_before
 from broker.procurement.money import ceiling_entries, payment_entries
 from broker.reconciler.admission.records import attempt_key, hold_entries

@@ -24,9 +24,9 @@ from broker.core.events.outcomes import Cause
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
-from broker.finops.advice import AdviceKind
-from broker.finops.change import Part
 from broker.ledger.entries import Movement
+from broker.ledger.finops.advice import AdviceKind
+from broker.ledger.finops.change import Part
 from tests.focus_ledger import HOUR, RUN, SEPTEMBER, post_two_months, spent
 from tests.past import started
 

@@ -17,10 +17,10 @@ from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.economics.reserve.holdings import Holding, HoldingKind
-from broker.finops.change import NOBODY
-from broker.finops.focus.months import BillingMonth
-from broker.finops.showback import IDLE, SharingRule, SharingRules
 from broker.ledger.entries import Account, Movement
+from broker.ledger.finops.change import NOBODY
+from broker.ledger.finops.focus.months import BillingMonth
+from broker.ledger.finops.showback import IDLE, SharingRule, SharingRules
 from broker.settings import Settings
 from broker.store.jobs.journal import StoreWriter
 from cli import registries

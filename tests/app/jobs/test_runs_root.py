@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from broker.agent.store import ObjectFolder
+from broker.app.jobs.job_files import run_folder_url
 from broker.app.jobs.jobs import cancel
 from broker.app.jobs.retention import prune
-from broker.app.jobs.runs_root import claim, root, run_folders
+from broker.app.jobs.runs_root import claim, root
 from broker.app.jobs.submit import submit
 from broker.app.service import background
 from broker.app.service.reconciler_setup import reconciler
@@ -96,7 +97,7 @@ def silent(new_broker: Callable[[], Broker]) -> Broker:
 
 def test_where_the_settings_name_no_place_run_folders_are_those_of_the_store(silent: Broker, elsewhere: Broker) -> None:
     view = asked(elsewhere, "first")
-    assert run_folders(silent).of(view.id).url == f"{elsewhere.settings.runs}/{view.id}"
+    assert run_folder_url(silent, view) == f"{elsewhere.settings.runs}/{view.id}"
     silent.settings.home.joinpath("runs").write_text("no folder: a submission must not check for room here")
     asked(silent, "second")
 

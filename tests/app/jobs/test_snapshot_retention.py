@@ -18,7 +18,7 @@ from broker.core.events import events as ev
 from broker.core.events.outcomes import JobState
 from broker.core.job.jobs import Job, Predecessor
 from broker.core.values.clock import ManualClock
-from broker.runfolder.retention import stored_checkpoints
+from broker.engines.runfolder.retention import stored_checkpoints
 from tests.actors import with_clock
 
 ANN = Actor("ann")

@@ -16,7 +16,7 @@ from broker.core.job.jobs import Job, Predecessor
 from broker.core.notices import Notice
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.runfolder.retention import AttemptFiles, attempt_files
+from broker.engines.runfolder.retention import AttemptFiles, attempt_files
 from tests.actors import with_clock
 from tests.store.fields import spot_offer
 

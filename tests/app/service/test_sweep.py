@@ -25,9 +25,9 @@ from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.ports import EngineState, Launch, Observation
 from broker.core.values.money import Money
 from broker.engines.local import Local
+from broker.engines.runfolder.runfolder import RunFolder
 from broker.ledger.entries import Movement, Tags, move
 from broker.reconciler.sweep import LeftoverKind, LeftoverState
-from broker.runfolder.runfolder import RunFolder
 from tests.actors import EVERYBODYS
 from tests.contracts.engine_bench import eventually
 from tests.unreadable import damage_view

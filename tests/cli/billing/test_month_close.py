@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from broker.finops.focus.months import BillingMonth
+from broker.ledger.finops.focus.months import BillingMonth
 from broker.reconciler.settlement.batch import post_due
 from broker.store import Store
 from tests.contracts.sweeping import record_jobs

@@ -13,7 +13,7 @@ from broker.agent.store import ObjectFolder
 from broker.cli.jobs import follow
 from broker.core.errors import Unreachable
 from broker.core.values.clock import SystemClock
-from broker.runfolder.retention import stored_checkpoints
+from broker.engines.runfolder.retention import stored_checkpoints
 
 SAVES = 'cd "$GPUBROKER_CHECKPOINT_DIR"; for n in 1 2 3; do echo $n > .x; mv .x step_$n; done'
 

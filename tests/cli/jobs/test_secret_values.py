@@ -19,14 +19,14 @@ from broker.app.access import people, sessions
 from broker.app.wiring import Broker
 from broker.cli.jobs import follow as following
 from broker.core.access.sessions import LINK_PATH
-from broker.runfolder import run_folders
+from broker.engines.runfolder import run_folders
 from broker.settings import read_settings
 from tests.actors import EVERYBODYS, ROOT
 from tests.agent.node import QUICK
 from tests.agent.test_masking import WAYS, leaks
 from tests.cli.conftest import Gpubroker
 from tests.counts import FULL
-from tests.page.browsing import Browser, answering
+from tests.server.page.browsing import Browser, answering
 from tests.server.world import client_of
 
 # Random in every part, so that none is anywhere by chance.

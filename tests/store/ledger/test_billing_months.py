@@ -1,9 +1,9 @@
 """What teams spent, and what was recorded late, as the databases add it up."""
 
 from broker.core.values.money import Money
-from broker.finops.focus.months import BillingMonth
-from broker.finops.showback import SharingRules, Statement, TeamCost
 from broker.ledger.entries import Movement
+from broker.ledger.finops.focus.months import BillingMonth
+from broker.ledger.finops.showback import SharingRules, Statement, TeamCost
 from broker.store import Store
 from tests.focus_ledger import HOUR, OCTOBER, SEPTEMBER, post_two_months, spent
 

@@ -1,0 +1,194 @@
+"""The page and the API at one address, each with its own authentication and headers."""
+
+import logging
+from collections.abc import Callable
+from urllib.parse import quote
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import RedirectResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from broker.app.access import provider_sign_ins
+from broker.app.access.identity_provider import IdentityProvider, SignInFailed
+from broker.app.service.health import Pulses
+from broker.app.service.metrics import ServiceResponder
+from broker.app.wiring import Broker
+from broker.core.access.sessions import LINK_PATH, PENDING
+from broker.core.actors import EntryPoint
+from broker.core.errors import BrokerError
+from broker.server.api import problems
+from broker.server.api.application import MAX_BODY, Envelope, api
+from broker.server.api.callers import SignInNeeded, address_of
+from broker.server.api.device_flow import read_form
+from broker.server.api.limits import RequestRate, WrongTokens
+from broker.server.api.problems import HttpProblem
+from broker.server.api.transport import Transport
+from broker.server.page import signing
+from broker.server.page.render import STATIC, render_page
+from broker.server.page.routes import PAGES
+from broker.server.page.signing import local_path, sign_in_form
+from broker.server.page.visitors import Cookie, SignInState, Visitor, gate, is_scripted
+
+log = logging.getLogger(__name__)
+
+TO_PROVIDER, CALLBACK = "/sign-in/provider", "/sign-in/callback"
+_MAX_LENGTH = 4_000  # characters of a code or a state
+
+
+class ProviderPages:
+    """The two addresses of a sign-in. A cookie binds them to one browser; it is `Lax`, so that the browser sends it
+    when it returns from the provider."""
+
+    def __init__(self, broker: Broker, provider: IdentityProvider, cookie: Cookie, transport: Transport) -> None:
+        self._broker = broker
+        self._provider = provider
+        self._cookie = cookie
+        self._transport = transport
+
+    @property
+    def _browser_cookie(self) -> str:
+        return f"{self._cookie.name}_begun"
+
+    def routes(self) -> tuple[tuple[str, Callable[..., Response]], ...]:
+        """The paths (GET) and their endpoints."""
+        return (TO_PROVIDER, self.send_to_provider), (CALLBACK, self.back)
+
+    def send_to_provider(self, request: Request) -> Response:
+        next_path = local_path(request.query_params.get("next", "/"))
+        try:
+            pending_login = provider_sign_ins.begin(
+                self._broker, self._provider, next_path, self._callback_url(request)
+            )
+        except BrokerError as error:
+            return self._refused(request, error, next_path)
+        answer = RedirectResponse(pending_login.address, 303)
+        answer.set_cookie(
+            self._browser_cookie, pending_login.browser, max_age=round(PENDING.total_seconds()), **self._cookie.kind
+        )
+        return answer
+
+    def back(self, request: Request) -> Response:
+        """Begin a session for the person who signed in at the provider."""
+        params = request.query_params
+        code, state = params.get("code", "")[:_MAX_LENGTH], params.get("state", "")[:_MAX_LENGTH]
+        try:
+            if not code or not state:
+                raise SignInFailed("the identity provider refused the sign-in")
+            id, next_path = provider_sign_ins.finish(
+                self._broker,
+                self._provider,
+                state=state,
+                code=code,
+                browser=request.cookies.get(self._browser_cookie, ""),
+                back=self._callback_url(request),
+                origin=f"{EntryPoint.PAGE} {address_of(request)}",
+            )
+        except BrokerError as error:
+            return self._refused(request, error, "/")
+        answer = self._cookie.given(id, next_path)
+        answer.delete_cookie(self._browser_cookie, **self._cookie.kind)
+        return answer
+
+    def _callback_url(self, request: Request) -> str:
+        return self._transport.own_url(request.headers.get("host", "")) + CALLBACK
+
+    def _refused(self, request: Request, error: BrokerError, next_path: str) -> Response:
+        log.warning("a sign-in failed (request %s): %s", request.state.request_id, error)
+        hint = f" {error.hint}." if error.hint else ""
+        status = 401 if isinstance(error, SignInFailed) else 503
+        return sign_in_form(self._broker, next_path, f"Not signed in: {error.message}.{hint}", status)
+
+
+_COMMON_HEADERS = {
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"referrer-policy": b"same-origin",  # without a referrer, `from_here` could not tell the origin of forms
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"content-security-policy": (
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        b"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+}
+PAGE_HEADERS = _COMMON_HEADERS | {b"cache-control": b"no-store"}
+LINK_HEADERS = PAGE_HEADERS | {b"referrer-policy": b"strict-origin"}  # without the path, which is a secret
+FILE_HEADERS = _COMMON_HEADERS | {b"cache-control": b"public, max-age=31536000, immutable"}
+_TLS_HEADERS = {b"strict-transport-security": b"max-age=31536000"}
+_STATIC_PREFIX, _API_PREFIXES = "/static", ("/api/", "/healthz", "/metrics")
+
+
+def with_page(broker: Broker, service: ServiceResponder, health: Pulses, transport: Transport) -> ASGIApp:
+    """The application of API, health, metrics and page. They share the count of wrong tokens."""
+    wrong_tokens, extra_headers = WrongTokens(), _TLS_HEADERS if transport.encrypted else {}
+    api_app = Envelope(api(broker, service, wrong_tokens, transport))
+    app = page(broker, health, transport, wrong_tokens)
+    pages, links = Envelope(app, PAGE_HEADERS | extra_headers), Envelope(app, LINK_HEADERS | extra_headers)
+    files = Envelope(_static_files(), FILE_HEADERS | extra_headers)
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        prefixed = ((_API_PREFIXES, api_app), (f"{_STATIC_PREFIX}/", files), (f"{LINK_PATH}/", links))
+        await next((prefixed_app for prefix, prefixed_app in prefixed if path.startswith(prefix)), pages)(
+            scope, receive, send
+        )
+
+    return answer
+
+
+def page(broker: Broker, health: Pulses, transport: Transport, wrong_tokens: WrongTokens) -> FastAPI:
+    """The page alone, without the `Envelope` that a caller puts around it."""
+    cookie = Cookie(transport.encrypted)
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=MAX_BODY)
+    app.state.health, app.state.signing, app.state.transport = (
+        health,
+        SignInState(broker, cookie, wrong_tokens),
+        transport,
+    )
+    app.state.wrong_codes = WrongTokens(most=10)  # limits by person the tries of programs' codes
+    form, rate = Depends(read_form), RequestRate(broker.settings.serve.requests_per_minute)
+    app.add_api_route(signing.SIGN_IN, signing.sign_in_page, methods=["GET"])
+    app.add_api_route(signing.SIGN_IN, signing.sign_in, methods=["POST"], dependencies=[form])
+    app.add_api_route(signing.LINK, signing.link_page, methods=["GET"])
+    app.add_api_route(signing.LINK, signing.sign_in_by_link, methods=["POST"])
+    if broker.settings.sign_in is not None:
+        provider = ProviderPages(broker, IdentityProvider(broker.settings.sign_in), cookie, transport)
+        for path, endpoint in provider.routes():
+            app.add_api_route(path, endpoint, methods=["GET"])
+    for route in PAGES:
+        gate_check = Depends(gate(broker, cookie, route.permission, rate))
+        app.add_api_route(
+            route.path,
+            route.endpoint,
+            methods=[route.method],
+            dependencies=[gate_check] if route.method == "GET" else [form, gate_check],
+        )
+    problems.install(app, _respond)
+    return app
+
+
+def _static_files() -> ASGIApp:
+    static_files = StaticFiles(directory=str(STATIC))
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope = dict(scope) | {"path": scope["path"].removeprefix(_STATIC_PREFIX), "root_path": ""}
+        try:
+            await static_files(scope, receive, send)
+        except HTTPException as error:
+            await Response("not found", error.status_code, media_type="text/plain")(scope, receive, send)
+
+    return answer
+
+
+def _respond(request: Request, problem: HttpProblem, error: Exception) -> Response:
+    if isinstance(error, SignInNeeded):
+        if is_scripted(request):  # the sign-in form must not replace the figures: the browser loads the page again
+            return Response(status_code=401, headers={"HX-Refresh": "true"})
+        requested_path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        next_query = f"?next={quote(requested_path)}" if request.method == "GET" and requested_path != "/" else ""
+        return RedirectResponse(f"{signing.SIGN_IN}{next_query}", 303)
+    visitor: Visitor | None = getattr(request.state, "visitor", None)
+    title = problem.title.capitalize()
+    return render_page("problem.html", visitor, {"problem": problem}, title=title, status=problem.status)

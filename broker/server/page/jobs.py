@@ -1,0 +1,215 @@
+"""The overview, jobs with their output, files and cancellation, and approval requests."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import Query
+from fastapi.responses import RedirectResponse, Response
+
+from broker.app.billing.months import ReportPeriod
+from broker.app.jobs import jobs
+from broker.app.jobs.details import gpu_use
+from broker.app.outside.overdue import overdue_launches
+from broker.app.results import story
+from broker.app.results.jobs import JobDetails
+from broker.app.use_cases import approvals, market, money
+from broker.app.use_cases import jobs as use_cases
+from broker.app.use_cases.changes import change, changeable, single_line
+from broker.app.use_cases.jobs import JobFilter
+from broker.core.access.permissions import Permission
+from broker.core.errors import InvalidInput, NotAllowed, RetryLater, UnknownName
+from broker.core.events.agent_events import MetricsReported
+from broker.core.events.outcomes import JobState
+from broker.server.page.charts import HEIGHT, WIDTH, Scale, figure_curve, figure_curves
+from broker.server.page.render import moment, render_page
+from broker.server.page.visitors import By, Form, Renewal, request_key
+
+JOBS_PATH = "/jobs"
+_ROWS = 50
+_LINES = 40  # of output on the page of a job
+_MAX_LINES = 2_000
+_DECISIONS = 10  # the newest decisions that are looked at; those about placement are shown
+
+Text = Annotated[str, Query(max_length=200)]
+Cursor = Annotated[str | None, Query(max_length=500)]
+
+
+def job_list(by: By, state: Text = "", team: Text = "", user: Text = "", cursor: Cursor = None) -> Response:
+    """Jobs, newest first, in pages. An empty filter matches everything."""
+    states = tuple(job_state for job_state in JobState if job_state == state)
+    if state and not states:
+        raise UnknownName("state", state, [job_state.value for job_state in JobState])
+    filters = {"state": state, "team": team, "user": user}
+    result = use_cases.job_page(
+        by.caller, JobFilter(states, [team] if team else [], [user] if user else []), limit=_ROWS, cursor=cursor
+    )
+    next_query = {name: value for name, value in filters.items() if value} | {"cursor": result.next_cursor}
+    values = {
+        "page": result,
+        "asked": filters,
+        "states": list(JobState),
+        "more": f"{JOBS_PATH}?{urlencode(next_query)}" if result.next_cursor else "",
+        "first": cursor is None,
+    }
+    return render_page("jobs.html", by, values, title="Jobs", at=JOBS_PATH)
+
+
+def job(by: By, id: str) -> Response:
+    """One job: its placement, its cost (USD) with the reasons, its events, and the end of its output."""
+    view = by.caller.job(id)
+    details = use_cases.show_job(by.caller, id)
+    output = by.caller.access.may(Permission.SEE_OUTPUT, view.job.team)
+    job_events = jobs.events(by.caller.broker, view)
+    values = {
+        "job": details,
+        "places": {attempt.number: story.placement_text(attempt.placement) for attempt in view.attempts},
+        "causes": {attempt.number: story.cause_text(attempt.cause) for attempt in view.attempts},
+        "why": use_cases.job_placements(by.caller, id, limit=_DECISIONS).decisions,
+        "story": story.story_lines(job_events, view.submitted_at, moment),
+        "reported": figure_curves(
+            (event.at, event.body.metrics) for event in job_events if isinstance(event.body, MetricsReported)
+        ),
+        "wide": WIDTH,
+        "high": HEIGHT,
+        "accelerated": any(attempt.placement.offer.count and attempt.claimed_at for attempt in view.attempts),
+        "shown_lines": _LINES,
+        "lines": use_cases.job_logs(by.caller, id, tail=_LINES).lines if output else None,
+        "may_cancel": not view.state.final and not view.cancel_requested and _may_change(by, id),
+    }
+    return render_page("job.html", by, values, title=f"{view.job.name} – job {view.id}", at=JOBS_PATH, live=True)
+
+
+def job_output(
+    by: By,
+    id: str,
+    attempt: Annotated[int | None, Query(ge=1)] = None,
+    lines: Annotated[int, Query(ge=1, le=_MAX_LINES)] = _MAX_LINES,
+) -> Response:
+    """The last lines of a job's output, renewed until the job has ended."""
+    output = use_cases.job_logs(by.caller, id, attempt=attempt, tail=lines)
+    ended = by.caller.job(id).state.final
+    query = urlencode({"lines": lines} | ({"attempt": attempt} if attempt else {}))
+    renewed_at = "" if ended or by.renewal is not Renewal.IN_PLACE else f"{JOBS_PATH}/{id}/output?{query}"
+    values = {"id": id, "lines": output.lines, "attempt": attempt, "most": lines, "renewed_at": renewed_at}
+    page = render_page("output.html", by, values, title=f"Output of {id}", at=JOBS_PATH)
+    if ended:  # replaces the element that polls, so that the polling ends
+        page.headers["HX-Reswap"] = "outerHTML"
+    return page
+
+
+def job_files(by: By, id: str) -> Response:
+    """The results and finished checkpoints of a job."""
+    files, saved = use_cases.list_files(by.caller, id), use_cases.list_checkpoints(by.caller, id)
+    return render_page("files.html", by, {"files": files, "saved": saved}, title=f"Files of {id}", at=JOBS_PATH)
+
+
+def job_usage(by: By, id: str) -> Response:
+    """The utilization of a job's accelerators, by attempt."""
+    view = by.caller.job(id, Permission.SEE_OUTPUT)
+    try:
+        usages = gpu_use(by.caller.broker, view)
+    except RetryLater as error:
+        usages, trouble = (), error.message
+    else:
+        trouble = ""
+    curves = [
+        (
+            usage.attempt,
+            story.use_text(usage.use),
+            usage.samples
+            and figure_curve("busy", [(sample.at, sample.percent) for sample in usage.samples], Scale(0, 100)),
+        )
+        for usage in usages
+    ]
+    values = {"id": id, "curves": curves, "trouble": trouble, "wide": WIDTH, "high": HEIGHT}
+    return render_page("usage.html", by, values, title=f"Accelerators of {id}", at=JOBS_PATH)
+
+
+def cancel_form(by: By, id: str) -> Response:
+    changeable(by.caller, id)
+    values = {"job": use_cases.show_job(by.caller, id)}
+    return render_page("cancel.html", by, values, title=f"Cancel {id}?", at=JOBS_PATH)
+
+
+def cancel(by: By, id: str, form: Form) -> Response:
+    """Cancel the job, after a last checkpoint. Idempotent."""
+    change(by.caller, request_key(form), use_cases.cancel_job, id=id)
+    return RedirectResponse(f"{JOBS_PATH}/{id}", 303)
+
+
+def _may_change(by: By, id: str) -> bool:
+    try:
+        changeable(by.caller, id)
+    except NotAllowed:
+        return False
+    return True
+
+
+APPROVALS_PATH = "/approvals"
+_MAX_REASON = 500
+
+
+def approval_list(
+    by: By, decided: Annotated[bool, Query()] = False, skip: Annotated[int, Query(ge=0, le=1_000_000)] = 0
+) -> Response:
+    """The page of requests (`_ROWS` of them, after the first ``skip``), standing grants and purchases; with buttons
+    for approvers."""
+    listing = approvals.list_approvals(by.caller, decided=decided)
+    visible = listing.model_copy(update={"requests": listing.requests[skip : skip + _ROWS]})
+    more = skip + _ROWS if len(listing.requests) > skip + _ROWS else None
+    answerable = {
+        request.job
+        for request in visible.requests
+        if request.mine and by.caller.access.may(Permission.APPROVE, request.team)
+    }
+    values = {"found": visible, "answerable": answerable, "decided": decided, "more": more, "of": len(listing.requests)}
+    return render_page("approvals.html", by, values, title="Approvals", at=APPROVALS_PATH)
+
+
+def grant(by: By, id: str, form: Form) -> Response:
+    """Approve the request for the rules whose approver this person is. Idempotent by the form's key. Raises
+    `NotAllowed`, `UnknownName`."""
+    return _decide(by, id, form, approvals.grant_approval)
+
+
+def refuse(by: By, id: str, form: Form) -> Response:
+    return _decide(by, id, form, approvals.refuse_approval)
+
+
+def _decide(by: By, id: str, form: Form, decision: Callable[..., JobDetails]) -> Response:
+    reason = single_line(form.get("reason", "").strip())
+    if len(reason) > _MAX_REASON:
+        raise InvalidInput(f"expected at most {_MAX_REASON} characters", where="reason")
+    change(by.caller, request_key(form), decision, id=id, reason=reason)
+    return RedirectResponse(APPROVALS_PATH, 303)
+
+
+RUNNING = (JobState.LAUNCHING, JobState.RUNNING)
+WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED, JobState.PAUSED_BUDGET)
+_OVERVIEW_ROWS = 10
+_GPU, _AGO = "H100", timedelta(days=7)
+
+
+def overview(by: By) -> Response:
+    """The overview, with the parts that the visitor may see."""
+    caller, values = by.caller, dict[str, Any](gpu=_GPU)
+    if by.may(Permission.SEE_BUDGETS):
+        values["budgets"] = money.list_budgets(caller).budgets
+        values["spend"] = money.spend_report(caller, "team", ReportPeriod(period="month"))
+        values["simulated"] = money.spend_report(caller, "team", ReportPeriod(period="month"), sandbox=True)
+    if by.may(Permission.SEE_JOBS):
+        late = [
+            late_job
+            for late_job in overdue_launches(caller.broker)
+            if caller.access.may(Permission.SEE_JOBS, late_job.team)
+        ]
+        values["overdue"] = late
+        values["running"] = use_cases.job_page(caller, JobFilter(RUNNING), limit=_OVERVIEW_ROWS)
+        values["waiting"] = use_cases.job_page(caller, JobFilter(WAITING), limit=_OVERVIEW_ROWS)
+        requests = approvals.list_approvals(caller).requests
+        values["requests"], values["more_requests"] = requests[:_OVERVIEW_ROWS], max(len(requests) - _OVERVIEW_ROWS, 0)
+    if by.may(Permission.SEE_MARKET):
+        values["cheapest"] = market.cheapest(caller, _GPU, _AGO)
+    return render_page("overview.html", by, values, title="Overview", at="/", live=True)

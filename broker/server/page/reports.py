@@ -1,0 +1,143 @@
+"""Budgets, ledgers and reports: spending down to the jobs whose ledgers have the entries; a month for all teams."""
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import Query
+from fastapi.responses import RedirectResponse, Response
+
+from broker.app.billing import charges, showback
+from broker.app.billing.months import MONTH, PERIODS, ReportPeriod, report_timezone, resolve_month
+from broker.app.billing.report import DIMENSIONS
+from broker.app.billing.review import review
+from broker.app.results.charges import BilledReport
+from broker.app.results.reports import spot_text, use_figures
+from broker.app.use_cases import jobs, money
+from broker.app.use_cases.changes import change, single_line
+from broker.core.access.permissions import Permission
+from broker.core.errors import InvalidInput
+from broker.ledger.finops.advice import AdviceVerdict
+from broker.ledger.finops.showback import SharingRule, SharingRules
+from broker.ledger.finops.units import USE_BY
+from broker.server.page.charts import HEIGHT, WIDTH, spend_curve
+from broker.server.page.render import render_page
+from broker.server.page.visitors import By, Form, request_key
+
+REPORTS_PATH = "/reports"
+_JOB = "job"
+Text = Annotated[str, Query(max_length=200)]
+Month = Annotated[str, Query(max_length=7)]
+
+
+def spending(
+    by: By,
+    dimensions: Annotated[str, Query(alias="by", max_length=200)] = "team",
+    then: Text = "",
+    period: Text = "month",
+    only: Annotated[list[str] | None, Query(max_length=8)] = None,
+    simulated: Annotated[bool, Query()] = False,
+) -> Response:
+    """Spending in a period, by one or two dimensions, with a bar for each amount. A row opens its jobs, and a job its
+    ledger entries. ``only``: ``dimension:value``."""
+    grouping = ",".join(filter(None, (dimensions, then)))
+    filters = _parse_filters(only or [])
+    report = money.spend_report(by.caller, grouping, ReportPeriod(period=period), sandbox=simulated, only=filters)
+    names = report.by.split(",")
+    fixed = {"period": period} | ({"simulated": "true"} if simulated else {})
+    links = []
+    for row in report.rows:
+        row_filters = filters | dict(zip(names, row.values, strict=True))
+        if _JOB in row_filters:
+            links.append(f"/jobs/{row_filters[_JOB]}/ledger")
+        else:
+            query = [
+                ("by", _JOB),
+                *fixed.items(),
+                *(("only", f"{name}:{value}") for name, value in row_filters.items()),
+            ]
+            links.append(f"{REPORTS_PATH}?{urlencode(query)}")
+    amounts = [row.sandbox if simulated else row.cash + row.amortised for row in report.rows]
+    values = {
+        "found": report,
+        "names": names,
+        "rows": list(zip(report.rows, amounts, links, strict=True)),
+        "most": max(amounts, default=None),
+        "asked": {"by": names[0], "then": names[1] if len(names) > 1 else "", "period": period, "simulated": simulated},
+        "only": filters,
+        "whole": f"{REPORTS_PATH}?{urlencode(fixed)}",
+        "dimensions": DIMENSIONS,
+        "periods": PERIODS,
+        "all_teams": by.may(Permission.SEE_ALL_TEAMS),
+        "incidents": money.anomalies(by.caller).incidents,
+    }
+    return render_page("reports.html", by, values, title="Reports", at=REPORTS_PATH)
+
+
+def _parse_filters(only: list[str]) -> dict[str, str]:
+    filters: dict[str, str] = {}
+    for filter_text in only:
+        name, colon, value = filter_text.partition(":")
+        if not colon or name in filters:
+            raise InvalidInput(f"expected DIMENSION:VALUE, each dimension once, found {filter_text!r}", where="only")
+        filters[name] = value
+    return filters
+
+
+def month(by: By, month: Month = "", dimension: Annotated[str, Query(alias="by", max_length=20)] = "team") -> Response:
+    """A month for all teams (USD): changes with their causes, showback, unit costs, use by a dimension, and billed
+    against metered cost."""
+    broker = by.caller.broker
+    time_zone = report_timezone(broker)
+    billing_month = resolve_month(broker, month or MONTH, time_zone)
+    name, bounds = billing_month.name, (billing_month.start, billing_month.end)
+    rules = SharingRules(SharingRule.SEPARATE, SharingRule.SEPARATE, (), {})
+    metrics = money.units(by.caller, name, dimension=dimension)
+    values = {
+        "month": name,
+        "review": review(broker, name),
+        "showback": showback.showback_report(broker, name, rules),
+        "units": metrics,
+        "use": list(use_figures(metrics.use, metrics.targets)),
+        "spot": spot_text(metrics),
+        "grouped": [(row, dict(use_figures(row.use, None))) for row in metrics.groups],
+        "by": dimension,
+        "dimensions": list(USE_BY),
+        "billed": BilledReport.of(charges.billed_attempts(broker, *bounds), "provider", *bounds, time_zone),
+        "statements": showback.statements(broker).statements,
+        "verdicts": list(AdviceVerdict) if by.may(Permission.ANSWER_ADVICE) else [],
+    }
+    return render_page("report_month.html", by, values, title=f"Report of {name}", at=REPORTS_PATH)
+
+
+def answer_advice(by: By, month: str, advice: str, form: Form) -> Response:
+    """Answer advice of the month's review. Idempotent by the form's key. Raises `UnknownName`."""
+    reason = single_line(form.get("reason", "").strip()[:500])
+    verdict = form.get("verdict", "")[:20]
+    change(
+        by.caller, request_key(form), money.answer_advice, month=month, advice=advice, verdict=verdict, reason=reason
+    )
+    return RedirectResponse(f"/reports/month?{urlencode({'month': month})}", 303)
+
+
+BUDGETS_PATH = "/budgets"
+
+
+def budget_list(by: By) -> Response:
+    """Every budget that counts only teams that the visitor may see."""
+    return render_page(
+        "budgets.html", by, {"budgets": money.list_budgets(by.caller).budgets}, title="Budgets", at=BUDGETS_PATH
+    )
+
+
+def budget(by: By, id: str) -> Response:
+    """One budget: spending by day, holds by job and period, and its alerts."""
+    details = money.show_budget(by.caller, id, by_day=True)
+    values = {"budget": details, "curve": spend_curve(details), "wide": WIDTH, "high": HEIGHT}
+    return render_page("budget.html", by, values, title=f"Budget {id}", at=BUDGETS_PATH)
+
+
+def job_ledger(by: By, id: str) -> Response:
+    """The ledger entries that add up to a job's cost (USD)."""
+    return render_page(
+        "ledger.html", by, {"ledger": jobs.job_ledger(by.caller, id)}, title=f"Ledger of {id}", at="/jobs"
+    )

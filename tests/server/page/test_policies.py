@@ -1,0 +1,83 @@
+"""Policies on the page: rules with their places, and a change that is seen before it is applied."""
+
+import pytest
+
+from tests.server.page.browsing import FormFields, Site
+from tests.server.world import POLICY
+
+STRICTER = POLICY.replace("cost: $4", "cost: $1")
+
+
+def test_a_change_is_seen_then_applied_once(site: Site) -> None:
+    browser, store = site.of("adam"), site.world.broker.store
+    form = FormFields(browser.get("/policies/change").text).forms["/policies/preview"]
+    assert form["name0"] == "test.yaml"
+    typed = form | {"text0": STRICTER.replace("\n", "\r\n"), "reason": "a tight month"}
+    seen = browser.post("/policies/preview", typed)
+    assert seen.status_code == 200
+    assert "Apply it" in seen.text
+    assert "cost: $1" in seen.text
+    active = store.active_policy()
+    assert active is not None
+    assert active.number == 1, "looking changes nothing"
+
+    apply = FormFields(seen.text).forms["/policies/apply"] | {"text0": STRICTER, "reason": "a tight month"}
+    for _ in range(2):
+        assert browser.post("/policies/apply", apply).status_code == 303
+    active = store.active_policy()
+    assert active is not None
+    assert (active.number, active.by, active.note, active.files) == (
+        2,
+        "adam",
+        "a tight month",
+        {"test.yaml": STRICTER},
+    )
+    assert "a tight month" in browser.get("/policies").text
+    assert "Go back to it" in browser.get("/policies/versions/1").text
+
+
+def test_who_was_slower_is_told(site: Site) -> None:
+    browser = site.of("adam")
+    typed = FormFields(browser.get("/policies/change").text).forms["/policies/preview"] | {"text0": STRICTER}
+    apply = FormFields(browser.post("/policies/preview", typed).text).forms["/policies/apply"] | {"text0": STRICTER}
+    site.world.broker.store.activate_policy({"test.yaml": POLICY + "# another\n"}, by="ada")
+    late = browser.post("/policies/apply", apply)
+    assert (late.status_code, "the policy was changed" in late.text) == (422, True)
+
+
+def test_a_mistake_keeps_what_was_typed(seen_site: Site) -> None:
+    browser = seen_site.of("adam")
+    typed = FormFields(browser.get("/policies/change").text).forms["/policies/preview"]
+    wrong = browser.post("/policies/preview", typed | {"text0": POLICY + "budgts: []\n"})
+    assert wrong.status_code == 422
+    assert "not valid" in wrong.text
+    assert "budgts: []" in wrong.text
+
+
+def test_a_rule_leads_to_its_line(seen_site: Site) -> None:
+    text = seen_site.of("fay").get("/policies").text
+    line = POLICY.splitlines().index(next(one for one in POLICY.splitlines() if "name: big" in one)) + 1
+    assert f'href="#test.yaml-{line}"' in text
+    assert f'id="test.yaml-{line}"' in text
+    assert "Change the policy" not in text
+
+
+def test_no_file_of_many_is_lost_in_the_form(site: Site) -> None:
+    browser, store = site.of("adam"), site.world.broker.store
+    files = {"test.yaml": POLICY} | {f"z{number}.yaml": f"version: 1\n# {number}\n" for number in range(39)}
+    store.activate_policy(files, by="adam")
+    form = FormFields(browser.get("/policies/change").text).forms["/policies/preview"]
+    assert "these files are active already" in browser.post("/policies/preview", _typed(form, files)).text
+    store.activate_policy(files | {"one-more.yaml": "version: 1\n"}, by="adam")
+    refused = browser.get("/policies/change")
+    assert (refused.status_code, "this form at most 40" in refused.text) == (422, True)
+
+
+def _typed(form: dict[str, str], files: dict[str, str]) -> dict[str, str]:
+    names = {form[key]: key.removeprefix("name") for key in form if key.startswith("name") and form[key]}
+    return form | {f"text{names[name]}": text for name, text in files.items()}
+
+
+@pytest.mark.parametrize("who", ["mia", "tara", "fay"])
+def test_others_are_not_shown_the_form(seen_site: Site, who: str) -> None:
+    assert seen_site.of(who).get("/policies/change").status_code == 403

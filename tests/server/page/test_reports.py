@@ -1,0 +1,97 @@
+"""Reports on the page: the API's figures, down to the jobs and their ledgers."""
+
+import re
+from datetime import date
+from html import unescape
+
+import pytest
+
+from broker.app.billing import anomalies
+from broker.app.results.reports import SpendingIncidentResult
+from broker.core.values.money import Money
+from tests.focus_ledger import own_idle_machine
+from tests.server.page.browsing import FormFields, Site
+
+
+def test_a_row_opens_its_jobs_and_a_job_its_ledger(seen_site: Site) -> None:
+    browser, world = seen_site.of("fay"), seen_site.world
+    page = browser.get("/reports?by=team&then=user&simulated=true").text
+    (jobs_of_mia,) = {
+        unescape(one) for one in re.findall(r'href="(/reports\?by=job[^"]+)"', page) if "nlp" in one and "mia" in one
+    }
+    opened = browser.get(jobs_of_mia).text
+    assert f"/jobs/{world.mine}/ledger" in opened
+    assert f"/jobs/{world.foreign}/ledger" not in opened
+    assert f"/jobs/{world.nobodys}/ledger" not in opened
+    assert browser.get(f"/jobs/{world.mine}/ledger").status_code == 200
+
+
+def test_figures_are_those_of_the_api(seen_site: Site) -> None:
+    for who in ("fay", "mia"):
+        report = seen_site.world.get("/reports/spend", who, sandbox=True, period="month").json()
+        page = seen_site.of(who).get("/reports?simulated=true").text
+        held = sum(float(row["held"]) for row in report["rows"])
+        assert f"${held:,.2f}" in page
+        for row in report["rows"]:
+            assert f">{row['group']}</a>" in page
+
+
+def test_a_filter_must_name_a_dimension(seen_site: Site) -> None:
+    for only, status in (("nlp", 422), ("team:a&only=team:b", 422), ("colour:red", 404)):
+        assert seen_site.of("fay").get(f"/reports?by=job&only={only}").status_code == status
+
+
+def test_prices_are_drawn_and_tabled(seen_site: Site) -> None:
+    offers = seen_site.of("mia").get("/offers?provider=sandbox&gpu=L4").text
+    history = unescape(re.findall(r'href="(/prices\?[^"]+)"', offers)[0])
+    page = seen_site.of("mia").get(history)
+    assert page.status_code == 200
+    assert "<polyline" in page.text
+    assert "losses of this pool seen" in page.text
+
+
+@pytest.mark.parametrize("page", ["/offers", "/prices"])
+def test_a_capacity_type_that_is_none_does_not_show_all(seen_site: Site, page: str) -> None:
+    refused = seen_site.of("mia").get(f"{page}?gpu=L4:1&capacity_type=spto")
+    assert (refused.status_code, "spot" in refused.text) == (404, True)
+
+
+def test_anomalies_are_computed_for_all_and_shown_of_ones_own_teams(
+    seen_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day, spent = date(2026, 11, 2), Money.usd("77.25")
+    found = [
+        SpendingIncidentResult(
+            team=team, first=day, last=day, spent=spent, on_own=Money.ZERO, rented=spent, excess=spent, running=False,
+            causes=[], answer=None,
+        )
+        for team in ("nlp", "vision")
+    ]  # fmt: skip
+    monkeypatch.setattr(anomalies, "spending_anomalies", lambda broker, teams=None: found)
+    for who, sees in (("fay", {"nlp", "vision"}), ("mia", {"nlp"})):
+        page = seen_site.of(who).get("/reports").text
+        assert {one.team for one in found if f"<li>{one.team} {day}: $77.25" in page} == sees
+
+
+def test_finance_answers_advice_once_and_the_next_month_shows_it(site: Site) -> None:
+    own_idle_machine(site.world.broker.store)
+    (item,) = site.world.get("/reports/review", "fay", month="2026-09").json()["advice"]
+    advice = item["id"]
+    path = f"/reports/month/2026-09/advice/{advice}"
+    assert path not in site.of("apple").get("/reports/month?month=2026-09").text
+    browser = site.of("fay")
+    form = FormFields(browser.get("/reports/month?month=2026-09").text).forms[path]
+    filled = form | {"verdict": "done", "reason": "sold <b>"}
+    for _ in range(2):
+        answer = browser.post(path, filled)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/reports/month?month=2026-09")
+    assert "; done by fay: sold &lt;b&gt;" in browser.get("/reports/month?month=2026-09").text
+    october = browser.get("/reports/month?month=2026-10").text
+    effect = october.partition("Effect of last month")[2]
+    assert "done by fay: sold" in effect
+    assert "$3,600.00" in effect, "half of what was paid was idle in September"
+    with site.world.broker.store.access.reading() as look:
+        audit = look.audit(limit=9, subject=f"{advice} of 2026-09")
+        lines = [(line.person, line.action, line.after) for _, line in audit]
+    assert lines == [("fay", "advice.answer", "done"), ("fay", "advice.answer", "")]
+    assert browser.send_form("/reports/month?month=2026-09", path, verdict="later").status_code == 404
