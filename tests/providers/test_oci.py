@@ -203,10 +203,10 @@ def test_what_is_hidden_retired_or_unknown_is_counted_and_machines_without_gpus_
 
 
 def test_the_price_book_and_the_live_rows_are_of_the_same_pools() -> None:
-    a10 = gpu_shape("VM.GPU.A10.1", 1, 24, "B95909", 15, 240)
-    live = {row.pool for row in rows([*SHAPES, a10], PRODUCTS) if isinstance(row, Offer)}
+    a10 = [gpu_shape(f"{kind}.GPU.A10.{n}", n, 24 * n, "B95909", 15 * n, 240) for kind, n in (("VM", 1), ("BM", 4))]
+    live = {row.pool for row in rows([*SHAPES, *a10], PRODUCTS) if isinstance(row, Offer)}
     book = Pricebook(clock=ManualClock(NOW)).offers(OfferQuery())
-    listed = {row.pool for row in book if isinstance(row, Offer) and row.provider == "oci"}
+    listed = {row.pool for row in book if isinstance(row, Offer) and row.provider == "oci" and row.accelerator}
     assert listed
     assert listed <= live
 

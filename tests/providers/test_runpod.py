@@ -254,7 +254,7 @@ def test_the_price_book_and_the_live_rows_are_of_the_same_pools() -> None:
         ("NVIDIA H100 80GB HBM3", "H100 SXM", 80), ("NVIDIA H100 PCIe", "H100 PCIe", 80),
         ("NVIDIA H100 NVL", "H100 NVL", 94), ("NVIDIA A100 80GB PCIe", "A100 PCIe", 80),
         ("NVIDIA A100-SXM4-80GB", "A100 SXM", 80), ("NVIDIA H200", "H200 SXM", 141), ("NVIDIA B200", "B200", 180),
-        ("NVIDIA L40S", "L40S", 48), ("NVIDIA GeForce RTX 4090", "RTX 4090", 24),
+        ("NVIDIA B300 SXM6 AC", "B300", 288), ("NVIDIA L40S", "L40S", 48), ("NVIDIA GeForce RTX 4090", "RTX 4090", 24),
     ]  # fmt: skip
     both = {"securePrice": Decimal(1), "communityPrice": Decimal(1), "maxGpuCount": 1}
     named = [{"id": id, "displayName": shown, "memoryInGb": memory, **both} for id, shown, memory in cards]

@@ -193,16 +193,18 @@ def finding_table(findings: Sequence[DoctorFinding]) -> Table:
 
 def _by_message(findings: Sequence[DoctorFinding]) -> Iterator[DoctorFinding]:
     """The findings; those of several providers that say the same are one."""
+
+    def message_of(finding: DoctorFinding) -> tuple[str, str]:
+        return finding.message.removeprefix(f"{finding.facts.get('provider')}: "), finding.fix
+
     names: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
-        name, _, message = finding.message.partition(": ")
-        if finding.area == "provider" and finding.fix:
-            names.setdefault((message, finding.fix), []).append(name)
+        if finding.fix and (name := finding.facts.get("provider")):
+            names.setdefault(message_of(finding), []).append(name)
     for finding in findings:
-        message = finding.message.partition(": ")[2]
-        sharing = names.pop((message, finding.fix), ()) if finding.area == "provider" and finding.fix else ("",)
+        sharing = names.pop(message_of(finding), ()) if finding.fix and finding.facts.get("provider") else ("",)
         if len(sharing) > 1:
-            yield replace(finding, message=f"{', '.join(sharing)}: {message}")
+            yield replace(finding, message=f"{', '.join(sharing)}: {message_of(finding)[0]}")
         elif sharing:
             yield finding
 

@@ -165,7 +165,7 @@ def test_a_fraction_of_a_card_is_refused_with_the_price_of_a_whole_one(gpubroker
         done = gpubroker("plan", *given)
         assert done.code == 2
         assert "0.25 of a card cannot be requested: write `L4:1`" in done.err
-        assert "hint: cheapest known: L4:1 for $0.80 an hour at aws/us-east-1" in done.err
+        assert "hint: cheapest known: L4:1 for $0.71 an hour at gcp/us-east1" in done.err
 
 
 def test_what_cannot_be_started_here_is_estimated(gpubroker: Run, tmp_path: Path) -> None:

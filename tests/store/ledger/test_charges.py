@@ -15,7 +15,7 @@ AT = MIDNIGHT + 5 * DAY
 
 
 def charge(key: str, micros: int, day: int = 0, **more: Any) -> Charge:
-    values: dict[str, Any] = {"provider": "aws", "estimated": False} | more
+    values: dict[str, Any] = {"provider": "aws", "estimated": False, "about": {"source": "api"}} | more
     starts = MIDNIGHT + day * DAY
     return Charge(starts=starts, ends=starts + DAY, amount=Money(micros), key=key, **values)
 
@@ -23,7 +23,7 @@ def charge(key: str, micros: int, day: int = 0, **more: Any) -> Charge:
 def test_they_come_back_as_they_were(store: Store) -> None:
     told = [
         charge("a-1", 12_345_678, estimated=True),
-        charge("", -5, about={"line": "credit"}),
+        charge("", -5, about={"source": "api", "line": "credit"}),
         charge("a-1", 1, 1, provider="vast"),
     ]
     assert store.charges.record(told, source="api", at=AT) == RecordedCharges({"aws": 2, "vast": 1}, {})
