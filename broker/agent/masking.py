@@ -28,7 +28,9 @@ REACH = 12 * _PART - 1
 """Bytes around a piece of a text that decide what is hidden in the piece; an escaped character takes up to 12."""
 _URL = re.compile(rb"([a-z][a-z0-9+.-]{0,30}://)(?:([^/?#]*)@)?[^/?#@]*", re.IGNORECASE)
 _PEM_FRAME = re.compile(rb"-----[A-Z ]+-----")
-_SETTING = re.compile(rb"(?:^|[;&?,{\s])[\w.-]+(?: ?= ?|: )(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^;&\s]+)")
+_SETTING = re.compile(  # a sign that ends a value in a URL is a part of it in YAML
+    rb"(?:^|[;&?,{\s])[\w.-]+(?: ?= ?|: )(?=(\S{1,1000}))(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^;&\s]*)"
+)
 _HEX = rb"[0-9A-Fa-f]"
 _ESCAPES = (  # each by itself, because a value may contain what looks like another one
     re.compile(rb"%%(?P<byte>%s{2})" % _HEX),
@@ -154,7 +156,7 @@ def _unescape(text: bytes, kind: str | None) -> bytes:
 def _values_in(value: bytes) -> Iterator[bytes]:
     """The value, and the values that it contains."""
     yield value
-    written = {match[1].strip(b"\"'") for match in _SETTING.finditer(value)}
+    written = {text.strip(b"\"'") for match in _SETTING.finditer(value) for text in match.groups()}
     text = _text_in_base64(value)
     inner = {value.strip(), text, *text.split(b":", 1), *written}
     for text in written:

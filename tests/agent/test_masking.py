@@ -101,6 +101,7 @@ def uploaded(store: ObjectFolder) -> bytes:
 
 
 @example("p@w0r7", str)
+@example("11111&", lambda value: value.encode().hex(":"))
 @given(st.text("aB1äß漢🔑<&\\/%+:@=#$!", min_size=6, max_size=20), st.sampled_from([str, *FORMS]))
 def test_what_a_program_reads_from_a_value_is_hidden(password: str, way: Callable[[str], str]) -> None:
     for secret in (
