@@ -31,7 +31,7 @@ FIXES_ELSEWHERE: Mapping[Reason, str] = {
     Reason.RUNS_OUT_OF_REACH: (
         "set GPUBROKER_RUNS to a bucket that remote machines can reach: s3://…, gs://… or az://…"
     ),
-    Reason.REFERENCE_PRICE: "add credentials for live prices, or set `allow_reference_prices: true` in a policy",
+    Reason.REFERENCE_PRICE: "poll live prices (`gpubroker doctor`), or set `allow_reference_prices: true` in a policy",
     Reason.DENIED_BY_POLICY: "ask a budget owner to change the policy; `gpubroker policy show` prints it",
 }
 # Of several reasons, the ones that stand last let an offer pass most checks.

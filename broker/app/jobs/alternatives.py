@@ -325,7 +325,7 @@ def no_placement_error(preview: Preview) -> NotAllowed:
     remainder = f" (and {len(text_by_rule) - 3} more)" if len(text_by_rule) > 3 else ""
     hint = "a budget owner can change this: `gpubroker policy show`"
     if Reason.REFERENCE_PRICE in preview.plan.reasons():
-        hint = "add credentials for live prices (`gpubroker doctor`), or allow reference prices in a policy"
+        hint = "poll live prices (`gpubroker doctor` says how), or allow reference prices in a policy"
     return NotAllowed("; ".join(texts) + remainder, hint=hint)
 
 

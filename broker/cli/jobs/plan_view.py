@@ -119,7 +119,8 @@ def _placements(
         ValueColumn("kg CO2e", _emissions, 1, "right"),
         ValueColumn("price", _price, 7),
     )
-    summary = f"{count:,} of {formats.plural(plan_result.offers_seen, 'offer')} match"
+    matching = "match" if plan_result.placements else "would match if the setup allowed it"
+    summary = f"{count:,} of {formats.plural(plan_result.offers_seen, 'offer')} {matching}"
     if over_count := plan_result.over_max_cost:
         summary += f", {over_count:,} of them above the job's max_cost of {formats.money(plan_result.max_cost)}"
     summary += ", ".join(("; costs are estimates", *plan_result.basis))
