@@ -37,7 +37,8 @@ _ESCAPES = (  # each by itself, because a value may contain what looks like anot
     re.compile(rb"(?P<entity>&#?\w{1,8};)"),
     re.compile(rb"(?P<quote>'(?:\"'\"|\\')')"),
     re.compile(
-        rb"\\x(?P<byte>%(hex)s{2})|(?P<point>(?:\\u%(hex)s{4}){1,2}|\\U00%(hex)s{6})|\\(?P<octal>[0-3][0-7]{2})"
+        rb"\\x(?P<byte>%(hex)s{2})|(?P<point>\\u[dD][89abAB]%(hex)s{2}\\u[dD][c-fC-F]%(hex)s{2}|\\u%(hex)s{4}"
+        rb"|\\U00%(hex)s{6})|\\(?P<octal>[0-3][0-7]{2})"
         rb"|\\(?P<character>.)" % {b"hex": _HEX}
     ),
 )

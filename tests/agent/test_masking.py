@@ -65,14 +65,16 @@ WAYS: tuple[Callable[[str], str], ...] = (
 
 
 def leaks(value: str, output: bytes) -> bool:
-    """Whether 8 bytes of the value are there in a row, or a little more of a form of it."""
+    """Whether 8 bytes of the value are there in a row, or a little more of a form of it but for ends of lines."""
     raw, forms = value.encode(), (form(value).encode() for form in FORMS)
     parts = {raw[at : at + 8] for at in range(len(raw) - 7)}
     parts |= {form[at : at + 8] for form in forms for at in range(0, len(form) - 7, 4)}
-    return any(part in output for part in parts)
+    ends = b" ".join(form("\n" * 4).encode() for form in FORMS)
+    return any(part in output and part not in ends for part in parts)
 
 
 @example('{"password": "a\\u003c\\"b1234567"}', html.escape, 0, [])
+@example(":&tBé🔑(éK_:uébyTöGk", FORMS[0], 0, [])
 @given(VALUES, st.sampled_from(WAYS), st.integers(0, 40), st.lists(st.integers(1, 60), max_size=5))
 def test_no_part_of_a_value_is_uploaded(
     tmp_path_factory: pytest.TempPathFactory, value: str, way: Callable[[str], str], before: int, steps: list[int]
