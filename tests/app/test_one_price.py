@@ -95,7 +95,7 @@ def test_one_question_has_one_price(known: list[Offer], count: int, machines: in
     plan = term_prices([offer for offer in there if offer.term_months is None], NOW, "H100")
     assert plan.rent is not None
     assert plan.rent.usd == pytest.approx(usd), "without terms there is no class to keep to"
-    for line in (quote.origin, plan.notes[0], review.text if review else quote.origin):
+    for line in (quote.origin, plan.rent.text, review.text if review else quote.origin):
         assert basis.offer.location in line
         assert basis.offer.source in line
     fitting = [row for row in listed if row.offer.count >= count]
@@ -128,4 +128,3 @@ def test_a_term_is_compared_with_its_class_alone(known: list[Offer]) -> None:
         alike = [offer for offer in known if MachineClass.of(offer) == own]
         current = price_basis(alike, NOW, "H100")
         assert current is None or not current.is_current
-    assert "rent: $" in prices.notes[0]

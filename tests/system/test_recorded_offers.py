@@ -39,6 +39,7 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "gcp": {
         "us-central1": ("us-central1-a", "us-central1-b"),
+        "us-east1": ("us-east1-b",),
         "us-east4": ("us-east4-a",),
         "asia-northeast1": ("asia-northeast1-a",),
         "europe-west1": ("europe-west1-b",),

@@ -136,7 +136,8 @@ def _scaling(
             f"scaling not measured: serial share {assumptions.serial_share * 100:.3g}%, communication cost per pair of "
             f"GPUs {assumptions.pair_cost * 100:.3g}% of a step"
         )
-    quote = prices.quote(card.name, per_machine=assumptions.gpus_per_node) or prices.gpu_hour(card.name)
+    per_machine = min(assumptions.gpus or assumptions.gpus_per_node, assumptions.gpus_per_node)
+    quote = prices.quote(card.name, per_machine=per_machine) or prices.gpu_hour(card.name)
     if quote is None:
         notes.append(f"no price of {card.name} is known, so sizes are not compared: give --price")
         return None, None

@@ -116,7 +116,8 @@ def _accelerator_use(
         notes.append(f"{name}: renting costs ${rent:.4g} per GPU-hour, as was paid on average for what ran")
     elif prices.rent is not None:
         rent = prices.rent.usd
-        notes += [f"{name}: {note}" for note in prices.notes]
+        rent_texts = [] if prices.rent is None else [f"rent: {prices.rent.text}"]
+        notes += [f"{name}: {note}" for note in (*rent_texts, *prices.notes)]
     else:
         notes.append(f"{name}: left out, no price of renting is known")
         return None

@@ -106,9 +106,11 @@ def plan_accelerators(
         for_sale = _purchase_options(accelerator, basis.terms, prices, market, assumptions)
         options, objections = limits.split_options(accelerator, for_sale, market)
         plan_notes += [*objections, *limits.rarely_needed_notes(accelerator, hours)]
-        is_stated = _stated_price(prices.on_demand, accelerator) is not None
-        rent_notes = [f"rent: ${market.on_demand:,.2f} per GPU-hour, as stated"] if is_stated else basis.notes
-        plan_notes += [f"{accelerator}: {note}" for note in rent_notes]
+        rent = basis.rent if _stated_price(prices.on_demand, accelerator) is None else None
+        is_stated = prices.ratio is not None or _stated_price(prices.reserved, accelerator) is not None
+        market_notes = () if is_stated else basis.notes
+        rent_text = f"${market.on_demand:,.2f} per GPU-hour, as stated" if rent is None else rent.text
+        plan_notes += [f"{accelerator}: {note}" for note in (f"rent: {rent_text}", *market_notes)]
         plan_notes += _unrecorded_note(broker, accelerator, own_holdings)
         expiring = _renewal_objections(limits, own_holdings, assumptions, market, now)
         plan_notes += expiring.values()

@@ -375,7 +375,7 @@ def purchase_review(
 
     def best_price(kind: CapacityType) -> float | None:
         basis = price_basis(offers, now, quote.accelerator or "", kind)
-        return None if basis is None else basis.usd
+        return None if basis is None or not basis.is_current else basis.usd
 
     return review(
         purchase,

@@ -23,7 +23,7 @@ from broker.core.market.price_basis import (
 @dataclass(frozen=True, slots=True)
 class TermPrices:
     """``rent``: on demand, and ``spot``, of machines of one class; ``terms``: reserved ones of this class, cheapest
-    first; ``notes``: the basis, and what does not count, in sentences. None without a price."""
+    first; ``notes``: what does not count, in sentences. None without a price."""
 
     rent: PriceBasis | None
     spot: PriceBasis | None
@@ -47,16 +47,15 @@ def term_prices(offers: Sequence[Offer], now: datetime, accelerator: str) -> Ter
     is_in_reach = bool(in_reach) or not terms
     rent = price_basis(offers, now, accelerator, machine_class=machine_class, by_reach=is_in_reach)
     notes = []
-    if terms and (rent is None or not rent.is_current):
-        rent = price_basis(_same_machine(offers, terms[0]), now, accelerator) or rent
-        notes.append("no other machine of this class has a current rent: the term is compared with its own machine's")
+    own_offers = _same_machine(offers, terms[0]) if terms and (rent is None or not rent.is_current) else []
+    if own_rent := price_basis(own_offers, now, accelerator):
+        rent = own_rent
+        notes.append("no other machine of this class has a current rent: the term is compared with its own rent")
     rent = rent or price_basis(offers, now, accelerator)
     spot_class = machine_class if rent is None else MachineClass.of(rent.offer)
     spot = price_basis(offers, now, accelerator, CapacityType.SPOT, machine_class=spot_class, by_reach=is_in_reach)
-    if rent is not None:
-        notes.insert(0, f"rent: {rent.text}")
     if not is_in_reach:
-        notes.append(f"no engine starts jobs at {terms[0].location}: the cheapest rent of the class anywhere counts")
+        notes.append(f"no engine starts jobs at {terms[0].location}: rents that no engine reaches count, too")
     elif terms and (lowest_term := current_terms[0]) not in terms:
         notes.append(f"not proposed: {_term_price(lowest_term)}: out of reach, or of another class")
     rents = [offer for offer in offers if _is_rent(offer) and _is_current(offer, now)]

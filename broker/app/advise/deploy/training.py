@@ -69,8 +69,9 @@ def training_ways(situation: DeployDemand, prices: CurrentPrices, assumptions: A
             if card.inference_only or card.maturity < assumptions.least_maturity:
                 continue
             candidates += _ways_on(situation, needs, card, prices, assumptions)
-    if any(way.quote.launchable for way in candidates):  # machines on which no engine starts jobs are the last resort
-        candidates = [way for way in candidates if way.quote.launchable]
+    # Machines on which no engine starts jobs are the last resort but for prices that are too old to rely on.
+    best_standing = min((way.quote.standing for way in candidates), default=None)
+    candidates = [way for way in candidates if way.quote.standing == best_standing]
     in_time = [
         way for way in candidates if (assumptions.deadline_hours is None or way.hours <= assumptions.deadline_hours)
     ]
@@ -111,7 +112,7 @@ def _ways_on(
         kinds = PRIVATE if situation.owned_only else PAID_FOR  # sensitive data stays off reserved machines of others
         quotes.append(prices.paid_for(card.name, per_machine, plan.num_nodes, kinds))
     for quote in filter(None, quotes):
-        filled_plan = _fill_machine(needs, card, plan, quote, assumptions)
+        filled_plan = _fill_machine(needs, card, plan, smallest_plan.gpus, quote, assumptions)
         duration = gpu_hours / filled_plan.gpus
         if quote.capacity_type is CapacityType.SPOT:
             duration *= 1 + assumptions.spot_overhead_on(card.name, filled_plan.gpus)[0]
@@ -133,11 +134,12 @@ def _ways_on(
 
 
 def _fill_machine(
-    needs: MemoryEstimate, card: Accelerator, plan: ParallelPlan, quote: Quote, assumptions: Assumptions
+    needs: MemoryEstimate, card: Accelerator, plan: ParallelPlan, group: int, quote: Quote, assumptions: Assumptions
 ) -> ParallelPlan:
-    """The plan on all accelerators of the machine, all of which are paid for, if it has more than were requested."""
+    """The plan on all accelerators of the machine, all of which are paid for, if it has more than were requested and
+    ``group``, the smallest number that holds the model, divides them."""
     _, machine_gpus = split_machine(quote.machine)
-    if plan.num_nodes > 1 or card.consumer or machine_gpus <= plan.gpus or machine_gpus % plan.gpus:
+    if plan.num_nodes > 1 or card.consumer or machine_gpus <= plan.gpus or machine_gpus % group:
         return plan
     return choose(needs, card, gpus=machine_gpus, assumptions=assumptions)
 
