@@ -125,7 +125,7 @@ def edges_ahead(specs: Iterable[BudgetSpec], kind: MoneyKind, now: datetime) -> 
     return tuple(sorted(edges))
 
 
-def held_in(periods: Sequence[Window], burns: Iterable[Burn]) -> list[Money]:
+def hold_by_period(periods: Sequence[Window], burns: Iterable[Burn]) -> list[Money]:
     """The part of these holds within each period: the basis of budget verdicts and displays."""
     shares = zip(*(burn.shares(periods) for burn in burns), strict=True)
     return [sum(amounts, Money.ZERO) for amounts in shares] or [Money.ZERO] * len(periods)
@@ -162,7 +162,7 @@ def budget_uses(
             spent=spent(*period) if last is None or period[0] < last else Money.ZERO,
             held=held,
         )
-        for period, held in zip(periods, held_in(periods, burns), strict=True)
+        for period, held in zip(periods, hold_by_period(periods, burns), strict=True)
     )
 
 

@@ -1,6 +1,6 @@
 """The budgets and periods that count a hold, and the amount in each. Pure.
 
-Rules judge budgets by the same shares (`broker.ledger.budgets.held_in`).
+Rules judge budgets by the same shares (`broker.ledger.budgets.hold_by_period`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
-from broker.ledger.budgets import Window, held_in, period_name, periods_touching
+from broker.ledger.budgets import Window, hold_by_period, period_name, periods_touching
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,6 @@ def _shares_in(budget: BudgetSpec, burns: Mapping[MoneyKind, Burn]) -> Iterable[
         return
     start, end = min(burn.start for burn in matching), max(burn.end for burn in matching)
     periods = periods_touching(budget.period, budget.timezone, (start, end))
-    for period, held in zip(periods, held_in(periods, matching), strict=True):
+    for period, held in zip(periods, hold_by_period(periods, matching), strict=True):
         if held:
             yield BudgetShare(budget, period, held, max(start, period[0]), min(end, period[1]))

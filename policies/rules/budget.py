@@ -18,7 +18,7 @@ from broker.core.validation import parse_each
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money, round_distinct
 from broker.core.values.units import PositiveDuration
-from broker.ledger.budgets import fixed_period, held_in, period_name
+from broker.ledger.budgets import fixed_period, hold_by_period, period_name
 from broker.ledger.forecast import FORECAST
 from policies.bound_rule import BoundRule, allow, deny, duration_text, guardrail, pending_text, require_approval
 from policies.fields import Day, Limit, TimeZone, parse_percent
@@ -320,7 +320,7 @@ class Budget(BoundRule[BudgetTerms]):
 
 def _shares(burns: Sequence[Burn], uses: Iterable[BudgetUse]) -> list[Money]:
     """The amount that falls into each of these periods."""
-    return held_in([(use.period_start, use.period_end) for use in uses], burns)
+    return hold_by_period([(use.period_start, use.period_end) for use in uses], burns)
 
 
 def _amount_verb(action: Action) -> str:

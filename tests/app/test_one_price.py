@@ -128,3 +128,13 @@ def test_a_term_is_compared_with_its_class_alone(known: list[Offer]) -> None:
         alike = [offer for offer in known if MachineClass.of(offer) == own]
         current = price_basis(alike, NOW, "H100")
         assert current is None or not current.is_current
+
+
+def test_of_two_old_list_prices_the_cheaper_does_not_count_for_want_of_an_engine() -> None:
+    old = NOW - timedelta(days=400)
+    near = Offer("gcp", "us-1", None, "m8", "H100", 8, ON_DEMAND, Money.usd(48), old, "pricebook", engine="skypilot",
+                 reference=True)  # fmt: skip
+    far = replace(near, provider="crusoe", price=Money.usd(24), engine=None)
+    basis = price_basis([near, far], NOW, "H100")
+    assert basis is not None
+    assert (basis.offer, basis.because) == (near, "no engine starts jobs there")

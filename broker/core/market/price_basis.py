@@ -24,14 +24,14 @@ _FULL = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
 
 class Standing(IntEnum):
     """How an offer competes; the first is the best. ``LISTED``: no engine starts jobs there; ``STALE``: older than its
-    source allows; ``OLD``: a list price older than `LIST_AGE`; ``DOUBTED``: not believed."""
+    source allows; ``OLD``: a list price older than `LIST_AGE`; ``SUSPICIOUS``: not believed."""
 
     LAUNCHABLE = 0
     SOLD_OUT = 1
     LISTED = 2
     STALE = 3
     OLD = 4
-    DOUBTED = 5
+    SUSPICIOUS = 5
 
 
 _REASONS = {
@@ -39,7 +39,7 @@ _REASONS = {
     Standing.LISTED: "no engine starts jobs there",
     Standing.STALE: "stale",
     Standing.OLD: "old list price",
-    Standing.DOUBTED: "suspicious",
+    Standing.SUSPICIOUS: "suspicious",
 }
 
 
@@ -56,7 +56,7 @@ def is_old(offer: Offer, now: datetime) -> bool:
 def standing(offer: Offer, now: datetime) -> Standing:
     """How the offer competes at ``now`` (UTC)."""
     if offer.doubt is not None:
-        return Standing.DOUBTED
+        return Standing.SUSPICIOUS
     if offer.reference and is_old(offer, now):
         return Standing.OLD
     if is_stale(offer, now):
@@ -64,6 +64,11 @@ def standing(offer: Offer, now: datetime) -> Standing:
     if offer.engine is None:
         return Standing.LISTED
     return Standing.SOLD_OUT if offer.availability in _FULL else Standing.LAUNCHABLE
+
+
+def is_current(offer: Offer, now: datetime) -> bool:
+    """Whether its price is neither stale nor an old list price."""
+    return standing(offer, now) not in (Standing.STALE, Standing.OLD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ class PriceBasis:
 
     @property
     def is_current(self) -> bool:
-        return self.standing not in (Standing.STALE, Standing.OLD)
+        return is_current(self.offer, self.now)
 
     @property
     def per_gpu_hour(self) -> Money:
@@ -180,7 +185,7 @@ def price_basis(
     ``machine_class``: only machines of this class; None: of any. ``by_reach``: False: whether jobs can start there does
     not count. None if no offer has a price. ``now``: UTC."""
     price: Callable[[Offer], float] = usd_per_gpu_hour if per_machine is None else machine_usd
-    asked = [
+    matching = [
         offer
         for offer in offers
         if offer.accelerator == accelerator
@@ -202,11 +207,11 @@ def price_basis(
             machine_order(offer),
         )
 
-    best = min(filter(is_candidate, asked), key=order, default=None)
+    best = min(filter(is_candidate, matching), key=order, default=None)
     if best is None:
         return None
-    cheaper = min((offer for offer in asked if price(offer) < price(best)), key=price, default=None)
-    return PriceBasis(best, now, cheaper, "" if cheaper is None else _reason(cheaper, now, machine_class))
+    cheaper = min((offer for offer in matching if price(offer) < price(best)), key=price, default=None)
+    return PriceBasis(best, now, cheaper, "" if cheaper is None else _reason(cheaper, best, now, machine_class))
 
 
 def machine_usd(offer: Offer) -> float:
@@ -214,8 +219,8 @@ def machine_usd(offer: Offer) -> float:
     return offer.price.micros / MICROS_PER_USD if offer.price is not None else float("inf")
 
 
-def _reason(offer: Offer, now: datetime, machine_class: MachineClass | None) -> str:
-    """Why an offer does not count."""
+def _reason(offer: Offer, best: Offer, now: datetime, machine_class: MachineClass | None) -> str:
+    """Why an offer does not count beside ``best``."""
     own, reasons = MachineClass.of(offer), []
     if machine_class is not None and own.private != machine_class.private:
         reasons.append("private hosts" if own.private else "not private hosts")
@@ -224,5 +229,6 @@ def _reason(offer: Offer, now: datetime, machine_class: MachineClass | None) -> 
     if offer.availability in _FULL:
         reasons.append(_REASONS[Standing.SOLD_OUT])
     elif (rank := standing(offer, now)) is not Standing.LAUNCHABLE:
-        reasons.append(_REASONS[rank])
+        is_out_of_reach = rank is standing(best, now) and offer.engine is None and best.engine is not None
+        reasons.append(_REASONS[Standing.LISTED if is_out_of_reach else rank])
     return ", ".join(reasons)

@@ -10,12 +10,11 @@ from broker.core.market.offers import CapacityType, Offer
 from broker.core.market.price_basis import (
     MachineClass,
     PriceBasis,
-    Standing,
+    is_current,
     is_for_rent,
     is_obtainable,
     machine_price,
     price_basis,
-    standing,
     usd_per_gpu_hour,
 )
 
@@ -37,7 +36,7 @@ def term_prices(offers: Sequence[Offer], now: datetime, accelerator: str) -> Ter
     that no engine reaches only if none reaches the terms. Without a current rent of the class, that is the provider's
     own price on demand of the machine with the cheapest term, which the term discounts. ``now``: UTC."""
     known_terms = sorted(filter(is_term, offers), key=usd_per_gpu_hour)
-    current_terms = [offer for offer in known_terms if _is_current(offer, now)]
+    current_terms = [offer for offer in known_terms if is_current(offer, now)]
     reachable = {offer.provider for offer in offers if offer.engine is not None}
     in_reach = [offer for offer in current_terms if offer.provider in reachable]
     candidates = in_reach or current_terms
@@ -58,7 +57,7 @@ def term_prices(offers: Sequence[Offer], now: datetime, accelerator: str) -> Ter
         notes.append(f"no engine starts jobs at {terms[0].location}: rents that no engine reaches count, too")
     elif terms and (lowest_term := current_terms[0]) not in terms:
         notes.append(f"not proposed: {_term_price(lowest_term)}: out of reach, or of another class")
-    rents = [offer for offer in offers if _is_rent(offer) and _is_current(offer, now)]
+    rents = [offer for offer in offers if _is_rent(offer) and is_current(offer, now)]
     lowest = min(rents, key=usd_per_gpu_hour, default=None)
     if terms and lowest is not None and usd_per_gpu_hour(lowest) < usd_per_gpu_hour(terms[0]):
         notes.append(f"if your jobs run on {machine_price(lowest)}, rent there: reserve nothing")
@@ -89,10 +88,6 @@ def _is_rent(offer: Offer) -> bool:
     return offer.capacity_type is CapacityType.ON_DEMAND and is_for_rent(offer) and is_obtainable(offer)
 
 
-def _is_current(offer: Offer, now: datetime) -> bool:
-    return standing(offer, now) not in (Standing.STALE, Standing.OLD)
-
-
 def _same_machine(offers: Iterable[Offer], term: Offer) -> list[Offer]:
     machine = (term.provider, term.region, term.instance_type)
     return [offer for offer in offers if (offer.provider, offer.region, offer.instance_type) == machine]
@@ -103,7 +98,7 @@ def _old_terms(
 ) -> Iterator[str]:
     """The cheapest old term of each length that no proposed term has."""
     for term in terms:
-        if term.term_months in proposed or _is_current(term, now):
+        if term.term_months in proposed or is_current(term, now):
             continue
         proposed = {*proposed, term.term_months}
         usd, own = usd_per_gpu_hour(term), price_basis(_same_machine(offers, term), now, term.accelerator or "")

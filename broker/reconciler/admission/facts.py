@@ -23,7 +23,7 @@ from broker.core.policy.policy import (
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
-from broker.ledger.budgets import Window, budget_uses, held_in, periods_span, summable_until
+from broker.ledger.budgets import Window, budget_uses, hold_by_period, periods_span, summable_until
 from broker.ledger.journal import OpenHold
 from broker.store.jobs.reader import StoreReader
 
@@ -171,7 +171,9 @@ def add_holds_behind(
         name: tuple(
             replace(use, behind=held)
             for use, held in zip(
-                periods, held_in([(use.period_start, use.period_end) for use in periods], behind[name]), strict=True
+                periods,
+                hold_by_period([(use.period_start, use.period_end) for use in periods], behind[name]),
+                strict=True,
             )
         )
         for name, periods in uses.items()
