@@ -1,20 +1,4 @@
-"""Cases for `policy test`: each has a job, the facts, and the expected verdict.
-
-::
-
-    policies: [startup.yaml]          # next to this file; default for x.test.yaml: x.yaml
-    cases:
-      - name: a night of training fits
-        user: ann
-        job: {workload: training, max_duration: 10h}       # keys of a job file; others take defaults
-        offer: {accelerator: H100, count: 8, price: $32}
-        expect: allow
-      - name: the month is used up
-        offer: {accelerator: H100, count: 8, price: $32}
-        spent: {company-monthly: $2,990}
-        expect: deny
-        because: company-monthly                           # the rule or the code that must object
-"""
+"""Cases for `policy test`: each has a job, the facts, and the expected verdict. How to write them: docs/policies.md."""
 
 import re
 from collections.abc import Sequence
@@ -27,6 +11,7 @@ from pydantic import AfterValidator, Field, field_validator
 from broker.core.documents import Document, print_document, read_document
 from broker.core.errors import InvalidInput, Problem, UnknownName, did_you_mean
 from broker.core.job.file import parse_job
+from broker.core.job.file.schema import JobFile
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, Interconnect, MoneyKind, Offer
@@ -196,7 +181,7 @@ def judge_cases(policy: PolicySet, file: str, text: str) -> list[CaseResult]:
     document = read_document(text, file=file, kind="file of policy cases")
     content, problems = validate(document, CaseFile)
     if content is None:
-        document.refuse([*problems, *_wrong_jobs(document)])
+        document.refuse([*map(_with_job_hint, problems), *_wrong_jobs(document)])
     jobs: list[Job | None] = []
     known_budgets = {rule.name for rule in policy.rules if rule.kind == "budget"}
     for index, case in enumerate(content.cases):
@@ -230,8 +215,17 @@ def _job(case: PolicyCase, document: Document, index: int, problems: list[Proble
         for problem in error.problems or [Problem(0, 0, "", error.message)]:
             key_path = [int(part) if part.isdigit() else part for part in re.split(r"[.\[\]]+", problem.key) if part]
             path = ("cases", index, "job", *key_path)
-            problems.append(document.problem(path, problem.message, unknown_key=problem.unknown_key))
+            is_misplaced = problem.unknown_key and problem.key in PolicyCase.model_fields
+            message = "belongs beside `job:`, not in it" if is_misplaced else problem.message
+            problems.append(document.problem(path, message, unknown_key=problem.unknown_key))
         return None
+
+
+def _with_job_hint(problem: Problem) -> Problem:
+    """The problem of an unknown key of a case, with the advice for a key of a job file."""
+    match = re.fullmatch(r"cases\[\d+]\.(\w+)", problem.key)
+    is_misplaced = problem.unknown_key and match is not None and match[1] in JobFile.model_fields
+    return replace(problem, message="belongs under `job:`, not beside it") if is_misplaced else problem
 
 
 def _wrong_jobs(document: Document) -> list[Problem]:

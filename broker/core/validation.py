@@ -103,6 +103,8 @@ def _problem(details: ErrorDetails, document: Document, model: type[BaseModel]) 
     path = _data_path(document.data, location)
     if kind == "extra_forbidden":
         known_keys = sorted(_sibling_fields(model, location))
+        if place := _right_place(model, location):
+            return document.problem(path, f"belongs {place}", unknown_key=True)
         suggestion = did_you_mean(str(location[-1]), known_keys)
         return document.problem(
             path, f"unknown key{suggestion}", unknown_key=True, known=() if suggestion else known_keys
@@ -119,6 +121,17 @@ def _problem(details: ErrorDetails, document: Document, model: type[BaseModel]) 
     ):
         return document.problem(path, _sentence(details), known=known_keys)
     return document.problem(path, _sentence(details), at_key=bool(location) and location[-1] == "[key]")
+
+
+def _right_place(model: type[BaseModel], location: tuple[str | int, ...]) -> str:
+    """Where a misplaced key belongs: in a section beside it, or beside the section that it is in; else empty."""
+    key = str(location[-1])
+    for name, field in _sibling_fields(model, location).items():
+        if any(_is_model(member) and key in _fields(member) for member in _members(field.annotation)):
+            return f"under `{name}:`, not {'beside it' if location[1:] else 'at the top'}"
+    section = location[-2] if location[1:] else 0
+    is_above = isinstance(section, str) and key in _sibling_fields(model, location[:-1])
+    return f"beside `{section}:`, not in it" if is_above else ""
 
 
 def _sentence(details: ErrorDetails) -> str:

@@ -15,13 +15,14 @@ from typing import Any, get_args, get_origin
 import typer.main
 from pydantic import BaseModel
 
-from broker.app.results.catalogue import POLICY_FILE, schema_of
+from broker.app.results.catalogue import JOB_FILE, schema_of
 from broker.app.service import metrics
 from broker.cli.program import app
 from broker.core.job import jobs
 from broker.engines.registry import ENGINES
 from broker.server.api.routes import ROUTES
 from broker.settings import Settings
+from policies import cases
 from policies.schema import json_schema
 from providers.registry import PROVIDERS
 
@@ -97,11 +98,9 @@ def meanings(text: str) -> dict[str, str]:
     }
 
 
-def document(title: str, name: str, intro: str) -> Iterator[str]:
-    """A kind of file by its JSON Schema: a section for each of its parts."""
-    schema = json_schema() if name == POLICY_FILE else schema_of(name)
-    models = {} if name == POLICY_FILE else {**JOB_PARTS, "The file": jobs.Job}
-    yield f"# {title}\n{intro} `gpubroker schema {name}` prints the JSON Schema for editors.\n"
+def document(title: str, intro: str, schema: Mapping[str, Any], models: Mapping[str, type]) -> Iterator[str]:
+    """A kind of file by its JSON Schema: a section for each of its parts, described by its model."""
+    yield f"# {title}\n{intro}\n"
     for part, body in {"The file": schema, **schema["$defs"]}.items():
         text = getdoc(models[part]) or "" if part in models else ""
         yield f"## {part}\n{cell(body.get('description') or summary(text))}\n"
@@ -190,8 +189,24 @@ def api_page() -> Iterator[str]:
 
 PAGES = {
     "commands": commands,
-    "job-file": lambda: document("Job file", "job-file", "How to use the keys: [job files](../job-files.md)."),
-    "policy-file": lambda: document("Policy file", "policy-file", "What the rules mean: [policies](../policies.md)."),
+    "job-file": lambda: document(
+        "Job file",
+        "How to use the keys: [job files](../job-files.md). `gpubroker schema job-file` prints the JSON Schema.",
+        schema_of(JOB_FILE),
+        {**JOB_PARTS, "The file": jobs.Job},
+    ),
+    "policy-file": lambda: document(
+        "Policy file",
+        "What the rules mean: [policies](../policies.md). `gpubroker schema policy-file` prints the JSON Schema.",
+        json_schema(),
+        {},
+    ),
+    "policy-cases": lambda: document(
+        "Policy test cases",
+        "How to write and run them: [policies](../policies.md#test-cases).",
+        cases.CaseFile.model_json_schema(),
+        {name: getattr(cases, name) for name in ("PolicyCase", "OfferCase", "RunningCase", "InHandCase", "BusyCase")},
+    ),
     "settings": settings_page,
     "metrics": metrics_page,
     "api": api_page,

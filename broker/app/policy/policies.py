@@ -21,6 +21,7 @@ from broker.store import PolicyVersion
 _SUFFIXES = (".yaml", ".yml")
 _CASE_SUFFIXES = (".test.yaml", ".test.yml")
 _MAX_BYTES = 1_000_000
+_SAME_NAME = 0.85  # similarity of names with the same suffix
 
 
 def read_files(paths: Iterable[Path]) -> dict[str, str]:
@@ -76,14 +77,18 @@ def _sibling_names(file: Path) -> list[str]:
 
 
 def run_case_files(broker: Broker, paths: Sequence[Path]) -> list[CaseResult]:
-    """Run the test cases of these files (``*.test.yaml``), or of all such files in these folders.
+    """Run the test cases of these files (``*.test.yaml``), of these policy files, or of all such files in these
+    folders.
 
     A file names its policy files in ``policies:``, relative to itself; by default ``x.test.yaml`` tests ``x.yaml``.
     Does not read the store. Raises `InvalidInput` for an unreadable or invalid file.
     """
     case_paths: list[Path] = []
     for path in paths:
-        folder_cases = sorted(p for p in path.iterdir() if _is_cases(p)) if path.is_dir() else [path]
+        if path.is_dir():
+            folder_cases = sorted(p for p in path.iterdir() if _is_cases(p))
+        else:
+            folder_cases = [path if _is_cases(path) else path.with_suffix(f".test{path.suffix}")]
         if not folder_cases:
             raise InvalidInput("no policy cases (*.test.yaml) in this folder", where=str(path))
         case_paths += folder_cases
@@ -91,13 +96,18 @@ def run_case_files(broker: Broker, paths: Sequence[Path]) -> list[CaseResult]:
 
 
 def _run_case_file(broker: Broker, path: Path) -> Sequence[CaseResult]:
-    if not _is_cases(path):
-        raise InvalidInput("not a file of policy cases; expected a name that ends in .test.yaml", where=str(path))
+    if not path.exists():
+        known = [name for name in _sibling_names(path) if name.endswith(_CASE_SUFFIXES)]
+        hint = did_you_mean(path.name, known, _SAME_NAME).removeprefix("; ") or "see `gpubroker policy test --help`"
+        raise InvalidInput("there is no such file of policy cases", where=str(path), hint=hint)
     text = _read_text(path)
     policy_names = read_document(text, file=str(path), kind="file of policy cases").data.get("policies")
     names = [policy_names] if isinstance(policy_names, str) else policy_names
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         names = [path.name.replace(".test.", ".")]
+    if missing := [name for name in names if not (path.parent / name).exists()]:
+        hint = "name the policy files that it tests, relative to it: `policies: [team.yaml]`"
+        raise InvalidInput(f"there is no policy file {missing[0]} to test", where=str(path), hint=hint)
     policy = broker.registries.load_policies(read_files(path.parent / name for name in names))
     return policy.try_cases(str(path), text)
 

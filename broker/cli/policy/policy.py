@@ -226,11 +226,19 @@ def _explanation(terminal: Terminal, file: Path, policy: Sequence[Path] | None) 
 def try_cases(
     context: typer.Context,
     files: Annotated[
-        list[Path], typer.Argument(metavar="CASES...", help="Case files (x.test.yaml), or folders of them.")
+        list[Path],
+        typer.Argument(metavar="CASES...", help="Case files (x.test.yaml), policy files, or folders."),
     ],
     as_json: AsJson = False,
 ) -> None:
     """Test policy files with the cases next to them: each case gives a job, facts, and the expected verdict.
+
+    Under `cases:`, team.test.yaml lists those of team.yaml. A case has `name` and `expect` (allow, ask or deny). The
+    rest is optional: `user`, `job` (keys of a job file), `offer` (accelerator, count, price, provider, region, …),
+    `spent` and `held` (amounts by budget), `running`, `at` (UTC), `because` (the rule that objects).
+
+    For example: {name: night, user: ann, job: {team: nlp, max_duration: 10h}, offer: {accelerator: H100, price: $4},
+    expect: allow}
 
     Made for CI: exits with 1 if a case fails. Needs no store.
     """

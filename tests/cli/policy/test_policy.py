@@ -2,6 +2,7 @@
 
 import io
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from broker.app.results.policies import CheckedPolicy
 from broker.cli.policy.policy_view import rule_table
 from broker.core.errors import StoreProblem
 from policies.loader import load
+from tests.program import ROOT
 
 
 def test_check_says_what_the_files_say_and_changes_nothing(gpubroker: Any, write: Any) -> None:
@@ -280,6 +282,42 @@ def test_cases_beside_a_policy(gpubroker: Any, policy: Path, write: Any) -> None
     assert document.json["cases"][1]["source"] == f"{cases}:3"
 
 
+def test_the_cases_that_the_documents_show_pass(gpubroker: Any, write: Any) -> None:
+    shown = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs/policies.md").read_text("utf-8"), re.M | re.S)
+    write("policy.yaml", shown[0])
+    cases = next(body for body in shown if body.startswith("cases:"))
+    assert "2 cases passed." in gpubroker("policy", "test", write("policy.test.yaml", cases)).out
+
+
+def test_cases_are_found_by_the_name_of_their_policy_and_the_other_way_round(gpubroker: Any, policy: Path) -> None:
+    own = policy.with_name("policy.test.yaml")
+    absent = gpubroker("policy", "test", policy)
+    assert absent.code == 2
+    assert f"{own}: there is no such file of policy cases\nhint: see `gpubroker policy test --help`" in absent.err
+    own.write_text(CASES)
+    assert "2 cases passed." in gpubroker("policy", "test", policy).out
+    mistyped = gpubroker("policy", "test", policy.with_name("polcy.yaml"))
+    assert "did you mean 'policy.test.yaml'?" in mistyped.err
+    own.rename(policy.with_name("other.test.yaml"))
+    orphans = gpubroker("policy", "test", policy.with_name("other.test.yaml"))
+    assert "there is no policy file other.yaml to test\nhint: name the policy files" in orphans.err
+
+
+def test_keys_of_cases_in_the_wrong_place_are_told_where_they_belong(gpubroker: Any, policy: Path, write: Any) -> None:
+    case = "{name: c, max_duration: 10h, price: $4, job: {user: ann}, expects: allow, offer: {gpu: L4, spent: {}}}"
+    wrong = gpubroker("policy", "test", write("policy.test.yaml", f"cases:\n  - {case}\n"))
+    assert wrong.code == 2
+    for told in (
+        "max_duration: belongs under `job:`, not beside it",
+        "price: belongs under `offer:`, not beside it",
+        "job.user: belongs beside `job:`, not in it",
+        "expects: unknown key; did you mean 'expect'?",
+        "offer.gpu: unknown key; known here: accelerator, age, capacity_type, count,",
+        "offer.spent: belongs beside `offer:`, not in it",
+    ):
+        assert re.search(rf"policy.test.yaml:2:\d+: cases\[0\].{re.escape(told)}", wrong.err), told
+
+
 def test_a_cluster_named_like_a_country_is_in_the_eu_only_if_the_policy_lists_it(gpubroker: Any, write: Any) -> None:
     def failed(run_in: str) -> Any:
         head = "version: 1\nbudgets: [{name: b, amount: $90, period: day}]\n"
@@ -312,9 +350,6 @@ def test_files_of_cases_are_no_policies(gpubroker: Any, policy: Path, write: Any
         assert f"{cases}: contains test cases, not rules" in alone.err
         assert f"hint: to run them: `gpubroker policy test {cases}`" in alone.err
     assert gpubroker("policy", "check", policy, "--json").json["left_out"] == []
-    done = gpubroker("policy", "test", policy)
-    assert done.code == 2
-    assert "expected a name that ends in .test.yaml" in done.err
     wrong = gpubroker("policy", "test", write("x.test.yaml", "policies: policy.yaml\ncases: [{name: a, expect: no}]"))
     assert wrong.code == 2
     assert "x.test.yaml:2" in wrong.err

@@ -13,7 +13,7 @@ from broker.core.errors import JOB_FILE, Problem, did_you_mean
 from broker.core.job.file.arrays import original_texts
 from broker.core.job.file.machines import NOT_SPOT, machine_requests
 from broker.core.job.file.repository import Repository
-from broker.core.job.file.schema import SECTIONS, JobFile, ModelSection, Resources
+from broker.core.job.file.schema import JobFile, ModelSection, Resources
 from broker.core.job.file.skypilot import (
     REMOVED_RESOURCE_KEYS,
     STORAGE_KEYS,
@@ -178,11 +178,6 @@ def _prepare(document: Document, overrides: JobOverrides) -> tuple[dict[str, Any
         problems.append(
             document.problem((second,), "give either `resources` or a `model` to be sized, not both", at_key=True)
         )
-    for key in [key for key in data if key not in JobFile.model_fields]:
-        sections = [section for section, model in SECTIONS.items() if key in model.model_fields]
-        if sections:
-            problems.append(document.problem((key,), f"belongs under `{sections[0]}:`, not at the top", at_key=True))
-            del data[key]
     if "array" in data:
         data["array"] = original_texts(document, data["array"], ("array",))
     if isinstance(data.get("resources"), dict):

@@ -8,7 +8,7 @@ from broker.core.job.fields import Name, OneOrMore, Positive
 from broker.core.job.file import fields, skypilot_fields
 from broker.core.job.file.after import AfterField
 from broker.core.job.file.arrays import ArrayField
-from broker.core.job.jobs import CheckpointPlan, Constraints, Data, JobFields, Retry, SessionPlan
+from broker.core.job.jobs import JobFields
 from broker.core.market.offers import CapacityType
 from broker.core.values.units import Count
 
@@ -90,17 +90,6 @@ class JobFile(JobFields):
     resume_from: fields.ResumeFrom | None = None
     inputs: skypilot_fields.Inputs | None = None
     config: skypilot_fields.SkyPilotConfig | None = None
-
-
-SECTIONS: dict[str, type[BaseModel]] = {
-    "resources": Resources,
-    "model": ModelSection,
-    "checkpoint": CheckpointPlan,
-    "retry": Retry,
-    "session": SessionPlan,
-    "data": Data,
-    "constraints": Constraints,
-}
 
 
 def json_schema() -> dict[str, Any]:
