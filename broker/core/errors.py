@@ -31,6 +31,7 @@ gives the exit code of the command line.
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -55,6 +56,9 @@ class BrokerError(Exception):
         self.hint = hint
         if hint:
             self.add_note(f"hint: {hint}")  # Python prints notes below the message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]  # not in typeshed
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}" if self.where else self.message

@@ -1,6 +1,8 @@
 """The Python interface, used as a program uses it: a store of its own, this machine's engine, a real reconciler."""
 
 import os
+import pickle
+import traceback
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import count
@@ -24,6 +26,7 @@ from gpubroker import (
     UnknownName,
 )
 
+from broker.core.errors import Problem
 from broker.core.market.offers import CapacityType
 from broker.core.policy.policy import Answer
 from tests.program import kill, processes
@@ -46,6 +49,26 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
 def test_all_names_of_the_interface_are_there() -> None:
     assert all(hasattr(gpubroker, name) for name in gpubroker.__all__)
     assert (Path(gpubroker.__file__).parent / "py.typed").exists()
+
+
+def test_the_public_names_are_those_that_are_printed_and_pickled() -> None:
+    for name in gpubroker.__all__:
+        public = getattr(gpubroker, name)
+        assert pickle.loads(pickle.dumps(public)) is public
+    errors = (
+        UnknownName("job", "trian", ["train"], where="here"),
+        InvalidInput("wrong", where="a.yaml:3", hint="right", problems=[Problem(3, 1, "max_csot", "unknown key")]),
+        gpubroker.MissingExtra("aws", "this"),
+        RemoteError("ValueError: x", type="ValueError", traceback="its lines"),
+        gpubroker.Error("base"),
+    )
+    for error in errors:
+        first, *_ = traceback.format_exception_only(error)
+        assert first == f"gpubroker.{type(error).__qualname__}: {error}\n"
+        copy = pickle.loads(pickle.dumps(error))
+        assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
+    assert traceback.format_exception_only(gpubroker.Error("base")) == ["gpubroker.Error: base\n"]
+    assert pickle.loads(pickle.dumps(JOB)) == JOB
 
 
 def test_a_plan_says_where_the_job_would_run_and_holds_nothing(client: Client) -> None:
@@ -78,7 +101,9 @@ def test_a_job_for_each_combination_of_variables_and_what_happened_to_it(client:
     assert [task.logs() for task in tasks] == [["a-0"], ["b-0"]]
     (file,) = tasks[1].fetch("results")
     assert (file, file.read_text()) == (Path("results/what.txt"), "b-0\n")
-    assert sorted(map(str, tasks.array.fetch("all"))) == ["all/0/what.txt", "all/1/what.txt"]
+    assert (tasks.wait("4m").succeeded, tasks.done(), tasks.exception()) == (True, True, None)
+    assert sorted(tasks.logs()) == ["[0] a-0", "[1] b-0"]
+    assert sorted(map(str, tasks.fetch("all"))) == ["all/0/what.txt", "all/1/what.txt"]
     kinds = [event["kind"] for event in tasks[0].events()]
     assert kinds[0] == "submitted"
     assert kinds[-1] == "job_closed"
@@ -103,6 +128,8 @@ def results_have_the_types_of_what_makes_them(client: Client) -> None:
     assert_type([task.result() for task in client.map(train, [1e-3, 1e-4], resources="L4")], list[dict[str, float]])
     assert_type(client.map({"run": "x"}, {"SEED": range(4)})[0].result().succeeded, bool)
     assert_type(client.submit("train.yaml").logs(), list[str])
+    assert_type(client.map(train, [1e-3]).logs(), list[str])
+    assert_type(client.map(train, [1e-3]).wait(), JobDetails)
 
 
 def test_functions_run_as_jobs(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,6 +139,9 @@ def test_functions_run_as_jobs(client: Client, capsys: pytest.CaptureFixture[str
         tasks[1].result()
     assert isinstance(caught.value.__cause__, RemoteError)
     assert tasks[2].result() == {"rate": 1e-4, "loss": 2e-4}
+    assert [task.exception() and str(task.exception()) for task in tasks] == [None, str(caught.value), None]
+    assert str(tasks.exception()) == str(caught.value)
+    assert all(task.done() for task in tasks)
     tasks[0].logs(follow=True)
     assert capsys.readouterr().out == "rate 0.001, first\n"
     shown = tasks._repr_html_()
@@ -151,9 +181,13 @@ def test_a_job_goes_on_when_nobody_waits_for_it_any_longer_and_is_cancelled(clie
     job = client.submit(JOB, run="sleep 600")
     with pytest.raises(TimedOut, match=job.id):
         job.result(timeout=timedelta(0))
-    assert not job.state.final
+    with pytest.raises(TimedOut, match=job.id):
+        job.exception(timeout=0)
+    assert not job.done()
     job.cancel()
     assert job.result(timeout=timedelta(minutes=4)).state is JobState.CANCELLED
+    assert job.done()
+    assert isinstance(job.exception(), NoResult)
 
 
 def test_what_no_capacity_serves_is_not_submitted(client: Client) -> None:

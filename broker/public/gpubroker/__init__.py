@@ -65,3 +65,6 @@ __all__ = [
     "UnreadableJob",
     "watch",
 ]
+
+for _name in __all__:  # errors print as `gpubroker.InvalidInput`, and everything is pickled by the name that is public
+    globals()[_name].__module__, globals()[_name].__qualname__ = __name__, _name

@@ -15,11 +15,11 @@ from typing import Any, Generic, Literal, TypeVar, cast, overload
 from broker.app.results.job_history import event_document
 from broker.app.results.jobs import JobDetails
 from broker.cli.jobs.follow import line_with_origin, print_output, strip_control_sequences
-from broker.core.errors import BrokerError, InvalidInput, UnknownName
+from broker.core.errors import BrokerError, InvalidInput, Malformed, UnknownName
 from broker.core.events.outcomes import JobState
 from broker.core.job.arrays import task_id
 from gpubroker import calls
-from gpubroker.calls import NoResult
+from gpubroker.calls import NoResult, RemoteError
 from gpubroker.job_input import Job, money, path, time_span
 from gpubroker.local import StoreBackend
 from gpubroker.server import ServerBackend
@@ -97,12 +97,36 @@ class SubmittedJob(Generic[T]):
         A result is data: numbers, text, bytes, lists, tuples, dicts, sets and NumPy arrays. Anything else is a pickle,
         which could run any code of the machine here: it is loaded only with ``trust``.
         """
+        if not self._is_function():
+            return cast("T", self.wait(timeout))
+        return cast("T", self._value(self._wait(timeout, with_bill=False), trust=trust))
+
+    def exception(self, timeout: Timeout = None) -> Exception | None:
+        """Wait for the job, and return why it has no result: what its function raised, as `result` raises it, or
+        `NoResult`; None if it succeeded. Raises `TimedOut` as `wait`."""
+        job = self._wait(timeout, with_bill=False)
+        if job.state is JobState.SUCCEEDED:
+            return None
+        try:
+            self._value(job, trust=False)
+        except (NoResult, RemoteError, Malformed) as error:
+            return error
+        except BrokerError:  # its result cannot be asked for now
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever the function raised
+            return error
+        return None
+
+    def done(self) -> bool:
+        """Whether the job has ended, with a result or without. Does not wait."""
+        job = self.look()
+        return job.state.final if job else self._array_is_over()
+
+    def _is_function(self) -> bool:
         if self._is_call is None:
             job = self._backend.job(self.id)
             self._is_call = calls.FOLDER in job.file_mounts and job.array is None
-        if not self._is_call:
-            return cast("T", self.wait(timeout))
-        return cast("T", self._value(self._wait(timeout, with_bill=False), trust=trust))
+        return self._is_call
 
     @overload
     def logs(
@@ -227,12 +251,12 @@ class SubmittedJob(Generic[T]):
         raise error
 
 
-class Tasks(Sequence[SubmittedJob[T]]):
-    """The tasks of an array, in the order of their values. The failure of one does not stop the others. ``array``: the
-    array itself, with its state and cost."""
+class Tasks(SubmittedJob[JobDetails], Sequence[SubmittedJob[T]]):
+    """The tasks of an array, in the order of their values, and the array itself: its state, cost and output. If one
+    fails, the others go on."""
 
     def __init__(self, backend: Backend, array_id: str, count: int, *, is_call: bool) -> None:
-        self.array: SubmittedJob[JobDetails] = SubmittedJob(backend, array_id, is_call=False)
+        super().__init__(backend, array_id, is_call=False)
         self._jobs: list[SubmittedJob[T]] = [
             SubmittedJob(backend, task_id(array_id, number), array=array_id, is_call=is_call) for number in range(count)
         ]
@@ -248,10 +272,10 @@ class Tasks(Sequence[SubmittedJob[T]]):
         return self._jobs[place]
 
     def __repr__(self) -> str:
-        return f"<{len(self)} tasks of {self.array.id}>"
+        return f"<{len(self)} tasks of {self.id}>"
 
     def _repr_html_(self) -> str:
-        shown: list[SubmittedJob[Any]] = [self.array, *self._jobs[:_MAX_TASK_ROWS]]
+        shown: list[SubmittedJob[Any]] = [self, *self._jobs[:_MAX_TASK_ROWS]]
         rows = [job for task in shown if (job := task.look()) is not None]
         return html_table(rows, JOB_COLUMNS)
 
@@ -259,6 +283,7 @@ class Tasks(Sequence[SubmittedJob[T]]):
         """The results of all tasks, in order; ``timeout`` is for each. Raises what the first of them raises."""
         return [task.result(timeout, trust=trust) for task in self]
 
-    def cancel(self) -> None:
-        """Cancel all tasks, begun or not."""
-        self.array.cancel()
+    def exception(self, timeout: Timeout = None) -> Exception | None:
+        """Wait for the tasks, ``timeout`` for each, until one has failed, and return its exception; None if all
+        succeeded."""
+        return next((error for task in self if (error := task.exception(timeout)) is not None), None)
