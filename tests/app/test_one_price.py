@@ -124,6 +124,8 @@ def test_a_term_is_compared_with_its_class_alone(known: list[Offer]) -> None:
         return
     own = MachineClass.of(prices.terms[0])
     assert {MachineClass.of(term) for term in prices.terms} == {own}
+    basis = price_basis(known, NOW, "H100", machine_class=own)
+    assert basis is None or not basis.is_current or prices.rent.offer == basis.offer, "whether jobs start at the term"
     if MachineClass.of(prices.rent.offer) != own or not prices.rent.is_current:
         alike = [offer for offer in known if MachineClass.of(offer) == own]
         current = price_basis(alike, NOW, "H100")

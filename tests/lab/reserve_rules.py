@@ -63,6 +63,12 @@ class StaggeredQuantile:
         self._week.add(demand)
 
 
+class _Uncovered(SlidingWindow):
+    def largest(self, rank: int) -> float | None:
+        """The value that ``rank`` values stand above in the order (0: the largest); None with fewer values."""
+        return self._sorted[-1 - rank] if rank < len(self._sorted) else None
+
+
 class BreakEven:
     """The online rule of Wang, Li and Liang, "To Reserve or Not to Reserve: Optimal Online Multi-Instance Acquisition
     in IaaS Clouds" (ICAC 2013), for reservations that are paid whole, used or not.
@@ -73,9 +79,7 @@ class BreakEven:
 
     def __init__(self, term: int, threshold: float) -> None:
         self._bearable = math.floor(threshold)
-        self._uncovered = SlidingWindow(
-            term
-        )  # demand above what was held, each as it was plus `_bought` of that moment
+        self._uncovered = _Uncovered(term)  # demand above what was held, each as it was plus `_bought` of that moment
         self._bought = 0
 
     def remember(self, history: Iterable[float]) -> None:

@@ -8,7 +8,7 @@ from broker.app.advise.history import PastUse
 from broker.app.advise.prices import CurrentPrices
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
-from broker.core.market.price_basis import MachineClass
+from broker.core.market.price_basis import MachineClass, machine_usd
 from broker.core.values.accelerators import lookup
 from broker.core.values.figures import plural
 from broker.economics.assumptions import Assumptions, override
@@ -61,8 +61,9 @@ def buy_or_rent(
     assumptions: Assumptions,
     usage: PastUse | None = None,
 ) -> BuyOrRentAdvice:
-    """The advice. Missing prices of a machine with that accelerator are those of the market; of a larger machine than
-    needed, the share. Raises `InvalidInput` if no price is known."""
+    """The advice. Missing prices of a machine with that accelerator are those of the market, in full where the smallest
+    that is for rent has more GPUs than needed: nobody rents out an eighth of it for an eighth of its price, while an
+    owner buys the cards that are needed. Raises `InvalidInput` if no price is known."""
     inputs = assumptions
     gpus = inputs.gpus or 1
     per_machine = inputs.gpus_per_machine or min(gpus, inputs.gpus_per_node)
@@ -150,13 +151,15 @@ def _add_rents(case: Assumptions, gpu: str, prices: CurrentPrices, notes: list[s
         if basis is None:
             omitted.append(_way_name(way))
             continue
-        offer, usd = basis.offer, basis.usd * per_machine
+        offer, usd = basis.offer, machine_usd(basis.offer)
         case = override({_PRICE_ASSUMPTIONS[way]: usd}, base=case)
-        term = f", term {offer.term_months} months" if offer.term_months else ""
+        details = [f"{_way_name(way)}: ${usd:,.2f}/h of {offer.machine} ({basis.origin})"]
         if offer.term_months:
             case = replace(case, term_years=offer.term_months / 12)
-        left_out = f"; {basis.left_out}" if basis.left_out else ""
-        notes.append(f"{_way_name(way)}: ${usd:,.2f}/h of {offer.machine} ({basis.origin}){term}{left_out}")
+            details[0] += f", term {offer.term_months} months"
+        if offer.count > per_machine:
+            details.append(f"sold as {offer.count} GPUs, {per_machine} needed: all {offer.count} are paid for")
+        notes.append("; ".join(filter(None, (*details, basis.left_out))))
     if len(omitted) == len(_PRICE_ASSUMPTIONS) or (omitted == list(map(_way_name, missing)) and not case.purchase_usd):
         raise InvalidInput(
             f"no price of {gpu}:{per_machine} is known",

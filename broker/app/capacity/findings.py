@@ -172,6 +172,7 @@ def _accelerator_use(
         held_usd=_mean(priced_holdings, [holding.usd_per_gpu_hour for holding in priced_holdings]),
         reserve_usd=None if offer is None else usd_per_gpu_hour(offer),
         own_usd=_mean(judged_holdings, [holding.usd_per_gpu_hour for holding in judged_holdings]),
+        reserve_lot=1 if offer is None else offer.count,
         term_hours=None if offer is None else (offer.term_months or 0) * HOURS_PER_MONTH,
         owned_for=[held_hours(holding) for holding in owned for _ in range(holding.gpus)],
         reserved_for=[held_hours(holding) for holding in reserved for _ in range(holding.gpus)],

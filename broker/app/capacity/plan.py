@@ -255,7 +255,8 @@ def _purchase_options(
     market: BurstPrices,
     assumptions: Assumptions,
 ) -> Iterable[PurchaseOption]:
-    """The options of holding capacity: as stated, else the cheapest of each of ``terms``; and machines to buy."""
+    """The options of holding capacity: as stated, GPU by GPU, else the cheapest machine of each size for each of
+    ``terms``; and machines to buy."""
     reserved_price = _stated_price(prices.reserved, accelerator)
     if reserved_price is None and prices.ratio is not None:
         reserved_price = positive("ratio", prices.ratio) * market.on_demand
@@ -263,11 +264,12 @@ def _purchase_options(
         for term in prices.terms:
             yield PurchaseOption(f"reserved for {_days(term)} at the stated price", term, reserved_price)
     else:
-        cheapest_by_months: dict[int, Offer] = {}
+        cheapest: dict[tuple[int, int], Offer] = {}
         for offer in terms:
-            cheapest_by_months.setdefault(offer.term_months or 0, offer)
-        for months, offer in sorted(cheapest_by_months.items()):
-            yield PurchaseOption(term_name(offer), round(months * HOURS_PER_MONTH), usd_per_gpu_hour(offer))
+            cheapest.setdefault((offer.term_months or 0, offer.count), offer)
+        for (months, gpus), offer in sorted(cheapest.items()):
+            name, usd = term_name(offer), usd_per_gpu_hour(offer)
+            yield PurchaseOption(name, round(months * HOURS_PER_MONTH), usd, lot=gpus)
     purchase_price = _stated_price(prices.own, accelerator)
     if purchase_price is not None:
         hours = assumptions.years * HOURS_PER_YEAR

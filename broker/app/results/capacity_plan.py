@@ -24,10 +24,12 @@ class PlannedPrices(Result):
 
 class PlannedChoice(Result):
     """An option. ``ratio``: its price over that of bursts; ``share_of_hours_asked``: of the hours in which a GPU must
-    be in use to be worth it; ``demand_known_enough``: for at least a quarter of the term."""
+    be in use to be worth it, on average over the ``gpus_per_machine`` that are sold together; ``demand_known_enough``:
+    for at least a quarter of the term."""
 
     option: str
     kind: HoldingKind
+    gpus_per_machine: int
     term_s: int
     usd_per_gpu_hour: PlannedUsd
     ratio: Figure
@@ -124,6 +126,7 @@ class AcceleratorPlan(Result):
                     choice,
                     option=choice.option.name,
                     kind=choice.option.kind,
+                    gpus_per_machine=choice.option.lot,
                     term_s=choice.option.term * 3600,
                     usd_per_gpu_hour=choice.option.usd,
                     share_of_hours_asked=choice.share_asked,

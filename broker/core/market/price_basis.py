@@ -176,14 +176,13 @@ def price_basis(
     kind: CapacityType = CapacityType.ON_DEMAND,
     per_machine: int | None = None,
     machine_class: MachineClass | None = None,
-    *,
-    by_reach: bool = True,
 ) -> PriceBasis | None:
     """The price of a machine with at least ``per_machine`` accelerators, which is paid in full, or of a GPU-hour in a
     machine of any size. In this order: what jobs can start on, what no engine reaches, stale live prices, old list
-    prices (of the latter two, first what an engine reaches); the cheapest of each, none sold out or suspicious.
-    ``machine_class``: only machines of this class; None: of any. ``by_reach``: False: whether jobs can start there does
-    not count. None if no offer has a price. ``now``: UTC."""
+    prices (of the latter two, first what an engine reaches); the cheapest of each, none sold out or suspicious. Only
+    current prices of spot and of terms count: they are alternatives to renting on demand, and an old one recommends
+    nothing. ``machine_class``: only machines of this class; None: of any. None if no offer has a price. ``now``: UTC.
+    """
     price: Callable[[Offer], float] = usd_per_gpu_hour if per_machine is None else machine_usd
     matching = [
         offer
@@ -195,17 +194,11 @@ def price_basis(
     ]
 
     def is_candidate(offer: Offer) -> bool:
-        return is_obtainable(offer) and (machine_class is None or MachineClass.of(offer) == machine_class)
+        is_alike = machine_class is None or MachineClass.of(offer) == machine_class
+        return is_obtainable(offer) and is_alike and (kind is CapacityType.ON_DEMAND or is_current(offer, now))
 
     def order(offer: Offer) -> tuple[int, bool, float, int, tuple[str, ...]]:
-        rank = standing(offer, now) if by_reach else max(standing(offer, now), Standing.LISTED)
-        return (
-            rank,
-            by_reach and offer.engine is None,
-            price(offer),
-            offer.count if per_machine else 0,
-            machine_order(offer),
-        )
+        return standing(offer, now), offer.engine is None, price(offer), offer.count, machine_order(offer)
 
     best = min(filter(is_candidate, matching), key=order, default=None)
     if best is None:

@@ -32,9 +32,9 @@ class TermPrices:
 
 def term_prices(offers: Sequence[Offer], now: datetime, accelerator: str) -> TermPrices:
     """The current terms of providers that an engine reaches, else of others, in the class that has any: data centers
-    before private hosts, linked cards before others; and the rent of this class by `price_basis`, which counts places
-    that no engine reaches only if none reaches the terms. Without a current rent of the class, that is the provider's
-    own price on demand of the machine with the cheapest term, which the term discounts. ``now``: UTC."""
+    before private hosts, linked cards before others; and the rent of this class by `price_basis`. Without a current
+    rent of the class, that is the provider's own price on demand of the machine with the cheapest term, which the term
+    discounts. ``now``: UTC."""
     known_terms = sorted(filter(is_term, offers), key=usd_per_gpu_hour)
     current_terms = [offer for offer in known_terms if is_current(offer, now)]
     reachable = {offer.provider for offer in offers if offer.engine is not None}
@@ -43,8 +43,7 @@ def term_prices(offers: Sequence[Offer], now: datetime, accelerator: str) -> Ter
     classes = map(MachineClass.of, candidates)
     machine_class = min(classes, key=lambda own: (own.private, not own.linked), default=None)
     terms = [offer for offer in candidates if MachineClass.of(offer) == machine_class]
-    is_in_reach = bool(in_reach) or not terms
-    rent = price_basis(offers, now, accelerator, machine_class=machine_class, by_reach=is_in_reach)
+    rent = price_basis(offers, now, accelerator, machine_class=machine_class)
     notes = []
     own_offers = _same_machine(offers, terms[0]) if terms and (rent is None or not rent.is_current) else []
     if own_rent := price_basis(own_offers, now, accelerator):
@@ -52,9 +51,9 @@ def term_prices(offers: Sequence[Offer], now: datetime, accelerator: str) -> Ter
         notes.append("no other machine of this class has a current rent: the term is compared with its own rent")
     rent = rent or price_basis(offers, now, accelerator)
     spot_class = machine_class if rent is None else MachineClass.of(rent.offer)
-    spot = price_basis(offers, now, accelerator, CapacityType.SPOT, machine_class=spot_class, by_reach=is_in_reach)
-    if not is_in_reach:
-        notes.append(f"no engine starts jobs at {terms[0].location}: rents that no engine reaches count, too")
+    spot = price_basis(offers, now, accelerator, CapacityType.SPOT, machine_class=spot_class)
+    if terms and not in_reach:
+        notes.append(f"no engine starts jobs at {terms[0].location}: machines with this term are used by hand")
     elif terms and (lowest_term := current_terms[0]) not in terms:
         notes.append(f"not proposed: {_term_price(lowest_term)}: out of reach, or of another class")
     rents = [offer for offer in offers if _is_rent(offer) and is_current(offer, now)]
@@ -63,7 +62,7 @@ def term_prices(offers: Sequence[Offer], now: datetime, accelerator: str) -> Ter
         notes.append(f"if your jobs run on {machine_price(lowest)}, rent there: reserve nothing")
     return TermPrices(
         rent,
-        spot if spot is not None and spot.is_current else None,
+        spot,
         tuple(terms),
         (*notes, *_old_terms(offers, known_terms, {offer.term_months for offer in terms}, now)),
     )

@@ -23,7 +23,7 @@ from broker.economics.reserve.holdings import (
     SupplyScenario,
     scenario_cost,
 )
-from broker.economics.reserve.planner import LONGEST_TERM, PATIENCE, Memory, Planner, hours_used
+from broker.economics.reserve.planner import LONGEST_TERM, PATIENCE, Memory, Planner, hours_used, required_share
 from broker.economics.reserve.replay import ReserveTerms, replay
 from broker.economics.units import HOURS_PER_MONTH, positive
 
@@ -36,20 +36,23 @@ RECHECKS = ((7, PATIENCE / 2), (14, 0.0))
 
 @dataclass(frozen=True, slots=True)
 class PurchaseOption:
-    """Capacity for sale: ``term`` in hours, ``usd`` per GPU-hour, used or not. ``name``: seller and place."""
+    """Capacity for sale: ``term`` in hours, ``usd`` per GPU-hour, used or not. ``name``: seller and place. ``lot``: the
+    GPUs of a machine, which are only sold together."""
 
     name: str
     term: int
     usd: float
     kind: HoldingKind = HoldingKind.RESERVATION
+    lot: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedOption:
-    """One option evaluated. ``ratio``: its price over that of bursts. ``required_share``: the share of hours in which
-    demand must reach a GPU; None if no demand makes it worth its price. ``baseline``: GPUs worth holding in total.
-    ``buy_now``: missing from it and in use. ``usd_per_month``: of all the demand, with that bought. ``known_enough``:
-    demand is known for at least a quarter of the term, a year for the longest.
+    """One option evaluated. ``ratio``: its price over that of bursts. ``share_asked``: the share of hours in which
+    demand must reach a GPU, on average over those of a lot; None if no demand makes it worth its price. ``baseline``:
+    GPUs worth holding in total. ``buy_now``: missing from it and in use, in whole lots. ``usd_per_month``: of all the
+    demand, with that bought. ``known_enough``: demand is known for at least a quarter of the term, a year for the
+    longest.
     """
 
     option: PurchaseOption
@@ -160,10 +163,10 @@ def plan_capacity(
     ranked = _stack(recorded for recorded in holdings if recorded.holding.ends > now)
     held = HeldCapacity.of((recorded.holding for _, recorded in ranked), now, kwh_usd, pue)
     needed = gpus_needed(demand, least_use)
-    evaluated = [_evaluate(demand, option, market, held, needed) for option in options]
+    evaluated = [_evaluate(demand, option, market, held, least_use) for option in options]
     choices = tuple(sorted(evaluated, key=_rank))
     best = choices[0] if choices and choices[0].baseline else None
-    longest = _memory(max((choice.option.term for choice in choices), default=8760), demand)
+    longest = _memory(demand, max((choice.option.term for choice in choices), default=8760))
     uses = tuple(
         _use(
             demand, unit, recorded, market, best, kwh_usd, pue, 0 if recorded.number in not_renewed else needed, needed
@@ -179,19 +182,19 @@ def plan_capacity(
         held_gpus=held.gpus,
         market=market,
         choices=choices,
-        mixes=tuple(_mixes(demand, choices[0].option, market, held, needed)) if choices else (),
+        mixes=tuple(_mixes(demand, choices[0].option, market, held, least_use)) if choices else (),
         held=uses,
         scenarios=tuple(_scenarios(demand, market, held, best)),
-        steps=tuple(_steps(demand, now, best, uses, held, needed)),
+        steps=tuple(_steps(demand, now, best, uses, held, least_use)),
         hindsight=_hindsight(demand, market, best),
         sensitivity={ratio: longest.level(ratio) for ratio in SENSITIVITY},
         notes=tuple(_notes(demand, market, choices, best, held)),
     )
 
 
-def _memory(term: int, demand: Sequence[int]) -> Memory:
+def _memory(demand: Sequence[int], term: int, lot: int = 1) -> Memory:
     """The demand's history, limited to the hours that the rule uses."""
-    return Memory(term, demand[-hours_used(term) :])
+    return Memory(term, demand[-hours_used(term) :], lot)
 
 
 def _rank(choice: EvaluatedOption) -> tuple[bool, bool, float, int]:
@@ -217,12 +220,13 @@ def gpus_needed(demand: Sequence[int], share: float) -> int:
 
 
 def _evaluate(
-    demand: Sequence[int], option: PurchaseOption, market: BurstPrices, held: HeldCapacity, needed: int
+    demand: Sequence[int], option: PurchaseOption, market: BurstPrices, held: HeldCapacity, least_use: float
 ) -> EvaluatedOption:
     ratio = positive("reserved price", option.usd, "USD") / market.burst
-    memory = _memory(option.term, demand)
-    baseline = min(memory.level(ratio), needed)
-    buy = max(min(baseline, memory.reached(ratio)) - held.gpus, 0)
+    memory = _memory(demand, option.term, option.lot)
+    level, asked = min(memory.level(ratio), gpus_needed(demand, least_use)), max(memory.share_asked(ratio), least_use)
+    baseline = min(level, held.gpus) + memory.lots(max(level - held.gpus, 0), held.gpus, asked)
+    buy = memory.lots(max(min(level, memory.reached(ratio)) - held.gpus, 0), held.gpus, asked)
     cost = scenario_cost(SupplyScenario.PLANNED, demand, market, held, buy, option.usd)
     enough = len(demand) >= min(option.term / 4, 8760)
     return EvaluatedOption(
@@ -231,13 +235,13 @@ def _evaluate(
 
 
 def _mixes(
-    demand: Sequence[int], option: PurchaseOption, market: BurstPrices, held: HeldCapacity, needed: int
+    demand: Sequence[int], option: PurchaseOption, market: BurstPrices, held: HeldCapacity, least_use: float
 ) -> Iterable[Mix]:
     if market.spot is None:
         return
     for spot_share in SPOT_SHARES:
         mixed = BurstPrices(market.on_demand, market.spot, spot_share)
-        choice = _evaluate(demand, option, mixed, held, needed)
+        choice = _evaluate(demand, option, mixed, held, least_use)
         yield Mix(spot_share, mixed.burst, choice.baseline, choice.usd_per_month)
 
 
@@ -269,16 +273,17 @@ def _use(
     holding, recent = recorded.holding, demand[-RECENT:]
     used = sum(min(max(gpus - unit, 0), holding.gpus) for gpus in recent) / (len(recent) * holding.gpus)
     paid, energy = holding.usd_per_gpu_hour, holding.energy_usd_per_gpu_hour(kwh_usd, pue)
-    if best is not None and best.option.usd <= paid + energy:
-        level, renew_by = best.baseline, best.option.name
+    lot = 1
+    if best is not None and best.option.usd <= paid + energy and holding.gpus % best.option.lot == 0:
+        level, renew_by, lot = best.baseline, best.option.name, best.option.lot
     else:
         term = min(max(round(holding.hours), 1), LONGEST_TERM)
         level, renew_by = (
-            (_memory(term, demand).level((paid + energy) / market.burst) if paid + energy else max(demand)),
+            (_memory(demand, term).level((paid + energy) / market.burst) if paid + energy else max(demand)),
             "",
         )
         level = min(level, renew_limit)
-    renew = min(max(min(level, needed) - unit, 0), holding.gpus)
+    renew = min(ceil(max(min(level, needed) - unit, 0) / lot) * lot, holding.gpus)
     per_used = paid / used + energy if used else None
     return HeldUse(recorded, unit, used, paid, per_used, renew, renew_by or "the same price", holding.gpus - renew)
 
@@ -289,7 +294,7 @@ def _steps(
     best: EvaluatedOption | None,
     uses: Sequence[HeldUse],
     held: HeldCapacity,
-    needed: int,
+    least_use: float,
 ) -> list[CapacityStep]:
     """The schedule: buy what is missing now, review, and decide on each holding before it ends."""
     steps = []
@@ -297,10 +302,11 @@ def _steps(
         name, gpus_held = best.option.name, held.gpus + best.buy_now
         if best.buy_now:
             steps.append(CapacityStep(now, "buy", best.buy_now, name))
-        memory = _memory(best.option.term, demand)
+        memory, needed = _memory(demand, best.option.term, best.option.lot), gpus_needed(demand, least_use)
         for days, patience in RECHECKS:
-            missing = min(memory.level(best.ratio, patience), needed) - gpus_held
-            if missing > 0:
+            level = min(memory.level(best.ratio, patience), needed)
+            asked = min(memory.share_asked(best.ratio), required_share(best.ratio, patience))
+            if missing := memory.lots(max(level - gpus_held, 0), gpus_held, max(asked, least_use)):
                 gpus_held += missing
                 condition = f"if demand has stayed at {gpus_held:,} GPUs or more until then"
                 steps.append(CapacityStep(now + timedelta(days=days), "buy", missing, name, condition))
@@ -324,17 +330,17 @@ def _hindsight(demand: Sequence[int], market: BurstPrices, best: EvaluatedOption
     history_hours = hours_used(best.option.term)
     series = demand[-hours - history_hours :]
     terms = ReserveTerms(best.option.term, best.ratio)
-    outcome = replay(Planner(terms.term, terms.ratio), series, terms, warm_up=len(series) - hours)
+    outcome = replay(Planner(terms.term, terms.ratio, best.option.lot), series, terms, warm_up=len(series) - hours)
     to_month = HOURS_PER_MONTH / hours * market.burst
     return Hindsight(hours, outcome.cost * to_month, sum(demand[-hours:]) * to_month)
 
 
 def _rule(demand: Sequence[int], market: BurstPrices, choice: EvaluatedOption) -> Iterable[str]:
-    """The share of the hours that need the last GPU worth holding and the next one, to compare with the share that the
-    rule asks for; and what constant levels at the option's price cost a month more than the one that was best for the
-    known hours."""
-    level, peak = choice.baseline, max(demand)
-    shares = _shares(demand, level)
+    """The share of the hours that need the last GPU (or lot) worth holding and the next one, to compare with the share
+    that the rule asks for; and what constant levels at the option's price cost a month more than the one that was best
+    for the known hours."""
+    level, lot = choice.baseline, choice.option.lot
+    shares = _shares(demand, level, lot)
     if shares and choice.share_asked is not None:
         yield f"needed: {shares} of the hours, asked {choice.share_asked:.0%}"
 
@@ -342,21 +348,26 @@ def _rule(demand: Sequence[int], market: BurstPrices, choice: EvaluatedOption) -
         bursts = sum(max(need - gpus, 0) for need in demand) / len(demand)
         return (gpus * choice.option.usd + bursts * market.burst) * HOURS_PER_MONTH
 
-    optimum = gpus_needed(demand, choice.ratio) if choice.ratio < 1 else 0
-    regrets = [f"hold {gpus:,}: ${usd_per_month(gpus) - usd_per_month(optimum):,.0f}" for gpus in (0, level, peak)]
+    full = (gpus_needed(demand, choice.ratio) if choice.ratio < 1 else 0) // lot * lot
+    optimum = min((full, full + lot), key=usd_per_month)
+    levels = (0, level, ceil(max(demand) / lot) * lot)
+    regrets = [f"hold {gpus:,}: ${usd_per_month(gpus) - usd_per_month(optimum):,.0f}" for gpus in levels]
     yield (
         f"regret a month over the {len(demand):,} known hours, against the best constant number, {optimum:,}: "
         f"{'; '.join(dict.fromkeys(regrets))}"
     )
 
 
-def _shares(demand: Sequence[int], level: int) -> str:
-    """The share of the hours that need the GPU of that number, and the next one."""
-    return ", ".join(
-        f"GPU {gpus:,} in {sum(need >= gpus for need in demand) / len(demand):.0%}"
-        for gpus in (level, level + 1)
-        if 0 < gpus <= max(demand)
-    )
+def _shares(demand: Sequence[int], level: int, lot: int = 1) -> str:
+    """The share of the hours that need the GPU of that number, and the next one; of lots, that need their GPUs on
+    average."""
+
+    def needed(first: int) -> str:
+        share = sum(min(max(need - first, 0), lot) for need in demand) / (lot * len(demand))
+        name = f"GPU {first + 1:,}" if lot == 1 else f"GPUs {first + 1:,} to {first + lot:,} (one machine)"
+        return f"{name} in {share:.0%}"
+
+    return ", ".join(needed(first) for first in (level - lot, level) if 0 <= first < max(demand))
 
 
 def _notes(
@@ -369,6 +380,8 @@ def _notes(
     if len(demand) < WEEK:
         yield f"only {len(demand)} h of demand are known: plan again with at least a week"
     if choices:
+        if (lot := choices[0].option.lot) > 1:
+            yield f"{choices[0].option.name} is sold as whole machines of {lot} GPUs: all of them are paid for"
         yield from _rule(demand, market, choices[0])
     if not choices:
         shares = _shares(demand, min(demand)) or _shares(demand, max(demand))

@@ -39,7 +39,8 @@ class AcceleratorUse:
     last hours each was held, longest first; None: all.
 
     Prices: ``rent`` of a burst; ``held_usd``: a reserved GPU, used or not; ``reserve_usd``: a new reservation;
-    ``own_usd``: owning one over its life, used or not. None if unknown. ``energy_usd``: an owned one's extra cost per
+    ``own_usd``: owning one over its life, used or not. None if unknown. ``reserve_lot``: GPUs of the machine that is
+    reserved. ``energy_usd``: an owned one's extra cost per
     working hour. ``term_hours``: duration of a reservation at ``reserve_usd``.
     """
 
@@ -52,6 +53,7 @@ class AcceleratorUse:
     held_usd: float | None = None
     reserve_usd: float | None = None
     own_usd: float | None = None
+    reserve_lot: int = 1
     term_hours: float | None = None
     owned_for: Sequence[int] | None = None
     reserved_for: Sequence[int] | None = None
@@ -247,12 +249,12 @@ def _hold_more(use: AcceleratorUse, assumptions: Assumptions) -> Iterable[Capaci
         buy_finding = _hold_more_finding(
             FindingKind.BUY, use, [s for s in to_buy if s >= assumptions.buy_above_utilization], None, ""
         )
-    # Of two ways to hold the same GPU, the one that saves more.
-    worth_reserving = [
-        need_share
-        for _, need_share in unheld
-        if use.reserve_usd is not None and use.reserve_usd < need_share * use.rent
-    ]
+    # Of two ways to hold the same GPU, the one that saves more. Machines are reserved whole.
+    lot, worth_reserving = use.reserve_lot, list[float]()
+    for first in range(0, len(unheld), lot):
+        shares = [need_share for _, need_share in unheld[first : first + lot]]
+        if use.reserve_usd is not None and lot * use.reserve_usd < sum(shares) * use.rent:
+            worth_reserving += [*shares, *[0.0] * (lot - len(shares))]
     is_known = use.term_hours is None or hours >= use.term_hours / 4
     reserve_finding = (
         _hold_more_finding(FindingKind.RESERVE, use, worth_reserving, use.reserve_usd, "used or not")

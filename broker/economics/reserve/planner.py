@@ -71,10 +71,12 @@ def required_share(ratio: float, patience: float = PATIENCE) -> float:
 
 
 class Memory:
-    """Stored demand: sorted windows of its latest hours."""
+    """Stored demand: sorted windows of its latest hours. ``lot``: the units that are only sold together, as a machine
+    with its GPUs."""
 
-    def __init__(self, term: int, history: Iterable[float] = ()) -> None:
+    def __init__(self, term: int, history: Iterable[float] = (), lot: int = 1) -> None:
         self.term = whole("term", term, most=LONGEST_TERM)
+        self._lot = lot
         self._windows = {hours: SlidingWindow(hours) for hours in (IN_USE_HOURS, *HORIZONS, *memories(term))}
         self._season = Season(term)
         self.extend(history)
@@ -127,6 +129,15 @@ class Memory:
         patience = PATIENCE * min(horizon, self.term) / HORIZONS[-1]
         return self._mean([hours for hours in HORIZONS if hours <= horizon], ratio, min(patience, PATIENCE))
 
+    def lots(self, units: int, held: int, asked: float) -> int:
+        """``units`` beyond the ``held`` ones in whole lots: one that they fill in part only if its units are needed in
+        the share ``asked`` of the hours on average."""
+        part = units % self._lot
+        if part == 0:
+            return units
+        use = self._windows[max(memories(self.term))].use(held + units - part, self._lot)
+        return units - part + (self._lot if use >= asked else 0)
+
     def _mean(self, lengths: Iterable[int], ratio: float, patience: float) -> int:
         if ratio > 1:
             return 0
@@ -154,14 +165,14 @@ def units_to_buy(memory: Memory, ratio: float, stock: Stock, hour: int, *, caref
         lapsing = stock.lapsing(hour, min(horizon, memory.term))
         renewals = min(max(level - (target - lapsing), 0), lapsing)
         early = max(early, min(renewals, memory.level_for(horizon, ratio) - target, in_use - target))
-    return target + early - held
+    return memory.lots(target + early - held, held, memory.share_asked(ratio))
 
 
 class Planner:
     """The planner as a rule of purchase (`broker.economics.reserve.replay.Buyer`)."""
 
-    def __init__(self, term: int, ratio: float) -> None:
-        self._memory = Memory(term)
+    def __init__(self, term: int, ratio: float, lot: int = 1) -> None:
+        self._memory = Memory(term, lot=lot)
         self._ratio = positive("ratio", ratio)
         # The cost so far (reservations pro rata) of this rule, of buying nothing, and of being careful always.
         self._cost = self._nothing = self._careful = 0.0
@@ -234,9 +245,10 @@ class SlidingWindow:
         hours = math.ceil(share * len(self._sorted) - 1e-9)
         return self._sorted[len(self._sorted) - max(hours, 1)] if 0 <= hours <= len(self._sorted) != 0 else 0.0
 
-    def largest(self, rank: int) -> float | None:
-        """The value that ``rank`` values stand above in the order (0: the largest); None with fewer values."""
-        return self._sorted[-1 - rank] if rank < len(self._sorted) else None
+    def use(self, first: int, units: int) -> float:
+        """The share of the hours in which ``units`` above the ``first`` ones are needed, on average."""
+        used = sum(min(max(value - first, 0), units) for value in self._sorted)
+        return used / (units * max(len(self._sorted), 1))
 
 
 WEEK = 168

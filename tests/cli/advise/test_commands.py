@@ -234,12 +234,14 @@ def test_measured_power_stands_for_the_model_of_it(gpubroker: Any) -> None:
     assert gpubroker("advise", *line.split()).json["eco"]["footprint"]["kwh"] == pytest.approx(13.2)
 
 
-def test_a_card_is_bought_or_rented_against_a_card(gpubroker: Any) -> None:
-    """MI300X come in machines of eight: one card's price stands against an eighth of their rent."""
+def test_a_card_is_bought_or_rented_in_a_whole_machine(gpubroker: Any) -> None:
+    """MI300X come in machines of eight: whoever rents one pays for all of them, and the answer says so."""
     line = "buy-or-rent --gpu MI300X --years 1 --assume utilization=1 --where provider=crusoe --json"
-    found = gpubroker("advise", *line.split()).json["comparison"]
+    answer = gpubroker("advise", *line.split()).json
+    found = answer["comparison"]
     offers = gpubroker("advise", "size", "1B", "--gpu", "MI300X", "--where", "provider=crusoe", "--json").json
     machine = offers["accelerators"][0]["on_demand"]
     assert machine["machine"] == "MI300X:8"
     (rented,) = [float(way["total_usd"]) for way in found["ways"] if way["way"] == "on_demand"]
-    assert rented == pytest.approx(float(machine["usd_per_hour"]) / 8 * 8760)
+    assert rented == pytest.approx(float(machine["usd_per_hour"]) * 8760)
+    assert any("sold as 8 GPUs, 1 needed: all 8 are paid for" in note for note in answer["assumptions"])

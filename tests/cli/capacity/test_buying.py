@@ -217,6 +217,23 @@ def test_a_start_lies_ahead(gpubroker: Gpubroker, option: str) -> None:
     assert "a duration from now, such as 30d" in done.err
 
 
+def price_of_review(
+    gpubroker: Gpubroker, monkeypatch: pytest.MonkeyPatch, review: tuple[str, ...], days: int
+) -> str | None:
+    """What the review says that the same use would have cost on demand, by a list price of that age."""
+    today = datetime.now(UTC).date()
+    book = Path("book.toml").absolute()
+    page = {"provider": "aws", "source": "EC2", "url": "https://aws.amazon.com/ec2/pricing/on-demand/",
+            "date": f"{today - timedelta(days=days)}", "region": "us-east-1", "engine": "skypilot"}  # fmt: skip
+    lines = ["[[pages]]", *(f'{name} = "{value}"' for name, value in page.items())]
+    machine = 'type = "p5.48xlarge", gpu = "H100", n = 8, link = "nvlink", on_demand = "55.04"'
+    book.write_text("\n".join([*lines, f"machines = [ {{ {machine} }} ]\n"]), encoding="utf-8")
+    monkeypatch.setenv("GPUBROKER_PROVIDERS__PRICEBOOK__FILE", str(book))
+    assert gpubroker("prices", "poll", "--provider", "pricebook").code == 0
+    price: str | None = gpubroker(*review, "--json").json["on_demand_usd"]
+    return price
+
+
 def test_a_reservation_is_quoted_bought_and_cancelled(
     gpubroker: Gpubroker, cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +259,8 @@ def test_a_reservation_is_quoted_bought_and_cancelled(
     assert "used 0.0 of " in reviewed
     assert "against on demand, where the same use would have cost $0.00: " in reviewed
     assert "spot: no price is known; give it with --spot-price" in reviewed
+    assert price_of_review(gpubroker, monkeypatch, review[:3], days=10) == "0.00", "no use, at $6.88"
+    assert price_of_review(gpubroker, monkeypatch, review[:3], days=181) is None, "an old price is none"
     terms = gpubroker("capacity", "undo", asked["id"], "--dry-run", "--json")
     check("capacity-undo", terms.json)
     assert (terms.json["way"], terms.json["charge_usd"]) == ("cancel", "0.00")

@@ -144,9 +144,7 @@ url = "https://aws.amazon.com/ec2/pricing/on-demand/"
 date = "{date}"
 region = "us-east-1"
 engine = "skypilot"
-machines = [
-  {{ type = "p5.48xlarge", gpu = "H100", n = 8, link = "nvlink", on_demand = "55.04", reserved = {{ 36 = "28.80" }} }},
-]
+machines = [ {{ type = "p5", gpu = "H100", link = "nvlink", n = {gpus}, {prices} }} ]
 
 [[pages]]
 provider = "vast"
@@ -159,27 +157,38 @@ machines = [ {{ type = "1x-H100_SXM", gpu = "H100", on_demand = "2.40" }} ]
 
 
 def plan_of_half_a_day(
-    gpubroker: Gpubroker, write: Write, monkeypatch: pytest.MonkeyPatch, days: int, *options: str
+    gpubroker: Gpubroker,
+    write: Write,
+    monkeypatch: pytest.MonkeyPatch,
+    days: int,
+    *options: str,
+    gpus: int = 8,
+    hours: str = HALF_A_DAY,
 ) -> tuple[dict[str, Any], str]:
-    """The plan for 4 GPUs half the day and 12 the other half, and its notes, by a price book of that age."""
+    """The plan for 4 GPUs half the day and 12 the other half, or what is needed in those ``hours``, and its notes, by a
+    price book of that age with machines of ``gpus``: $6.88 a GPU-hour on demand, $3.60 for 36 months."""
     today = datetime.now(UTC).date()
-    book = write("book.toml", BOOK.format(date=today - timedelta(days=days), fresh=today - timedelta(days=1)))
+    prices = f'on_demand = "{6.88 * gpus:.2f}", reserved = {{ 36 = "{3.60 * gpus:.2f}" }}'
+    dates = {"date": today - timedelta(days=days), "fresh": today - timedelta(days=1)}
+    book = write("book.toml", BOOK.format(gpus=gpus, prices=prices, **dates))
     monkeypatch.setenv("GPUBROKER_PROVIDERS__PRICEBOOK__FILE", str(book))
     monkeypatch.setenv("GPUBROKER_STORE", f"sqlite:///{Path(book).parent / 'other.db'}")  # without earlier prices
-    demand = write("half.csv", HALF_A_DAY)
+    demand = write("half.csv", hours)
     done = gpubroker("capacity", "plan", "--demand", f"H100={demand}", *options, "--json")
     assert done.code == 0, done.err
     return done.json["plans"][0], "\n".join([*done.json["plans"][0]["notes"], *done.json["notes"]])
 
 
-@pytest.mark.parametrize("options", [(), ("--on-demand-price", "6.88", "--reserved-price", "3.60", "--term", "36mo")])
+@pytest.mark.parametrize(
+    ("options", "gpus"), [((), 1), (("--on-demand-price", "6.88", "--reserved-price", "3.60", "--term", "36mo"), 8)]
+)
 def test_of_4_to_12_gpus_4_are_held_at_like_prices(
-    gpubroker: Gpubroker, write: Write, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+    gpubroker: Gpubroker, write: Write, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], gpus: int
 ) -> None:
-    """$28.80 ÷ 8 = $3.60 a GPU-hour against $55.04 ÷ 8 = $6.88: ρ = 0.52. GPUs 1 to 4 are needed in all hours, 5 to 12
-    in half of them, which is less. A month of 730 hours with 4 held costs (4 × 3.60 + 4 × 6.88) × 730 = $30,602, with
-    none 8 × 6.88 × 730 = $40,179, with 12 12 × 3.60 × 730 = $31,536."""
-    plan, notes = plan_of_half_a_day(gpubroker, write, monkeypatch, 10, *options)
+    """Sold by the card, or for a stated price: $3.60 a GPU-hour against $6.88: ρ = 0.52. GPUs 1 to 4 are needed in all
+    hours, 5 to 12 in half of them, which is less. A month of 730 hours with 4 held costs (4 × 3.60 + 4 × 6.88) × 730 =
+    $30,602, with none 8 × 6.88 × 730 = $40,179, with 12 12 × 3.60 × 730 = $31,536."""
+    plan, notes = plan_of_half_a_day(gpubroker, write, monkeypatch, 10, *options, gpus=gpus)
     assert (plan["baseline_gpus"], plan["buy_now_gpus"]) == (4, 4)
     assert plan["choices"][0]["ratio"] == pytest.approx(3.60 / 6.88)
     assert {row["scenario"]: row["usd_per_month"]["expected"] for row in plan["scenarios"]} == {
@@ -189,10 +198,40 @@ def test_of_4_to_12_gpus_4_are_held_at_like_prices(
     assert "the best constant number, 4: hold 0: $9,578; hold 4: $0; hold 12: $934" in notes
     is_market = not options
     assert (
-        "rent: $6.88 per GPU-hour of H100:8 (aws/us-east-1, on-demand, pricebook: list price of" in notes
+        "rent: $6.88 per GPU-hour of H100:1 (aws/us-east-1, on-demand, pricebook: list price of" in notes
     ) is is_market
     assert ("not counted: vast/global H100:1 at $2.40 per GPU-hour (private hosts, no engine" in notes) is is_market
     assert ("if your jobs run on vast/global H100:1 at $2.40 per GPU-hour, rent there" in notes) is is_market
+
+
+@pytest.mark.parametrize(
+    ("need", "held", "shares", "regrets"),
+    [
+        (3, 0, "GPUs 1 to 8 (one machine) in 38% of the hours, asked 52%", "0: hold 0: $0; hold 8: $5,957"),
+        (5, 8, "GPUs 1 to 8 (one machine) in 62% of the hours, asked 52%", "8: hold 0: $4,088; hold 8: $0"),
+        (None, 8, "in 75%, GPUs 9 to 16 (one machine) in 25% of", "8: hold 0: $9,110; hold 8: $0; hold 16: $10,979"),
+    ],
+)
+def test_machines_that_are_sold_whole_are_bought_whole(
+    gpubroker: Gpubroker, write: Write, monkeypatch: pytest.MonkeyPatch,
+    need: int | None, held: int, shares: str, regrets: str,
+) -> None:  # fmt: skip
+    """A machine of eight for $28.80 an hour is $21,024 a month of 730 hours. Three GPUs rented at $6.88 are $15,067, so
+    they are rented; five are $25,112, so the machine is bought. For 4 and 12 in turns one machine and 4 GPUs rented
+    half of the time cost $21,024 + 730 × 2 × $6.88 = $31,069, renting $40,179, two machines $42,048."""
+    hours = HALF_A_DAY if need is None else f"{need}\n" * 24 * 365
+    plan, notes = plan_of_half_a_day(gpubroker, write, monkeypatch, 10, hours=hours)
+    assert (plan["baseline_gpus"], plan["buy_now_gpus"], plan["choices"][0]["gpus_per_machine"]) == (held, held, 8)
+    planned = next(row for row in plan["scenarios"] if row["scenario"] == "planned")
+    rented = 3 if need == 3 else 0 if need else 2
+    assert float(planned["usd_per_month"]["expected"]) == pytest.approx(730 * (held * 3.60 + rented * 6.88), abs=1)
+    assert [step["gpus"] for step in plan["steps"]] == ([held] if held else [])
+    if held:
+        spent = (held * 3.60 + rented * 6.88) * 730
+        assert float(plan["hindsight"]["usd_per_month"]) == pytest.approx(spent, abs=1)
+    assert shares in notes
+    assert f"the best constant number, {regrets}" in notes
+    assert "36 months is sold as whole machines of 8 GPUs: all of them are paid for" in notes
 
 
 def test_an_old_price_of_a_term_is_no_recommendation(
@@ -201,7 +240,7 @@ def test_an_old_price_of_a_term_is_no_recommendation(
     """181 days: the machine of the term and its rent are old, what is left is the marketplace."""
     plan, notes = plan_of_half_a_day(gpubroker, write, monkeypatch, 181)
     assert (plan["choices"], plan["baseline_gpus"]) == ([], 0)
-    assert "not used: aws/us-east-1 p5.48xlarge, 36 months at $3.60 per GPU-hour, 0.52 of its own price" in notes
+    assert "not used: aws/us-east-1 p5, 36 months at $3.60 per GPU-hour, 0.52 of its own price" in notes
     assert "ask for a quote" in notes
     assert "GPU 4 in 100%, GPU 5 in 50% of the hours" in notes
     assert plan["sensitivity"][-1] == {"ratio": 0.9, "baseline_gpus": 4}

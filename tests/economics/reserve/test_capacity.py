@@ -55,6 +55,20 @@ def test_the_rule_is_shown_with_the_numbers_of_the_case() -> None:
     assert plan.notes[1].endswith("constant number, 4: hold 0: $2,920; hold 4: $0; hold 12: $2,920")
 
 
+def test_a_part_of_a_machine_is_not_bought_beside_what_is_held_nor_in_its_place() -> None:
+    """Four are held at $2, a machine of eight costs $1 a GPU and rent is $2. Of 10 GPUs the last 6 are 75 % of a
+    machine: bought; of 7 the last 3 are 38 %: rented. What is held in fours is renewed as it is, not by an eighth."""
+    machine = PurchaseOption("eight", 720, 1.0, lot=8)
+    plans = [
+        plan_capacity("H100", [gpus] * 24 * 60, NOW, BurstPrices(2.0, None), [machine], [held(1, 4, "6")])
+        for gpus in (10, 7)
+    ]
+    assert [(plan.choices[0].baseline, plan.choices[0].buy_now) for plan in plans] == [(12, 8), (4, 0)]
+    assert [use.renew_by for plan in plans for use in plan.held] == ["the same price"] * 2
+    eights = plan_capacity("H100", [10] * 24 * 60, NOW, BurstPrices(2.0, None), [machine], [held(1, 8, "12")])
+    assert [(use.renew, use.renew_by) for use in eights.held] == [(8, "eight")]
+
+
 def test_steady_part_held_and_bursts_rented_by_hand() -> None:
     plan = plan_capacity("H100", DAILY, NOW, BurstPrices(2.0, 1.0, 0.5), [MONTH])
     assert plan.best is not None

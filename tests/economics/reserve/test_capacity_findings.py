@@ -182,6 +182,15 @@ def test_a_baseline_is_reserved_and_the_burst_is_not() -> None:
     assert found.saves_usd_per_month == pytest.approx(2920.0)
 
 
+@pytest.mark.parametrize(("needed", "reserved", "saves"), [(3, 0, None), (6, 8, 730 * (6 * 2 - 8 * 1)), (10, 8, 5840)])
+def test_a_machine_of_eight_is_reserved_whole_or_not(needed: int, reserved: int, saves: float | None) -> None:
+    """At $1 against $2, a machine of eight pays from four GPUs on: three are rented, and of ten the last two, too."""
+    found = findings(use((needed,) * WEEK, reserve_usd=1.0, reserve_lot=8, term_hours=672))
+    kept = [one for one in found if one.kind is FindingKind.RESERVE]
+    assert [one.gpus for one in kept] == ([reserved] if reserved else [])
+    assert saves is None or kept[0].saves_usd_per_month == pytest.approx(saves)
+
+
 def test_a_year_is_not_reserved_on_a_week_of_use() -> None:
     short = use((4,) * WEEK, (4,) * WEEK, reserve_usd=1.0, own_usd=5.0)
     assert findings(replace(short, term_hours=8760.0)) == ()

@@ -1,0 +1,88 @@
+"""What is sold whole is paid for whole, at one basis, by all answers; old prices of spot and terms count nowhere."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BOOK = """
+[[pages]]
+provider = "aws"
+source = "EC2"
+url = "https://aws.amazon.com/ec2/pricing/on-demand/"
+date = "{recent}"
+region = "us-east-1"
+engine = "skypilot"
+machines = [ {{ type = "h1", gpu = "H100", link = "nvlink", on_demand = "3.99" }} ]
+
+[[pages]]
+provider = "gcp"
+source = "GCE"
+url = "https://cloud.google.com/spot-vms/pricing"
+date = "{old}"
+region = "us-central1"
+engine = "skypilot"
+machines = [ {{ type = "a3", gpu = "H100", link = "nvlink", spot = "1.00" }} ]
+
+[[pages]]
+provider = "far"
+source = "Far"
+url = "https://far.example/pricing"
+date = "{recent}"
+region = "global"
+machines = [
+  {{ type = "h1", gpu = "H100", link = "nvlink", on_demand = "3.20" }},
+  {{ type = "h8", gpu = "H100", link = "nvlink", n = 8, reserved = {{ 12 = "16.00" }} }},
+]
+"""
+
+
+@pytest.fixture
+def answer(gpubroker: Any, write: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A command's document, by that price book; the spot price of it is 61 days old."""
+    today = datetime.now(UTC).date()
+    text = BOOK.format(recent=today - timedelta(days=9), old=today - timedelta(days=61))
+    monkeypatch.setenv("GPUBROKER_PROVIDERS__PRICEBOOK__FILE", str(write("book.toml", text)))
+    monkeypatch.setenv("GPUBROKER_STORE", f"sqlite:///{Path(write('x', '')).parent / 'other.db'}")
+
+    def ask(*arguments: Any) -> Any:
+        done = gpubroker(*arguments, "--json")
+        assert done.code == 0, done.err
+        return done.json
+
+    return ask
+
+
+def test_a_term_that_no_engine_reaches_is_compared_with_the_rent_of_all_answers(answer: Any, write: Any) -> None:
+    """$16 ÷ 8 = $2 against $3.99 where jobs start, not $3.20 where none does: ρ = 0.50."""
+    demand = write("eight.csv", "8\n" * 24 * 200)
+    plans = answer("capacity", "plan", "--demand", f"H100={demand}")
+    (plan,) = plans["plans"]
+    assert plan["prices"]["on_demand_usd_per_gpu_hour"] == "3.99"
+    assert plan["choices"][0]["ratio"] == pytest.approx(2 / 3.99)
+    notes = "\n".join(plans["notes"])
+    assert "rent: $3.99 per GPU-hour of H100:1 (aws/us-east-1, on-demand" in notes
+    assert "not counted: far/global H100:1 at $3.20 per GPU-hour (no engine starts jobs there)" in notes
+    assert "no engine starts jobs at far/global" in notes
+    run = answer("advise", "cost", "run", "10", "--gpu", "H100")
+    assert run["usd_per_gpu_hour"] == "3.99"
+    assert answer("offers", "--gpu", "H100")["offers"][0]["price_per_gpu_hour"] == "3.99"
+
+
+def test_buying_or_renting_one_card_counts_the_whole_machine_of_a_term_and_no_old_spot(answer: Any) -> None:
+    """In a year the machine of eight costs 8,760 × $16 = $140,160, for one card as for eight; `serve` says the same by
+    the month of 730 hours, $11,680. One card on demand is 8,760 × $3.99 = $34,952."""
+    found = answer("advise", "buy-or-rent", "--gpu", "H100", "--years", "1", "--assume", "utilization=1")
+    ways = {way["way"]: float(way["total_usd"]) for way in found["comparison"]["ways"]}
+    assert ways["reserved"] == pytest.approx(140_160)
+    assert ways["on_demand"] == pytest.approx(34_952.4)
+    assert "spot" not in ways
+    notes = "\n".join(found["assumptions"])
+    assert "$16.00/h of H100:8 (far/global, reserved" in notes
+    assert "term 12 months; sold as 8 GPUs, 1 needed: all 8 are paid for" in notes
+    assert "no spot price of such a machine: omitted" in notes
+    served = answer("advise", "serve", "7B", "--gpu", "H100", "--requests-per-minute", "60")
+    assert float(served["options"][0]["monthly_usd_reserved"]) == pytest.approx(11_680)
+    eight = answer("advise", "buy-or-rent", "--gpu", "H100", "--gpus", "8", "--years", "1")
+    assert {way["way"]: float(way["total_usd"]) for way in eight["comparison"]["ways"]}["reserved"] == 140_160
