@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from broker.core.job.placements import Placement
-from broker.core.market.offers import Billing, MoneyKind, Offer
+from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer
 from broker.core.values.burns import Burn, rate_over
 from broker.core.values.money import Money, divide_half_even, in_microseconds
 
@@ -51,14 +51,14 @@ class Exposure:
 def ledger_rate(offer: Offer) -> Money:
     """The ledger's cost of an hour of one machine of the offer.
 
-    The price; for prepaid capacity (amortized money) its share too. Raises ValueError for an offer without a valid
-    price: nothing is held or settled on an unknown one.
+    The price; of bought capacity also its value, because the ledger has the payment. The depreciation of an owned
+    machine is in showback alone. Raises ValueError for an offer without a valid price: nothing is held or settled on an
+    unknown one.
     """
     if offer.price is None or not offer.has_valid_price():
         raise ValueError(f"{offer.id} has no valid price")
-    if offer.money is MoneyKind.AMORTISED and offer.amortised is not None:
-        return offer.price + offer.amortised
-    return offer.price
+    bought = offer.money is MoneyKind.AMORTISED and offer.capacity_type is not CapacityType.OWNED
+    return offer.price + offer.amortised if bought and offer.amortised is not None else offer.price
 
 
 def longest_billing_step(billing: Billing) -> timedelta:
@@ -90,8 +90,8 @@ def hold_needed(
 ) -> dict[MoneyKind, Money]:
     """The necessary hold by kind of money; kinds without any are left out (owned and prepaid hold no cash).
 
-    ``min(max_cost, rate × (max_duration + provider minimum + stop grace) + egress)``: ``max_cost`` covers everything.
-    Raises ValueError for a negative figure or a ``max_duration`` that is not positive.
+    ``min(max_cost, rate × (max_duration + provider minimum + stop grace) + egress)``: ``max_cost`` covers everything
+    but amortized money, which ends no job. Raises ValueError for a negative figure or a ``max_duration`` ≤ 0.
     """
     if max_duration <= _NO_TIME or stop_grace < _NO_TIME:
         raise ValueError(f"a job cannot be held for over {max_duration} and {stop_grace}")
@@ -102,7 +102,7 @@ def hold_needed(
         if exposure.rate < Money.ZERO or exposure.egress < Money.ZERO:
             raise ValueError(f"a negative exposure makes no sense: {exposure}")
         amount = exposure.rate.for_duration(longest_billed(exposure, max_duration, stop_grace)) + exposure.egress
-        if max_cost is not None:
+        if max_cost is not None and kind is not MoneyKind.AMORTISED:
             amount = min(amount, max_cost)
         if amount:
             needed[kind] = amount

@@ -92,13 +92,13 @@ def test_owned_and_prepaid_capacity_holds_no_cash() -> None:
     assert hold_needed(paid, max_duration=HOUR, max_cost=None, stop_grace=timedelta(0)) == {}
 
 
-def test_owned_capacity_holds_its_amortised_value_beside_the_cash_of_the_fallback() -> None:
-    owned = placement(MoneyKind.AMORTISED, "0.50", amortised=Money.usd("1.50"))
+def test_bought_capacity_holds_its_value_beside_the_cash_of_the_fallback() -> None:
+    bought = placement(MoneyKind.AMORTISED, "0.50", amortised=Money.usd("1.50"), capacity_type=CapacityType.RESERVED)
     burst = placement(CASH, "40", nodes=2)
     spot = placement(CASH, "9", nodes=2, billing=Billing(minimum=timedelta(minutes=10)))
 
     needed = hold_needed(
-        exposures([owned, spot, burst], egress={CASH: Money.usd(3)}),
+        exposures([bought, spot, burst], egress={CASH: Money.usd(3)}),
         max_duration=6 * HOUR,
         max_cost=None,
         stop_grace=timedelta(0),
@@ -109,6 +109,12 @@ def test_owned_capacity_holds_its_amortised_value_beside_the_cash_of_the_fallbac
         CASH: Money.usd(80) * 6 + Money.usd(80).for_duration(timedelta(minutes=10)) + Money.usd(3),
         MoneyKind.AMORTISED: Money.usd(2).for_duration(6 * HOUR + timedelta(seconds=1)),
     }
+
+
+def test_max_cost_limits_no_use_of_owned_machines() -> None:
+    exposed = exposures([placement(MoneyKind.AMORTISED, "2"), placement(CASH, "40")])
+    needed = hold_needed(exposed, max_duration=HOUR, max_cost=Money.usd(1), stop_grace=timedelta(0))
+    assert needed == {CASH: Money.usd(1), MoneyKind.AMORTISED: Money.usd(2).for_duration(HOUR + timedelta(seconds=1))}
 
 
 def test_egress_alone_is_held_too() -> None:
@@ -292,10 +298,12 @@ def test_a_meter_runs_forward_for_at_least_one_machine(nodes: int, end: datetime
         cost_of(Money(1), nodes, START, end)
 
 
-def test_a_price_without_its_share_of_what_was_paid_before_is_not_amortised() -> None:
-    """Only capacity that was paid before is booked at more than its price."""
+def test_only_bought_capacity_is_booked_at_more_than_its_price() -> None:
+    """Its payment is in the ledger; that of an owned machine is not."""
     assert ledger_rate(placement(CASH, "40", amortised=Money.usd(9)).offer) == Money.usd(40)
-    assert ledger_rate(placement(MoneyKind.AMORTISED, "1", amortised=Money.usd(9)).offer) == Money.usd(10)
+    bought = placement(MoneyKind.AMORTISED, "1", amortised=Money.usd(9), capacity_type=CapacityType.RESERVED)
+    assert ledger_rate(bought.offer) == Money.usd(10)
+    assert ledger_rate(placement(MoneyKind.AMORTISED, "1", amortised=Money.usd(9)).offer) == Money.usd(1)
     assert ledger_rate(placement(MoneyKind.AMORTISED, "0", amortised=None).offer) == Money.ZERO
 
 

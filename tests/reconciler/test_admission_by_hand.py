@@ -107,14 +107,14 @@ def test_max_cost_limits_a_hold_and_how_long_it_burns() -> None:
 
 
 def test_each_kind_of_money_has_its_own_hold_and_its_own_egress() -> None:
-    own = sold("own", "0", money=PAID, amortised=Money.usd(2), capacity=CapacityType.OWNED)
+    own = sold("own", "0", money=PAID, amortised=Money.usd(2), capacity=CapacityType.RESERVED)
     found = submitted(GateByMachine(), at(own, egress="5"), at(sold(), egress="7"))
 
     assert found.money == {PAID: Money.usd("25.10"), CASH: Money.usd("127.60")}  # $2 × 10.05 h + $5
 
 
 def test_what_a_job_would_hold_leaves_out_what_is_paid_for() -> None:
-    own = sold("own", "0", money=PAID, amortised=Money.usd(2), capacity=CapacityType.OWNED)
+    own = sold("own", "0", money=PAID, amortised=Money.usd(2), capacity=CapacityType.RESERVED)
     places = plan(at(own, egress="50"), at(sold("cheap", "6"), egress="7"), at(sold("dear"), egress="3"))
     assert whole_hold(places, 10 * HOUR) == Money.usd("127.60")
 
@@ -169,7 +169,9 @@ def test_what_costs_nothing_needs_no_money_and_lasts() -> None:
 
 
 def test_what_was_paid_before_costs_nothing_to_start() -> None:
-    own = sold("own", "0", money=PAID, amortised=Money.usd(2), capacity=CapacityType.OWNED, billing=Billing(HOUR, HOUR))
+    own = sold(
+        "own", "0", money=PAID, amortised=Money.usd(2), capacity=CapacityType.RESERVED, billing=Billing(HOUR, HOUR)
+    )
     found = submitted(GateByMachine(), at(own), job=JOB.model_copy(update={"max_cost": Money.usd(1)}))
     assert found.short_of is None
 
@@ -196,7 +198,7 @@ def test_how_long_a_hold_lasts() -> None:
     assert hold_duration({CASH: Money.usd(31)}, places, 10 * HOUR, NOW) == 2 * HOUR - 2 * MINUTE
     assert hold_duration({CASH: Money.usd(31)}, places, HOUR, NOW) == HOUR
     assert hold_duration({}, places, HOUR, NOW) == timedelta(0)
-    own = sold("own", "0", money=PAID, amortised=Money.usd(2), capacity=CapacityType.OWNED)
+    own = sold("own", "0", money=PAID, amortised=Money.usd(2), capacity=CapacityType.RESERVED)
     assert hold_duration({}, plan(at(own)), HOUR, NOW) == HOUR, "what was paid before ends nothing"
     both = plan(at(own, egress="30"), at(sold(), egress="7"))
     assert hold_duration({CASH: Money.usd(31)}, both, 10 * HOUR, NOW) == 2 * HOUR - 2 * MINUTE

@@ -34,7 +34,7 @@ from broker.core.job.jobs import Job
 from broker.core.job.pitfalls import pitfalls
 from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import MISSING_SETUP, Origin, Reason
-from broker.core.market.offers import CapacityType, Offer
+from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.policy.policy import Action, ActionKind, Answer, LiveAttempt
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.ledger.shares import BudgetShare, budget_shares
@@ -168,7 +168,9 @@ class Preview:
         return sum(
             1
             for placement in self.plan.placements
-            if placement.duration is not None and placement.expected_cost > limit
+            if placement.duration is not None
+            and placement.money is not MoneyKind.AMORTISED
+            and placement.expected_cost > limit
         )
 
     @property

@@ -77,13 +77,14 @@ class SpendReport(Result):
 
 
 class TeamCostResult(Result):
-    """What a team's own use cost, in cash and of what was paid before, its share of idle and shared cost (negative
-    where it gives its own away), and all of it (USD). ``on_own``: the part of its own use on owned and reserved
-    machines, ``rented``: on on-demand and spot ones."""
+    """What a team's own use cost, in cash, of what was paid before and in depreciation of owned machines (which no hold
+    or bill has), its share of idle and shared cost (negative where it gives its own away), and all of it (USD).
+    ``on_own``: the part of its own use on owned and reserved machines, ``rented``: on on-demand and spot ones."""
 
     team: str
     cash: Money
     amortised: Money
+    depreciation: Money
     idle: Money
     shared: Money
     on_own: Money

@@ -163,6 +163,7 @@ def _team_costs(console: Console, rows: Sequence[TeamCostResult], total: TeamCos
         *(
             _money_column("cash"),
             _money_column("amortized", field="amortised"),
+            _money_column("depreciation", 3),
             _money_column("on own", 2, "on_own"),
             _money_column("rented", 1),
         ),

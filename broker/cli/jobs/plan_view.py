@@ -96,7 +96,8 @@ def _heading(plan_result: PlanResult) -> Text:
         text.append(f", deadline {formats.moment(plan_result.deadline)} (in {time_left})")
     unasked = "" if job.max_duration is not None else " (no `max_duration` is given)"
     text.append(f", stopped after {formats.length(plan_result.max_duration)} of machine time{unasked}")
-    if plan_result.max_cost is not None:
+    rows = plan_result.placements or plan_result.estimate
+    if plan_result.max_cost is not None and any(row.offer.money is not MoneyKind.AMORTISED for row in rows):
         text.append(f" or {formats.money(plan_result.max_cost)}")
     return text
 

@@ -40,13 +40,14 @@ class SharingRules:
 
 @dataclass(frozen=True, slots=True)
 class TeamCost:
-    """A team's row. ``cash`` and ``amortised``: of its own use, without capacity bought in advance; ``idle`` and
-    ``divide_by_weights``: its share, negative for a team whose cost is divided. ``on_own``: the part of its own use
-    that was on owned and reserved machines."""
+    """A team's row. ``cash`` and ``amortised``: of its own use, without capacity bought in advance; ``depreciation``:
+    of owned machines while it used them, in no ledger; ``idle`` and ``shared``: its share, negative for a team whose
+    cost is divided. ``on_own``: the part of its own use that was on owned and reserved machines."""
 
     team: str
     cash: Money = Money.ZERO
     amortised: Money = Money.ZERO
+    depreciation: Money = Money.ZERO
     idle: Money = Money.ZERO
     shared: Money = Money.ZERO
     on_own: Money = Money.ZERO
@@ -58,7 +59,7 @@ class TeamCost:
 
     @property
     def own(self) -> Money:
-        return self.cash + self.amortised
+        return self.cash + self.amortised + self.depreciation
 
     @property
     def total(self) -> Money:
@@ -71,7 +72,7 @@ def showback(costs: Iterable[TeamCost], idle: Money, rules: SharingRules) -> lis
     for team in rules.weights if SharingRule.FIXED in (rules.idle, rules.shared) else ():
         rows.setdefault(team, TeamCost(team))
     bearers = [row for team, row in rows.items() if team != NOBODY and team not in rules.shared_teams]
-    by_use = {row.team: max(row.amortised.micros, 0) for row in bearers}
+    by_use = {row.team: max((row.amortised + row.depreciation).micros, 0) for row in bearers}
     for team, amount in _divide(idle, rules.idle, by_use, bearers, rules.weights, IDLE).items():
         rows[team] = replace(rows.get(team, TeamCost(team)), idle=amount)
     by_cost = {row.team: max(row.own.micros, 0) for row in bearers}
@@ -91,6 +92,7 @@ def total(rows: Iterable[TeamCost]) -> TeamCost:
             "",
             combined.cash + row.cash,
             combined.amortised + row.amortised,
+            combined.depreciation + row.depreciation,
             combined.idle + row.idle,
             combined.shared + row.shared,
             combined.on_own + row.on_own,

@@ -3,7 +3,7 @@
 Every function works inside the caller's transaction.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -93,6 +93,7 @@ def keep(connection: Connection, changes: Iterable[tuple[JobView | None, JobView
 
 def _row(view: JobView, attempt: AttemptView) -> dict[str, Any]:
     job, placement, offer = view.job, attempt.placement, attempt.placement.offer
+    value = offer.amortised
     assert attempt.up_since is not None, "only machines that came up have a time"
     return {
         "job_id": view.id,
@@ -114,6 +115,7 @@ def _row(view: JobView, attempt: AttemptView) -> dict[str, Any]:
         "count": offer.count,
         "nodes": placement.nodes,
         "micros": None if offer.price is None else offer.price.micros,
+        "depreciation": value.micros if value and offer.capacity_type is CapacityType.OWNED else None,
     }
 
 
@@ -156,6 +158,15 @@ def time_within(left: int, right: int, now: int) -> ColumnElement[int]:
     last = case((until > right, right), else_=until)
     first = case((MachineTimeRow.since < left, left), else_=MachineTimeRow.since)
     return case((last > first, last - first), else_=0)
+
+
+def depreciation(connection: Connection, since: datetime, until: datetime) -> Mapping[str | None, Money]:
+    """The depreciation of owned machines while jobs used them within that time (UTC), by team."""
+    left, right, row = to_micros(since), to_micros(until), MachineTimeRow
+    cost = cast(time_within(left, right, right), Float) * row.depreciation * row.nodes
+    used = row.until > left, row.since < right, row.depreciation.is_not(None)
+    query = select(row.team, func.sum(cost)).where(*used).group_by(row.team)
+    return {team: Money(round(micros / _HOUR)) for team, micros in connection.execute(query)}
 
 
 def rented_hours(connection: Connection, since: datetime, until: datetime) -> Sequence[RentedHours]:

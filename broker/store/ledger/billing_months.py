@@ -26,6 +26,7 @@ from broker.ledger.finops.focus.months import BillingMonth
 from broker.ledger.finops.showback import Statement, TeamCost
 from broker.ledger.sums import amount_within
 from broker.store.engine.times import from_micros, to_micros
+from broker.store.jobs.machine_time import depreciation
 from broker.store.ledger.ledger import TAG_COLUMNS, tags_of
 from broker.store.ledger.month_use import IN_ADVANCE, payments_in
 from broker.store.schema.jobs import MachineTimeRow
@@ -62,11 +63,14 @@ def team_spending(connection: Connection, start: datetime, end: datetime) -> Tea
             team, capacity = payment.tags[0] or NOBODY, payment.tags[1]
             sums[team, payment.kind] += payment.amount
             on_own[team] += payment.amount if capacity in BOUGHT else Money.ZERO
-    teams = sorted({team for team, _ in sums})
+    worn = {team or NOBODY: amount for team, amount in depreciation(connection, start, end).items()}
     costs = [
-        TeamCost(team, sums[team, MoneyKind.CASH], sums[team, MoneyKind.AMORTISED], on_own=on_own[team])
-        for team in teams
-    ]
+        TeamCost(
+            team, sums[team, MoneyKind.CASH], sums[team, MoneyKind.AMORTISED], worn.get(team, Money.ZERO),
+            on_own=on_own[team] + worn.get(team, Money.ZERO),
+        )
+        for team in sorted({team for team, _ in sums} | worn.keys())
+    ]  # fmt: skip
     return TeamSpending(tuple(costs), bought_in_advance)
 
 

@@ -91,8 +91,8 @@ append_only(AttemptEventRow)
 class MachineTimeRow(Row, table=True):
     """The machine time of an attempt: a projection of events; or of a launch outside gpubroker, from its end on.
     ``until``: `STILL_RUNNING` until the machines are known to be gone. ``micros``: the price of one machine per hour at
-    the placement, None if unknown; ``count``: accelerators per machine; ``can_use_spot``: by the job's own file.
-    Attempts whose machines never came up have no row."""
+    the placement, None if unknown; ``depreciation``: of an owned one per hour; ``count``: accelerators per machine;
+    ``can_use_spot``: by the job's own file. Attempts whose machines never came up have no row."""
 
     __table_args__ = (Index("machine_time_until", "until"), WITHOUT_ROWID)
 
@@ -115,6 +115,7 @@ class MachineTimeRow(Row, table=True):
     count: Column[int]
     nodes: Column[int]
     micros: OptionalBigInt
+    depreciation: OptionalBigInt
 
 
 class SettingRow(Row, table=True):

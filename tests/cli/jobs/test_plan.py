@@ -1,9 +1,19 @@
 """`gpubroker plan`: placements, money, verdict, reasons, and the exit code of each way to fail."""
 
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from math import ceil
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+
+from broker.cli.jobs import follow
+from broker.core.values.money import Money
+
+OWNED_SETTINGS = '[providers.owned]\nwatts = 850\nusd_per_kwh = 0.31\npue = 1.2\namortised_per_hour = "8.50"\n'
+SECOND = timedelta(seconds=1)
 
 
 def test_a_job_this_machine_can_run(gpubroker: Any, job: Path) -> None:
@@ -241,3 +251,36 @@ def test_a_secret_under_envs_is_warned_of_and_never_shown(gpubroker: Any, write:
         assert "HF_TOKEN looks like a secret" in done.out
         assert "set -o pipefail" in done.out
         assert "hf_" not in done.out + done.err
+
+
+def test_an_owned_hour_costs_the_same_at_every_door(
+    gpubroker: Any, job: Path, reconciled_by: Callable[[ModuleType], None]
+) -> None:
+    """Electricity and wear. Depreciation is in showback alone."""
+    reconciled_by(follow)
+    Path("gpubroker.toml").write_text(OWNED_SETTINGS)
+    job.write_text(job.read_text() + "max_cost: $0.01\n")
+    plan = gpubroker("plan", job, "--json").json
+    rate = Money.usd(plan["placements"][0]["rate_per_hour"])
+    (hold,) = plan["hold_terms"]
+    (offer,) = gpubroker("offers", "--where", "provider=owned", "--json").json["offers"]
+    assert offer["price_per_hour"] == "0.3162"
+    assert Money.usd("0.3162") >= rate > Money.ZERO
+    assert Money.usd(hold["rate_per_hour"]).micros == pytest.approx(rate.micros, abs=1)
+    assert hold["limited_by"] == "max_duration", "max_cost is cash, which no owned machine costs"
+    assert "or $0.01" not in gpubroker("plan", job).out
+
+    assert gpubroker("submit", job, "--yes").code == 0
+    done = gpubroker("status", "tiny", "--json").json
+    (attempt,) = done["attempts"]
+    up, gone = (datetime.fromisoformat(attempt[name]) for name in ("up_since", "gone_at"))
+    cost = Money.usd(done["cost"]["amortised"])
+    assert abs((cost - rate.for_duration(SECOND * ceil((gone - up) / SECOND))).micros) <= 1
+    assert gpubroker("report", "spend", "--json").json["total"]["amortised"] == done["cost"]["amortised"]
+
+    back = gpubroker("report", "showback", "--month", f"{up:%Y-%m}", "--json").json["total"]
+    worn = Money.usd(back["depreciation"])
+    assert back["amortised"] == done["cost"]["amortised"]
+    assert Money.usd(back["total"]) == cost + worn
+    hourly = rate.micros * 8.5 / 0.3162  # the job's part of the machine is the same
+    assert worn.micros == pytest.approx(hourly * ((gone - up) / timedelta(hours=1)), abs=2)
